@@ -1,0 +1,54 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Numbers shown before launch: effective batch, learning rate, time per all-reduce, price. Pure arithmetic.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from .job import Job
+
+
+def derive(job: Job, *, bandwidth_gb_s: float | None, prices_usd_per_hour: t.Iterable[float | None]) -> dict[str, t.Any]:
+    """Return what follows from the job and its nodes; unknown is null.
+
+    :param bandwidth_gb_s: measured or expected bus bandwidth of the island in GB/s, None when unknown.
+    :param prices_usd_per_hour: one entry a node; None for a node whose price is unknown (an owned one has 0).
+    """
+    prices = list(prices_usd_per_hour)
+    known = [price for price in prices if price is not None]
+    return {
+        "world_size": job.world_size,
+        "processes_per_node": job.nproc,
+        "effective_batch": effective_batch(job),
+        "learning_rate_advice": learning_rate(job),
+        "predicted_allreduce_s": allreduce_seconds(job, bandwidth_gb_s),
+        "price_usd_per_hour": sum(known) if len(known) == len(prices) else None,
+    }
+
+
+def effective_batch(job: Job) -> int | None:
+    """Return samples per optimizer step over all ranks: per-rank batch x accumulation x world size."""
+    if job.batch.per_rank is None:
+        return None
+    return job.batch.per_rank * job.batch.accumulation * job.world_size
+
+
+def learning_rate(job: Job) -> float | None:
+    """Return the linearly scaled learning rate (Goyal et al., arXiv 1706.02677): base rate x batch / base batch."""
+    batch = effective_batch(job)
+    if batch is None or job.batch.base_learning_rate is None or job.batch.base_batch is None:
+        return None
+    return job.batch.base_learning_rate * batch / job.batch.base_batch
+
+
+def allreduce_seconds(job: Job, bandwidth_gb_s: float | None) -> float | None:
+    """Return seconds to all-reduce all gradients once: 2(n-1)/n x bytes / bandwidth (nccl-tests, PERFORMANCE.md)."""
+    if job.batch.parameters is None or not bandwidth_gb_s or job.world_size < 2:
+        return None
+    size = job.batch.parameters * job.batch.bytes_per_gradient
+    return 2 * (job.world_size - 1) / job.world_size * size / (bandwidth_gb_s * 1e9)

@@ -1,0 +1,206 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Check results (contracts: "Check result") and the preflight of a job: pure rules on what the nodes answered.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing as t
+
+from .errors import RefusedError
+from .job import Job
+
+MAX_SKEW_S = 60.0
+_MIN_FREE = 64 << 20
+Info = t.Mapping[str, t.Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at. ``problem`` and ``fix`` are empty when ``ok``."""
+
+    name: str
+    ok: bool
+    node: str | None = None
+    value: t.Any = None
+    expected: t.Any = None
+    problem: str = ""
+    fix: str = ""
+
+
+def result(checks: t.Sequence[Check]) -> dict[str, t.Any]:
+    """Return the flat check result."""
+    failures = [check.name for check in checks if not check.ok]
+    return {
+        "ok": not failures,
+        "exit_code": 1 if failures else 0,
+        "checks": [dataclasses.asdict(check) for check in checks],
+        "failures": failures,
+    }
+
+
+def refuse(checks: t.Sequence[Check]) -> None:
+    """Raise the first failed check as the reason why nothing was started."""
+    failed = [check for check in checks if not check.ok]
+    if failed:
+        first = failed[0]
+        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        where = f"{first.node}: " if first.node else ""
+        raise RefusedError(f"{where}{first.problem}{more}", first.fix)
+
+
+def preflight(job: Job, infos: t.Mapping[str, Info], skews: t.Mapping[str, float], run_id: str, owner: str) -> list[Check]:
+    """Return every check of a job on its nodes.
+
+    :param infos: node name -> answer of the agent's ``info`` request.
+    :param skews: node name -> seconds that the node's clock is ahead of the controller's.
+    """
+    checks: list[Check] = []
+    for name, info in infos.items():
+        checks += [_clock(name, skews[name]), _state(name, info), *_paths(name, info), *_ports(name, info)]
+        checks += [_interpreter(name, info), *_packages(job, name, info), *_tools(name, info), *_files(name, info)]
+        checks += [_busy(job, name, info, run_id), _claimed(name, info, run_id, owner), _gpus(job, name, info)]
+    checks += [_same_version(package, infos) for package in _shared_packages(infos)]
+    return checks
+
+
+def _clock(node: str, skew: float) -> Check:
+    return _check(
+        "clock",
+        node,
+        abs(skew) <= MAX_SKEW_S,
+        round(skew, 1),
+        f"within {MAX_SKEW_S:.0f} s",
+        f"the clock is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the controller's",
+        "Start time synchronisation on the node (timedatectl set-ntp true)",
+    )
+
+
+def _state(node: str, info: Info) -> Check:
+    state = info["state"]
+    problem = state["problem"]
+    if not problem and state["free_bytes"] < _MIN_FREE:
+        problem = f"has only {state['free_bytes'] >> 20} MiB free"
+    text = f"the state folder {state['path']} {problem}"
+    return _check("state_folder", node, not problem, state["free_bytes"], _MIN_FREE, text, "Set muster_node_state to a writable disk")
+
+
+def _paths(node: str, info: Info) -> list[Check]:
+    fix = "Name a folder on a disk with room in checkpoints.path"
+    found = info.get("paths", {}).items()
+    return [_check("path", node, not p["problem"], path, "writable", f"{path} {p['problem']}", fix) for path, p in found]
+
+
+def _ports(node: str, info: Info) -> list[Check]:
+    fix = "Another program holds the port: stop it, or choose another run id (muster_run_id)"
+    running = any(unit["alive"] for unit in info.get("units", {}).values())
+    return [
+        _check("port", node, running or reason is None, port, "free", f"port {port} cannot be used: {reason}", fix)
+        for port, reason in info.get("ports", {}).items()
+    ]
+
+
+def _interpreter(node: str, info: Info) -> Check:
+    training = info.get("training") or {}
+    problem = training.get("problem") or ""
+    fix = "Install it, or name the job's interpreter in job.python or the host variable muster_training_python"
+    return _check("python", node, not problem, training.get("version"), "runs", problem, fix)
+
+
+def _packages(job: Job, node: str, info: Info) -> list[Check]:
+    training = info.get("training") or {}
+    checks = []
+    for package, version in training.get("packages", {}).items():
+        wanted = str(job.requires.get(package, "") or "")
+        missing = f"{training.get('executable')} has no package {package}"
+        problem = missing if version is None else f"{package} {version} does not satisfy {wanted}"
+        ok = version is not None and satisfies(version, wanted)
+        fix = f"Install it on the node: {training.get('executable')} -m pip install '{package}{wanted}'"
+        checks.append(_check(f"package_{package}", node, ok, version, wanted or "any", problem, fix))
+    return checks
+
+
+def _shared_packages(infos: t.Mapping[str, Info]) -> list[str]:
+    names = {name: None for info in infos.values() for name in (info.get("training") or {}).get("packages", {})}
+    return list(names)
+
+
+def _same_version(package: str, infos: t.Mapping[str, Info]) -> Check:
+    found = {node: (info.get("training") or {}).get("packages", {}).get(package) for node, info in infos.items()}
+    # A build suffix such as +cu128 or +cpu is another build of the same release.
+    versions = {str(version).split("+")[0] for version in found.values() if version is not None}
+    shown = ", ".join(f"{node} has {version}" for node, version in found.items())
+    text = f"the nodes have different versions of {package}: {shown}"
+    return _check(f"same_{package}", None, len(versions) <= 1, found, "equal", text, f"Install one version of {package} on all nodes")
+
+
+def _tools(node: str, info: Info) -> list[Check]:
+    checks = []
+    for name, place in info.get("tools", {}).items():
+        if "|" not in name:
+            checks.append(_check(f"tool_{name}", node, bool(place), place, "installed", f"there is no {name}", f"Install {name} on the node"))
+    return checks
+
+
+def _files(node: str, info: Info) -> list[Check]:
+    found = info.get("files", {}).items()
+    return [_check("file", node, ok, path, "readable", f"cannot read {path}", "Place it on every node, or send it with job.code") for path, ok in found]
+
+
+def _busy(job: Job, node: str, info: Info, run_id: str) -> Check:
+    others = [run for run in info.get("live_runs", []) if run["run_id"] != run_id]
+    clash = [run["run_id"] for run in others if job.gpus_per_node and run["gpus"]]
+    text = f"run {', '.join(clash)} is using this node's GPUs"
+    return _check("idle", node, not clash, [run["run_id"] for run in others], "no other GPU job", text, "Wait for it, or cancel it")
+
+
+def _claimed(node: str, info: Info, run_id: str, owner: str) -> Check:
+    claim = info.get("claim") or {}
+    foreign = bool(claim) and claim.get("owner") != owner
+    text = f"run {run_id} belongs to another controller ({claim.get('controller', 'unknown')})"
+    fix = "Follow or cancel it there, or take it over with muster_take_over: true"
+    return _check("owner", node, not foreign, claim.get("controller"), "this controller", text, fix)
+
+
+def _gpus(job: Job, node: str, info: Info) -> Check:
+    if not job.gpus_per_node:
+        return _check("gpus", node, True, None, 0, "", "")
+    gpu = (info.get("facts") or {}).get("gpu") or {}
+    count = gpu.get("count") or 0
+    problem = f"{count} GPUs were found, {job.gpus_per_node} are needed" if count < job.gpus_per_node else ""
+    model, memory = str(gpu.get("model") or ""), gpu.get("memory_gib") or 0
+    if not problem and job.gpu.model and job.gpu.model.lower() not in model.lower():
+        problem = f"the GPUs are {model or 'of unknown model'}, not {job.gpu.model}"
+    if not problem and job.gpu.memory_gib_min and memory < job.gpu.memory_gib_min:
+        problem = f"the GPUs have {memory} GiB, {job.gpu.memory_gib_min} are needed"
+    return _check("gpus", node, not problem, count, job.gpus_per_node, problem, "Check nvidia-smi on the node, or ask for fewer GPUs")
+
+
+def satisfies(version: str, wanted: str) -> bool:
+    """Return whether ``version`` meets ``wanted``: comma-separated ``>=``, ``==``, ``<``, ``<=``, ``>``, ``!=`` parts."""
+    numbers = _numbers(version)
+    for part in filter(None, (item.strip() for item in wanted.split(","))):
+        found = re.fullmatch(r"(>=|==|<=|<|>|!=)\s*([0-9][0-9A-Za-z.+]*)", part)
+        if not found:
+            return False
+        operator, limit = found.group(1), _numbers(found.group(2))
+        width = max(len(numbers), len(limit))
+        left, right = (item + (0,) * (width - len(item)) for item in (numbers, limit))
+        outcome = {">=": left >= right, "==": left == right, "<=": left <= right, "<": left < right, ">": left > right}
+        if not outcome.get(operator, left != right):
+            return False
+    return True
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    found = re.match(r"[0-9]+(\.[0-9]+)*", version.split("+")[0])
+    return tuple(int(item) for item in found.group(0).split(".")) if found else (0,)
+
+
+def _check(name: str, node: str | None, ok: bool, value: t.Any, expected: t.Any, problem: str, fix: str) -> Check:
+    return Check(name, ok, node, value, expected, "" if ok else problem, "" if ok else fix)

@@ -1,0 +1,84 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The one exception tree of the collection.
+
+Capabilities raise; the runners' single boundary (``plugin_utils/_run/boundary.py``) turns an error into one
+scrubbed line. A message says what is wrong and where; ``fix`` says what to do about it.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+
+class MusterError(Exception):
+    """Base of all errors that a user may see.
+
+    :param message: what is wrong and where, one line, no secret.
+    :param fix: what the user can do, one line; empty when the message already says it.
+    """
+
+    def __init__(self, message: str, fix: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.message}. {self.fix}" if self.fix else self.message
+
+
+class InputError(MusterError):
+    """An option has a wrong name or value. ``option`` is its dotted path, such as ``job.restart.max_crashes``."""
+
+    def __init__(self, option: str, problem: str, fix: str = "") -> None:
+        super().__init__(f"{option}: {problem}", fix)
+        self.option = option
+
+
+class RefusedError(MusterError):
+    """The request is well formed but must not be carried out here (preflight, placement, policy, ownership)."""
+
+
+class NodeError(MusterError):
+    """Something failed on one node. ``node`` is its inventory name."""
+
+    def __init__(self, node: str, problem: str, fix: str = "") -> None:
+        super().__init__(f"{node}: {problem}", fix)
+        self.node = node
+
+
+class UnreachableError(NodeError):
+    """The node did not answer over its connection; nothing is known about what happened there."""
+
+
+class TransportError(MusterError):
+    """No usable HTTP answer came: refused, timed out, cut, too large, not the expected shape.
+
+    ``ambiguous`` is true when the request may have taken effect although no answer came.
+    """
+
+    def __init__(self, message: str, fix: str = "", *, ambiguous: bool = False) -> None:
+        super().__init__(message, fix)
+        self.ambiguous = ambiguous
+
+
+class ApiError(TransportError):
+    """An HTTP answer with an error status. Holds method, path, status and the server's request id, never a body."""
+
+    def __init__(
+        self, method: str, path: str, status: int, detail: str = "", *, request_id: str = "", fix: str = ""
+    ) -> None:
+        suffix = f": {detail}" if detail else ""
+        trace = f" (request {request_id})" if request_id else ""
+        super().__init__(f"{method} {path} answered {status}{suffix}{trace}", fix, ambiguous=status >= 500)
+        self.status = status
+
+
+class ProviderError(MusterError):
+    """Renting or giving back failed. ``created_ids`` are machines that exist and may bill."""
+
+    def __init__(self, message: str, fix: str = "", *, created_ids: tuple[str, ...] = ()) -> None:
+        ids = f" (may be billing: {', '.join(created_ids)})" if created_ids else ""
+        super().__init__(f"{message}{ids}", fix)
+        self.created_ids = created_ids

@@ -1,0 +1,209 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Parsers for values that people write: each takes a value and its dotted path and returns the typed value.
+
+A parser raises :class:`InputError` with one line that names the option, the problem and, for a misspelt key,
+the nearest valid one. Strings are coerced only where nothing is lost (``"2"`` is 2, ``"2x"`` is refused).
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+import typing as t
+
+from .errors import InputError
+
+T = t.TypeVar("T")
+Parser = t.Callable[[t.Any, str], T]
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?\Z")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGTP]i?)?\Z")
+_FACTORS = {"K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+_TRUE = {"true", "yes", "on", "1"}
+_FALSE = {"false", "no", "off", "0"}
+
+
+def kind(value: t.Any) -> str:
+    """Return the word a person would use for the type of ``value`` (the value itself is never echoed)."""
+    names = {bool: "a boolean", int: "a number", float: "a number", str: "text", list: "a list", dict: "a mapping"}
+    if value is None:
+        return "nothing"
+    return next((word for base, word in names.items() if isinstance(value, base)), type(value).__name__)
+
+
+def text(value: t.Any, path: str) -> str:
+    """Return non-empty text without control characters."""
+    if isinstance(value, (bool, list, dict)) or value is None:
+        raise InputError(path, f"must be text, not {kind(value)}")
+    result = str(value)
+    if not result:
+        raise InputError(path, "must not be empty")
+    if any(ord(char) < 32 or ord(char) == 127 for char in result):
+        raise InputError(path, "must not contain control characters")
+    return result
+
+
+def argument(value: t.Any, path: str) -> str:
+    """Return one command-line argument: any text or number; NUL cannot be passed to a process."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, (str, int, float)):
+        raise InputError(path, f"must be text or a number, not {kind(value)}")
+    result = str(value)
+    if "\0" in result:
+        raise InputError(path, "must not contain NUL")
+    return result
+
+
+def integer(minimum: int, maximum: int = 2**31 - 1) -> Parser[int]:
+    """Return a parser of whole numbers from ``minimum`` to ``maximum``."""
+
+    def parse(value: t.Any, path: str) -> int:
+        number: int | None = None
+        if isinstance(value, int) and not isinstance(value, bool):
+            number = int(value)
+        elif isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value.strip()):
+            number = int(value)
+        if number is None:
+            shown = f" ('{value}')" if isinstance(value, (str, float)) and len(str(value)) < 30 else ""
+            raise InputError(path, f"must be a whole number, not {kind(value)}{shown}")
+        if not minimum <= number <= maximum:
+            bound = f"at least {minimum}" if number < minimum else f"at most {maximum}"
+            raise InputError(path, f"must be {bound}, not {number}")
+        return number
+
+    return parse
+
+
+def decimal(minimum: float) -> Parser[float]:
+    """Return a parser of finite numbers not below ``minimum``."""
+
+    def parse(value: t.Any, path: str) -> float:
+        try:
+            number = float(value) if not isinstance(value, bool) else float("nan")
+        except (TypeError, ValueError):
+            number = float("nan")
+        if not minimum <= number < float("inf"):
+            raise InputError(path, f"must be a number of at least {minimum:g}")
+        return number
+
+    return parse
+
+
+def boolean(value: t.Any, path: str) -> bool:
+    """Return true or false; the usual YAML words are accepted, other text is refused."""
+    if isinstance(value, bool):
+        return bool(value)
+    word = str(value).lower()
+    if word in _TRUE | _FALSE:
+        return word in _TRUE
+    raise InputError(path, f"must be true or false, not {kind(value)}")
+
+
+def choice(*allowed: str) -> Parser[str]:
+    """Return a parser of a closed set of words."""
+
+    def parse(value: t.Any, path: str) -> str:
+        if isinstance(value, str) and value in allowed:
+            return str(value)
+        near = nearest(str(value), allowed) if isinstance(value, str) else None
+        hint = f"Did you mean '{near}'?" if near else ""
+        raise InputError(path, f"must be one of {', '.join(allowed)}", hint)
+
+    return parse
+
+
+def name(limit: int) -> Parser[str]:
+    """Return a parser of RFC 1123 labels of at most ``limit`` characters."""
+
+    def parse(value: t.Any, path: str) -> str:
+        label = text(value, path)
+        if len(label) > limit:
+            raise InputError(path, f"has {len(label)} characters, at most {limit} are allowed")
+        if not _NAME.match(label):
+            raise InputError(path, "must be lower-case letters, digits and '-', and start and end with one of the first two")
+        return label
+
+    return parse
+
+
+def quantity(value: t.Any, path: str) -> int:
+    """Return bytes from a Kubernetes-style quantity such as ``8Gi`` (2^30) or ``8G`` (10^9); zero is refused."""
+    found = _QUANTITY.match(str(value)) if not isinstance(value, bool) else None
+    if not found:
+        raise InputError(path, "must be a quantity such as 8Gi or 500M", "Write the number and the unit without a space")
+    unit = found.group(2) or ""
+    size = int(float(found.group(1)) * (_BINARY.get(unit) or _FACTORS.get(unit, 1)))
+    if size <= 0:
+        raise InputError(path, "must be more than zero")
+    return size
+
+
+def environment(value: t.Any, path: str) -> dict[str, str]:
+    """Return environment variables: valid names, text values."""
+    result = {}
+    for key, item in mapping(value, path).items():
+        if not _ENV_NAME.match(str(key)):
+            raise InputError(f"{path}.{key}", "is not a valid environment variable name")
+        result[str(key)] = argument(item, f"{path}.{key}")
+    return result
+
+
+def mapping(value: t.Any, path: str) -> dict[str, t.Any]:
+    """Return a mapping with text keys."""
+    if not isinstance(value, t.Mapping):
+        raise InputError(path, f"must be a mapping, not {kind(value)}")
+    return {str(key): item for key, item in value.items()}
+
+
+def list_of(parse: Parser[T]) -> Parser[tuple[T, ...]]:
+    """Return a parser of lists whose items are parsed by ``parse``."""
+
+    def parse_list(value: t.Any, path: str) -> tuple[T, ...]:
+        if isinstance(value, (str, t.Mapping)) or not isinstance(value, t.Sequence):
+            raise InputError(path, f"must be a list, not {kind(value)}")
+        return tuple(parse(item, f"{path}[{index}]") for index, item in enumerate(value))
+
+    return parse_list
+
+
+def nearest(word: str, allowed: t.Iterable[str]) -> str | None:
+    """Return the allowed word most like ``word``, or None when nothing is close."""
+    found = difflib.get_close_matches(word.lower(), list(allowed), n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
+def field(parse: Parser[t.Any], default: t.Any = dataclasses.MISSING) -> t.Any:
+    """Declare a dataclass field with its parser; a field without default is required."""
+    if isinstance(default, (dict, list)):
+        return dataclasses.field(default_factory=lambda: type(default)(default), metadata={"parse": parse})
+    return dataclasses.field(default=default, metadata={"parse": parse})
+
+
+def section(cls: type[T]) -> Parser[T]:
+    """Return a parser of mappings into the dataclass ``cls``, whose fields were declared with :func:`field`."""
+
+    def parse(value: t.Any, path: str) -> T:
+        given = mapping(value, path)
+        known = {item.name: item for item in dataclasses.fields(t.cast(t.Any, cls))}
+        for key in given:
+            if key not in known:
+                near = nearest(key, known)
+                hint = f"Did you mean '{near}'?" if near else f"Known are: {', '.join(known)}"
+                raise InputError(f"{path}.{key}", "is not an option", hint)
+        values = {}
+        for key, item in known.items():
+            if given.get(key) is not None:
+                values[key] = item.metadata["parse"](given[key], f"{path}.{key}")
+            elif item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING:
+                raise InputError(f"{path}.{key}", "is required")
+        return cls(**values)
+
+    return parse

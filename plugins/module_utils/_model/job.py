@@ -1,0 +1,351 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The job: what to run, never where. Parsed from ``muster_job`` (contracts: "Job"), one place for every rule on it.
+
+Values that other parts of the collection will carry out later are refused by name in ``_LATER``: a job that asks
+for something is never run without it.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing as t
+
+from . import fields as f
+from .errors import InputError
+
+Launcher = t.Literal["torchrun", "accelerate", "deepspeed", "mpi", "command"]
+LAUNCHERS: tuple[str, ...] = t.get_args(Launcher)
+TORCHRUN_FAMILY = ("torchrun", "accelerate", "deepspeed")
+NAME_LIMIT = 40
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Placement:
+    """Which backend and which nodes. ``allow_slow_network`` permits a synchronous job on lane D."""
+
+    backend: str = f.field(f.choice("auto", "hosts", "kubernetes"), "auto")
+    island: str | None = f.field(f.text, None)
+    network_mode: str = f.field(f.choice("auto", "host", "pod"), "auto")
+    required_network_types: tuple[str, ...] = f.field(f.list_of(f.choice("mesh", "lan", "public")), ())
+    allow_slow_network: bool = f.field(f.boolean, False)
+    engine: str | None = f.field(f.text, None)
+    cluster: str | None = f.field(f.text, None)
+    namespace: str | None = f.field(f.text, None)
+    queue: str | None = f.field(f.text, None)
+    priority: str | None = f.field(f.text, None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Code:
+    """Where the program comes from: ``ref`` is a folder on the controller (path) or ``URL@REVISION`` (git)."""
+
+    ref: str = f.field(f.text)
+    source: str = f.field(f.choice("path", "git", "image", "binding"), "path")
+    sha256: str | None = f.field(f.text, None)
+    workdir: str = f.field(f.text, ".")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Gpu:
+    """What a GPU must be; null means any."""
+
+    model: str | None = f.field(f.text, None)
+    memory_gib_min: int | None = f.field(f.integer(1), None)
+    arch: str | None = f.field(f.text, None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Resources:
+    """Limits per node; memory and shm in bytes after parsing."""
+
+    cpu: float | None = f.field(f.decimal(0.1), None)
+    memory: int | None = f.field(f.quantity, None)
+    shm: int | None = f.field(f.quantity, None)
+    rdma: bool | None = f.field(f.boolean, None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SecretRef:
+    """A secret by reference. For ``env``, ``key`` is the variable on the controller; for ``file``, ``path``."""
+
+    name: str = f.field(f.text)
+    source: str = f.field(f.choice("env", "file", "vault", "openbao", "kubernetes", "aws_secrets_manager", "infisical"))
+    path: str | None = f.field(f.text, None)
+    key: str | None = f.field(f.text, None)
+    deliver: str = f.field(f.choice("env", "file", "registry"), "env")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Dataset:
+    """Data for the program. In mode ``stage`` the file or folder ``path`` of the controller is copied to the nodes."""
+
+    name: str = f.field(f.name(NAME_LIMIT))
+    path: str | None = f.field(f.text, None)
+    mode: str = f.field(f.choice("stage", "mount", "stream"), "stage")
+    read_only: bool = f.field(f.boolean, True)
+    binding: str | None = f.field(f.text, None)
+    prefix: str | None = f.field(f.text, None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Mount:
+    """A path of the node that the program must find; on hosts it must exist already."""
+
+    name: str = f.field(f.name(NAME_LIMIT))
+    path: str = f.field(f.text)
+    host_path: str | None = f.field(f.text, None)
+    read_only: bool = f.field(f.boolean, False)
+    binding: str | None = f.field(f.text, None)
+    pvc: str | None = f.field(f.text, None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """Where checkpoints go (``path`` on the nodes; default inside the run's folder) and how long saving may take."""
+
+    path: str | None = f.field(f.text, None)
+    format: str = f.field(f.choice("files", "dcp"), "files")
+    resume: str = f.field(f.choice("auto", "never", "required"), "auto")
+    keep: int = f.field(f.integer(1), 3)
+    grace_s: int = f.field(f.integer(1, 3600), 30)
+    interval_steps: int | None = f.field(f.integer(1), None)
+    binding: str | None = f.field(f.text, None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Restart:
+    """Separate budgets for a program that crashes and for nodes that go away."""
+
+    max_crashes: int = f.field(f.integer(0, 1000), 3)
+    max_lost_nodes: int = f.field(f.integer(0, 1000), 3)
+    on_lost_node: str = f.field(f.choice("wait", "fail", "replace", "shrink"), "wait")
+    wait_s: int = f.field(f.integer(1, 86400), 600)
+    fatal_exit_codes: tuple[int, ...] = f.field(f.list_of(f.integer(1, 255)), ())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Metrics:
+    """``step_pattern``: a regular expression with a group ``step`` and any of ``loss``, ``tokens_per_s``…"""
+
+    step_pattern: str | None = f.field(f.argument, None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Batch:
+    """The user's own numbers, only for the advice shown before launch."""
+
+    per_rank: int | None = f.field(f.integer(1), None)
+    accumulation: int = f.field(f.integer(1), 1)
+    base_learning_rate: float | None = f.field(f.decimal(0), None)
+    base_batch: int | None = f.field(f.integer(1), None)
+    parameters: int | None = f.field(f.integer(1), None)
+    bytes_per_gradient: int = f.field(f.integer(1, 8), 4)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Job:
+    """A training job. Units are in the names; unknown is null."""
+
+    name: str = f.field(f.name(NAME_LIMIT))
+    nodes: int = f.field(f.integer(1, 100_000), 1)
+    template: str | None = f.field(f.text, None)
+    placement: Placement = f.field(f.section(Placement), Placement())
+    launcher: str = f.field(f.choice(*LAUNCHERS, "megatron", "ray"), "torchrun")
+    image: str | None = f.field(f.text, None)
+    python: str | None = f.field(f.text, None)
+    code: Code | None = f.field(f.section(Code), None)
+    script: str | None = f.field(f.text, None)
+    module: str | None = f.field(f.text, None)
+    command: tuple[str, ...] = f.field(f.list_of(f.argument), ())
+    args: tuple[str, ...] = f.field(f.list_of(f.argument), ())
+    env: dict[str, str] = f.field(f.environment, {})
+    gpus_per_node: int = f.field(f.integer(0, 64), 0)
+    processes_per_node: int | None = f.field(f.integer(1, 4096), None)
+    groups: tuple[dict[str, t.Any], ...] = f.field(f.list_of(f.mapping), ())
+    gpu: Gpu = f.field(f.section(Gpu), Gpu())
+    resources: Resources = f.field(f.section(Resources), Resources())
+    secret_refs: tuple[SecretRef, ...] = f.field(f.list_of(f.section(SecretRef)), ())
+    datasets: tuple[Dataset, ...] = f.field(f.list_of(f.section(Dataset)), ())
+    mounts: tuple[Mount, ...] = f.field(f.list_of(f.section(Mount)), ())
+    checkpoints: Checkpoints = f.field(f.section(Checkpoints), Checkpoints())
+    deepspeed_config: dict[str, t.Any] = f.field(f.mapping, {})
+    requires: dict[str, str] = f.field(f.mapping, {})
+    restart: Restart = f.field(f.section(Restart), Restart())
+    elastic: dict[str, t.Any] = f.field(f.mapping, {})
+    timeout_s: int | None = f.field(f.integer(1), None)
+    ttl_after_finished_s: int | None = f.field(f.integer(0), None)
+    release: str = f.field(f.choice("never", "success", "always"), "never")
+    max_cost_usd: float | None = f.field(f.decimal(0), None)
+    tracking: str | None = f.field(f.text, None)
+    metrics: Metrics = f.field(f.section(Metrics), Metrics())
+    batch: Batch = f.field(f.section(Batch), Batch())
+
+    @property
+    def nproc(self) -> int:
+        """Processes per node: as asked, else one a GPU, else one."""
+        return self.processes_per_node or self.gpus_per_node or 1
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks over all nodes."""
+        return self.nodes * self.nproc
+
+
+# Keys that are words of Python or read better in YAML than in a dataclass.
+_YAML_NAMES = {"code": {"from": "source"}, "secret_refs": {"from": "source", "as": "deliver"}}
+
+# What the model knows and no backend carries out yet: refused by name rather than ignored.
+_LATER: tuple[tuple[str, t.Callable[[Job], bool], str], ...] = (
+    ("job.placement.backend", lambda j: j.placement.backend == "kubernetes", "the kubernetes backend"),
+    ("job.placement.engine", lambda j: j.placement.engine is not None, "the kubernetes backend"),
+    ("job.placement.cluster", lambda j: j.placement.cluster is not None, "the kubernetes backend"),
+    ("job.placement.namespace", lambda j: j.placement.namespace is not None, "the kubernetes backend"),
+    ("job.placement.queue", lambda j: j.placement.queue is not None, "the kubernetes backend"),
+    ("job.placement.priority", lambda j: j.placement.priority is not None, "the kubernetes backend"),
+    ("job.placement.network_mode", lambda j: j.placement.network_mode == "pod", "the kubernetes backend"),
+    ("job.launcher", lambda j: j.launcher in ("megatron", "ray"), "a launcher of a later release"),
+    ("job.image", lambda j: j.image is not None, "the kubernetes backend"),
+    ("job.code.from", lambda j: j.code is not None and j.code.source in ("image", "binding"), "images and bindings"),
+    ("job.resources.cpu", lambda j: j.resources.cpu is not None, "the kubernetes backend"),
+    ("job.resources.shm", lambda j: j.resources.shm is not None, "the kubernetes backend"),
+    ("job.resources.rdma", lambda j: j.resources.rdma is not None, "the kubernetes backend"),
+    ("job.secret_refs.from", lambda j: any(s.source not in ("env", "file") for s in j.secret_refs), "the secrets service"),
+    ("job.secret_refs.as", lambda j: any(s.deliver == "registry" for s in j.secret_refs), "the registry service"),
+    ("job.datasets.mode", lambda j: any(d.mode != "stage" for d in j.datasets), "service bindings"),
+    ("job.datasets.binding", lambda j: any(d.binding or d.prefix for d in j.datasets), "service bindings"),
+    ("job.mounts", lambda j: bool(j.mounts), "service bindings"),
+    ("job.checkpoints.binding", lambda j: j.checkpoints.binding is not None, "service bindings"),
+    ("job.restart.on_lost_node", lambda j: j.restart.on_lost_node in ("replace", "shrink"), "renting"),
+    ("job.elastic", lambda j: bool(j.elastic), "elastic jobs"),
+    ("job.ttl_after_finished_s", lambda j: j.ttl_after_finished_s is not None, "the kubernetes backend"),
+    ("job.release", lambda j: j.release != "never", "renting"),
+    ("job.max_cost_usd", lambda j: j.max_cost_usd is not None, "renting"),
+    ("job.tracking", lambda j: j.tracking is not None, "service bindings"),
+)
+
+
+def parse_job(value: t.Any, presets: t.Mapping[str, t.Mapping[str, t.Any]] | None = None) -> Job:
+    """Return the job that ``value`` describes, with its template resolved.
+
+    :param value: mapping as written by the user (``muster_job``).
+    :param presets: template name -> partial job; the job's own keys win, mappings are merged key by key.
+    :raises InputError: naming the option, the problem and the nearest valid key.
+    """
+    given = f.mapping(value, "job")
+    template = given.get("template")
+    if template is not None:
+        known = presets or {}
+        if template not in known:
+            near = f.nearest(str(template), known)
+            hint = f"Did you mean '{near}'?" if near else f"Known are: {', '.join(sorted(known))}"
+            raise InputError("job.template", f"there is no template '{template}'", hint)
+        given = merge(known[template], given)
+    job = f.section(Job)(_to_dataclass_names(given), "job")
+    _check(job)
+    return job
+
+
+def merge(base: t.Mapping[str, t.Any], own: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return ``base`` overlaid by ``own``: mappings are merged key by key, everything else is replaced."""
+    result = dict(base)
+    for key, value in own.items():
+        before = result.get(key)
+        both = isinstance(before, t.Mapping) and isinstance(value, t.Mapping)
+        result[key] = merge(t.cast(t.Any, before), value) if both else value
+    return result
+
+
+def to_yaml_names(job: Job) -> dict[str, t.Any]:
+    """Return the job as a mapping with the keys that users write, for the run record."""
+    result = dataclasses.asdict(job)
+    for key, renames in _YAML_NAMES.items():
+        backward = {new: old for old, new in renames.items()}
+        result[key] = _rename(result[key], backward)
+    return result
+
+
+def _to_dataclass_names(given: dict[str, t.Any]) -> dict[str, t.Any]:
+    result = dict(given)
+    for key, renames in _YAML_NAMES.items():
+        if key in result:
+            result[key] = _rename(result[key], renames)
+    return result
+
+
+def _rename(value: t.Any, renames: t.Mapping[str, str]) -> t.Any:
+    if isinstance(value, t.Mapping):
+        return {renames.get(str(key), key): item for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rename(item, renames) for item in value]
+    return value
+
+
+def _check(job: Job) -> None:
+    for option, asked, part in _LATER:
+        if asked(job):
+            raise InputError(option, f"is not available yet on plain hosts: it comes with {part}")
+    if job.groups:
+        raise InputError(
+            "job.groups",
+            "unequal groups cannot share one torchrun world",
+            "Use one process per node with gpus_per_node: 1, or two jobs",
+        )
+    _check_program(job)
+    _check_numbers(job)
+    _check_texts(job)
+
+
+def _check_program(job: Job) -> None:
+    given = [key for key in ("script", "module", "command") if getattr(job, key)]
+    if len(given) != 1:
+        problem = "one of script, module and command is required" if not given else f"{' and '.join(given)} exclude each other"
+        raise InputError("job.script", problem)
+    if job.launcher == "command" and not job.command:
+        raise InputError("job.command", "the launcher 'command' needs the argument list to run", "Write it as a YAML list")
+    if job.launcher in TORCHRUN_FAMILY and job.command:
+        raise InputError("job.command", f"the launcher '{job.launcher}' runs a script or a module", "Use launcher: command")
+    if job.script and not job.script.startswith("/") and job.code is None:
+        raise InputError("job.code", "is required for a relative script", "Name the folder that holds it: code: {from: path, ref: DIR}")
+    if job.deepspeed_config and job.launcher not in ("deepspeed", "accelerate"):
+        raise InputError("job.deepspeed_config", f"has no effect with launcher '{job.launcher}'", "Use launcher: deepspeed")
+
+
+def _check_numbers(job: Job) -> None:
+    if job.gpus_per_node and job.nproc > job.gpus_per_node:
+        raise InputError("job.processes_per_node", f"{job.nproc} processes cannot share {job.gpus_per_node} GPUs per node")
+    if job.launcher == "command" and job.nproc > 1 and not job.gpus_per_node:
+        raise InputError("job.processes_per_node", "the launcher 'command' starts one process per node")
+    if job.launcher == "mpi" and job.restart.max_lost_nodes and job.restart.on_lost_node == "fail":
+        raise InputError("job.restart.max_lost_nodes", "must be 0 with on_lost_node: fail")
+
+
+def _check_texts(job: Job) -> None:
+    names = [ref.name for ref in job.secret_refs]
+    for ref in job.secret_refs:
+        f.environment({ref.name: ""}, "job.secret_refs.name")
+        if names.count(ref.name) > 1:
+            raise InputError("job.secret_refs", f"'{ref.name}' is listed twice")
+        if ref.name in job.env:
+            raise InputError(f"job.env.{ref.name}", "is also a secret_ref")
+    for dataset in job.datasets:
+        if not dataset.path:
+            raise InputError(f"job.datasets.{dataset.name}.path", "is required")
+    for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        if key in job.env:
+            raise InputError(f"job.env.{key}", "is set by the launcher and must not be set in env")
+    if job.metrics.step_pattern is not None:
+        _check_pattern(job.metrics.step_pattern)
+
+
+def _check_pattern(pattern: str) -> None:
+    try:
+        groups = re.compile(pattern).groupindex
+    except re.error as exc:
+        raise InputError("job.metrics.step_pattern", f"is not a regular expression ({exc})") from exc
+    if "step" not in groups:
+        raise InputError("job.metrics.step_pattern", "needs a group named step", "For example: step=(?P<step>[0-9]+) loss=(?P<loss>[0-9.]+)")

@@ -1,0 +1,142 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What happened in a run, folded from its events and metrics line by line: attempts, steps, attendance, losses.
+
+Events and metrics come from several nodes; a metric belongs to the newest attempt that had started before it.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+Line = t.Mapping[str, t.Any]
+_STOPPED = 143
+
+
+@dataclasses.dataclass
+class Attempt:
+    """One life of the gang: from its ranks' start to the first fault, or the end. Times are Unix seconds."""
+
+    n: int
+    started_at: float
+    world_size: int | None = None
+    ranks: dict[int, str] = dataclasses.field(default_factory=dict)
+    exits: dict[int, tuple[float, int, str]] = dataclasses.field(default_factory=dict)
+    first_step: int | None = None
+    last_step: int | None = None
+    first_step_at: float | None = None
+    last_step_at: float | None = None
+    resumed_from: int | None = None
+    fault: tuple[str, str | None] | None = None
+
+    @property
+    def first_failure(self) -> tuple[float, int, str] | None:
+        """Return (time, exit code, node) of the rank that failed first, not of those it took along."""
+        failed = [item for item in self.exits.values() if item[1] not in (0, _STOPPED)]
+        return min(failed) if failed else None
+
+    @property
+    def ended_at(self) -> float | None:
+        """Return when the attempt ended: its first failure, or its last rank's exit."""
+        if self.first_failure:
+            return self.first_failure[0]
+        return max((item[0] for item in self.exits.values()), default=None)
+
+
+class Story:
+    """Feed it lines in any order of nodes; ask it for the state so far."""
+
+    def __init__(self) -> None:
+        self.attempts: list[Attempt] = []
+        self.checkpoint: tuple[int, str] | None = None
+        self.last: dict[str, float] = {}
+        self.faults: list[tuple[float, str, str | None]] = []
+        self._pending: list[Line] = []
+
+    def event(self, line: Line) -> None:
+        """Take in one line of events.jsonl."""
+        kind = line.get("kind")
+        if kind == "worker_started" and line.get("rank") is not None:
+            attempt = self._attempt(int(line["attempt"]), float(line["at"]))
+            attempt.ranks[int(line["rank"])] = str(line.get("node"))
+            attempt.world_size = line.get("world_size")
+            pending, self._pending = self._pending, []
+            for item in pending:
+                self.metric(item)
+        elif kind == "worker_exit" and line.get("rank") is not None:
+            attempt = self._attempt(int(line["attempt"]), float(line["at"]))
+            attempt.exits[int(line["rank"])] = (float(line["at"]), int(line["exit_code"]), str(line.get("node")))
+        elif kind == "drill" or (kind == "agent_restart" and line.get("detail") == "node_lost") or kind == "node_lost":
+            cause = "drill" if kind == "drill" else "node_lost"
+            self._fault(float(line["at"]), cause, line.get("node"))
+
+    def metric(self, line: Line) -> None:
+        """Take in one line of metrics.jsonl (or one parsed by the job's step pattern)."""
+        at = float(line.get("at", 0.0))
+        attempt = self._at(at)
+        if attempt is None:
+            self._pending.append(line)
+            return
+        if isinstance(line.get("step"), int):
+            self._step(attempt, at, int(line["step"]))
+            self.last = {key: value for key, value in line.items() if isinstance(value, (int, float))}
+        if isinstance(line.get("checkpoint_step"), int):
+            self.checkpoint = (int(line["checkpoint_step"]), str(line.get("path", "")))
+        if isinstance(line.get("resumed_from_step"), int):
+            attempt.resumed_from = int(line["resumed_from_step"])
+
+    def _step(self, attempt: Attempt, at: float, step: int) -> None:
+        if attempt.first_step is None:
+            attempt.first_step, attempt.first_step_at = step, at
+        attempt.last_step, attempt.last_step_at = step, at
+
+    def _attempt(self, number: int, at: float) -> Attempt:
+        for attempt in self.attempts:
+            if attempt.n == number:
+                attempt.started_at = min(attempt.started_at, at)
+                return attempt
+        attempt = Attempt(number, at)
+        self.attempts = sorted([*self.attempts, attempt], key=lambda item: item.n)
+        return attempt
+
+    def _at(self, at: float) -> Attempt | None:
+        started = [attempt for attempt in self.attempts if attempt.started_at <= at]
+        return started[-1] if started else None
+
+    def _fault(self, at: float, cause: str, node: str | None) -> None:
+        self.faults.append((at, cause, node))
+        attempt = self._at(at)
+        # A drill that loses a node stays a drill: the cause is what was done, not what followed.
+        if attempt and (attempt.fault is None or attempt.fault[0] != "drill"):
+            attempt.fault = (cause, node)
+
+    @property
+    def first_step_at(self) -> float | None:
+        """Return when the run made its first step."""
+        times = [attempt.first_step_at for attempt in self.attempts if attempt.first_step_at is not None]
+        return min(times, default=None)
+
+    @property
+    def crashes(self) -> int:
+        """Return how many attempts a failing program ended (not drills, not lost nodes)."""
+        return sum(1 for item in self.attempts if item.first_failure and item.fault is None)
+
+    def ranks_seen(self) -> int:
+        """Return the ranks that started in the newest attempt."""
+        return len(self.attempts[-1].ranks) if self.attempts else 0
+
+    def losses(self) -> tuple[int, float]:
+        """Return (steps done twice, seconds from the last step before each fault to the first step after it)."""
+        steps, seconds = 0, 0.0
+        for before, after in zip(self.attempts, self.attempts[1:], strict=False):
+            if before.last_step is None or before.last_step_at is None:
+                continue
+            if after.resumed_from is not None:
+                steps += max(0, before.last_step - after.resumed_from)
+            if after.first_step_at is not None:
+                seconds += max(0.0, after.first_step_at - before.last_step_at)
+        return steps, seconds

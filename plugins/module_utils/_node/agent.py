@@ -1,0 +1,309 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The node's side of every request: one JSON value in, one JSON value out.
+
+The controller sends these sources with its first request (nothing is installed for reading), and calls the installed
+copy afterwards. Each operation is a function from the request to the answer; a refusal is ``{"problem": text}``.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import sys
+import time
+import typing as t
+
+from . import blobs, paths, probe, procs, units, watch
+
+Request = t.Mapping[str, t.Any]
+MARK = "\x1emuster\x1e"
+
+
+def op_info(request: Request) -> dict[str, t.Any]:
+    """Return what the controller must know before it plans; reads only."""
+    state = _state(request)
+    answer: dict[str, t.Any] = {"state_dir": str(state), "home": str(paths.home()), **probe.basics()}
+    answer["live_runs"] = probe.live_runs(state)
+    answer["free_bytes"] = blobs.free_bytes(state)
+    answer["state"] = probe.writable(state)
+    if request.get("run_id"):
+        run = _run_dir(request)
+        answer["claim"] = paths.read_json(run / "claim.json")
+        answer["units"] = watch.statuses(run)
+        answer["missing"] = blobs.offsets(state, request.get("blobs", []))
+    if request.get("address"):
+        answer["interface"] = probe.interface_of(request["address"])
+    if request.get("python"):
+        answer["training"] = probe.training_python(request["python"], request.get("packages", []), request.get("env", {}))
+    answer["tools"] = {name: shutil.which(name, path=_tool_path()) for name in request.get("tools", [])}
+    answer["ports"] = {str(port): probe.port(host, port) for host, port in request.get("ports", [])}
+    answer["paths"] = {path: probe.writable(pathlib.Path(path).expanduser()) for path in request.get("paths", [])}
+    answer["files"] = {path: os.access(os.path.expanduser(path), os.R_OK) for path in request.get("files", [])}
+    if request.get("facts"):
+        from . import facts
+
+        answer["facts"] = facts.gather(request["facts"] if isinstance(request["facts"], dict) else {})
+    return answer
+
+
+def op_put(request: Request) -> dict[str, t.Any]:
+    """Store pieces of blobs."""
+    return {"refused": blobs.put(paths.private_dir(_state(request)), request["pieces"])}
+
+
+def op_install(request: Request) -> dict[str, t.Any]:
+    """Install these sources, from where later requests and the supervisors run."""
+    program = paths.private_dir(_state(request)) / "agent" / str(request["version"])
+    if not (program / "run.py").exists():
+        package = paths.private_dir(program / "muster_node")
+        for name, text in request["sources"].items():
+            paths.write_atomic(package / name, text.encode())
+        paths.write_atomic(program / "run.py", request["entry"].encode())
+        return {"program": str(program), "changed": True}
+    return {"program": str(program), "changed": False}
+
+
+def op_prepare(request: Request) -> dict[str, t.Any]:
+    """Claim the run, place its files and, on the first node, start the rendezvous store.
+
+    Ends with a connection to the first node's port, so that "prepared" means that the gang can meet.
+    """
+    run = paths.private_dir(_run_dir(request))
+    refusal = _claim(run, request["claim"])
+    if refusal:
+        return {"problem": refusal}
+    try:
+        problem = _place(run, request)
+        if not problem and request.get("store"):
+            problem = _start_store(request["store"], pathlib.Path(request["program"]))
+        if not problem and request.get("meet"):
+            problem = _meet(**request["meet"])
+        if not problem and request.get("reach"):
+            problem = _reach(**request["reach"])
+    except OSError as exc:
+        problem = f"{exc.filename or 'node'}: {exc.strerror or exc}"
+    if problem:
+        op_stop({**request, "forget": True, "within_s": 5})
+    return {"problem": problem, "program": request["program"]}
+
+
+def op_start(request: Request) -> dict[str, t.Any]:
+    """Start the agent's supervisor; a unit that runs already is left alone."""
+    run = _run_dir(request)
+    try:
+        started = units.start(request["spec"], pathlib.Path(request["program"]))
+    except OSError as exc:
+        return {"problem": f"cannot start the unit: {exc.strerror or exc}"}
+    return {"started": started, "units": watch.statuses(run)}
+
+
+def op_watch(request: Request) -> dict[str, t.Any]:
+    """Return what is new in the run (see watch.py)."""
+    return watch.changes(_run_dir(request), request)
+
+
+def op_stop(request: Request) -> dict[str, t.Any]:
+    """Stop the run's units, the agent first; with ``forget`` the claim is given up too."""
+    run = _run_dir(request)
+    left: list[int] = []
+    was_alive = False
+    names = request.get("units") or ["agent", "store"]
+    for name in names:
+        folder = run / "units" / name
+        if folder.is_dir():
+            was_alive = was_alive or units.status(folder)["alive"]
+            left += units.stop(folder, request.get("within_s", 60))
+    shutil.rmtree(run / "secrets", ignore_errors=True)
+    if request.get("forget"):
+        (run / "claim.json").unlink(missing_ok=True)
+    return {"stopped": was_alive, "left": left, "units": watch.statuses(run)}
+
+
+def op_kill(request: Request) -> dict[str, t.Any]:
+    """Kill with SIGKILL what a drill names: ``worker`` (one rank), ``agent``, or ``host`` (all of the run here)."""
+    run = _run_dir(request)
+    state = paths.read_json(run / "units" / "agent" / "state.json") or {}
+    target = request["target"]
+    if target == "worker":
+        victims = _rank_process(run, request.get("rank"))
+    elif target == "agent":
+        victims = [pid for pid in [procs.alive(state.get("child"))] if pid]
+    else:
+        victims = [pid for pid in [procs.alive(_supervisor(run, unit)) for unit in ("agent", "store")] if pid]
+    at = time.time()
+    procs.kill_all(victims, signal.SIGKILL)
+    left: list[int] = []
+    if target in ("agent", "host"):
+        spec = paths.read_json(run / "units" / "agent" / "spec.json") or {}
+        left = procs.kill_marked(spec.get("marker", "-"))
+    if target == "host":
+        spec = paths.read_json(run / "units" / "store" / "spec.json") or {}
+        left += procs.kill_marked(spec.get("marker", "-"))
+    return {"at": at, "killed": victims, "left": left}
+
+
+def op_read(request: Request) -> dict[str, t.Any]:
+    """Return files below the run's folder that match ``pattern``: ``{files: [{path, size, text}]}`` (tail only)."""
+    run = _run_dir(request)
+    found = []
+    for path in sorted(run.glob(request["pattern"])):
+        if path.is_file() and not path.is_symlink():
+            data = path.read_bytes()
+            text = data[-int(request["limit"]) :].decode(errors="replace")
+            found.append({"path": str(path.relative_to(run)), "size": len(data), "text": text})
+    return {"files": found}
+
+
+def _claim(run: pathlib.Path, claim: t.Mapping[str, t.Any]) -> str | None:
+    """Take the run for one controller; return who holds it when it is another's."""
+    place = run / "claim.json"
+    text = json.dumps({key: value for key, value in claim.items() if key != "take_over"}).encode()
+    temporary = run / f".claim.{os.getpid()}"
+    paths.write_atomic(temporary, text)
+    try:
+        # A hard link is the one atomic "create unless it exists" that also shows the full content at once.
+        os.link(temporary, place)
+    except FileExistsError:
+        holder = paths.read_json(place) or {}
+        if holder.get("owner") != claim["owner"] and not claim.get("take_over"):
+            return f"run {run.name} belongs to another controller ({holder.get('controller', 'unknown')})"
+        os.replace(temporary, place)
+        return None
+    finally:
+        temporary.unlink(missing_ok=True)
+    return None
+
+
+def _place(run: pathlib.Path, request: Request) -> str | None:
+    state = _state(request)
+    for tree in request.get("trees", []):
+        target = run / tree["target"]
+        blobs.materialise(state, tree["manifest"], target, tree["link"])
+    for name, text in request.get("files", {}).items():
+        place = run / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        paths.write_atomic(place, text.encode())
+    secrets = request.get("secrets") or {}
+    if secrets:
+        folder = paths.private_dir(run / "secrets")
+        paths.write_json(folder / "env.json", secrets.get("env", {}))
+        for name, data in secrets.get("files", {}).items():
+            paths.write_atomic(folder / name, base64.b64decode(data))
+    for path in request.get("write", []):
+        problem = probe.try_write(pathlib.Path(path).expanduser())
+        if problem:
+            return f"{path} {problem}"
+    return None
+
+
+def _start_store(spec: dict[str, t.Any], program: pathlib.Path) -> str | None:
+    units.start(spec, program)
+    status = units.status(pathlib.Path(spec["folder"]))
+    if status["exit"] is not None:
+        return status["detail"] or f"the rendezvous store ended: {status['exit']['cause']}"
+    return None
+
+
+def _reach(host: str, port: int, seconds: float) -> str | None:
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection((host, port), timeout=2).close()
+            return None
+        except OSError as exc:
+            if time.monotonic() > end:
+                return f"cannot reach the first node at {host}:{port} ({exc.strerror or exc})"
+        time.sleep(0.02)
+
+
+def _meet(host: str, port: int, peers: int, seconds: float) -> str | None:
+    """Stand in for a first node that has no store: listen until every other node has connected once."""
+    busy = probe.port(host, port)
+    if busy:
+        return f"cannot listen on {host}:{port}: {busy}"
+    end = time.monotonic() + seconds
+    with socket.create_server((host, port), backlog=1024, reuse_port=False) as server:
+        for met in range(peers):
+            server.settimeout(max(0.01, end - time.monotonic()))
+            try:
+                server.accept()[0].close()
+            except TimeoutError:
+                return f"only {met} of {peers} other nodes could reach {host}:{port}"
+    return None
+
+
+def _rank_process(run: pathlib.Path, rank: int | None) -> list[int]:
+    """Return the newest living process of ``rank`` (any rank when None) that this node's events name."""
+    found: dict[int, int] = {}
+    try:
+        lines = (run / "events.jsonl").read_bytes().splitlines()
+    except OSError:
+        return []
+    for raw in lines:
+        try:
+            line = json.loads(raw)
+        except ValueError:
+            continue
+        if line.get("kind") == "worker_started" and (rank is None or line.get("rank") == rank):
+            found[int(line["rank"] or 0)] = int(line["pid"])
+    wanted = (paths.read_json(run / "units" / "agent" / "spec.json") or {}).get("marker")
+    living = [pid for pid in found.values() if procs.environment_of(pid).get(procs.MARKER) == wanted]
+    return living[-1:]
+
+
+def _supervisor(run: pathlib.Path, unit: str) -> str | None:
+    state = paths.read_json(run / "units" / unit / "state.json") or {}
+    return t.cast("str | None", state.get("supervisor"))
+
+
+def _state(request: Request) -> pathlib.Path:
+    return paths.state_root(request["node"], request.get("state_root"))
+
+
+def _run_dir(request: Request) -> pathlib.Path:
+    return _state(request) / "runs" / str(request["run_id"])
+
+
+def _tool_path() -> str:
+    return os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
+
+
+_OPS: dict[str, t.Callable[[Request], dict[str, t.Any]]] = {
+    "info": op_info,
+    "put": op_put,
+    "install": op_install,
+    "prepare": op_prepare,
+    "start": op_start,
+    "watch": op_watch,
+    "stop": op_stop,
+    "kill": op_kill,
+    "read": op_read,
+}
+
+
+def answer(request: Request) -> dict[str, t.Any]:
+    """Carry out one request; what fails for a reason of this node comes back as ``problem``, never as a traceback."""
+    os.umask(0o077)
+    try:
+        return _OPS[request["op"]](request)
+    except OSError as exc:
+        return {"problem": f"{exc.filename or 'node'}: {exc.strerror or exc}"}
+
+
+def main(argv: list[str]) -> int:
+    """Entry of the installed copy: ``run.py`` answers standard input, ``run.py supervise SPEC`` supervises."""
+    if argv[1:2] == ["supervise"]:
+        from . import supervise
+
+        return supervise.main(argv[2])
+    print(MARK + json.dumps(answer(json.load(sys.stdin))))
+    return 0

@@ -1,0 +1,130 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Files that reach a node by content: a store of blobs named by their SHA-256, and trees made from them.
+
+Only what a node lacks is sent; a transfer that was cut goes on where it stopped, because the part file's length
+says how much arrived; a blob takes its name only after its checksum was verified.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import pathlib
+import shutil
+import typing as t
+import zlib
+
+from . import paths
+
+_CHUNK = 1 << 20
+
+
+def offsets(root: pathlib.Path, shas: t.Iterable[str]) -> dict[str, int]:
+    """Return for each blob that is not complete here how many bytes of it have arrived."""
+    missing = {}
+    for sha in shas:
+        if not _blob(root, sha).exists():
+            part = _part(root, sha)
+            missing[sha] = part.stat().st_size if part.exists() else 0
+    return missing
+
+
+def put(root: pathlib.Path, pieces: t.Iterable[t.Mapping[str, t.Any]]) -> dict[str, int]:
+    """Store pieces ``{sha256, offset, data (base64 of zlib), last}``.
+
+    :returns: sha256 -> offset for pieces that did not fit where they claimed or failed their checksum.
+    """
+    paths.private_dir(root / "blobs")
+    refused = {}
+    for piece in pieces:
+        sha = str(piece["sha256"])
+        part = _part(root, sha)
+        size = part.stat().st_size if part.exists() else 0
+        if size != piece["offset"]:
+            refused[sha] = size
+            continue
+        with open(part, "ab") as handle:
+            handle.write(zlib.decompress(base64.b64decode(piece["data"])))
+            handle.flush()
+            os.fsync(handle.fileno())
+        if piece["last"] and not _complete(root, sha):
+            refused[sha] = 0
+    return refused
+
+
+def materialise(root: pathlib.Path, manifest: t.Sequence[t.Mapping[str, t.Any]], target: pathlib.Path, link: bool) -> bool:
+    """Make ``target`` hold exactly the files of ``manifest`` (``{path, sha256, mode, size}``) beside foreign ones.
+
+    Files that an earlier manifest placed and this one lacks are removed; files that a program wrote there stay.
+
+    :param link: hard-link blobs (read-only data) instead of copying them.
+    :returns: whether anything changed.
+    """
+    record = target.with_name(f"{target.name}.manifest.json")
+    before = {item["path"]: item["sha256"] for item in paths.read_json(record) or []}
+    wanted = {item["path"]: item["sha256"] for item in manifest}
+    changed = False
+    paths.private_dir(target)
+    for old in set(before) - set(wanted):
+        (target / old).unlink(missing_ok=True)
+        changed = True
+    for item in manifest:
+        place = target / item["path"]
+        if before.get(item["path"]) == item["sha256"] and place.exists():
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        _place(_blob(root, item["sha256"]), place, int(item["mode"]), link)
+        changed = True
+    if changed or not record.exists():
+        paths.write_json(record, list(manifest))
+    return changed
+
+
+def free_bytes(path: pathlib.Path) -> int:
+    """Return the bytes an unprivileged user may still write on the file system that will hold ``path``."""
+    place = path
+    while not place.exists():
+        place = place.parent
+    stat = os.statvfs(place)
+    return stat.f_bavail * stat.f_frsize
+
+
+def _place(blob: pathlib.Path, place: pathlib.Path, mode: int, link: bool) -> None:
+    temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)
+    try:
+        if not link:
+            raise OSError("copy asked")
+        os.link(blob, temporary)
+    except OSError:
+        shutil.copyfile(blob, temporary)
+    if not link:
+        os.chmod(temporary, mode)
+    os.replace(temporary, place)
+
+
+def _complete(root: pathlib.Path, sha: str) -> bool:
+    part = _part(root, sha)
+    digest = hashlib.sha256()
+    with open(part, "rb") as handle:
+        while chunk := handle.read(_CHUNK):
+            digest.update(chunk)
+    if digest.hexdigest() != sha:
+        part.unlink()
+        return False
+    os.chmod(part, 0o400)
+    os.replace(part, _blob(root, sha))
+    return True
+
+
+def _blob(root: pathlib.Path, sha: str) -> pathlib.Path:
+    return root / "blobs" / sha
+
+
+def _part(root: pathlib.Path, sha: str) -> pathlib.Path:
+    return root / "blobs" / f"{sha}.part"

@@ -1,0 +1,203 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""GPU facts: how many, which, where they sit, the driver, NVSwitch, and what GPUDirect needs.
+
+Sources: sysfs for the place, /proc/driver/nvidia for the driver, nvidia-smi under a timeout for the rest.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import typing as t
+
+from . import facts_pci
+from .facts_source import Source, known
+
+NVIDIA = "10de"
+QUERY = "index,name,uuid,memory.total,pci.bus_id,driver_version,compute_cap"
+# Compute capability to architecture (NVIDIA CUDA programming guide, table of compute capabilities).
+_ARCHITECTURES = {
+    "6": "pascal",
+    "7.0": "volta",
+    "7.2": "volta",
+    "7.5": "turing",
+    "8.9": "ada",
+    "8": "ampere",
+    "9": "hopper",
+    "10": "blackwell",
+    "11": "blackwell",
+    "12": "blackwell",
+}
+# GPUDirect by DMA-BUF needs the open kernel modules, Linux 5.12 and Turing (GPU Operator guide, GPUDirect RDMA).
+_DMABUF_KERNEL = (5, 12)
+_BEFORE_TURING = {"pascal", "volta"}
+
+
+def architecture(capability: str | None) -> str | None:
+    """Return the name of a compute capability such as ``9.0``."""
+    value = capability or ""
+    return _ARCHITECTURES.get(value) or _ARCHITECTURES.get(value.partition(".")[0])
+
+
+def bus_address(text: str | None) -> str | None:
+    """Return sysfs's form of a bus id such as ``00000000:1B:00.0``."""
+    found = re.fullmatch(r"([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2}\.[0-7])", text or "")
+    return f"{found.group(1)[-4:]}:{found.group(2)}:{found.group(3)}".lower() if found else None
+
+
+def parse_query(text: str) -> list[dict[str, t.Any]]:
+    """GPUs of ``nvidia-smi --query-gpu=… --format=csv,noheader,nounits``; memory is MiB there, GiB here."""
+    found = []
+    for line in text.splitlines():
+        fields = [known(item) for item in line.split(",")]
+        if len(fields) < 6 or not (fields[0] or "").isdigit():
+            continue
+        memory = fields[3] or ""
+        found.append(
+            {
+                "model": fields[1],
+                "uuid": fields[2],
+                "memory_gib": round(int(memory) / 1024, 1) if memory.isdigit() else None,
+                "pci": bus_address(fields[4]),
+                "driver": fields[5],
+                "arch": architecture(fields[6] if len(fields) > 6 else None),
+            }
+        )
+    return found
+
+
+def parse_driver(text: str | None) -> dict[str, str | None]:
+    """``{version, flavour}`` of /proc/driver/nvidia/version; the open modules name themselves."""
+    line = (text or "").partition("\n")[0]
+    version = re.search(r"\s([0-9]{3,4}(?:\.[0-9]+){1,2})\s", f"{line} ")
+    if not version:
+        return {"version": None, "flavour": None}
+    return {"version": version.group(1), "flavour": "open" if "Open Kernel Module" in line else "proprietary"}
+
+
+def parse_fabric(text: str) -> dict[str, str | None]:
+    """``{state, id}`` of the Fabric section of ``nvidia-smi -q``: id is cluster UUID and clique, None if not set."""
+    value = {
+        key: known(found.group(1)) if (found := re.search(rf"^\s+{key}\s+: (.*)$", section, re.M)) else None
+        for section in [text.partition("    Fabric\n")[2]]
+        for key in ("State", "CliqueId", "ClusterUUID")
+    }
+    cluster = (value["ClusterUUID"] or "").replace("0", "").replace("-", "")
+    return {"state": value["State"], "id": f"{value['ClusterUUID']}.{value['CliqueId']}" if cluster else None}
+
+
+def _queried(source: Source) -> list[dict[str, t.Any]]:
+    answer = source.run("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits")
+    return parse_query(answer) if answer else []
+
+
+def _visible(source: Source, on_bus: int, container: bool) -> int:
+    """GPUs that this node may use when nvidia-smi is silent: a container sees the whole bus of its host."""
+    nodes = [name for name in source.names(source.dev) if re.fullmatch(r"nvidia[0-9]{1,3}", name)]
+    return len(nodes) if container or nodes else on_bus
+
+
+def _device(source: Source, bdf: str | None, queried: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    place: dict[str, t.Any] = facts_pci.slot(source, bdf) if bdf else {"pci": None}
+    # An idle GPU lowers its link's speed, but not its width.
+    if bdf and place["pci_width"] and place["pci_width"] < (place["pci_width_max"] or 0):
+        source.problem(f"gpu/{bdf}: PCIe runs at x{place['pci_width']}, the device can do x{place['pci_width_max']}")
+    return {**place, **{key: queried.get(key) for key in ("uuid", "model", "memory_gib")}}
+
+
+def _lowest(devices: t.Iterable[t.Mapping[str, t.Any]], key: str) -> t.Any:
+    values = [device[key] for device in devices if device.get(key) is not None]
+    return min(values) if values else None
+
+
+def _model_from_driver(source: Source, bdf: str) -> str | None:
+    for line in source.lines(os.path.join(source.proc, "driver/nvidia/gpus", bdf, "information")):
+        if line.startswith("Model:"):
+            return known(line.partition(":")[2])
+    return None
+
+
+def has_nvswitch(source: Source, bus: t.Mapping[str, tuple[str, str]], model: str | None, count: int) -> bool | None:
+    """Whether NVSwitch joins the GPUs: bridges of NVIDIA on the bus; from Blackwell on they hide behind a NIC."""
+    if any(vendor == NVIDIA and klass.startswith("0680") for vendor, klass in bus.values()):
+        return True
+    if source.names(os.path.join(source.proc, "driver/nvidia-nvswitch/devices")):
+        return True
+    if model and re.search(r"\b(B200|B300|GB200|GB300)\b", model) and count > 1:
+        return True
+    return False if model else None
+
+
+def gpus(source: Source, bus: t.Mapping[str, tuple[str, str]], container: bool) -> dict[str, t.Any]:
+    """Return the node record's ``gpu`` with ``driver_version`` and ``devices``, one entry a GPU."""
+    on_bus = [bdf for bdf, (vendor, klass) in bus.items() if vendor == NVIDIA and klass[:4] in ("0300", "0302")]
+    queried = _queried(source)
+    count = len(queried) or _visible(source, len(on_bus), container)
+    if queried and len(on_bus) > len(queried) and not container:
+        source.problem(f"gpu: {len(on_bus)} GPUs are on the PCI bus, nvidia-smi lists {len(queried)}")
+    places = [(gpu["pci"] if gpu["pci"] in bus else None, gpu) for gpu in queried]
+    devices = [_device(source, bdf, gpu) for bdf, gpu in places or [(bdf, {}) for bdf in on_bus[:count]]]
+    first = queried[0] if queried else {}
+    model = first.get("model") or next(filter(None, (_model_from_driver(source, bdf) for bdf in on_bus)), None)
+    unified = bool(re.search(r"\bGB10\b", model)) if model else None
+    return {
+        "model": model if count else None,
+        "count": count,
+        "memory_gib": _lowest(queried, "memory_gib"),
+        "arch": first.get("arch"),
+        "pci_gen": _lowest(devices, "pci_gen_max"),
+        "pci_width": _lowest(devices, "pci_width"),
+        "nvswitch": has_nvswitch(source, bus, model, count) if count else None,
+        "unified_memory": unified,
+        "driver_version": first.get("driver"),
+        "devices": devices,
+    }
+
+
+def driver(source: Source, queried_version: str | None) -> dict[str, t.Any]:
+    """Return ``{version, flavour, loaded, nouveau}``."""
+    facts: dict[str, t.Any] = parse_driver(source.text(os.path.join(source.proc, "driver/nvidia/version")))
+    modules = os.path.join(source.sys, "module")
+    facts["version"] = facts["version"] or queried_version
+    facts["loaded"] = facts["version"] is not None or os.path.isdir(f"{modules}/nvidia")
+    facts["nouveau"] = os.path.isdir(f"{modules}/nouveau")
+    return facts
+
+
+def fabric(source: Source, gpu: t.Mapping[str, t.Any], running: t.Collection[str]) -> dict[str, t.Any]:
+    """Return ``{state, id, manager {running, version}, imex_running}``; asked only where NVLink leaves the board."""
+    if not gpu["nvswitch"]:
+        return {"state": None, "id": None, "manager": None, "imex_running": None}
+    facts: dict[str, t.Any] = parse_fabric(source.run("nvidia-smi", "-q") or "")
+    answer = source.run("nv-fabricmanager", "--version")
+    version = re.search(r"[0-9]{3,4}(?:\.[0-9]+){1,2}", answer or "")
+    # The kernel cuts a process's name after 15 characters.
+    facts["manager"] = {"running": "nv-fabricmanage" in running, "version": version.group(0) if version else None}
+    facts["imex_running"] = "nvidia-imex" in running
+    return facts
+
+
+def gpudirect(
+    source: Source, gpu: t.Mapping[str, t.Any], driver_facts: t.Mapping[str, t.Any], kernel: str | None
+) -> dict[str, t.Any]:
+    """Return ``{supported, peermem, dmabuf, reason}``: can a NIC read and write this node's GPU memory?"""
+    if not gpu["count"]:
+        return {"supported": None, "peermem": None, "dmabuf": None, "reason": None}
+    modules = os.path.join(source.sys, "module")
+    peermem = os.path.isdir(f"{modules}/nvidia_peermem") or os.path.exists(
+        os.path.join(source.sys, "kernel/mm/memory_peers/nv_mem")
+    )
+    release = re.match(r"([0-9]+)\.([0-9]+)", kernel or "")
+    dmabuf = None
+    if driver_facts["flavour"] and release:
+        new = (int(release.group(1)), int(release.group(2))) >= _DMABUF_KERNEL
+        dmabuf = driver_facts["flavour"] == "open" and new and gpu["arch"] not in _BEFORE_TURING
+    if gpu["unified_memory"]:
+        return {"supported": False, "peermem": peermem, "dmabuf": False, "reason": "GB10 has no GPUDirect RDMA"}
+    supported = True if peermem else dmabuf
+    reason = None if supported else "needs the open kernel modules and Linux 5.12, or nvidia_peermem"
+    return {"supported": supported, "peermem": peermem, "dmabuf": dmabuf, "reason": reason}

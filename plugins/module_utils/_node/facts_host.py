@@ -1,0 +1,240 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Facts of the machine and its operating system: what runs where, limits, virtualisation, the mesh's daemon.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import typing as t
+
+from .facts_source import Source, known
+
+# Services whose limits containers inherit.
+CONTAINER_SERVICES = {"k3s-server": "k3s", "k3s-agent": "k3s-agent", "containerd": "containerd", "dockerd": "docker"}
+_MACHINES = {
+    "qemu": "kvm",
+    "kvm": "kvm",
+    "bochs": "kvm",
+    "amazon ec2": "kvm",
+    "google compute engine": "kvm",
+    "openstack": "kvm",
+    "virtual machine": "hyperv",
+    "vmware": "vmware",
+    "virtualbox": "virtualbox",
+    "xen": "xen",
+}
+_UNLIMITED = "unlimited"
+
+
+def parse_os_release(lines: t.Iterable[str]) -> dict[str, str | None]:
+    """``{id, version, name}`` of os-release(5)."""
+    values = {}
+    for line in lines:
+        key, found, value = line.strip().partition("=")
+        if found:
+            values[key] = value.strip("\"'")
+    return {"id": values.get("ID"), "version": values.get("VERSION_ID"), "name": values.get("PRETTY_NAME")}
+
+
+def parse_limits(lines: t.Iterable[str]) -> dict[str, int | str]:
+    """Soft limits of /proc/PID/limits: bytes or counts, ``unlimited`` where there is none."""
+    names = {"Max locked memory": "memlock", "Max open files": "nofile", "Max stack size": "stack"}
+    found: dict[str, int | str] = {}
+    for line in lines:
+        name, value = line[:26].strip(), line[26:].split(" ")[0]
+        if name in names and (value == _UNLIMITED or value.isdigit()):
+            found[names[name]] = value if value == _UNLIMITED else int(value)
+    return found
+
+
+def count_cpus(text: str | None) -> int | None:
+    """CPUs in a list such as ``0-3,8``; None when it is no such list."""
+    total = 0
+    for part in (text or "").split(","):
+        found = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", part.strip())
+        if not found:
+            return None
+        first, last = int(found.group(1)), int(found.group(2) or found.group(1))
+        total += max(0, last - first + 1)
+    return total or None
+
+
+def processes(source: Source) -> dict[str, str]:
+    """Return the names of running processes, each with the id of one of them."""
+    found: dict[str, str] = {}
+    for pid in source.names(source.proc):
+        if pid.isdigit():
+            name = source.text(os.path.join(source.proc, pid, "comm"))
+            if name:
+                found.setdefault(name, pid)
+    return found
+
+
+def _unit_memlock(source: Source, unit: str) -> int | str | None:
+    """LimitMEMLOCK that a unit and its drop-ins set; the last one read wins, as with systemd."""
+    value: int | str | None = None
+    for folder in ("usr/lib/systemd/system", "etc/systemd/system"):
+        base = source.below(folder)
+        files = [f"{base}/{unit}.service"]
+        files += [f"{base}/{unit}.service.d/{name}" for name in source.names(f"{base}/{unit}.service.d")]
+        for line in (line for path in files for line in source.lines(path)):
+            key, _, text = line.strip().partition("=")
+            if key == "LimitMEMLOCK":
+                text = text.split(":")[0].strip()
+                value = _UNLIMITED if text == "infinity" else int(text) if text.isdigit() else None
+    return value
+
+
+def unit_limits(source: Source, running: t.Mapping[str, str]) -> dict[str, dict[str, t.Any]]:
+    """Return ``{unit: {memlock, running}}`` of services that start containers; of running ones the limit in force."""
+    found = {}
+    for process, unit in CONTAINER_SERVICES.items():
+        pid = running.get(process)
+        declared = _unit_memlock(source, unit)
+        if pid:
+            now = parse_limits(source.lines(os.path.join(source.proc, pid, "limits"))).get("memlock")
+            found[unit] = {"memlock": now if now is not None else declared, "running": True}
+        elif declared is not None or os.path.exists(source.below(f"etc/systemd/system/{unit}.service")):
+            found[unit] = {"memlock": declared, "running": False}
+    return found
+
+
+def _shm_gib(source: Source) -> float | None:
+    try:
+        state = os.statvfs(os.path.join(source.dev, "shm"))
+    except OSError:
+        return None
+    return round(state.f_blocks * state.f_frsize / 2**30, 3)
+
+
+def limits(source: Source, running: t.Mapping[str, str]) -> dict[str, t.Any]:
+    """Return ``{memlock, nofile, stack, shm_gib, units}``; the first three in bytes or counts, or ``unlimited``."""
+    own = parse_limits(source.lines(os.path.join(source.proc, "self/limits")))
+    facts: dict[str, t.Any] = {name: own.get(name) for name in ("memlock", "nofile", "stack")}
+    return {**facts, "shm_gib": _shm_gib(source), "units": unit_limits(source, running)}
+
+
+def _meminfo(source: Source) -> dict[str, int]:
+    found = {}
+    for line in source.lines(os.path.join(source.proc, "meminfo")):
+        name, _, value = line.partition(":")
+        number = value.strip().split(" ")[0]
+        if number.isdigit():
+            found[name] = int(number)
+    return found
+
+
+def memory(source: Source) -> dict[str, float | None]:
+    """Return ``{memory_gib, memory_available_gib, memory_limit_gib}``; the limit is that of the control group."""
+    info = _meminfo(source)
+    total, available = info.get("MemTotal"), info.get("MemAvailable")
+    limit = source.number(os.path.join(source.sys, "fs/cgroup/memory.max"))
+    return {
+        "memory_gib": round(total / 2**20, 2) if total else None,
+        "memory_available_gib": round(available / 2**20, 2) if available is not None else None,
+        "memory_limit_gib": round(limit / 2**30, 2) if limit else None,
+    }
+
+
+def cpu(source: Source) -> dict[str, t.Any]:
+    """Return ``{count, usable, arch, model}``; usable is what the control group's quota and affinity leave."""
+    count = count_cpus(source.text(os.path.join(source.sys, "devices/system/cpu/online")))
+    quota = (source.text(os.path.join(source.sys, "fs/cgroup/cpu.max")) or "").split()
+    usable = float(count) if count else None
+    if source.live:
+        usable = float(len(os.sched_getaffinity(0)))
+    if len(quota) == 2 and all(item.isdigit() for item in quota) and int(quota[1]):
+        usable = min(usable or float("inf"), round(int(quota[0]) / int(quota[1]), 2))
+    lines = source.lines(os.path.join(source.proc, "cpuinfo"))
+    model = next((line.partition(":")[2] for line in lines if line.startswith("model name")), None)
+    arch = source.text(os.path.join(source.proc, "sys/kernel/arch")) or os.uname().machine
+    return {"count": count, "usable": usable, "arch": arch, "model": known(model)}
+
+
+def _container(source: Source) -> str | None:
+    """The kind of container this is, or None."""
+    named = source.text(source.below("run/systemd/container"))
+    environment = (source.data(os.path.join(source.proc, "1/environ")) or b"").split(b"\0")
+    told = next((item[10:].decode(errors="replace") for item in environment if item.startswith(b"container=")), None)
+    if named or told:
+        return named or told
+    if os.path.exists(source.below("run/.containerenv")):
+        return "podman"
+    if os.path.exists(source.below(".dockerenv")):
+        return "docker"
+    if os.path.isdir(source.below("var/run/secrets/kubernetes.io/serviceaccount")):
+        return "kubernetes"
+    return None
+
+
+def virtualisation(source: Source) -> dict[str, str | None]:
+    """Return ``{kind, technology}``: kind is container, vm, baremetal, or None where nothing tells."""
+    container = _container(source)
+    if container:
+        return {"kind": "container", "technology": container}
+    base = os.path.join(source.sys, "class/dmi/id")
+    words = " ".join(source.text(f"{base}/{name}") or "" for name in ("sys_vendor", "product_name")).lower()
+    technology = next((value for key, value in _MACHINES.items() if key in words), None)
+    flags = any(
+        " hypervisor" in line for line in source.lines(os.path.join(source.proc, "cpuinfo")) if line[:5] == "flags"
+    )
+    # EC2's bare-metal instances carry the same vendor as its virtual machines.
+    if flags or (technology and ".metal" not in words):
+        return {"kind": "vm", "technology": technology or source.text(os.path.join(source.sys, "hypervisor/type"))}
+    return {"kind": "baremetal" if words.strip() else None, "technology": None}
+
+
+def systemd(source: Source, running: t.Mapping[str, str]) -> str:
+    """Return ``running`` (the system's manager), ``user`` (only a manager of this user) or ``absent``."""
+    if os.path.isdir(source.below("run/systemd/system")):
+        return "running"
+    user = source.below(f"run/user/{os.getuid()}/systemd")
+    return "user" if os.path.isdir(user) and "systemd" in running else "absent"
+
+
+def secure_boot(source: Source) -> bool | None:
+    """Return the firmware's SecureBoot variable: four bytes of attributes, then the value (UEFI 2.10, 3.3)."""
+    name = "firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+    raw = source.data(os.path.join(source.sys, name))
+    return raw[4] == 1 if raw and len(raw) > 4 else None
+
+
+def parse_tailscale(text: str, peers: t.Collection[str] = ()) -> dict[str, t.Any]:
+    """``{state, peers}`` of ``tailscale status --json``: direct, relayed or idle for each address (asked ones only).
+
+    A peer shows its path while traffic flows: CurAddr for a direct one, else it goes through a relay.
+    """
+    status = json.loads(text)
+    found: dict[str, str] = {}
+    for peer in (status.get("Peer") or {}).values():
+        path = "direct" if peer.get("CurAddr") else "relayed" if peer.get("Active") else "idle"
+        for address in peer.get("TailscaleIPs") or []:
+            if not peers or address in peers:
+                found[str(address)] = path
+    return {"state": known(status.get("BackendState")), "peers": found}
+
+
+def mesh_path(paths: t.Collection[str]) -> str | None:
+    """Return the worst of several paths; None while none has carried traffic."""
+    return "relayed" if "relayed" in paths else "direct" if "direct" in paths else None
+
+
+def tailscale(
+    source: Source, running: t.Mapping[str, str], has_interface: bool, peers: t.Collection[str]
+) -> dict[str, t.Any]:
+    """Return ``{state, userspace, peers, mesh_path}``. Without an interface of its own the mesh carries no NCCL."""
+    if "tailscaled" not in running:
+        return {"state": None, "userspace": None, "peers": {}, "mesh_path": None if has_interface else "none"}
+    answer = source.run("tailscale", "status", "--json")
+    nothing: dict[str, t.Any] = {"state": None, "peers": {}}
+    facts = source.guard("tailscale", lambda: parse_tailscale(answer or "{}", peers), nothing)
+    if not has_interface:
+        source.problem("tailscale runs without an interface (userspace networking): nothing can bind to the mesh")
+        return {**facts, "userspace": True, "mesh_path": "none"}
+    return {**facts, "userspace": False, "mesh_path": mesh_path(set(facts["peers"].values()))}

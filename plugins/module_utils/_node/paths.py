@@ -1,0 +1,69 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where a node keeps what belongs to runs, and how files are written there so that a crash leaves old or new.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import pwd
+import typing as t
+
+
+def home() -> pathlib.Path:
+    """Return the home directory of this user, also when HOME is unset."""
+    return pathlib.Path(os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir)
+
+
+def state_root(node: str, override: str | None = None) -> pathlib.Path:
+    """Return this node's state folder. Two nodes on one machine (a lab) differ by their inventory name."""
+    if override:
+        return pathlib.Path(override).expanduser() / node
+    base = os.environ.get("XDG_STATE_HOME")
+    return (pathlib.Path(base) if base else home() / ".local" / "state") / "muster" / "nodes" / node
+
+
+def private_dir(path: pathlib.Path) -> pathlib.Path:
+    """Create ``path`` with mode 0700 whatever the umask says, and return it."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
+
+
+def write_atomic(path: pathlib.Path, data: bytes, mode: int = 0o600) -> None:
+    """Replace ``path`` so that a reader, or a restart after a crash, sees the old or the new content only."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(descriptor, "wb") as handle:
+        handle.write(data)
+        handle.flush()
+        os.fsync(handle.fileno())
+    os.chmod(temporary, mode)
+    os.replace(temporary, path)
+
+
+def write_json(path: pathlib.Path, value: t.Any, mode: int = 0o600) -> None:
+    """Replace ``path`` by the JSON text of ``value``."""
+    write_atomic(path, json.dumps(value, separators=(",", ":")).encode(), mode)
+
+
+def read_json(path: pathlib.Path) -> t.Any:
+    """Return the JSON value in ``path``, or None when the file is missing, torn or unreadable."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def append_json(path: pathlib.Path, value: t.Mapping[str, t.Any]) -> None:
+    """Append one JSON line with a single write, so that lines of several processes never mix."""
+    line = json.dumps(value, separators=(",", ":")).encode() + b"\n"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(descriptor, line)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,142 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a preflight asks a node for one job. Everything here only reads.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import typing as t
+
+from . import blobs, paths, units
+
+# Run by the job's own interpreter, with the job's environment: versions without importing the (slow) packages.
+_PACKAGES = """
+import sys, json
+from importlib import metadata
+found = {}
+for name in sys.argv[1:]:
+    try:
+        found[name] = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        found[name] = None
+print(json.dumps({"executable": sys.executable, "version": "%d.%d.%d" % sys.version_info[:3], "packages": found}))
+"""
+
+
+def training_python(python: str, packages: t.Sequence[str], env: t.Mapping[str, str]) -> dict[str, t.Any]:
+    """Return ``{executable, version, packages {name: version or null}, problem}`` of the job's interpreter."""
+    place = shutil.which(os.path.expanduser(python))
+    if not place:
+        return {"executable": None, "version": None, "packages": {}, "problem": f"there is no {python}"}
+    argv = [place, "-c", _PACKAGES, *packages]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False, env={**os.environ, **env})
+        value = json.loads(done.stdout) if done.returncode == 0 else None
+    except (OSError, ValueError, subprocess.TimeoutExpired) as exc:
+        return {"executable": place, "version": None, "packages": {}, "problem": f"{place} does not run: {exc}"}
+    if value is None:
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        return {"executable": place, "version": None, "packages": {}, "problem": f"{place} does not run: {last[:200]}"}
+    # Not sys.executable: inside a virtual environment it may be resolved past the link that makes it one.
+    return {**value, "executable": place, "problem": None}
+
+
+def port(host: str, number: int) -> str | None:
+    """Return why nothing could listen on ``host:number`` now, or None when it is free."""
+    try:
+        family = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0][0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, number))
+    except OSError as exc:
+        return exc.strerror or str(exc)
+    return None
+
+
+def writable(path: pathlib.Path) -> dict[str, t.Any]:
+    """Return ``{path, exists, problem, free_bytes}``: could this user write below ``path``?"""
+    place = path
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    problem = None
+    stat = os.statvfs(place)
+    if stat.f_flag & os.ST_RDONLY:
+        problem = "is on a read-only file system"
+    elif not place.is_dir():
+        problem = f"cannot be created, {place} is not a folder"
+    elif not os.access(place, os.W_OK | os.X_OK):
+        problem = f"is not writable for {_whoami()}"
+    elif stat.f_bavail == 0:
+        problem = "is on a full file system"
+    return {"path": str(path), "exists": path.exists(), "problem": problem, "free_bytes": blobs.free_bytes(path)}
+
+
+def try_write(path: pathlib.Path) -> str | None:
+    """Create ``path`` and really write and remove a small file there; return the problem, if any."""
+    probe = path / f".muster-{os.getpid()}.probe"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        # A block, not a byte: a full file system may still hold a tiny file inside its inode.
+        paths.write_atomic(probe, b"\0" * 65536)
+    except OSError as exc:
+        return f"cannot be written: {exc.strerror}"
+    finally:
+        try:
+            probe.unlink(missing_ok=True)
+        except OSError:
+            pass
+    return None
+
+
+def live_runs(state: pathlib.Path) -> list[dict[str, t.Any]]:
+    """Return ``{run_id, gpus}`` of the runs whose agent is alive on this node."""
+    found = []
+    for folder in sorted((state / "runs").glob("*/units/agent")):
+        if units.status(folder)["alive"]:
+            run = folder.parent.parent
+            claim = paths.read_json(run / "claim.json") or {}
+            found.append({"run_id": run.name, "gpus": claim.get("gpus", 0)})
+    return found
+
+
+def basics() -> dict[str, t.Any]:
+    """Return ``{python, time, user, manager, cpus, kernel, hostname}``; time is this node's clock, Unix seconds."""
+    return {
+        "python": ".".join(str(item) for item in sys.version_info[:3]),
+        "executable": sys.executable,
+        "time": time.time(),
+        "user": _whoami(),
+        "manager": units.manager(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "kernel": os.uname().release,
+        "hostname": socket.gethostname(),
+    }
+
+
+def interface_of(address: str) -> str | None:
+    """Return the network interface that owns ``address``, or the loopback's for 127.0.0.0/8."""
+    if address.startswith("127.") or address == "::1":
+        return "lo"
+    tool = shutil.which("ip") or shutil.which("ip", path="/usr/sbin:/sbin")
+    if tool:
+        done = subprocess.run([tool, "-o", "addr"], capture_output=True, text=True, timeout=5, check=False)
+        for line in done.stdout.splitlines():
+            words = line.split()
+            if len(words) > 3 and words[3].split("/")[0] == address:
+                return words[1].split("@")[0]
+    return None
+
+
+def _whoami() -> str:
+    return f"uid {os.getuid()}"

@@ -1,0 +1,115 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Processes of a run, found through /proc.
+
+torchrun starts its workers in sessions of their own, so a process group does not hold them: a killed agent leaves
+its workers training as orphans. They are found by the tree below the supervisor and, when the supervisor is gone
+too, by the marker variable that every process of a run carries in its environment.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import time
+
+MARKER = "MUSTER_UNIT"
+_PROC = pathlib.Path("/proc")
+
+
+def start_time(pid: int) -> str | None:
+    """Return the kernel's start time of ``pid`` (clock ticks since boot), or None when it is gone or a zombie."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text()
+    except OSError:
+        return None
+    # The command name may hold spaces and parentheses: count fields after the last ')'.
+    rest = text[text.rindex(")") + 2 :].split()
+    return None if rest[0] in "ZX" else rest[19]
+
+
+def identity(pid: int) -> str | None:
+    """Return a name for ``pid`` that a reused number does not share, or None when the process is gone."""
+    started = start_time(pid)
+    return f"{pid}@{started}" if started is not None else None
+
+
+def alive(name: str | None) -> int | None:
+    """Return the pid behind an :func:`identity`, or None when that very process is gone."""
+    if not name or "@" not in name:
+        return None
+    pid = int(name.split("@")[0])
+    return pid if identity(pid) == name else None
+
+
+def children_of(root: int) -> list[int]:
+    """Return all descendants of ``root``, nearest first."""
+    parents: dict[int, list[int]] = {}
+    for pid in _pids():
+        try:
+            text = (_PROC / str(pid) / "stat").read_text()
+        except OSError:
+            continue
+        parents.setdefault(int(text[text.rindex(")") + 2 :].split()[1]), []).append(pid)
+    found: list[int] = []
+    queue = [root]
+    while queue:
+        below = parents.get(queue.pop(0), [])
+        found += below
+        queue += below
+    return found
+
+
+def marked(value: str) -> list[int]:
+    """Return living processes whose environment carries ``MUSTER_UNIT=value`` (this process excluded)."""
+    wanted = f"{MARKER}={value}".encode()
+    found = []
+    for pid in _pids():
+        try:
+            names = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if wanted in names and pid != os.getpid() and start_time(pid) is not None:
+            found.append(pid)
+    return found
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """Return the environment of ``pid``, empty when it is gone or not ours."""
+    try:
+        raw = (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return {}
+    pairs = (item.split("=", 1) for item in raw.decode(errors="replace").split("\0") if "=" in item)
+    return {key: value for key, value in pairs}
+
+
+def kill_all(pids: list[int], number: int = signal.SIGKILL) -> None:
+    """Send a signal to each process; those already gone are no error."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except (ProcessLookupError, PermissionError):
+            continue
+
+
+def kill_marked(value: str, within_s: float = 10.0) -> list[int]:
+    """Kill every process of a unit and wait until none is left.
+
+    :returns: the pids that are still there after ``within_s`` seconds (normally none).
+    """
+    end = time.monotonic() + within_s
+    left = marked(value)
+    while left and time.monotonic() < end:
+        kill_all(left)
+        time.sleep(0.02)
+        left = marked(value)
+    return left
+
+
+def _pids() -> list[int]:
+    return [int(entry) for entry in os.listdir(_PROC) if entry.isdigit()]

@@ -1,0 +1,294 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The supervisor of one unit (the agent, or the rendezvous store) of one run on one node.
+
+It outlives the SSH connection and the controller. It keeps in the unit's folder: ``state.json`` (who runs, how often
+it was started), ``heartbeat`` (touched every second), ``log`` (output of the process) and, at the end, ``exit.json``.
+Under systemd it is the main process of a transient unit, whose cgroup and limits hold; elsewhere it is detached.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import pathlib
+import select
+import signal
+import socket
+import subprocess
+import time
+import typing as t
+
+from . import paths, policy, procs, usage
+
+_PR_SET_CHILD_SUBREAPER = 36
+_TICK_S = 1.0
+
+
+class Supervisor:
+    """Starts, watches and ends the process that ``spec`` describes (see ``units.py`` for its fields)."""
+
+    def __init__(self, spec: dict[str, t.Any]) -> None:
+        self.spec = spec
+        self.folder = pathlib.Path(spec["folder"])
+        self.events = pathlib.Path(spec["events"])
+        before = paths.read_json(self.folder / "state.json") or {}
+        same = before.get("generation") == spec["generation"]
+        self.crashes = int(before.get("crashes", 0)) if same else 0
+        # This supervisor starts where one of the same generation died: the node, or the agent's unit, was lost.
+        self.lost = int(before.get("lost", 0)) + 1 if same else 0
+        self.deadline = before.get("deadline") if same else None
+        self.child: subprocess.Popen[bytes] | None = None
+        self.listener: socket.socket | None = None
+        self.stopping = ""
+        self.log_size = 0
+        self.events_at = 0
+        self.sampler = usage.Sampler()
+
+    def run(self) -> int:
+        """Run until the unit has ended; return 0 (the unit's own exit code is in ``exit.json``)."""
+        _become_subreaper()
+        wake = _wake_pipe()
+        signal.signal(signal.SIGTERM, lambda *_: self._ask_stop("cancelled"))
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        procs.kill_marked(self.spec["marker"])
+        if self.lost > self.spec["max_lost"]:
+            return self._end(137, "node_lost")
+        if self.deadline is None and self.spec["timeout_s"]:
+            self.deadline = time.time() + self.spec["timeout_s"]
+        problem = self._listen()
+        if problem:
+            self._write_state("failed", problem)
+            return self._end(98, "port_taken")
+        while True:
+            if not self._wait_for_peer(wake) or self.stopping:
+                return self._end(143 if self.stopping else 111, self.stopping or "rendezvous_unreachable")
+            self._start()
+            ending = self._watch(wake)
+            procs.kill_marked(self.spec["marker"])
+            if self.stopping:
+                codes = {"timeout": 124, "fatal_exit_code": self._fatal_code()}
+                return self._end(codes.get(self.stopping, 143), self.stopping)
+            decision = self._decide(ending)
+            if not decision.restart:
+                return self._end(decision.exit_code, decision.cause)
+
+    def _decide(self, ending: policy.Ending) -> policy.Decision:
+        budget = policy.Budget(
+            self.crashes,
+            self.lost,
+            self.spec["max_crashes"],
+            self.spec["max_lost"],
+            tuple(self.spec["fatal_exit_codes"]),
+        )
+        decision = policy.decide(self.spec["policy"], ending, budget)
+        if decision.restart:
+            self.lost += decision.cause == "node_lost"
+            self.crashes += decision.cause == "crash"
+            self._event("agent_restart", detail=decision.cause, exit_code=ending.exit_code)
+        return decision
+
+    def _listen(self) -> str:
+        """Bind the store's port; return the problem, empty when there is none."""
+        where = self.spec.get("listen")
+        if not where:
+            return ""
+        try:
+            family = socket.getaddrinfo(where["host"], where["port"], type=socket.SOCK_STREAM)[0][0]
+            self.listener = socket.socket(family, socket.SOCK_STREAM)
+            self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.listener.bind((where["host"], where["port"]))
+            self.listener.listen(1024)
+        except OSError as exc:
+            return f"cannot listen on {where['host']}:{where['port']}: {exc.strerror or exc}"
+        return ""
+
+    def _wait_for_peer(self, wake: int) -> bool:
+        """Wait until the rendezvous store answers, so that its absence does not use up restarts."""
+        where = self.spec.get("wait_for")
+        end = time.monotonic() + (where or {}).get("seconds", 0)
+        announced = False
+        while where and not self.stopping:
+            try:
+                socket.create_connection((where["host"], where["port"]), timeout=2).close()
+                return True
+            except OSError:
+                if time.monotonic() > end:
+                    return False
+            if not announced:
+                self._write_state("waiting", f"for {where['host']}:{where['port']}")
+                announced = True
+            self._tick(wake, 0.2)
+        return True
+
+    def _start(self) -> None:
+        environment = dict(os.environ)
+        environment.update(self.spec["env"])
+        environment[procs.MARKER] = self.spec["marker"]
+        environment.update(paths.read_json(pathlib.Path(self.spec["secrets"])) or {} if self.spec.get("secrets") else {})
+        argv = [str(item) for item in self.spec["argv"]]
+        keep: tuple[int, ...] = ()
+        if self.listener is not None:
+            argv = [item.replace("{listen_fd}", str(self.listener.fileno())) for item in argv]
+            keep = (self.listener.fileno(),)
+        self.events_at = self.events.stat().st_size if self.events.exists() else 0
+        with open(self.folder / "log", "ab") as log:
+            try:
+                self.child = subprocess.Popen(
+                    argv,
+                    cwd=self.spec["cwd"],
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=keep,
+                    start_new_session=True,
+                )
+            except OSError as exc:
+                log.write(f"muster: cannot run {argv[0]}: {exc.strerror}\n".encode())
+                self.child = None
+        self._write_state("running")
+        self._event("agent_started")
+
+    def _watch(self, wake: int) -> policy.Ending:
+        if self.child is None:
+            return policy.Ending(127, 0, ())
+        while self.child.poll() is None:
+            self._tick(wake, _TICK_S)
+            if self.deadline and time.time() > self.deadline:
+                self._ask_stop("timeout")
+            if self._fatal_code():
+                # torchrun would start the rank again: it knows no exit code that must not be repeated.
+                self._ask_stop("fatal_exit_code")
+            if self.stopping and self.child.poll() is None:
+                self._stop_child(wake)
+        code = self.child.returncode
+        return policy.Ending(128 - code if code < 0 else code, max(0, -code), self._rank_codes())
+
+    def _rank_codes(self) -> tuple[int, ...]:
+        """Return the exit codes of the last attempt's ranks since the process was started."""
+        codes: dict[int, list[int]] = {}
+        for line in _lines(self.events, self.events_at):
+            if line.get("kind") == "worker_exit":
+                codes.setdefault(int(line["attempt"]), []).append(int(line["exit_code"]))
+        return tuple(codes[max(codes)]) if codes else ()
+
+    def _fatal_code(self) -> int:
+        """Return the first exit code of a rank that must end the job, or 0."""
+        if not self.spec["fatal_exit_codes"]:
+            return 0
+        ended = (line for line in _lines(self.events, self.events_at) if line.get("kind") == "worker_exit")
+        return next((int(line["exit_code"]) for line in ended if line["exit_code"] in self.spec["fatal_exit_codes"]), 0)
+
+    def _stop_child(self, wake: int) -> None:
+        """Let the launcher stop its ranks, which may save a checkpoint, then kill what is left."""
+        child = t.cast("subprocess.Popen[bytes]", self.child)
+        self._write_state("stopping", self.stopping)
+        child.terminate()
+        end = time.monotonic() + self.spec["grace_s"]
+        while child.poll() is None and time.monotonic() < end:
+            self._tick(wake, 0.1)
+        if child.poll() is None:
+            procs.kill_marked(self.spec["marker"])
+            child.wait()
+
+    def _ask_stop(self, why: str) -> None:
+        self.stopping = self.stopping or why
+
+    def _tick(self, wake: int, seconds: float) -> None:
+        """Sleep until a signal (a child ended, a stop was asked) or ``seconds`` have passed; reap orphans."""
+        if select.select([wake], [], [], seconds)[0]:
+            os.read(wake, 4096)
+        child = self.child.pid if self.child else 0
+        for pid in _zombies(os.getpid()):
+            if pid != child:
+                os.waitpid(pid, os.WNOHANG)
+        (self.folder / "heartbeat").touch()
+        if self.spec.get("usage"):
+            self.sampler.write(pathlib.Path(self.spec["usage"]), self.spec["node"])
+
+    def _end(self, code: int, cause: str) -> int:
+        if self.spec.get("secrets"):
+            pathlib.Path(self.spec["secrets"]).unlink(missing_ok=True)
+        for file in self.spec.get("secret_files", []):
+            pathlib.Path(file).unlink(missing_ok=True)
+        value = {"at": time.time(), "exit_code": code, "cause": cause, "crashes": self.crashes, "lost": self.lost}
+        paths.write_json(self.folder / "exit.json", {**value, "generation": self.spec["generation"]})
+        self._write_state("ended", cause)
+        self._event("agent_exit", exit_code=code, detail=cause)
+        return 0
+
+    def _write_state(self, state: str, detail: str = "") -> None:
+        child = self.child.pid if self.child else 0
+        paths.write_json(
+            self.folder / "state.json",
+            {
+                "state": state,
+                "detail": detail,
+                "supervisor": procs.identity(os.getpid()),
+                "child": procs.identity(child) if child else None,
+                "generation": self.spec["generation"],
+                "crashes": self.crashes,
+                "lost": self.lost,
+                "deadline": self.deadline,
+            },
+        )
+        (self.folder / "heartbeat").touch()
+
+    def _event(self, kind: str, **values: t.Any) -> None:
+        line = {"at": time.time(), "kind": kind, "node": self.spec["node"], "unit": self.spec["unit"], **values}
+        try:
+            paths.append_json(self.events, line)
+        except OSError:
+            # A full disk must not end the job; state and exit files are tried again with the next change.
+            return
+
+
+def _lines(file: pathlib.Path, offset: int) -> t.Iterator[dict[str, t.Any]]:
+    try:
+        with open(file, "rb") as handle:
+            handle.seek(offset)
+            for raw in handle:
+                try:
+                    yield json.loads(raw)
+                except ValueError:
+                    continue
+    except OSError:
+        return
+
+
+def _zombies(parent: int) -> list[int]:
+    found = []
+    for pid in procs.children_of(parent):
+        if procs.start_time(pid) is None:
+            found.append(pid)
+    return found
+
+
+def _become_subreaper() -> None:
+    """Make orphans of a killed agent our children, so that they can be waited for (no effect without prctl)."""
+    try:
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    except (OSError, AttributeError):
+        return
+
+
+def _wake_pipe() -> int:
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return reader
+
+
+def main(spec_file: str) -> int:
+    """Run the supervisor of the unit whose ``spec.json`` is given."""
+    os.umask(0o077)
+    spec = paths.read_json(pathlib.Path(spec_file))
+    return Supervisor(spec).run()

@@ -1,0 +1,153 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Starting, stopping and asking after supervisors: as transient systemd units where systemd runs, else detached.
+
+A unit's folder is ``<run>/units/<unit>``. Its ``spec.json`` holds: ``run_id node unit marker folder events argv env
+cwd policy max_crashes max_lost fatal_exit_codes wait_for listen secrets secret_files usage timeout_s grace_s
+memory generation``. Secrets are never in it, only the path of their file.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+import typing as t
+
+from . import paths, procs
+
+_RUN_S = 20
+
+
+def manager() -> str:
+    """Return ``system``, ``user`` or ``detached``: how a process can be made to outlive this connection."""
+    if not pathlib.Path("/run/systemd/system").is_dir() or not shutil.which("systemd-run"):
+        return "detached"
+    if os.geteuid() == 0:
+        return "system"
+    runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
+    lingering = pathlib.Path(f"/var/lib/systemd/linger/{_user_name()}").exists()
+    return "user" if lingering and pathlib.Path(runtime, "systemd/private").exists() else "detached"
+
+
+def start(spec: dict[str, t.Any], program: pathlib.Path) -> bool:
+    """Start the supervisor of ``spec`` unless it runs already; return whether it was started.
+
+    :param program: the installed agent's folder (it holds the package ``muster_node``).
+    """
+    folder = paths.private_dir(pathlib.Path(spec["folder"]))
+    if status(folder)["alive"]:
+        return False
+    (folder / "exit.json").unlink(missing_ok=True)
+    if status(folder)["generation"] != spec["generation"]:
+        (folder / "state.json").unlink(missing_ok=True)
+    paths.write_json(folder / "spec.json", spec)
+    argv = [sys.executable, "-I", str(program / "run.py"), "supervise", str(folder / "spec.json")]
+    kind = manager()
+    if kind == "detached":
+        _start_detached(argv, folder)
+    else:
+        _run(_systemd_command(spec, kind) + argv)
+    if not _wait_until(lambda: _began(folder), 10.0):
+        raise OSError(f"the supervisor did not start, see {folder}/supervisor.log")
+    return True
+
+
+def status(folder: pathlib.Path) -> dict[str, t.Any]:
+    """Return ``{alive, state, detail, exit, heartbeat_age_s, crashes, lost, child}`` of a unit."""
+    state = paths.read_json(folder / "state.json") or {}
+    try:
+        age = max(0.0, time.time() - (folder / "heartbeat").stat().st_mtime)
+    except OSError:
+        age = None
+    return {
+        "alive": procs.alive(state.get("supervisor")) is not None,
+        "state": state.get("state"),
+        "detail": state.get("detail", ""),
+        "exit": paths.read_json(folder / "exit.json"),
+        "heartbeat_age_s": age,
+        "crashes": state.get("crashes", 0),
+        "lost": state.get("lost", 0),
+        "child": procs.alive(state.get("child")),
+        "generation": state.get("generation"),
+    }
+
+
+def stop(folder: pathlib.Path, within_s: float) -> list[int]:
+    """Stop a unit: its supervisor lets the program save and end, then everything marked is killed.
+
+    :returns: pids that could not be ended.
+    """
+    state = paths.read_json(folder / "state.json") or {}
+    spec = paths.read_json(folder / "spec.json") or {}
+    pid = procs.alive(state.get("supervisor"))
+    if pid is not None:
+        procs.kill_all([pid], 15)
+        _wait_until(lambda: procs.alive(state.get("supervisor")) is None, within_s)
+        procs.kill_all([found for found in [procs.alive(state.get("supervisor"))] if found])
+    for file in [spec.get("secrets"), *spec.get("secret_files", [])]:
+        if file:
+            pathlib.Path(file).unlink(missing_ok=True)
+    return procs.kill_marked(spec["marker"]) if spec.get("marker") else []
+
+
+def _began(folder: pathlib.Path) -> bool:
+    now = status(folder)
+    return now["alive"] or now["exit"] is not None
+
+
+def _start_detached(argv: list[str], folder: pathlib.Path) -> None:
+    with open(folder / "supervisor.log", "ab") as log:
+        subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/")
+
+
+def _systemd_command(spec: dict[str, t.Any], kind: str) -> list[str]:
+    name = re.sub(r"[^A-Za-z0-9_.-]", "-", f"muster-{spec['run_id']}-{spec['node']}-{spec['unit']}")
+    properties = {
+        "Restart": "on-failure",
+        "RestartSec": "200ms",
+        "KillMode": "control-group",
+        "TimeoutStopSec": str(spec["grace_s"] + 15),
+        "UMask": "0077",
+        "TasksMax": "infinity",
+    }
+    if kind == "system":
+        # RDMA registers memory, and a rank opens a socket or a queue pair per peer.
+        properties.update({"LimitMEMLOCK": "infinity", "LimitNOFILE": "1048576"})
+    if spec.get("memory"):
+        properties["MemoryMax"] = str(spec["memory"])
+    if spec.get("timeout_s"):
+        # A backstop for a supervisor that hangs; it ends the job itself at timeout_s.
+        properties["RuntimeMaxSec"] = str(spec["timeout_s"] + spec["grace_s"] + 60)
+    scope = ["--user"] if kind == "user" else []
+    options = [f"--property={key}={value}" for key, value in properties.items()]
+    head = ["systemd-run", *scope, "--quiet", "--collect", f"--unit={name}", "--slice=muster.slice"]
+    return [*head, f"--description=muster.training run {spec['run_id']}", *options]
+
+
+def _run(argv: list[str]) -> None:
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=_RUN_S, check=False)
+    if done.returncode != 0:
+        raise OSError(f"{argv[0]} answered {done.returncode}: {done.stderr.strip()[:300]}")
+
+
+def _wait_until(true: t.Callable[[], bool], within_s: float) -> bool:
+    end = time.monotonic() + within_s
+    while not true():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def _user_name() -> str:
+    import pwd
+
+    return pwd.getpwuid(os.getuid()).pw_name

@@ -1,0 +1,87 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How busy a node is while a job runs: CPU, memory and, where a tool answers, GPUs.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import threading
+import time
+
+from . import paths
+
+_EVERY_S = 2.0
+_GPU_EVERY_S = 10.0
+_GIB = 1 << 30
+
+
+class Sampler:
+    """Appends at most one line every two seconds: ``{at, node, cpu_percent, memory_gib, gpu_percent}``."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+        self.busy = self.total = 0
+        self.gpu: float | None = None
+        self.gpu_at = 0.0
+        self.query: threading.Thread | None = None
+
+    def write(self, file: pathlib.Path, node: str) -> None:
+        """Take a sample if one is due. CPU is the share of all cores since the last sample, in percent."""
+        now = time.monotonic()
+        if now - self.at < _EVERY_S:
+            return
+        first, self.at = self.at == 0.0, now
+        busy, total = _cpu_ticks()
+        share = 100.0 * (busy - self.busy) / max(1, total - self.total)
+        self.busy, self.total = busy, total
+        self._ask_gpu(now)
+        if first:
+            return
+        line = {"at": time.time(), "node": node, "cpu_percent": round(share, 1), "memory_gib": _memory_used_gib()}
+        try:
+            paths.append_json(file, {**line, "gpu_percent": self.gpu})
+        except OSError:
+            return
+
+    def _ask_gpu(self, now: float) -> None:
+        """Ask for the mean GPU utilisation beside the supervisor: nvidia-smi may hang for minutes on a sick node."""
+        if now - self.gpu_at < _GPU_EVERY_S or (self.query and self.query.is_alive()):
+            return
+        self.gpu_at = now
+        tool = shutil.which("nvidia-smi")
+        if tool:
+            self.query = threading.Thread(target=self._query, args=(tool,), daemon=True)
+            self.query.start()
+
+    def _query(self, tool: str) -> None:
+        argv = [tool, "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
+        try:
+            text = subprocess.run(argv, capture_output=True, timeout=8, check=True, text=True).stdout
+            values = [float(line) for line in text.split() if line.replace(".", "", 1).isdigit()]
+        except (OSError, subprocess.SubprocessError):
+            values = []
+        self.gpu = round(sum(values) / len(values), 1) if values else None
+
+
+def _cpu_ticks() -> tuple[int, int]:
+    with open("/proc/stat", encoding="ascii") as handle:
+        values = [int(item) for item in handle.readline().split()[1:9]]
+    idle = values[3] + values[4]
+    return sum(values) - idle, sum(values)
+
+
+def _memory_used_gib() -> float:
+    values = {}
+    with open("/proc/meminfo", encoding="ascii") as handle:
+        for line in handle:
+            key, _, rest = line.partition(":")
+            values[key] = int(rest.split()[0]) * 1024
+    used = values["MemTotal"] - values.get("MemAvailable", os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return round(used / _GIB, 2)

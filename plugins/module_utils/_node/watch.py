@@ -1,0 +1,82 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One long answer to "what is new in this run?": the node's end of the controller's watch.
+
+It blocks until something happens, so that the controller neither sleeps nor polls: at once for a start, an exit or
+a change of a unit, gathered for ``batch_s`` seconds for metrics and log lines, and empty after ``wait_s`` seconds.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import time
+import typing as t
+
+from . import units
+
+_STREAMS = {"events": "events.jsonl", "metrics": "metrics.jsonl", "usage": "usage.jsonl", "log": "units/agent/log"}
+_LOOK_S = 0.05
+_LIMIT = 1 << 20
+
+
+def changes(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return ``{text {stream: new text}, offsets {stream: bytes}, units {unit: status}, digest}``.
+
+    :param request: ``offsets``, ``wait_s``, ``batch_s``, ``streams`` and ``digest`` (the last answer's).
+    """
+    offsets = {name: int(request["offsets"].get(name, 0)) for name in request["streams"]}
+    end = time.monotonic() + request["wait_s"]
+    first: float | None = None
+    while True:
+        now = time.monotonic()
+        digest = _digest(run)
+        news = [name for name in offsets if _size(run, name) > offsets[name]]
+        # Usage alone is no news: it comes every two seconds from an idle node too.
+        if first is None and set(news) - {"usage"}:
+            first = now
+        batch_over = first is not None and now - first >= request["batch_s"]
+        if digest != request.get("digest") or "events" in news or batch_over or now >= end:
+            break
+        time.sleep(_LOOK_S)
+    return {"text": _read(run, offsets), "offsets": offsets, "units": statuses(run), "digest": _digest(run)}
+
+
+def statuses(run: pathlib.Path) -> dict[str, t.Any]:
+    """Return the status of each unit of the run on this node."""
+    return {folder.name: units.status(folder) for folder in sorted((run / "units").glob("*"))}
+
+
+def _digest(run: pathlib.Path) -> str:
+    parts = []
+    for name, status in statuses(run).items():
+        parts.append(f"{name}={status['state']},{status['alive']},{status['exit'] is not None},{status['lost']}")
+    return ";".join(parts)
+
+
+def _size(run: pathlib.Path, name: str) -> int:
+    try:
+        return (run / _STREAMS[name]).stat().st_size
+    except OSError:
+        return 0
+
+
+def _read(run: pathlib.Path, offsets: dict[str, int]) -> dict[str, str]:
+    """Read whole new lines of each stream and move its offset behind them."""
+    text = {}
+    for name, offset in offsets.items():
+        try:
+            with open(run / _STREAMS[name], "rb") as handle:
+                handle.seek(offset)
+                data = handle.read(_LIMIT)
+        except OSError:
+            continue
+        cut = data.rfind(b"\n") + 1
+        if cut == 0 and len(data) == _LIMIT:
+            cut = _LIMIT
+        offsets[name] = offset + cut
+        if cut:
+            text[name] = data[:cut].decode(errors="replace")
+    return text

@@ -1,0 +1,112 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is sent to a node: the agent's sources with the first request, afterwards requests to the installed copy.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+import pathlib
+import shlex
+import typing as t
+import zlib
+
+from ...module_utils._model.errors import NodeError
+
+_SOURCES = pathlib.Path(__file__).parents[2] / "module_utils" / "_node"
+_MINIMUM = "3.10"
+MARK = "\x1emuster\x1e"
+
+# Runs the sources that come on standard input from memory: a request that only reads writes nothing on the node.
+_BOOT = """
+import sys
+if sys.version_info < (3, 10):
+    sys.exit("muster: Python %d.%d is too old" % sys.version_info[:2])
+import base64, importlib.abc, importlib.util, json, zlib
+head = json.loads(sys.stdin.readline())
+sources = json.loads(zlib.decompress(base64.b64decode(head["sources"])))
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name, path=None, target=None):
+        if name == "muster_node":
+            return importlib.util.spec_from_loader(name, self, is_package=True)
+        if name.startswith("muster_node.") and name[12:] + ".py" in sources:
+            return importlib.util.spec_from_loader(name, self)
+    def exec_module(self, module):
+        if module.__name__ != "muster_node":
+            file = module.__name__[12:] + ".py"
+            exec(compile(sources[file], "muster_node/" + file, "exec"), module.__dict__)
+sys.meta_path.insert(0, Finder())
+from muster_node import agent
+agent.main([""])
+"""
+_ENTRY = """import pathlib, sys
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from muster_node import agent
+sys.exit(agent.main(sys.argv))
+"""
+
+
+@functools.cache
+def sources() -> dict[str, str]:
+    """Return the agent's source files by name."""
+    return {path.name: path.read_text() for path in sorted(_SOURCES.glob("*.py"))}
+
+
+@functools.cache
+def version() -> str:
+    """Return a digest of the agent's sources: the installed copies of two releases do not meet."""
+    return hashlib.sha256(json.dumps([_ENTRY, sources()], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def boot_command(python: str | None) -> str:
+    """Return the shell command that runs a request from memory."""
+    chosen = shlex.quote(python) if python else '"$(command -v python3 || echo python3)"'
+    return f"exec {chosen} -I -c {shlex.quote(_BOOT)}"
+
+
+def boot_input(request: t.Mapping[str, t.Any]) -> bytes:
+    """Return standard input for :func:`boot_command`."""
+    return json.dumps({"sources": _packed()}).encode() + b"\n" + json.dumps(request).encode()
+
+
+def install_request() -> dict[str, t.Any]:
+    """Return the request that installs this version of the agent."""
+    return {"op": "install", "version": version(), "sources": sources(), "entry": _ENTRY}
+
+
+def installed_command(python: str | None, program: str) -> str:
+    """Return the shell command that sends a request to the installed agent."""
+    chosen = shlex.quote(python) if python else '"$(command -v python3 || echo python3)"'
+    return f"exec {chosen} -I {shlex.quote(program + '/run.py')}"
+
+
+def dumps(request: t.Mapping[str, t.Any]) -> bytes:
+    """Return standard input for :func:`installed_command`."""
+    return json.dumps(request).encode()
+
+
+def parse(node: str, rc: int, out: str, err: str) -> dict[str, t.Any]:
+    """Return the agent's answer.
+
+    :raises NodeError: when there is none: no Python, one that is too old, or an agent that broke.
+    """
+    _, found, text = out.partition(MARK)
+    if found:
+        return t.cast("dict[str, t.Any]", json.loads(text.splitlines()[0]))
+    if rc == 127 or "not found" in err:
+        raise NodeError(node, "has no python3", f"Install Python {_MINIMUM} or newer, or set ansible_python_interpreter")
+    last = (err.strip().splitlines() or ["no output"])[-1][:300]
+    if "is too old" in last:
+        raise NodeError(node, last.removeprefix("muster: "), f"Python {_MINIMUM} or newer is needed")
+    raise NodeError(node, f"the node agent gave no answer (exit code {rc}: {last})")
+
+
+@functools.cache
+def _packed() -> str:
+    return base64.b64encode(zlib.compress(json.dumps(sources()).encode(), 6)).decode()

@@ -1,0 +1,85 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A node as the hosts backend sees it: requests go out over whatever connection Ansible has to it.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import typing as t
+
+from ...module_utils._model.errors import MusterError, NodeError, UnreachableError
+from . import payload
+
+T = t.TypeVar("T")
+# A request may carry pieces of files; larger ones are split so that an interrupted transfer loses little.
+PIECE_BYTES = 8 << 20
+
+
+class Shell(t.Protocol):
+    """Runs a shell command on a node with ``data`` on its standard input; raises UnreachableError."""
+
+    def __call__(self, command: str, data: bytes) -> tuple[int, str, str]: ...
+
+
+@dataclasses.dataclass
+class Remote:
+    """One node: its inventory name, its shell, and the interpreter and folders that were found there."""
+
+    name: str
+    shell: Shell
+    python: str | None = None
+    state_root: str | None = None
+    program: str | None = None
+    requests: int = 0
+
+    def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
+        """Send one request and return the answer.
+
+        :raises NodeError: the node answered with a problem.
+        :raises UnreachableError: the node did not answer.
+        """
+        answer = self.ask(op, **values)
+        if answer.get("problem"):
+            raise NodeError(self.name, str(answer["problem"]))
+        return answer
+
+    def ask(self, op: str, **values: t.Any) -> dict[str, t.Any]:
+        """Send one request and return the answer, which may hold a ``problem``."""
+        request = {"op": op, "node": self.name, "state_root": self.state_root, **values}
+        self.requests += 1
+        if self.program and op not in ("info", "install"):
+            command, data = payload.installed_command(self.python, self.program), payload.dumps(request)
+        else:
+            command, data = payload.boot_command(self.python), payload.boot_input(request)
+        return payload.parse(self.name, *self.shell(command, data))
+
+
+def each(remotes: t.Sequence[Remote], work: t.Callable[[Remote], T]) -> tuple[dict[str, T], dict[str, MusterError]]:
+    """Do ``work`` on all nodes at once; return results and errors by node name."""
+    results: dict[str, T] = {}
+    errors: dict[str, MusterError] = {}
+    with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, len(remotes)), thread_name_prefix="muster") as pool:
+        futures = {pool.submit(work, remote): remote.name for remote in remotes}
+        for future in concurrent.futures.as_completed(futures):
+            name = futures[future]
+            try:
+                results[name] = future.result()
+            except MusterError as exc:
+                errors[name] = exc
+    return results, errors
+
+
+def first_error(errors: t.Mapping[str, MusterError]) -> MusterError:
+    """Return the error to show: what a node said is worth more than that another could not be reached."""
+    ordered = sorted(errors.items(), key=lambda item: (isinstance(item[1], UnreachableError), item[0]))
+    shown = ordered[0][1]
+    rest = len(ordered) - 1
+    if rest:
+        names = ", ".join(name for name, _ in ordered[1:6]) + ("…" if rest > 5 else "")
+        return MusterError(f"{shown.message} (also failed: {names})", shown.fix)
+    return shown

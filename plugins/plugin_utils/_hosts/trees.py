@@ -1,0 +1,176 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Folders on the controller as manifests, and their transfer by content: only what a node lacks is sent.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import os
+import pathlib
+import subprocess
+import typing as t
+import zlib
+
+from ...module_utils._model.errors import InputError, RefusedError
+from .remote import PIECE_BYTES, Remote
+
+_SKIP = {".git", "__pycache__", ".venv", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", "node_modules"}
+_READ = 1 << 20
+_GIT_S = 300
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class File:
+    """One file of a tree: relative path, checksum, permission bits, bytes, and where it lies here."""
+
+    path: str
+    sha256: str
+    mode: int
+    size: int
+    source: pathlib.Path
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tree:
+    """A folder by content; ``sha256`` is the digest of its manifest."""
+
+    files: tuple[File, ...]
+    sha256: str
+
+    @property
+    def bytes(self) -> int:
+        """Total size of the files."""
+        return sum(file.size for file in self.files)
+
+    def manifest(self) -> list[dict[str, t.Any]]:
+        """Return the JSON form that a node understands."""
+        return [{"path": f.path, "sha256": f.sha256, "mode": f.mode, "size": f.size} for f in self.files]
+
+
+def read(root: pathlib.Path, option: str) -> Tree:
+    """Return the tree below ``root`` (a folder, or a single file), without version control and caches.
+
+    :raises InputError: when something cannot be read, naming it.
+    """
+    if not root.exists():
+        raise InputError(option, f"there is no {root}")
+    files = [_file(path, name, option) for path, name in _walk(root, option)]
+    digest = hashlib.sha256("".join(f"{f.sha256} {f.mode:o} {f.path}\n" for f in files).encode()).hexdigest()
+    return Tree(tuple(files), digest)
+
+
+def from_git(ref: str, cache: pathlib.Path, option: str) -> tuple[pathlib.Path, str]:
+    """Check out ``URL@REVISION`` below ``cache`` and return (folder, commit)."""
+    url, _, revision = ref.rpartition("@") if "@" in ref.rpartition("/")[2] else (ref, "", "HEAD")
+    if url.startswith("-") or revision.startswith("-"):
+        raise InputError(option, "must not start with '-'")
+    mirror = cache / hashlib.sha256(url.encode()).hexdigest()[:16]
+    mirror.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _git(["init", "--quiet", "--bare", str(mirror)], option)
+    _git(["-C", str(mirror), "fetch", "--quiet", "--depth=1", url, revision], option)
+    commit = _git(["-C", str(mirror), "rev-parse", "FETCH_HEAD"], option).strip()
+    folder = cache / commit
+    if not folder.exists():
+        folder.mkdir(mode=0o700)
+        _git(["-C", str(mirror), f"--work-tree={folder}", "checkout", "--quiet", "--force", commit, "--", "."], option)
+    return folder, commit
+
+
+def send(remote: Remote, trees: t.Iterable[Tree], missing: t.Mapping[str, int], free_bytes: int) -> int:
+    """Send the blobs that the node lacks (sha256 -> bytes it has) in pieces; return the bytes sent.
+
+    :raises RefusedError: when the node has no room for them.
+    """
+    sources = {file.sha256: file for tree in trees for file in tree.files if file.sha256 in missing}
+    need = sum(file.size - missing[sha] for sha, file in sources.items())
+    if need > free_bytes:
+        raise RefusedError(
+            f"{remote.name}: {need / 1e9:.2f} GB must be copied and {free_bytes / 1e9:.2f} GB are free",
+            "Free space on the node or set muster_node_state to a larger disk",
+        )
+    batch: list[dict[str, t.Any]] = []
+    size = sent = 0
+    for piece, length in _pieces(sources, missing):
+        batch.append(piece)
+        size += length
+        sent += length
+        if size >= PIECE_BYTES:
+            _put(remote, batch)
+            batch, size = [], 0
+    if batch:
+        _put(remote, batch)
+    return sent
+
+
+def _put(remote: Remote, pieces: list[dict[str, t.Any]]) -> None:
+    refused = remote.call("put", pieces=pieces)["refused"]
+    if refused:
+        raise RefusedError(f"{remote.name}: {len(refused)} files arrived damaged or changed while being copied", "Run again")
+
+
+def _pieces(sources: t.Mapping[str, File], have: t.Mapping[str, int]) -> t.Iterator[tuple[dict[str, t.Any], int]]:
+    for sha, file in sources.items():
+        offset = have[sha]
+        with open(file.source, "rb") as handle:
+            handle.seek(offset)
+            while True:
+                data = handle.read(PIECE_BYTES)
+                last = offset + len(data) >= file.size
+                packed = base64.b64encode(zlib.compress(data, 1)).decode()
+                yield {"sha256": sha, "offset": offset, "data": packed, "last": last}, len(data)
+                offset += len(data)
+                if last or not data:
+                    break
+
+
+def _walk(root: pathlib.Path, option: str) -> t.Iterator[tuple[pathlib.Path, str]]:
+    if root.is_file():
+        yield root, root.name
+        return
+
+    def fail(exc: OSError) -> None:
+        raise InputError(option, f"cannot read {exc.filename}: {exc.strerror}")
+
+    for folder, names, files in os.walk(root, onerror=fail):
+        names[:] = sorted(name for name in names if name not in _SKIP)
+        for name in sorted(files):
+            path = pathlib.Path(folder, name)
+            if path.is_file() and not name.endswith(".pyc"):
+                yield path, str(path.relative_to(root))
+
+
+def _file(path: pathlib.Path, name: str, option: str) -> File:
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as handle:
+            while chunk := handle.read(_READ):
+                digest.update(chunk)
+        stat = path.stat()
+    except OSError as exc:
+        raise InputError(option, f"cannot read {path}: {exc.strerror}") from exc
+    return File(name, digest.hexdigest(), 0o700 if stat.st_mode & 0o100 else 0o600, stat.st_size, path)
+
+
+def _git(argv: list[str], option: str) -> str:
+    env = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
+    try:
+        done = subprocess.run(["git", *argv], capture_output=True, text=True, timeout=_GIT_S, check=False, env=env)
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        raise InputError(option, f"git did not answer: {exc.__class__.__name__}") from exc
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        # A URL may carry a token; git quotes it in its messages.
+        raise InputError(option, "git failed: " + _without_credentials(last)[:200])
+    return done.stdout
+
+
+def _without_credentials(text: str) -> str:
+    import re
+
+    return re.sub(r"//[^/@\s]+@", "//", text)

@@ -1,0 +1,30 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Accelerate under torchrun: it reads torchrun's variables, so its own launcher (and its pdsh) is not needed.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ...module_utils._model.job import Job
+from . import environment, torchrun
+from .contract import Launch, NodeLaunch, RunContext, Slot
+
+
+def launch(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> Launch:
+    """Return torchrun's launch with the variables by which Accelerate finds a DeepSpeed configuration."""
+    base = torchrun.launch(job, nodes, run)
+    if not job.deepspeed_config:
+        return base
+    pairs = zip(base.nodes, nodes, strict=True)
+    return dataclasses.replace(base, nodes=tuple(_with_deepspeed(job, node, slot) for node, slot in pairs))
+
+
+def _with_deepspeed(job: Job, node: NodeLaunch, slot: Slot) -> NodeLaunch:
+    place = f"{slot.run_dir}/{environment.DEEPSPEED_FILE}"
+    env = {**node.env, "ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_CONFIG_FILE": place}
+    return dataclasses.replace(node, env=env, files=environment.deepspeed_files(job))

@@ -1,0 +1,34 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A command, started once on every node. Nothing restarts it, and the run record says so.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+from ...module_utils._model.job import Job
+from . import environment
+from .contract import Launch, NodeLaunch, RunContext, Slot
+
+
+def launch(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> Launch:
+    """Return the command for each node, with the variables from which it can build a world of one rank a node."""
+    return Launch(
+        nodes=tuple(_node(job, slot, nodes, run) for slot in nodes),
+        policy="never",
+        restarts="none: the launcher 'command' starts each node's command once",
+    )
+
+
+def _node(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> NodeLaunch:
+    env = {
+        "MASTER_ADDR": nodes[0].address,
+        "MASTER_PORT": str(run.port),
+        "RANK": str(slot.rank),
+        "WORLD_SIZE": str(len(nodes)),
+        "LOCAL_RANK": "0",
+        **environment.common(job, slot, nodes, run),
+    }
+    return NodeLaunch(argv=environment.rank_command(job, slot), env=env, wait_for_peer=False)

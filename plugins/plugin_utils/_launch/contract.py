@@ -1,0 +1,64 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a launcher gets and gives: job + nodes -> per node one argument list, one environment, files to place.
+
+Adding a launcher is one file with a function ``launch(job, nodes, run) -> Launch`` and one line in launchers.py.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ...module_utils._node.policy import Kind
+
+STORE_PROGRAM = "{program}/muster_node/store.py"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slot:
+    """One node of the gang as a launcher sees it. ``run_dir`` is the run's folder on that node."""
+
+    name: str
+    rank: int
+    address: str
+    interface: str | None
+    python: str
+    run_dir: str
+    agent_python: str = "python3"
+    tools: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    user: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunContext:
+    """What is fixed for a run: ``port`` is the rendezvous port, ``attempt`` the first attempt's number."""
+
+    run_id: str
+    port: int
+    attempt: int
+    checkpoint_dir: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeLaunch:
+    """What one node starts. ``{program}`` in ``argv`` stands for the installed agent's folder on the node."""
+
+    argv: tuple[str, ...]
+    env: t.Mapping[str, str]
+    files: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    wait_for_peer: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Launch:
+    """The whole gang. ``store`` is the argument list of the first node's rendezvous store, if there is one."""
+
+    nodes: tuple[NodeLaunch, ...]
+    policy: Kind
+    store: tuple[str, ...] | None = None
+    restarts: str = ""
+    keypair: bool = False

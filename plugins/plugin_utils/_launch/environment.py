@@ -1,0 +1,97 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The environment that every process of a job sees, one place for it (contracts: "Job").
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from ...module_utils._model.job import Job
+from .contract import RunContext, Slot
+
+CODE_DIR = "code"
+DATA_DIR = "data"
+DEEPSPEED_FILE = "deepspeed.json"
+
+
+def common(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> dict[str, str]:
+    """Return the variables that do not depend on the launcher.
+
+    RANK, WORLD_SIZE and LOCAL_RANK are not among them: above torchrun they confuse every library that discovers MPI.
+    """
+    values = {
+        "MUSTER_RUN_ID": run.run_id,
+        "MUSTER_NODE": slot.name,
+        "MUSTER_ATTEMPT_BASE": str(run.attempt),
+        "MUSTER_ATTEMPT_COUNTER": f"{slot.run_dir}/attempts-{run.attempt}",
+        "MUSTER_METRICS_FILE": f"{slot.run_dir}/metrics.jsonl",
+        "MUSTER_CHECKPOINT_DIR": run.checkpoint_dir or f"{slot.run_dir}/checkpoints",
+        "MUSTER_CHECKPOINT_KEEP": str(job.checkpoints.keep),
+        "MUSTER_RESUME": job.checkpoints.resume,
+        "NNODES": str(len(nodes)),
+        "NODE_RANK": str(slot.rank),
+        "NPROC_PER_NODE": str(job.nproc),
+        "PYTHONUNBUFFERED": "1",
+        **interfaces(slot),
+    }
+    for dataset in job.datasets:
+        values[f"MUSTER_DATASET_{variable(dataset.name)}"] = f"{slot.run_dir}/{DATA_DIR}/{dataset.name}"
+    if not job.gpus_per_node:
+        # A CPU job must not grab GPUs that another job on the node is using.
+        values["CUDA_VISIBLE_DEVICES"] = ""
+    return {**values, **job.env}
+
+
+def interfaces(slot: Slot) -> dict[str, str]:
+    """Return the socket interfaces of NCCL (exact form ``=name``) and gloo, computed from the node's facts."""
+    if not slot.interface:
+        return {}
+    return {"NCCL_SOCKET_IFNAME": f"={slot.interface}", "GLOO_SOCKET_IFNAME": slot.interface}
+
+
+def program(job: Job, slot: Slot) -> tuple[str, ...]:
+    """Return the user's command for one rank: the script or module under the job's interpreter, or the command."""
+    if job.command:
+        own: tuple[str, ...] = job.command
+    elif job.module:
+        own = (slot.python, "-u", "-m", job.module)
+    else:
+        script = str(job.script)
+        own = (slot.python, "-u", script if script.startswith("/") else f"{workdir(job, slot)}/{script}")
+    return tuple(_fill(item, slot) for item in (*own, *job.args))
+
+
+def rank_command(job: Job, slot: Slot) -> tuple[str, ...]:
+    """Return the command of one rank inside the recorder that attendance rests on."""
+    events = f"{slot.run_dir}/events.jsonl"
+    return (slot.agent_python, "-I", "-S", "{program}/muster_node/rank.py", events, *program(job, slot))
+
+
+def workdir(job: Job, slot: Slot) -> str:
+    """Return the folder in which the user's command runs on the node."""
+    if job.code is None:
+        return slot.run_dir
+    below = job.code.workdir.strip("/")
+    return f"{slot.run_dir}/{CODE_DIR}" + (f"/{below}" if below not in ("", ".") else "")
+
+
+def deepspeed_files(job: Job) -> dict[str, str]:
+    """Return the DeepSpeed configuration as the JSON file that DeepSpeed reads."""
+    if not job.deepspeed_config:
+        return {}
+    return {DEEPSPEED_FILE: json.dumps(job.deepspeed_config, indent=1)}
+
+
+def variable(name: str) -> str:
+    """Return ``name`` as a part of an environment variable's name."""
+    return re.sub(r"[^A-Z0-9]", "_", name.upper())
+
+
+def _fill(argument: str, slot: Slot) -> str:
+    """Replace the two paths that only the node knows; other braces are the user's own."""
+    return argument.replace("{run_dir}", slot.run_dir).replace("{deepspeed_config}", f"{slot.run_dir}/{DEEPSPEED_FILE}")

@@ -1,0 +1,41 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The launchers by name: the one place that a new one is added to.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ...module_utils._model.job import Job
+from . import accelerate, command, deepspeed, mpi, torchrun
+from .contract import Launch, RunContext, Slot
+
+_LAUNCHERS: dict[str, t.Callable[[Job, tuple[Slot, ...], RunContext], Launch]] = {
+    "torchrun": torchrun.launch,
+    "accelerate": accelerate.launch,
+    "deepspeed": deepspeed.launch,
+    "mpi": mpi.launch,
+    "command": command.launch,
+}
+_PACKAGES = {"torchrun": ("torch",), "accelerate": ("torch", "accelerate"), "deepspeed": ("torch", "deepspeed")}
+
+
+def launch(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> Launch:
+    """Return what every node of the gang starts; ``nodes[0]`` is the rendezvous host."""
+    return _LAUNCHERS[job.launcher](job, nodes, run)
+
+
+def packages(job: Job) -> tuple[str, ...]:
+    """Return the Python packages that the job's interpreter must have on every node."""
+    return tuple(dict.fromkeys((*_PACKAGES.get(job.launcher, ()), *job.requires)))
+
+
+def tools(job: Job, node_rank: int) -> tuple[str, ...]:
+    """Return the programs that must be on the node with this rank."""
+    if job.launcher != "mpi":
+        return ()
+    return ("mpirun",) if node_rank == 0 else ("sshd", "orted|prted")

@@ -1,0 +1,132 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""MPI: mpirun on the first node; the others run an sshd of the run's own, with a key that lives as long as the run.
+
+Open MPI 4 reads ``OMPI_MCA_*`` and Open MPI 5 reads ``PRTE_MCA_*``; an unknown family is ignored, which has made
+jobs "succeed" on one node only (kubeflow/trainer#4028). So both are set, and attendance is asserted afterwards.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import shlex
+import typing as t
+
+from ...module_utils._model.job import Job
+from . import environment
+from .contract import Launch, NodeLaunch, RunContext, Slot
+
+KEY_FILE = "mpi_key"
+HOST_KEY_FILE = "mpi_host_key"
+AUTHORIZED_FILE = "mpi_authorized_keys"
+KNOWN_HOSTS_FILE = "mpi_known_hosts"
+_HOSTS = "mpi_hosts"
+_RANK = "mpi_rank.sh"
+_SSHD = "mpi_sshd.conf"
+_RUN_VARIABLE = "MUSTER_LOCAL_RUN"
+
+
+def launch(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> Launch:
+    """Return mpirun for the first node and an sshd for each other one."""
+    others = tuple(_sshd(job, slot, nodes, run) for slot in nodes[1:])
+    return Launch(
+        nodes=(_mpirun(job, nodes, run), *others),
+        policy="whole",
+        restarts="mpirun's unit is started again as a whole",
+        keypair=len(nodes) > 1,
+    )
+
+
+def ssh_port(run: RunContext) -> int:
+    """Return the port of the run's own sshd: the one after the rendezvous port."""
+    return run.port + 1
+
+
+def known_hosts(nodes: tuple[Slot, ...], run: RunContext, host_key: str) -> str:
+    """Return the known_hosts text that pins the run's host key for every node (``host_key``: type and base64)."""
+    return "".join(f"[{slot.address}]:{ssh_port(run)} {host_key}\n" for slot in nodes)
+
+
+def _mpirun(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> NodeLaunch:
+    first = nodes[0]
+    root = ("--allow-run-as-root",) if first.user == "uid 0" else ()
+    argv = (
+        first.tools.get("mpirun") or "mpirun",
+        *root,
+        "-np",
+        str(job.world_size),
+        "--hostfile",
+        f"{first.run_dir}/{_HOSTS}",
+        "--bind-to",
+        "none",
+        "--tag-output",
+        "/bin/sh",
+        "-c",
+        # The run's folder differs between nodes: each finds its own through what its sshd (or this unit) sets.
+        f'exec /bin/sh "${_RUN_VARIABLE}/{_RANK}"',
+    )
+    hosts = "".join(f"{slot.address} slots={job.nproc}\n" for slot in nodes)
+    env = {**environment.common(job, first, nodes, run), **_agent_settings(first, run), _RUN_VARIABLE: first.run_dir}
+    files = {_HOSTS: hosts, _RANK: _rank_script(job, first, nodes, run)}
+    return NodeLaunch(argv=argv, env=env, files=files, wait_for_peer=False)
+
+
+def _agent_settings(first: Slot, run: RunContext) -> dict[str, str]:
+    secrets = f"{first.run_dir}/secrets"
+    options = {
+        "UserKnownHostsFile": f"{secrets}/{KNOWN_HOSTS_FILE}",
+        "StrictHostKeyChecking": "yes",
+        "IdentitiesOnly": "yes",
+        "BatchMode": "yes",
+        "ConnectTimeout": "10",
+        "ConnectionAttempts": "10",
+    }
+    text = f"-p {ssh_port(run)} -i {secrets}/{KEY_FILE} " + " ".join(f"-o {key}={value}" for key, value in options.items())
+    return {"OMPI_MCA_plm_rsh_args": text, "PRTE_MCA_plm_ssh_args": text, **_transport(first)}
+
+
+def _transport(slot: Slot) -> dict[str, str]:
+    """Keep Open MPI's own TCP (control and data) on the interface that the gang meets on."""
+    if not slot.interface or slot.interface == "lo":
+        return {}
+    names = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include")
+    return {name: slot.interface for name in names}
+
+
+def _rank_script(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> str:
+    values: dict[str, str] = {
+        **environment.common(job, slot, nodes, run),
+        "MASTER_ADDR": nodes[0].address,
+        "MASTER_PORT": str(run.port),
+        "MUSTER_UNIT": f"{run.run_id}/{slot.name}/agent",
+        "MUSTER_SECRETS_FILE": f"{slot.run_dir}/secrets/env.json",
+    }
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in sorted(values.items())]
+    folder = shlex.quote(environment.workdir(job, slot))
+    command = shlex.join(environment.rank_command(job, slot))
+    return "\n".join(["#!/bin/sh", *lines, f"cd {folder} || exit 70", f"exec {command}", ""])
+
+
+def _sshd(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> NodeLaunch:
+    secrets = f"{slot.run_dir}/secrets"
+    settings: tuple[tuple[str, t.Any], ...] = (
+        ("Port", ssh_port(run)),
+        ("ListenAddress", slot.address),
+        ("HostKey", f"{secrets}/{HOST_KEY_FILE}"),
+        ("AuthorizedKeysFile", f"{secrets}/{AUTHORIZED_FILE}"),
+        ("PidFile", "none"),
+        ("UsePAM", "no"),
+        ("StrictModes", "no"),
+        ("PasswordAuthentication", "no"),
+        ("KbdInteractiveAuthentication", "no"),
+        ("PermitRootLogin", "prohibit-password"),
+        ("AllowTcpForwarding", "no"),
+        ("X11Forwarding", "no"),
+        ("SetEnv", f"{_RUN_VARIABLE}={slot.run_dir} MUSTER_UNIT={run.run_id}/{slot.name}/agent"),
+    )
+    config = "".join(f"{key} {value}\n" for key, value in settings)
+    files = {_SSHD: config, _RANK: _rank_script(job, slot, nodes, run)}
+    argv = (slot.tools.get("sshd") or "/usr/sbin/sshd", "-D", "-e", "-f", f"{slot.run_dir}/{_SSHD}")
+    return NodeLaunch(argv=argv, env={}, files=files, wait_for_peer=False)

@@ -1,0 +1,72 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""torchrun: elastic agents that meet in a rendezvous store of its own, which outlives each of them.
+
+Measured (facts: orchestration 8): of all forms only this one survives the loss of either host's agent. The shared
+store is off because a restarted gang reads the previous attempt's keys from it and hangs (pytorch#135712).
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+from ...module_utils._model.job import Job
+from . import environment
+from .contract import STORE_PROGRAM, Launch, NodeLaunch, RunContext, Slot
+
+# A lost agent is noticed after interval x attempts = 3 s; torch's own default is 15 s.
+_KEEP_ALIVE_S = 1
+_KEEP_ALIVE_ATTEMPTS = 3
+
+
+def launch(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> Launch:
+    """Return one elastic agent per node and the rendezvous store beside the first."""
+    first = nodes[0]
+    return Launch(
+        nodes=tuple(node_launch(job, slot, nodes, run) for slot in nodes),
+        policy="torchrun",
+        store=(first.python, STORE_PROGRAM, "{listen_fd}", first.address, str(run.port)),
+        restarts="torchrun re-forms the gang; a lost agent is started again by its unit",
+    )
+
+
+def node_launch(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> NodeLaunch:
+    """Return the agent of one node."""
+    env = {
+        **environment.common(job, slot, nodes, run),
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        # Time for ranks to save after SIGTERM before torchrun kills them (an option only since torch 2.10).
+        "PET_SHUTDOWN_TIMEOUT": str(job.checkpoints.grace_s),
+    }
+    return NodeLaunch(argv=_agent(job, slot, nodes, run), env=env)
+
+
+def _agent(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> tuple[str, ...]:
+    # A surviving agent spends its budget on the other nodes' losses too, so it needs the sum.
+    restarts = job.restart.max_crashes + job.restart.max_lost_nodes
+    settings = {
+        "is_host": 0,
+        "keep_alive_interval": _KEEP_ALIVE_S,
+        "keep_alive_max_attempt": _KEEP_ALIVE_ATTEMPTS,
+        "read_timeout": 60,
+        "join_timeout": job.restart.wait_s,
+    }
+    return (
+        slot.python,
+        "-m",
+        "torch.distributed.run",
+        f"--nnodes={len(nodes)}",
+        f"--nproc-per-node={job.nproc}",
+        "--rdzv-backend=c10d",
+        f"--rdzv-endpoint={nodes[0].address}:{run.port}",
+        f"--rdzv-id={run.run_id}-{run.attempt}",
+        "--rdzv-conf=" + ",".join(f"{key}={value}" for key, value in settings.items()),
+        f"--local-addr={slot.address}",
+        f"--max-restarts={restarts}",
+        "--monitor-interval=0.1",
+        f"--log-dir={slot.run_dir}/ranks",
+        "--tee=3",
+        "--no-python",
+        *environment.rank_command(job, slot),
+    )

@@ -1,0 +1,36 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The one place where an error becomes a result: one line, scrubbed, no traceback.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ...module_utils._model.errors import MusterError
+
+Result = dict[str, t.Any]
+
+
+def run(work: t.Callable[[], Result], scrub: t.Callable[[str], str] = lambda text: text) -> Result:
+    """Return what ``work`` returns, or a failed result with the error's one line."""
+    try:
+        return work()
+    except MusterError as exc:
+        return {"failed": True, "changed": False, "msg": scrub(str(exc))}
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except Exception as exc:
+        # A defect of ours. The text of a foreign exception may quote anything, so only its kind and place are shown.
+        return {"failed": True, "changed": False, "msg": f"internal error: {scrub(_place(exc))}. Please report it"}
+
+
+def _place(exc: BaseException) -> str:
+    trace = exc.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = f" at {trace.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}:{trace.tb_lineno}" if trace else ""
+    return f"{type(exc).__name__}{where}"

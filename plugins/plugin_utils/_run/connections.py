@@ -1,0 +1,90 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Ansible's connections to the hosts of a play, as shells that the hosts backend can use from threads.
+
+One task watches many hosts, so it opens their connections itself, the way the task executor does for its own host.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import shlex
+import typing as t
+
+from ansible import constants as C
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.module_utils.common.text.converters import to_text
+from ansible.plugins.loader import become_loader, connection_loader
+
+from ...module_utils._model.errors import InputError, UnreachableError
+from .._hosts.remote import Remote
+
+_AUTO = ("auto", "auto_silent", "auto_legacy", "auto_legacy_silent")
+
+
+def remotes(task: t.Any, play_context: t.Any, task_vars: t.Mapping[str, t.Any], hosts: t.Sequence[str]) -> list[Remote]:
+    """Return one remote per inventory host, in order; no connection is opened yet.
+
+    :raises InputError: when a host is not in the inventory.
+    """
+    hostvars = task_vars["hostvars"]
+    result = []
+    for host in hosts:
+        if host not in hostvars:
+            raise InputError("hosts", f"'{host}' is not in the inventory")
+        variables = hostvars[host]
+        python = variables.get("ansible_python_interpreter")
+        known = None if not python or str(python) in _AUTO else str(python)
+        state = variables.get("muster_node_state")
+        shell = _shell(task, play_context.copy(), variables, host)
+        result.append(Remote(host, shell, known, str(state) if state else None))
+    return result
+
+
+def _shell(task: t.Any, context: t.Any, variables: t.Mapping[str, t.Any], host: str) -> t.Any:
+    kind = str(variables.get("ansible_connection") or task.connection or "ssh")
+    connection = connection_loader.get(kind, context, None)  # type: ignore[no-untyped-call]
+    if connection is None:
+        raise InputError(f"{host}.ansible_connection", f"there is no connection plugin '{kind}'")
+    become = _become(task, variables)
+    connection.set_become_plugin(become)
+    context.set_attributes_from_plugin(connection)
+    task_keys = {key: value for key, value in task.dump_attrs().items() if key not in ("retries", "timeout")}
+    for plugin_type, plugin in (("connection", connection), ("shell", connection._shell), ("become", become)):
+        if plugin is not None:
+            names = C.config.get_plugin_vars(plugin_type, plugin._load_name)  # type: ignore[no-untyped-call]
+            options = {name: variables[name] for name in names if name in variables}
+            plugin.set_options(task_keys=task_keys, var_options=options)
+
+    def shell(command: str, data: bytes) -> tuple[int, str, str]:
+        line = command
+        if become is not None:
+            line = become.build_become_command(command, connection._shell)
+        if connection.allow_executable:
+            line = f"{context.executable or '/bin/sh'} -c {shlex.quote(line)}"
+        try:
+            code, out, err = connection.exec_command(line, in_data=data, sudoable=become is not None)
+        except AnsibleConnectionFailure as exc:
+            raise UnreachableError(host, _first_line(exc), "Check its address, port and key") from exc
+        except AnsibleError as exc:
+            raise UnreachableError(host, _first_line(exc)) from exc
+        text = to_text(err, errors="surrogate_or_replace")
+        if code == 255 and kind.endswith("ssh"):
+            raise UnreachableError(host, (text.strip().splitlines() or ["ssh failed"])[-1], "Check its address, port and key")
+        return int(code), to_text(out, errors="surrogate_or_replace"), text
+
+    return shell
+
+
+def _become(task: t.Any, variables: t.Mapping[str, t.Any]) -> t.Any:
+    wanted = variables.get("ansible_become")
+    if not (task.become if wanted is None else str(wanted).lower() in ("true", "yes", "1", "on")):
+        return None
+    method = str(variables.get("ansible_become_method") or task.become_method or "sudo")
+    return become_loader.get(method)  # type: ignore[no-untyped-call]
+
+
+def _first_line(exc: BaseException) -> str:
+    return (str(exc).strip().splitlines() or [type(exc).__name__])[0][:300]

@@ -1,0 +1,52 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Progress of a long task: plain lines, or values for the progress callback when it listens.
+
+The callback (``muster.training.progress``) opens a pipe before workers are forked and names it in the environment;
+without it, lines go out as ordinary output, so AWX and log files show them too.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import typing as t
+
+PIPE_VARIABLE = "MUSTER_PROGRESS_FD"
+_SHOW_EVERY_S = 0.25
+
+
+class Reporter:
+    """Sends lines with ``display`` (a function that prints one line) or through the callback's pipe."""
+
+    def __init__(self, display: t.Callable[[str], None]) -> None:
+        self._display = display
+        self._shown_at = 0.0
+        number = os.environ.get(PIPE_VARIABLE, "")
+        self._pipe = int(number) if number.isdigit() else None
+
+    def say(self, line: str) -> None:
+        """Print one line that stays."""
+        stamp = time.strftime("%H:%M:%S")
+        if not self._send({"line": f"{stamp}  {line}"}):
+            self._display(f"{stamp}  {line}")
+
+    def show(self, values: t.Mapping[str, t.Any]) -> None:
+        """Hand over the present state; only the callback shows it, at most four times a second."""
+        if self._pipe is not None and time.monotonic() - self._shown_at > _SHOW_EVERY_S:
+            self._shown_at = time.monotonic()
+            self._send({"values": dict(values)})
+
+    def _send(self, message: t.Mapping[str, t.Any]) -> bool:
+        if self._pipe is None:
+            return False
+        try:
+            os.write(self._pipe, json.dumps(message).encode() + b"\n")
+        except OSError:
+            self._pipe = None
+            return False
+        return True

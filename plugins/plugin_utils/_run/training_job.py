@@ -1,0 +1,385 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The runner of ``training_job``: read -> plan -> prepare -> start -> follow -> record, on plain hosts.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import time
+import typing as t
+
+from ...module_utils._model import advice, checks, drill, presets
+from ...module_utils._model.errors import MusterError, RefusedError
+from ...module_utils._model.job import Job, parse_job, to_yaml_names
+from ...module_utils._node import paths
+from .._hosts import gang, keys
+from .._hosts.remote import Remote, each, first_error
+from .._launch import mpi
+from . import planning, record, secrets
+from .follow import Follower, Outcome, Progress, describe
+from .state_home import StateHome, read_record
+
+Dict = dict[str, t.Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What the face hands over: options, the play's hosts with their variables, and how to reach them."""
+
+    options: Dict
+    hosts: t.Sequence[str]
+    hostvars: t.Mapping[str, t.Any]
+    base: pathlib.Path
+    check: bool
+    connect: t.Callable[[t.Sequence[str]], list[Remote]]
+    progress: Progress
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Everything decided before anything is written."""
+
+    job: Job
+    run_id: str
+    hosts: list[planning.Host]
+    source: planning.Source
+    remotes: list[Remote]
+    infos: dict[str, Dict]
+    checks: list[checks.Check]
+    derived: Dict
+
+
+def run(request: Request) -> Dict:
+    """Bring the job to its asked state and return the module's result."""
+    home = StateHome(request.options["state_home"], request.options["cluster"])
+    if request.options["state"] == "cancelled":
+        return cancel(request, home)
+    job = _job(request, home)
+    found = planning.hosts(request.hosts, request.hostvars, job)
+    given = request.options.get("run_id")
+    source = planning.source(job, request.base, home.folder / "git")
+    run_id = str(given) if given else planning.run_id(job, source)
+    before = read_record(home.run_folder(run_id))
+    if before and before["state"] == "ended" and before["outcome"] == "succeeded":
+        request.progress.say(f"run {run_id} has succeeded already; name another run_id to run it again")
+        return _result(before, home.run_folder(run_id), changed=False)
+    resolved = secrets.resolve(job)
+    drilling = _drill(request, job, found)
+    if request.check:
+        plan = _plan(request, home, job, found, source, run_id)
+        changed = not _running(plan)
+        return {"changed": changed, "run_id": run_id, "derived": plan.derived, "checks": checks.result(plan.checks)}
+    with home.lock(run_id):
+        plan = _plan(request, home, job, found, source, run_id)
+        return _present(request, home, plan, before, resolved, drilling)
+
+
+def cancel(request: Request, home: StateHome) -> Dict:
+    """Stop a run on all its nodes; cancelling what does not run changes nothing."""
+    run_id = str(request.options["run_id"])
+    folder = home.run_folder(run_id)
+    before = read_record(folder)
+    if before is None:
+        raise RefusedError(f"there is no run {run_id} in {home.folder}", "List the runs with the status playbook")
+    names = [host for host in _hosts_of(before) if host in request.hostvars]
+    remotes = request.connect(names)
+    if request.check:
+        return {"changed": before["state"] != "ended", "run_id": run_id}
+    grace = int(before["job"]["checkpoints"]["grace_s"])
+    answers, errors = gang.stop(remotes, run_id, grace + 20)
+    stopped = any(answer["stopped"] for answer in answers.values())
+    if before["state"] != "ended":
+        now = time.time()
+        before = record.end(before, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143)
+        paths.write_json(folder / "run.json", before)
+        paths.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
+        stopped = True
+    if errors:
+        raise first_error(errors)
+    return _result(before, folder, changed=stopped)
+
+
+def _job(request: Request, home: StateHome) -> Job:
+    known = {**presets.PRESETS, **_own_presets(request)}
+    if request.options.get("job"):
+        return parse_job(request.options["job"], known)
+    run_id = request.options.get("run_id")
+    before = read_record(home.run_folder(str(run_id))) if run_id else None
+    if before is None:
+        raise RefusedError("job: is required", "Set muster_job, or muster_run_id to continue a recorded run")
+    return parse_job(_without_template(before["job"]), known)
+
+
+def _without_template(job: Dict) -> Dict:
+    """Drop nulls and the resolved template: the recorded job is complete as it stands."""
+    return {key: value for key, value in job.items() if value is not None and key != "template"}
+
+
+def _own_presets(request: Request) -> Dict:
+    """Return a team's templates: ``NAME.yml`` in the given folders; the first folder wins."""
+    import yaml
+
+    found: Dict = {}
+    for folder in request.options.get("template_paths") or []:
+        for place in sorted(pathlib.Path(request.base, str(folder)).expanduser().glob("*.yml")):
+            try:
+                found.setdefault(place.stem, yaml.safe_load(place.read_text()) or {})
+            except (OSError, yaml.YAMLError) as exc:
+                raise RefusedError(f"{place}: is not readable as YAML", "Fix it or remove it") from exc
+    return found
+
+
+def _drill(request: Request, job: Job, found: t.Sequence[planning.Host]) -> drill.Drill | None:
+    value = request.options.get("drill")
+    return drill.parse(value, job.world_size, [host.name for host in found], job.nproc) if value else None
+
+
+def _plan(
+    request: Request, home: StateHome, job: Job, found: list[planning.Host], source: planning.Source, run_id: str
+) -> Plan:
+    """Ask all hosts at once and apply every rule; raises before anything was written."""
+    remotes = request.connect([host.name for host in found])
+    by_name = {host.name: (index, host) for index, host in enumerate(found)}
+
+    def ask(remote: Remote) -> tuple[Dict, float]:
+        index, host = by_name[remote.name]
+        began = time.time()
+        info = remote.call("info", **planning.info_request(job, index, host, run_id, source))
+        # The node read its clock about half-way between our two readings.
+        return info, info["time"] - (began + time.time()) / 2
+
+    answers, errors = each(remotes, ask)
+    if errors:
+        raise first_error(errors)
+    infos = {host.name: answers[host.name][0] for host in found}
+    skews = {host.name: answers[host.name][1] for host in found}
+    owner = infos_owner(home, request.options.get("take_over"), infos)
+    results = checks.preflight(job, infos, skews, run_id, owner)
+    checks.refuse(results)
+    derived = advice.derive(job, bandwidth_gb_s=None, prices_usd_per_hour=[host.price_usd_per_hour for host in found])
+    kinds = {host.connection for host in found}
+    derived.update({"connection": "/".join(sorted(kinds)), "lane": planning.lane(found), "run_id": run_id})
+    return Plan(job, run_id, found, source, remotes, infos, results, derived)
+
+
+def infos_owner(home: StateHome, take_over: t.Any, infos: t.Mapping[str, Dict]) -> str:
+    """Return the owner to judge claims by: ours, or with ``take_over`` whoever holds the run."""
+    if take_over:
+        held = [str((info.get("claim") or {}).get("owner", "")) for info in infos.values()]
+        return next((owner for owner in held if owner), "")
+    return home.owner(create=False)["owner"]
+
+
+def _running(plan: Plan) -> bool:
+    return any(info["units"].get("agent", {}).get("alive") for info in plan.infos.values())
+
+
+def _present(
+    request: Request,
+    home: StateHome,
+    plan: Plan,
+    before: Dict | None,
+    resolved: tuple[dict[str, str], dict[str, bytes]],
+    drilling: drill.Drill | None,
+) -> Dict:
+    folder = paths.private_dir(home.run_folder(plan.run_id))
+    running = _running(plan)
+    attempt = _generation(plan, before, running)
+    current = _open_record(plan, before, attempt, running)
+    members, claim = _members(request, home, plan, attempt, resolved)
+    missing = [m for m in members if not _alive(plan, m.remote.name)]
+    started: list[str] = []
+    _announce(request.progress, plan, running)
+    paths.write_json(folder / "run.json", current)
+    paths.write_json(folder / "claim.json", claim)
+    if missing:
+        if not running:
+            paths.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "submitted", "attempt": attempt})
+        try:
+            ready = members if not running else [dataclasses.replace(member, meet=None) for member in missing]
+            gang.prepare(ready, plan.source.placed, claim, plan.run_id)
+            started = gang.start(missing, plan.run_id)
+        except MusterError as exc:
+            _failed_start(folder, before, current, exc, running)
+            raise
+        paths.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "started", "attempt": attempt})
+    else:
+        for member in members:
+            member.remote.program = _installed(plan, member.remote.name)
+    if not request.options["wait"]:
+        return _result(current, folder, changed=bool(started))
+    return _follow(request, plan, members, folder, current, drilling, changed=bool(started))
+
+
+def _failed_start(folder: pathlib.Path, before: Dict | None, current: Dict, exc: MusterError, running: bool) -> None:
+    """Put the record back: a run that never started leaves no trace, one that had run stays ended."""
+    if running:
+        return
+    if before is not None:
+        paths.write_json(folder / "run.json", before)
+        return
+    for name in ("run.json", "claim.json", "events.jsonl", "offsets.json", "lock"):
+        (folder / name).unlink(missing_ok=True)
+    try:
+        folder.rmdir()
+    except OSError:
+        return
+
+
+def _generation(plan: Plan, before: Dict | None, running: bool) -> int:
+    """Return the number of the first attempt of this start; a gang that runs keeps the one it has."""
+    if running:
+        seen = [info["units"]["agent"]["generation"] for info in plan.infos.values() if info["units"].get("agent")]
+        return int(max(number for number in seen if number is not None))
+    done = [int(item["n"]) for item in (before or {}).get("attempts", [])]
+    return max([int((before or {}).get("generation", 0)), *done]) + 1
+
+
+def _open_record(plan: Plan, before: Dict | None, attempt: int, running: bool) -> Dict:
+    values = {
+        "launcher": plan.job.launcher,
+        "code_sha256": plan.source.code_sha256,
+        "versions": _versions(plan),
+        "derived": plan.derived,
+        "generation": attempt,
+        "hosts": [host.name for host in plan.hosts],
+    }
+    if before is None:
+        return record.new(plan.run_id, to_yaml_names(plan.job), time.time(), **values)
+    again = {"state": "running" if running else "starting", "ended_at": None, "outcome": None, "exit_code": None}
+    return {**before, **values, **again, "cause": None, "detail": None}
+
+
+def _versions(plan: Plan) -> Dict:
+    first = plan.infos[plan.hosts[0].name]
+    found = {"python": first["training"]["version"], "kernel": first["kernel"], **first["training"]["packages"]}
+    return {**found, "commit": plan.source.commit} if plan.source.commit else found
+
+
+def _members(
+    request: Request, home: StateHome, plan: Plan, attempt: int, resolved: tuple[dict[str, str], dict[str, bytes]]
+) -> tuple[list[gang.Member], Dict]:
+    nodes = planning.slots(plan.hosts, plan.infos, plan.run_id)
+    launched, context = planning.launch(plan.job, nodes, plan.run_id, attempt)
+    env, files = resolved
+    if launched.keypair:
+        pair = keys.make(home.run_folder(plan.run_id))
+        known = mpi.known_hosts(nodes, context, pair.host_public)
+        files = {
+            **files,
+            mpi.KEY_FILE: pair.private,
+            mpi.HOST_KEY_FILE: pair.host_private,
+            mpi.AUTHORIZED_FILE: pair.public,
+            mpi.KNOWN_HOSTS_FILE: known.encode(),
+        }
+    made = planning.members(plan.job, plan.remotes, nodes, launched, context, plan.infos, (env, files))
+    claim = {
+        **home.owner(create=True),
+        "gpus": plan.job.gpus_per_node,
+        "take_over": bool(request.options.get("take_over")),
+    }
+    return made, claim
+
+
+def _alive(plan: Plan, node: str) -> bool:
+    return bool(plan.infos[node]["units"].get("agent", {}).get("alive"))
+
+
+def _installed(plan: Plan, node: str) -> str:
+    from .._hosts import payload
+
+    return f"{plan.infos[node]['state_dir']}/agent/{payload.version()}"
+
+
+def _announce(progress: Progress, plan: Plan, running: bool) -> None:
+    derived = plan.derived
+    parts = [f"run {plan.run_id}: {plan.job.nodes} nodes × {plan.job.nproc} = world size {derived['world_size']}"]
+    if derived["effective_batch"]:
+        parts.append(f"effective batch {derived['effective_batch']}")
+    if derived["learning_rate_advice"]:
+        parts.append(f"linear scaling suggests learning rate {derived['learning_rate_advice']:g}")
+    if derived["price_usd_per_hour"]:
+        parts.append(f"${derived['price_usd_per_hour']:.2f} an hour")
+    progress.say(" · ".join(parts) + (" · runs already, following it" if running else ""))
+
+
+def _follow(
+    request: Request,
+    plan: Plan,
+    members: t.Sequence[gang.Member],
+    folder: pathlib.Path,
+    current: Dict,
+    drilling: drill.Drill | None,
+    changed: bool,
+) -> Dict:
+    by_name = {member.remote.name: member for member in members}
+    claim = json.loads((folder / "claim.json").read_text())
+    prices = {host.name: host.price_usd_per_hour for host in plan.hosts}
+    state = {"record": current}
+
+    def restart(remote: Remote) -> None:
+        # The others run already: nobody is there to meet a first node.
+        member = dataclasses.replace(by_name[remote.name], missing={}, meet=None)
+        gang.prepare([member], plan.source.placed, claim, plan.run_id)
+        gang.start([by_name[remote.name]], plan.run_id)
+
+    def save(follower: Follower) -> None:
+        state["record"] = record.update(state["record"], follower.story, prices, time.time())
+        paths.write_json(folder / "run.json", state["record"])
+
+    follower = Follower(plan.job, plan.run_id, folder, plan.remotes, request.progress, restart, save, drilling)
+    outcome = follower.run()
+    gang.stop(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
+    outcome = _attended(plan.job, follower, outcome)
+    follower.event("ended", detail=outcome.outcome)
+    ended = record.end(
+        state["record"],
+        time.time(),
+        outcome=outcome.outcome,
+        exit_code=outcome.exit_code,
+        cause=outcome.cause,
+        detail=outcome.detail,
+    )
+    ended = record.update(ended, follower.story, prices, time.time())
+    proof = _drill_proof(plan.job, follower)
+    if proof:
+        ended["drill"] = proof
+    paths.write_json(folder / "run.json", ended)
+    request.progress.say(f"run {plan.run_id} {outcome.outcome}: {outcome.detail} · {describe(follower.state())}")
+    return _result(ended, folder, changed)
+
+
+def _attended(job: Job, follower: Follower, outcome: Outcome) -> Outcome:
+    """Fail a run that saw fewer ranks than asked, whatever its exit code."""
+    last = follower.story.attempts[-1] if follower.story.attempts else None
+    seen = len(last.ranks) if last else 0
+    believed = last.world_size if last else None
+    if outcome.outcome != "succeeded" or (seen == job.world_size and believed in (None, job.world_size)):
+        return outcome
+    detail = f"{seen} ranks with world size {believed} were seen, {job.world_size} were asked"
+    return Outcome("failed", 1, "attendance", detail)
+
+
+def _drill_proof(job: Job, follower: Follower) -> Dict | None:
+    if follower.drilled_at is None:
+        return None
+    return drill.verdict(follower.story, follower.drilled_at, job.checkpoints.interval_steps, job.world_size)
+
+
+def _hosts_of(before: Dict) -> list[str]:
+    names = [node["id"] for item in before["attempts"] for node in item["nodes"]]
+    return list(dict.fromkeys([*before.get("hosts", []), *names]))
+
+
+def _result(value: Dict, folder: pathlib.Path, changed: bool) -> Dict:
+    """Return the module's result: the record, where it is, and failure when the run failed."""
+    result: Dict = {"changed": changed, "run_id": value["run_id"], "run": value, "folder": str(folder)}
+    if value["outcome"] in ("failed", "lost"):
+        result.update(failed=True, msg=f"run {value['run_id']} {value['outcome']}: {value['detail']}")
+    return result
