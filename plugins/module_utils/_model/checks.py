@@ -69,6 +69,21 @@ def preflight(job: Job, infos: t.Mapping[str, Info], skews: t.Mapping[str, float
     return checks
 
 
+def node(name: str, info: Info, skew: float) -> list[Check]:
+    """Return the checks that hold for any job on a node."""
+    return [_clock(name, skew), _state(name, info), _interpreter(name, info), *_installed(name, info)]
+
+
+def _installed(node: str, info: Info) -> list[Check]:
+    training = info.get("training") or {}
+    checks = []
+    for package, version in training.get("packages", {}).items():
+        problem = f"{training.get('executable')} has no package {package}"
+        fix = "Run the bootstrap playbook, or install it in the interpreter that muster_training_python names"
+        checks.append(_check(f"package_{package}", node, version is not None, version, "any", problem, fix))
+    return checks
+
+
 def _clock(node: str, skew: float) -> Check:
     return _check(
         "clock",

@@ -21,7 +21,7 @@ MAX_BYTES = 4 << 20
 _PIECE = 1 << 16
 TOOL_TIMEOUT_S = 5.0
 _NOTHING = {"", "unknown", "n/a", "[n/a]", "[not supported]", "not supported", "none"}
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 T = t.TypeVar("T")
 
 
@@ -80,9 +80,9 @@ class Source:
             return None
 
     def text(self, path: str) -> str | None:
-        """Return a file's text without surrounding space; None when it is missing, empty or unknown."""
+        """Return a file's first line without surrounding space; None when it is missing, empty or unknown."""
         raw = self.data(path)
-        return None if raw is None else known(raw.decode(errors="replace"))
+        return None if raw is None else known(raw.partition(b"\n")[0].decode(errors="replace"))
 
     def lines(self, path: str) -> list[str]:
         """Return a file's lines; none when it is missing."""
@@ -133,10 +133,9 @@ class Source:
             self.problem(f"{tool} cannot be run: {exc.strerror}")
             return None
         if done.returncode != 0:
-            words = known((done.stderr or done.stdout).decode(errors="replace")) or ""
-            self.problem(
-                f"{tool} failed with {done.returncode}: {words.splitlines()[0][:120] if words else 'no message'}"
-            )
+            said = (done.stderr or done.stdout).decode(errors="replace").strip().partition("\n")[0]
+            reason = known(said) or "no message"
+            self.problem(f"{tool} failed with {done.returncode}: {reason[:120]}")
             return None
         return done.stdout.decode(errors="replace")
 
@@ -144,6 +143,6 @@ class Source:
         """Return ``read()``; ``default`` and a problem when the machine says something that nobody foresaw."""
         try:
             return read()
-        except (OSError, ValueError, LookupError, TypeError) as exc:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as exc:
             self.problem(f"{label} cannot be read: {type(exc).__name__}: {exc}")
             return t.cast(T, default)

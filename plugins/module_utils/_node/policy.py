@@ -18,22 +18,28 @@ _STOPPED = 143
 
 @dataclasses.dataclass(frozen=True)
 class Ending:
-    """How the process ended: its exit code (128 + n for signal n) and its ranks' exit codes since it was started."""
+    """How the process ended: its exit code (128 + n for signal n), and the exit codes of its ranks by attempt."""
 
     exit_code: int
     signal: int
-    rank_codes: tuple[int, ...]
+    rank_codes: tuple[tuple[int, ...], ...]
+
+    def failed(self) -> list[tuple[int, ...]]:
+        """Return the attempts with ranks that failed of themselves, without the codes of those that were stopped."""
+        attempts = [tuple(code for code in codes if code not in (0, _STOPPED)) for codes in self.rank_codes]
+        return [codes for codes in attempts if codes]
 
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """Restarts used and allowed: ``crashes`` of the program, ``lost`` agents."""
+    """Restarts used and allowed: ``crashes`` of the program, ``lost`` agents, and what the launcher does itself."""
 
     crashes: int
     lost: int
     max_crashes: int
     max_lost: int
     fatal: tuple[int, ...]
+    launcher_restarts: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,23 +54,27 @@ class Decision:
 def decide(kind: Kind, ending: Ending, budget: Budget) -> Decision:
     """Return what to do after ``ending``.
 
-    torchrun restarts crashed ranks itself, within its own budget; its exit with ranks that failed means that the
-    budget is spent. Its exit without one (killed, or its store went away) is a lost agent.
+    torchrun restarts failed ranks itself. If it ends although fewer attempts failed than it may restart, something else
+    ended it: it was killed, or its rendezvous store went away with the first node. That is a lost agent, no crash.
     """
     if ending.exit_code == 0 and not ending.signal:
         return Decision(False, "succeeded", 0)
-    failed = [code for code in ending.rank_codes if code not in (0, _STOPPED)]
-    fatal = [code for code in (*failed, ending.exit_code) if code in budget.fatal]
+    failed = ending.failed()
+    last = failed[-1] if failed else ()
+    fatal = [code for code in (*last, ending.exit_code) if code in budget.fatal]
     if fatal:
         return Decision(False, "fatal_exit_code", fatal[0])
-    code = failed[0] if failed else ending.exit_code
+    code = last[0] if last else ending.exit_code
     if kind == "never":
         return Decision(False, "crash", code)
-    lost = kind == "store" or (kind == "torchrun" and (bool(ending.signal) or not failed))
-    if kind == "whole" and ending.signal:
-        lost = True
-    if lost:
+    if _is_lost(kind, ending, len(failed), budget):
         return Decision(budget.lost < budget.max_lost, "node_lost", code)
     if kind == "torchrun":
         return Decision(False, "crash", code)
     return Decision(budget.crashes < budget.max_crashes, "crash", code)
+
+
+def _is_lost(kind: Kind, ending: Ending, failed: int, budget: Budget) -> bool:
+    if kind == "store" or ending.signal:
+        return True
+    return kind == "torchrun" and failed <= budget.launcher_restarts

@@ -46,21 +46,17 @@ def alive(name: str | None) -> int | None:
     return pid if identity(pid) == name else None
 
 
-def children_of(root: int) -> list[int]:
-    """Return all descendants of ``root``, nearest first."""
-    parents: dict[int, list[int]] = {}
+def dead_children(parent: int) -> list[int]:
+    """Return the direct children of ``parent`` that have ended and were not waited for (a subreaper gets orphans)."""
+    found = []
     for pid in _pids():
         try:
             text = (_PROC / str(pid) / "stat").read_text()
         except OSError:
             continue
-        parents.setdefault(int(text[text.rindex(")") + 2 :].split()[1]), []).append(pid)
-    found: list[int] = []
-    queue = [root]
-    while queue:
-        below = parents.get(queue.pop(0), [])
-        found += below
-        queue += below
+        state, owner = text[text.rindex(")") + 2 :].split()[:2]
+        if state == "Z" and int(owner) == parent:
+            found.append(pid)
     return found
 
 
@@ -84,8 +80,8 @@ def environment_of(pid: int) -> dict[str, str]:
         raw = (_PROC / str(pid) / "environ").read_bytes()
     except OSError:
         return {}
-    pairs = (item.split("=", 1) for item in raw.decode(errors="replace").split("\0") if "=" in item)
-    return {key: value for key, value in pairs}
+    items = (item.partition("=") for item in raw.decode(errors="replace").split("\0"))
+    return {key: value for key, _, value in items if key}
 
 
 def kill_all(pids: list[int], number: int = signal.SIGKILL) -> None:

@@ -85,6 +85,7 @@ class Supervisor:
             self.spec["max_crashes"],
             self.spec["max_lost"],
             tuple(self.spec["fatal_exit_codes"]),
+            self.spec["launcher_restarts"],
         )
         decision = policy.decide(self.spec["policy"], ending, budget)
         if decision.restart:
@@ -157,7 +158,7 @@ class Supervisor:
 
     def _watch(self, wake: int) -> policy.Ending:
         if self.child is None:
-            return policy.Ending(127, 0, ())
+            return policy.Ending(127, 0, ((127,),))
         while self.child.poll() is None:
             self._tick(wake, _TICK_S)
             if self.deadline and time.time() > self.deadline:
@@ -170,13 +171,13 @@ class Supervisor:
         code = self.child.returncode
         return policy.Ending(128 - code if code < 0 else code, max(0, -code), self._rank_codes())
 
-    def _rank_codes(self) -> tuple[int, ...]:
-        """Return the exit codes of the last attempt's ranks since the process was started."""
+    def _rank_codes(self) -> tuple[tuple[int, ...], ...]:
+        """Return for each attempt since the process was started the exit codes of the ranks here."""
         codes: dict[int, list[int]] = {}
         for line in _lines(self.events, self.events_at):
             if line.get("kind") == "worker_exit":
                 codes.setdefault(int(line["attempt"]), []).append(int(line["exit_code"]))
-        return tuple(codes[max(codes)]) if codes else ()
+        return tuple(tuple(codes[attempt]) for attempt in sorted(codes))
 
     def _fatal_code(self) -> int:
         """Return the first exit code of a rank that must end the job, or 0."""
@@ -205,7 +206,7 @@ class Supervisor:
         if select.select([wake], [], [], seconds)[0]:
             os.read(wake, 4096)
         child = self.child.pid if self.child else 0
-        for pid in _zombies(os.getpid()):
+        for pid in procs.dead_children(os.getpid()):
             if pid != child:
                 os.waitpid(pid, os.WNOHANG)
         (self.folder / "heartbeat").touch()
@@ -260,14 +261,6 @@ def _lines(file: pathlib.Path, offset: int) -> t.Iterator[dict[str, t.Any]]:
                     continue
     except OSError:
         return
-
-
-def _zombies(parent: int) -> list[int]:
-    found = []
-    for pid in procs.children_of(parent):
-        if procs.start_time(pid) is None:
-            found.append(pid)
-    return found
 
 
 def _become_subreaper() -> None:

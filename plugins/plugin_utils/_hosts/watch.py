@@ -25,12 +25,16 @@ _RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Update:
-    """News of one node: new text by stream and the status of its units, or the error that kept it from answering."""
+    """News of one node: new text by stream and the status of its units, or the error that kept it from answering.
+
+    ``asked_at`` (monotonic seconds) tells an answer that describes the time before a restart from one after it.
+    """
 
     node: str
     text: t.Mapping[str, str]
     units: t.Mapping[str, t.Any]
     offsets: t.Mapping[str, int]
+    asked_at: float
     error: MusterError | None = None
 
 
@@ -62,6 +66,7 @@ class Watch:
         digest: str | None = None
         failures = 0
         while not self._closed.is_set():
+            asked_at = time.monotonic()
             try:
                 # The first answer comes at once (the digest differs), so a follower sees the present state immediately.
                 answer = remote.call(
@@ -74,13 +79,13 @@ class Watch:
                     batch_s=self.batch_s,
                 )
             except MusterError as exc:
-                self._queue.put(Update(remote.name, {}, {}, dict(offsets), exc))
+                self._queue.put(Update(remote.name, {}, {}, dict(offsets), asked_at, exc))
                 self._closed.wait(_RETRY_S[min(failures, len(_RETRY_S) - 1)])
                 failures += 1
                 continue
             failures = 0
             digest, offsets = answer["digest"], answer["offsets"]
-            self._queue.put(Update(remote.name, answer["text"], answer["units"], dict(offsets)))
+            self._queue.put(Update(remote.name, answer["text"], answer["units"], dict(offsets), asked_at))
 
 
 def lines(text: str) -> t.Iterator[dict[str, t.Any]]:

@@ -68,6 +68,7 @@ class Follower:
         self.offsets: dict[str, dict[str, int]] = paths.read_json(folder / "offsets.json") or {}
         self.pattern = re.compile(job.metrics.step_pattern) if job.metrics.step_pattern else None
         self.lost_since: dict[str, float] = {}
+        self.revived_at: dict[str, float] = {}
         self.lost = 0
         self.drilled_at: float | None = None
         self._said_at = self._saved_at = 0.0
@@ -111,7 +112,8 @@ class Follower:
         for stream, text in update.text.items():
             self._write(update.node, stream, text)
         self.offsets[update.node] = dict(update.offsets)
-        self._revive(update.node)
+        if update.asked_at > self.revived_at.get(update.node, 0.0):
+            self._revive(update.node)
         self._save()
 
     def _write(self, node: str, stream: str, text: str) -> None:
@@ -164,6 +166,8 @@ class Follower:
             self.restart(self.remotes[node])
         except MusterError as exc:
             self.progress.say(f"{node}: not started again: {exc}")
+        self.revived_at[node] = time.monotonic()
+        self.units[node] = {}
 
     def _verdict(self) -> Outcome | None:
         """Return the outcome when the run has ended or must end."""

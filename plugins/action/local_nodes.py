@@ -1,0 +1,34 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller side of the local_nodes module; its documentation is in plugins/modules/local_nodes.py."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.plugins.action import ActionBase
+
+from ..plugin_utils._run import boundary, local_nodes
+
+_OPTIONS: dict[str, dict[str, t.Any]] = {
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "count": {"type": "int", "default": 2},
+    "path": {"type": "path"},
+}
+
+
+class ActionModule(ActionBase):
+    """Runs in process on the controller."""
+
+    _supports_check_mode = True
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        """Return the result documented in the module."""
+        super().run(tmp, task_vars)
+        _, options = self.validate_argument_spec(_OPTIONS)
+        check = bool(self._task.check_mode)
+        if options["state"] == "absent":
+            return boundary.run(lambda: local_nodes.absent(options["path"] or None, check))
+        return boundary.run(lambda: local_nodes.present(options["path"] or None, options["count"], check))

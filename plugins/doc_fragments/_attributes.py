@@ -1,0 +1,21 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Attributes that every module of the collection declares."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    """Private doc fragment of the collection."""
+
+    DOCUMENTATION = r"""
+options: {}
+attributes:
+  check_mode:
+    description: Can run in C(check_mode) and return changed status prediction without modifying anything.
+  diff_mode:
+    description: Will return details on what has changed (or possibly needs changing in C(check_mode)), when in diff mode.
+  idempotent:
+    description: When run twice in a row outside check mode, with the same arguments, the second run reports no change.
+"""

@@ -1,0 +1,59 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation of the node_info action; the work is done in plugins/action/node_info.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_info
+version_added: 0.1.0
+short_description: Gather what a training cluster must know about a node
+description:
+  - Reads hardware, network, RDMA, GPU and system facts of a host in one request, and says whether it can take part in a
+    job. Nothing is written on the host; it needs Python 3.10 or newer and nothing else.
+options:
+  python:
+    description: The interpreter that training jobs use on the host.
+    type: str
+    default: python3
+  packages:
+    description: Packages whose versions in that interpreter are wanted.
+    type: list
+    elements: str
+    default: []
+  facts:
+    description: Whether to gather hardware and network facts too.
+    type: bool
+    default: true
+extends_documentation_fragment:
+  - muster.training._attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+author:
+  - muster.training contributors (@muster-training)
+"""
+
+EXAMPLES = r"""
+- name: Look at the nodes
+  muster.training.node_info:
+    packages: [torch]
+  register: node
+"""
+
+RETURN = r"""
+node:
+  description: What the node answered; C(facts) holds hardware and network facts.
+  returned: success
+  type: dict
+  sample: {"hostname": "gpu-1", "cpus": 64, "training": {"version": "3.12.4", "packages": {"torch": "2.9.0"}}}
+checks:
+  description: The checks with C(ok), C(failures) and one entry each.
+  returned: success
+  type: dict
+"""

@@ -1,0 +1,99 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Reading runs back: records, live state and logs. Works without the nodes for what the controller kept.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+from ...module_utils._model.errors import RefusedError
+from ...module_utils._node import paths
+from .._hosts.remote import Remote, each
+from .state_home import StateHome, read_record
+
+Dict = dict[str, t.Any]
+Connect = t.Callable[[t.Sequence[str]], list[Remote]]
+_SHORT = ("run_id", "state", "outcome", "submitted_at", "duration_s", "exit_code", "steps_lost", "checkpoint", "cost")
+
+
+def info(home: StateHome, run_id: str | None, live: Connect | None, known: t.Container[str]) -> Dict:
+    """Return ``{runs}``: the named record, or all of them with the newest first; with ``live`` what nodes say now."""
+    folders = [_folder(home, run_id)] if run_id else home.runs()
+    runs = [record for folder in folders if (record := read_record(folder)) is not None]
+    if live is not None:
+        runs = [{**record, "live": _live(record, live, known)} for record in runs]
+    return {"changed": False, "runs": runs, "summary": [summary(record) for record in runs]}
+
+
+def summary(record: Dict) -> Dict:
+    """Return the few fields of a record that a list shows."""
+    value = {key: record.get(key) for key in _SHORT}
+    value["name"] = record["job"]["name"]
+    value["restarts"] = max(0, len(record["attempts"]) - 1)
+    value["world_size"] = record["world_size"]
+    return value
+
+
+def logs(home: StateHome, run_id: str | None, lines: int, ranks: bool, connect: Connect, known: t.Container[str]) -> Dict:
+    """Return the last lines of each node's log; with ``ranks`` fetch the files of every rank and attempt too."""
+    folder = _folder(home, run_id)
+    record = t.cast(Dict, read_record(folder))
+    problems: dict[str, str] = {}
+    if ranks:
+        problems = _fetch(folder, record, connect, known)
+    found = sorted((folder / "logs").glob("**/*.log"))
+    tails = {str(path.relative_to(folder / "logs")): tail(path, lines) for path in found}
+    return {"changed": False, "run_id": record["run_id"], "logs": tails, "problems": problems, "folder": str(folder)}
+
+
+def tail(path: pathlib.Path, count: int) -> list[str]:
+    """Return the last ``count`` lines of a text file, reading only its end."""
+    with open(path, "rb") as handle:
+        handle.seek(0, 2)
+        size = handle.tell()
+        handle.seek(max(0, size - 512 * max(count, 1)))
+        return handle.read().decode(errors="replace").splitlines()[-count:] if count else []
+
+
+def _folder(home: StateHome, run_id: str | None) -> pathlib.Path:
+    runs = home.runs()
+    if run_id is None:
+        if not runs:
+            raise RefusedError(f"there is no run in {home.folder}", "Start one with the train playbook")
+        return runs[0]
+    folder = home.run_folder(run_id)
+    if read_record(folder) is None:
+        names = ", ".join(path.name for path in runs[:5]) or "none"
+        raise RefusedError(f"there is no run {run_id} in {home.folder}", f"The newest are: {names}")
+    return folder
+
+
+def _live(record: Dict, connect: Connect, known: t.Container[str]) -> Dict | None:
+    if record["state"] == "ended":
+        return None
+    names = [name for name in record.get("hosts", []) if name in known]
+    answers, errors = each(connect(names), lambda remote: remote.call("info", run_id=record["run_id"]))
+    units = {name: answer["units"] for name, answer in answers.items()}
+    return {"units": units, "unreachable": {name: str(exc) for name, exc in errors.items()}}
+
+
+def _fetch(folder: pathlib.Path, record: Dict, connect: Connect, known: t.Container[str]) -> dict[str, str]:
+    run_id = record["run_id"]
+    names = [name for name in record.get("hosts", []) if name in known]
+
+    def work(remote: Remote) -> None:
+        for pattern in ("ranks/**/std*.log", "units/*/log", "units/*/supervisor.log"):
+            for item in remote.call("read", run_id=run_id, pattern=pattern, limit=4 << 20)["files"]:
+                place = folder / "logs" / remote.name / pathlib.PurePosixPath(item["path"]).relative_to(".")
+                if place.suffix != ".log":
+                    place = place.with_suffix(".log")
+                paths.private_dir(place.parent)
+                paths.write_atomic(place, item["text"].encode())
+
+    _, errors = each(connect(names), work)
+    return {name: str(exc) for name, exc in errors.items()}
