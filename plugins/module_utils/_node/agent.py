@@ -35,6 +35,8 @@ def op_info(request: Request) -> dict[str, t.Any]:
     answer["live_runs"] = probe.live_runs(state)
     answer["free_bytes"] = blobs.free_bytes(state)
     answer["state"] = probe.writable(state)
+    program = state / "agent" / str(request.get("version"))
+    answer["program"] = str(program) if (program / "run.py").exists() else None
     if request.get("run_id"):
         run = _run_dir(request)
         answer["claim"] = paths.read_json(run / "claim.json")

@@ -56,7 +56,8 @@ def prepare(members: t.Sequence[Member], placed: t.Sequence[Placed], claim: Dict
         member = by_name[remote.name]
         if member.missing:
             trees.send(remote, [item.tree for item in placed], member.missing, member.free_bytes)
-        remote.program = remote.call("install", **_without_op(payload.install_request()))["program"]
+        if not remote.program:
+            remote.program = remote.call("install", **payload.install_request())["program"]
         remote.call(
             "prepare",
             run_id=run_id,
@@ -141,7 +142,3 @@ def secret_payload(env: t.Mapping[str, str], files: t.Mapping[str, bytes]) -> Di
 
 def _with_program(spec: Dict, program: str) -> Dict:
     return {**spec, "argv": [str(item).replace("{program}", program) for item in spec["argv"]]}
-
-
-def _without_op(request: Dict) -> Dict:
-    return {key: value for key, value in request.items() if key != "op"}

@@ -76,8 +76,8 @@ def boot_input(request: t.Mapping[str, t.Any]) -> bytes:
 
 
 def install_request() -> dict[str, t.Any]:
-    """Return the request that installs this version of the agent."""
-    return {"op": "install", "version": version(), "sources": sources(), "entry": _ENTRY}
+    """Return the values of the request that installs this version of the agent."""
+    return {"version": version(), "sources": sources(), "entry": _ENTRY}
 
 
 def installed_command(python: str | None, program: str) -> str:

@@ -51,12 +51,17 @@ class Remote:
     def ask(self, op: str, **values: t.Any) -> dict[str, t.Any]:
         """Send one request and return the answer, which may hold a ``problem``."""
         request = {"op": op, "node": self.name, "state_root": self.state_root, **values}
+        if op == "info":
+            request["version"] = payload.version()
         self.requests += 1
         if self.program and op not in ("info", "install"):
             command, data = payload.installed_command(self.python, self.program), payload.dumps(request)
         else:
             command, data = payload.boot_command(self.python), payload.boot_input(request)
-        return payload.parse(self.name, *self.shell(command, data))
+        answer = payload.parse(self.name, *self.shell(command, data))
+        if op == "info":
+            self.program = answer.get("program")
+        return answer
 
 
 def each(remotes: t.Sequence[Remote], work: t.Callable[[Remote], T]) -> tuple[dict[str, T], dict[str, MusterError]]:

@@ -209,9 +209,6 @@ def _present(
             _failed_start(folder, before, current, exc, running)
             raise
         paths.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "started", "attempt": attempt})
-    else:
-        for member in members:
-            member.remote.program = _installed(plan, member.remote.name)
     if not request.options["wait"]:
         return _result(current, folder, changed=bool(started))
     return _follow(request, plan, members, folder, current, drilling, changed=bool(started))
@@ -289,12 +286,6 @@ def _members(
 
 def _alive(plan: Plan, node: str) -> bool:
     return bool(plan.infos[node]["units"].get("agent", {}).get("alive"))
-
-
-def _installed(plan: Plan, node: str) -> str:
-    from .._hosts import payload
-
-    return f"{plan.infos[node]['state_dir']}/agent/{payload.version()}"
 
 
 def _announce(progress: Progress, plan: Plan, running: bool) -> None:
