@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -142,7 +143,12 @@ def launch_cost(world: World, rounds: int) -> list[Line]:
     extra, share = mine - theirs, (mine - theirs) / theirs
     shown = f"{mine:.2f} s against {theirs:.2f} s: +{extra:.2f} s, +{100 * share:.0f} %"
     return [
-        Line("train start → first step, against torchrun by hand", shown, "≤ +1.0 s and ≤ +20 %", extra <= 1.0 and share <= 0.2),
+        Line(
+            "train start → first step, against torchrun by hand",
+            shown,
+            "≤ +1.0 s and ≤ +20 %",
+            extra <= 1.0 and share <= 0.2,
+        ),
         Line("  of it an empty playbook", f"{nothing:.2f} s", "–", None),
     ]
 
@@ -151,14 +157,22 @@ def _torchrun(world: World, node: str, run_id: str, folder: pathlib.Path) -> lis
     job = parse_job(world.job(run_id))
     host = planning.Host(node, address(node), world.python, 0.0, "local", {})
     hosts = [dataclasses.replace(host, name=name, address=address(name)) for name in NODES]
-    info = {"state_dir": str(folder), "training": {"executable": world.python}, "executable": sys.executable, "tools": {}, "user": ""}
+    info = {
+        "state_dir": str(folder),
+        "training": {"executable": world.python},
+        "executable": sys.executable,
+        "tools": {},
+        "user": "",
+    }
     slots = planning.slots(hosts, dict.fromkeys(NODES, info), run_id)
     plan, _ = planning.launch(job, slots, run_id, 1)
     argv = list(plan.nodes[NODES.index(node)].argv)
     script = argv.index("--no-python")
     # By hand the first node's agent hosts the store, and nobody wraps the script.
     host_flag = "is_host=1" if node == NODES[0] else "is_host=0"
-    head = [item.replace("is_host=0", host_flag) for item in argv[:script] if not item.startswith(("--log-dir", "--tee"))]
+    head = [
+        item.replace("is_host=0", host_flag) for item in argv[:script] if not item.startswith(("--log-dir", "--tee"))
+    ]
     example = ROOT / "examples" / "char_lm" / "train.py"
     return [*head, str(example), *(str(item) for item in world.job(run_id)["args"])]
 
@@ -177,11 +191,13 @@ def _by_hand(world: World, run_id: str) -> float:
     }
     began = time.time()
     agents = [
-        subprocess.Popen(_torchrun(world, node, run_id, folder), env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.Popen(
+            _torchrun(world, node, run_id, folder), env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         for node in NODES
     ]
     try:
-        return t.cast(float, until(lambda: first_step(_read(metrics)), "torchrun's first step")) - began
+        return t.cast(float, until(functools.partial(_first_in, metrics), "torchrun's first step")) - began
     finally:
         for agent in agents:
             agent.terminate()
@@ -243,7 +259,7 @@ def kills(world: World, target: str, count: int) -> list[float | None]:
     lost: list[int] = []
     for number in range(count):
         start = max([0, *(int(line["step"]) for line in world.metrics(run_id) if "step" in line)])
-        until(lambda least=start: _past_checkpoint(world.metrics(run_id), least), "a checkpoint and some steps")
+        until(functools.partial(_ready, world, run_id, start), "a checkpoint and some steps")
         node = NODES[number % len(NODES)]
         before = max(int(line["step"]) for line in world.metrics(run_id) if "step" in line)
         at = float(remotes[node].call("kill", run_id=run_id, target=target, rank=None)["at"])
@@ -258,7 +274,13 @@ def kills(world: World, target: str, count: int) -> list[float | None]:
     return times
 
 
-def _past_checkpoint(lines: t.Sequence[t.Mapping[str, t.Any]], least: int) -> bool:
+def _first_in(place: pathlib.Path) -> float | None:
+    return first_step(_read(place))
+
+
+def _ready(world: World, run_id: str, least: int) -> bool:
+    """Return whether the run is past a checkpoint, so that a kill loses some steps, and past the last kill."""
+    lines = world.metrics(run_id)
     steps = [int(line["step"]) for line in lines if "step" in line]
     saved = [int(line["checkpoint_step"]) for line in lines if "checkpoint_step" in line]
     return bool(steps and saved and steps[-1] >= saved[-1] + 3 and steps[-1] > least + INTERVAL)
@@ -288,7 +310,9 @@ def bare_start(world: World, rounds: int) -> float:
         copy = folder / str(number)
         shutil.copytree(seed, copy / "checkpoints")
         env = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29500 + number), "WORLD_SIZE": "2"}
-        env.update({"MUSTER_CHECKPOINT_DIR": str(copy / "checkpoints"), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"})
+        env.update(
+            {"MUSTER_CHECKPOINT_DIR": str(copy / "checkpoints"), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+        )
         env.update({"MUSTER_METRICS_FILE": str(copy / "metrics.jsonl"), "CUDA_VISIBLE_DEVICES": "", "LOCAL_RANK": "0"})
         argv = [world.python, str(ROOT / "examples/char_lm/train.py"), *(str(item) for item in world.job("x")["args"])]
         began = time.time()
@@ -296,8 +320,9 @@ def bare_start(world: World, rounds: int) -> float:
             subprocess.Popen(argv, env={**env, "RANK": str(rank)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             for rank in range(2)
         ]
-        place = copy / "metrics.jsonl"
-        times.append(t.cast(float, until(lambda p=place: first_step(_read(p)), "the bare ranks")) - began)
+        times.append(
+            t.cast(float, until(functools.partial(_first_in, copy / "metrics.jsonl"), "the bare ranks")) - began
+        )
         for rank in ranks:
             rank.kill()
             rank.wait()
@@ -317,7 +342,11 @@ def restarts(world: World, count: int) -> list[Line]:
     for target in ("agent", "host"):
         times = kills(world, target, count)
         good = [value for value in times if value is not None]
-        shown = f"{len(good)} of {count}, p50 {statistics.median(good):.2f} s, max {max(good):.2f} s" if good else f"0 of {count}"
+        shown = (
+            f"{len(good)} of {count}, p50 {statistics.median(good):.2f} s, max {max(good):.2f} s"
+            if good
+            else f"0 of {count}"
+        )
         lines.append(Line(f"{target} killed → first resumed step", shown, f"{count} of {count}", len(good) == count))
     return lines
 
@@ -343,7 +372,12 @@ def requests_and_idempotence(world: World) -> list[Line]:
     training_job.run(world.request({}, "again", state="cancelled"))
     return [
         Line("requests to a host for train on ready hosts (modules executed: 0)", str(count), "≤ 3", count <= 3),
-        Line("second train of a running job", f"changed={second['changed']}, same processes: {same}", "nothing", same and not second["changed"]),
+        Line(
+            "second train of a running job",
+            f"changed={second['changed']}, same processes: {same}",
+            "nothing",
+            same and not second["changed"],
+        ),
     ]
 
 

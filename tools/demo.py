@@ -12,6 +12,7 @@ import pathlib
 import subprocess
 import sys
 import time
+import typing as t
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -19,7 +20,9 @@ ROOT = pathlib.Path(__file__).parents[1]
 def main(argv: list[str]) -> int:
     """Run the site playbook on the local inventory and say where the report is; return the playbook's exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--state", type=pathlib.Path, default=ROOT / ".cache" / "demo", help="where the demo keeps its state")
+    parser.add_argument(
+        "--state", type=pathlib.Path, default=ROOT / ".cache" / "demo", help="where the demo keeps its state"
+    )
     parser.add_argument("--keep", action="store_true", help="leave the local nodes' sshd running")
     options = parser.parse_args(argv)
     state = options.state.resolve()
@@ -31,7 +34,12 @@ def main(argv: list[str]) -> int:
         "muster_node_state": str(state / "nodes"),
         "muster_drill": {"target": "worker", "rank": 1, "at_step": 110},
     }
-    env = {**os.environ, "XDG_STATE_HOME": str(state.parent), "ANSIBLE_PIPELINING": "1", "ANSIBLE_DEPRECATION_WARNINGS": "1"}
+    env = {
+        **os.environ,
+        "XDG_STATE_HOME": str(state.parent),
+        "ANSIBLE_PIPELINING": "1",
+        "ANSIBLE_DEPRECATION_WARNINGS": "1",
+    }
     code = _play(env, "site", values)
     if not options.keep:
         _play(env, "local_nodes_absent", values, quiet=True)
@@ -42,7 +50,7 @@ def main(argv: list[str]) -> int:
     return code
 
 
-def _play(env: dict[str, str], name: str, values: dict[str, object], quiet: bool = False) -> int:
+def _play(env: t.Mapping[str, str], name: str, values: t.Mapping[str, object], quiet: bool = False) -> int:
     inventory = ROOT / "inventories" / "local" / "nodes.muster_local.yml"
     program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
     argv = [program, "-i", str(inventory), f"muster.training.{name}", "-e", json.dumps(values)]

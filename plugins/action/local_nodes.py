@@ -7,28 +7,21 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible.plugins.action import ActionBase
-
-from ..plugin_utils._run import boundary, local_nodes
-
-_OPTIONS: dict[str, dict[str, t.Any]] = {
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-    "count": {"type": "int", "default": 2},
-    "path": {"type": "path"},
-}
+from ..plugin_utils._run import local_nodes
+from ..plugin_utils._run.face import Face
 
 
-class ActionModule(ActionBase):
+class ActionModule(Face):
     """Runs in process on the controller."""
 
-    _supports_check_mode = True
-    TRANSFERS_FILES = False
+    OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
+        "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+        "count": {"type": "int", "default": 2},
+        "path": {"type": "path"},
+    }
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+    def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
-        super().run(tmp, task_vars)
-        _, options = self.validate_argument_spec(_OPTIONS)
-        check = bool(self._task.check_mode)
         if options["state"] == "absent":
-            return boundary.run(lambda: local_nodes.absent(options["path"] or None, check))
-        return boundary.run(lambda: local_nodes.present(options["path"] or None, options["count"], check))
+            return local_nodes.absent(options["path"], self.check)
+        return local_nodes.present(options["path"], options["count"], self.check)

@@ -7,32 +7,20 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible.plugins.action import ActionBase
-
-from ..plugin_utils._run import boundary, connections, node_info
-
-_OPTIONS: dict[str, dict[str, t.Any]] = {
-    "python": {"type": "str", "default": "python3"},
-    "packages": {"type": "list", "elements": "str", "default": []},
-    "facts": {"type": "bool", "default": True},
-}
+from ..plugin_utils._run import node_info
+from ..plugin_utils._run.face import Face
 
 
-class ActionModule(ActionBase):
+class ActionModule(Face):
     """Sends one request over the host's connection; the node needs Python and nothing else."""
 
-    _supports_check_mode = True
-    TRANSFERS_FILES = False
+    OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
+        "python": {"type": "str", "default": "python3"},
+        "packages": {"type": "list", "elements": "str", "default": []},
+        "facts": {"type": "bool", "default": True},
+    }
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+    def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
-        super().run(tmp, task_vars)
-        variables = task_vars or {}
-        _, options = self.validate_argument_spec(_OPTIONS)
-
-        def work() -> dict[str, t.Any]:
-            host = str(variables["inventory_hostname"])
-            remote = connections.remotes(self._task, self._play_context, variables, [host])[0]
-            return node_info.gather(remote, options["python"], options["packages"], options["facts"])
-
-        return boundary.run(work)
+        remote = self.connect(variables)([str(variables["inventory_hostname"])])[0]
+        return node_info.gather(remote, options["python"], options["packages"], options["facts"])

@@ -7,41 +7,26 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible.plugins.action import ActionBase
-
-from ..plugin_utils._run import boundary, connections, history
+from ..plugin_utils._run import history
+from ..plugin_utils._run.face import STATE_HOME, Face
 from ..plugin_utils._run.state_home import StateHome
 
-_OPTIONS: dict[str, dict[str, t.Any]] = {
-    "run_id": {"type": "str"},
-    "live": {"type": "bool", "default": False},
-    "logs": {"type": "int"},
-    "ranks": {"type": "bool", "default": False},
-    "cluster": {"type": "str", "default": "default"},
-    "state_home": {"type": "dict", "default": {}},
-}
 
-
-class ActionModule(ActionBase):
+class ActionModule(Face):
     """Runs in process on the controller."""
 
-    _supports_check_mode = True
-    TRANSFERS_FILES = False
+    OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
+        "run_id": {"type": "str"},
+        "live": {"type": "bool", "default": False},
+        "logs": {"type": "int"},
+        "ranks": {"type": "bool", "default": False},
+        **STATE_HOME,
+    }
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+    def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
-        super().run(tmp, task_vars)
-        variables = task_vars or {}
-        _, options = self.validate_argument_spec(_OPTIONS)
-
-        def connect(names: t.Sequence[str]) -> list[t.Any]:
-            return connections.remotes(self._task, self._play_context, variables, names)
-
-        def work() -> dict[str, t.Any]:
-            home = StateHome(options["state_home"], options["cluster"])
-            known = variables["hostvars"]
-            if options["logs"] is not None:
-                return history.logs(home, options["run_id"] or None, options["logs"], options["ranks"], connect, known)
-            return history.info(home, options["run_id"] or None, connect if options["live"] else None, known)
-
-        return boundary.run(work)
+        home = StateHome(options["state_home"], options["cluster"])
+        connect, known = self.connect(variables), variables["hostvars"]
+        if options["logs"] is not None:
+            return history.logs(home, options["run_id"], options["logs"], options["ranks"], connect, known)
+        return history.info(home, options["run_id"], connect if options["live"] else None, known)

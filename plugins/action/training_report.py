@@ -7,34 +7,22 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible.plugins.action import ActionBase
-
-from ..plugin_utils._run import boundary, reporting
+from ..plugin_utils._run import reporting
+from ..plugin_utils._run.face import STATE_HOME, Face
 from ..plugin_utils._run.state_home import StateHome
 
-_OPTIONS: dict[str, dict[str, t.Any]] = {
-    "run_id": {"type": "str"},
-    "compare": {"type": "list", "elements": "str", "default": []},
-    "path": {"type": "path"},
-    "cluster": {"type": "str", "default": "default"},
-    "state_home": {"type": "dict", "default": {}},
-}
 
-
-class ActionModule(ActionBase):
+class ActionModule(Face):
     """Runs in process on the controller."""
 
-    _supports_check_mode = True
-    TRANSFERS_FILES = False
+    OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
+        "run_id": {"type": "str"},
+        "compare": {"type": "list", "elements": "str", "default": []},
+        "path": {"type": "path"},
+        **STATE_HOME,
+    }
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+    def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
-        super().run(tmp, task_vars)
-        _, options = self.validate_argument_spec(_OPTIONS)
-
-        def work() -> dict[str, t.Any]:
-            home = StateHome(options["state_home"], options["cluster"])
-            check = bool(self._task.check_mode)
-            return reporting.report(home, options["run_id"] or None, options["compare"], options["path"] or None, check)
-
-        return boundary.run(work)
+        home = StateHome(options["state_home"], options["cluster"])
+        return reporting.report(home, options["run_id"], options["compare"], options["path"], self.check)

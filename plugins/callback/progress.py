@@ -22,7 +22,7 @@ type: aggregate
 version_added: 0.1.0
 short_description: Show the live progress of training jobs
 description:
-  - Shows where a training job is (nodes joined, step, loss, speed, last checkpoint, restarts, cost), on one line that is
+  - Shows where a training job is (nodes joined, step, loss, speed, checkpoint, restarts, cost), on one line that is
     rewritten on a terminal. Without this callback the same figures come as plain lines.
   - Enable it with C(callbacks_enabled = muster.training.progress).
 author:
@@ -30,7 +30,7 @@ author:
 """
 
 
-class CallbackModule(CallbackBase):  # type: ignore[misc]
+class CallbackModule(CallbackBase):
     """Reads what tasks write into a pipe that their processes inherit."""
 
     CALLBACK_VERSION = 2.0

@@ -53,7 +53,7 @@ nodes: 2
 """
 
 
-class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
+class InventoryModule(BaseInventoryPlugin):
     """Reads ``*.muster_local.yml``."""
 
     NAME = "muster.training.local"

@@ -41,7 +41,7 @@ options:
     choices: [present, cancelled]
     default: present
   hosts:
-    description: Inventory hosts to choose nodes from, in order; rank 0 lives on the first. The default is the play's hosts.
+    description: Inventory hosts to choose nodes from, in order; rank 0 is on the first. The default is all of the play.
     type: list
     elements: str
   template_paths:

@@ -54,7 +54,9 @@ def refuse(checks: t.Sequence[Check]) -> None:
         raise RefusedError(f"{where}{first.problem}{more}", first.fix)
 
 
-def preflight(job: Job, infos: t.Mapping[str, Info], skews: t.Mapping[str, float], run_id: str, owner: str) -> list[Check]:
+def preflight(
+    job: Job, infos: t.Mapping[str, Info], skews: t.Mapping[str, float], run_id: str, owner: str
+) -> list[Check]:
     """Return every check of a job on its nodes.
 
     :param infos: node name -> answer of the agent's ``info`` request.
@@ -102,13 +104,23 @@ def _state(node: str, info: Info) -> Check:
     if not problem and state["free_bytes"] < _MIN_FREE:
         problem = f"has only {state['free_bytes'] >> 20} MiB free"
     text = f"the state folder {state['path']} {problem}"
-    return _check("state_folder", node, not problem, state["free_bytes"], _MIN_FREE, text, "Set muster_node_state to a writable disk")
+    return _check(
+        "state_folder",
+        node,
+        not problem,
+        state["free_bytes"],
+        _MIN_FREE,
+        text,
+        "Set muster_node_state to a writable disk",
+    )
 
 
 def _paths(node: str, info: Info) -> list[Check]:
     fix = "Name a folder on a disk with room in checkpoints.path"
     found = info.get("paths", {}).items()
-    return [_check("path", node, not p["problem"], path, "writable", f"{path} {p['problem']}", fix) for path, p in found]
+    return [
+        _check("path", node, not p["problem"], path, "writable", f"{path} {p['problem']}", fix) for path, p in found
+    ]
 
 
 def _ports(node: str, info: Info) -> list[Check]:
@@ -151,27 +163,64 @@ def _same_version(package: str, infos: t.Mapping[str, Info]) -> Check:
     versions = {str(version).split("+")[0] for version in found.values() if version is not None}
     shown = ", ".join(f"{node} has {version}" for node, version in found.items())
     text = f"the nodes have different versions of {package}: {shown}"
-    return _check(f"same_{package}", None, len(versions) <= 1, found, "equal", text, f"Install one version of {package} on all nodes")
+    return _check(
+        f"same_{package}",
+        None,
+        len(versions) <= 1,
+        found,
+        "equal",
+        text,
+        f"Install one version of {package} on all nodes",
+    )
 
 
 def _tools(node: str, info: Info) -> list[Check]:
     checks = []
     for name, place in info.get("tools", {}).items():
         if "|" not in name:
-            checks.append(_check(f"tool_{name}", node, bool(place), place, "installed", f"there is no {name}", f"Install {name} on the node"))
+            checks.append(
+                _check(
+                    f"tool_{name}",
+                    node,
+                    bool(place),
+                    place,
+                    "installed",
+                    f"there is no {name}",
+                    f"Install {name} on the node",
+                )
+            )
     return checks
 
 
 def _files(node: str, info: Info) -> list[Check]:
     found = info.get("files", {}).items()
-    return [_check("file", node, ok, path, "readable", f"cannot read {path}", "Place it on every node, or send it with job.code") for path, ok in found]
+    return [
+        _check(
+            "file",
+            node,
+            ok,
+            path,
+            "readable",
+            f"cannot read {path}",
+            "Place it on every node, or send it with job.code",
+        )
+        for path, ok in found
+    ]
 
 
 def _busy(job: Job, node: str, info: Info, run_id: str) -> Check:
     others = [run for run in info.get("live_runs", []) if run["run_id"] != run_id]
     clash = [run["run_id"] for run in others if job.gpus_per_node and run["gpus"]]
     text = f"run {', '.join(clash)} is using this node's GPUs"
-    return _check("idle", node, not clash, [run["run_id"] for run in others], "no other GPU job", text, "Wait for it, or cancel it")
+    return _check(
+        "idle",
+        node,
+        not clash,
+        [run["run_id"] for run in others],
+        "no other GPU job",
+        text,
+        "Wait for it, or cancel it",
+    )
 
 
 def _claimed(node: str, info: Info, run_id: str, owner: str) -> Check:
@@ -193,11 +242,19 @@ def _gpus(job: Job, node: str, info: Info) -> Check:
         problem = f"the GPUs are {model or 'of unknown model'}, not {job.gpu.model}"
     if not problem and job.gpu.memory_gib_min and memory < job.gpu.memory_gib_min:
         problem = f"the GPUs have {memory} GiB, {job.gpu.memory_gib_min} are needed"
-    return _check("gpus", node, not problem, count, job.gpus_per_node, problem, "Check nvidia-smi on the node, or ask for fewer GPUs")
+    return _check(
+        "gpus",
+        node,
+        not problem,
+        count,
+        job.gpus_per_node,
+        problem,
+        "Check nvidia-smi on the node, or ask for fewer GPUs",
+    )
 
 
 def satisfies(version: str, wanted: str) -> bool:
-    """Return whether ``version`` meets ``wanted``: comma-separated ``>=``, ``==``, ``<``, ``<=``, ``>``, ``!=`` parts."""
+    """Return whether ``version`` meets ``wanted``: comma-separated parts such as ``>=2.1``."""
     numbers = _numbers(version)
     for part in filter(None, (item.strip() for item in wanted.split(","))):
         found = re.fullmatch(r"(>=|==|<=|<|>|!=)\s*([0-9][0-9A-Za-z.+]*)", part)

@@ -66,11 +66,9 @@ def integer(minimum: int, maximum: int = 2**31 - 1) -> Parser[int]:
     """Return a parser of whole numbers from ``minimum`` to ``maximum``."""
 
     def parse(value: t.Any, path: str) -> int:
-        number: int | None = None
-        if isinstance(value, int) and not isinstance(value, bool):
-            number = int(value)
-        elif isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value.strip()):
-            number = int(value)
+        plain = isinstance(value, int) and not isinstance(value, bool)
+        written = isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value.strip())
+        number = int(value) if plain or written else None
         if number is None:
             shown = f" ('{value}')" if isinstance(value, (str, float)) and len(str(value)) < 30 else ""
             raise InputError(path, f"must be a whole number, not {kind(value)}{shown}")
@@ -128,7 +126,9 @@ def name(limit: int) -> Parser[str]:
         if len(label) > limit:
             raise InputError(path, f"has {len(label)} characters, at most {limit} are allowed")
         if not _NAME.match(label):
-            raise InputError(path, "must be lower-case letters, digits and '-', and start and end with one of the first two")
+            raise InputError(
+                path, "must be lower-case letters, digits and '-', and start and end with one of the first two"
+            )
         return label
 
     return parse
@@ -138,7 +138,9 @@ def quantity(value: t.Any, path: str) -> int:
     """Return bytes from a Kubernetes-style quantity such as ``8Gi`` (2^30) or ``8G`` (10^9); zero is refused."""
     found = _QUANTITY.match(str(value)) if not isinstance(value, bool) else None
     if not found:
-        raise InputError(path, "must be a quantity such as 8Gi or 500M", "Write the number and the unit without a space")
+        raise InputError(
+            path, "must be a quantity such as 8Gi or 500M", "Write the number and the unit without a space"
+        )
     unit = found.group(2) or ""
     size = int(float(found.group(1)) * (_BINARY.get(unit) or _FACTORS.get(unit, 1)))
     if size <= 0:

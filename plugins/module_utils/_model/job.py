@@ -214,7 +214,11 @@ _LATER: tuple[tuple[str, t.Callable[[Job], bool], str], ...] = (
     ("job.resources.cpu", lambda j: j.resources.cpu is not None, "the kubernetes backend"),
     ("job.resources.shm", lambda j: j.resources.shm is not None, "the kubernetes backend"),
     ("job.resources.rdma", lambda j: j.resources.rdma is not None, "the kubernetes backend"),
-    ("job.secret_refs.from", lambda j: any(s.source not in ("env", "file") for s in j.secret_refs), "the secrets service"),
+    (
+        "job.secret_refs.from",
+        lambda j: any(s.source not in ("env", "file") for s in j.secret_refs),
+        "the secrets service",
+    ),
     ("job.secret_refs.as", lambda j: any(s.deliver == "registry" for s in j.secret_refs), "the registry service"),
     ("job.datasets.mode", lambda j: any(d.mode != "stage" for d in j.datasets), "service bindings"),
     ("job.datasets.binding", lambda j: any(d.binding or d.prefix for d in j.datasets), "service bindings"),
@@ -303,21 +307,37 @@ def _check(job: Job) -> None:
 def _check_program(job: Job) -> None:
     given = [key for key in ("script", "module", "command") if getattr(job, key)]
     if len(given) != 1:
-        problem = "one of script, module and command is required" if not given else f"{' and '.join(given)} exclude each other"
+        problem = (
+            "one of script, module and command is required"
+            if not given
+            else f"{' and '.join(given)} exclude each other"
+        )
         raise InputError("job.script", problem)
     if job.launcher == "command" and not job.command:
-        raise InputError("job.command", "the launcher 'command' needs the argument list to run", "Write it as a YAML list")
+        raise InputError(
+            "job.command", "the launcher 'command' needs the argument list to run", "Write it as a YAML list"
+        )
     if job.launcher in TORCHRUN_FAMILY and job.command:
-        raise InputError("job.command", f"the launcher '{job.launcher}' runs a script or a module", "Use launcher: command")
+        raise InputError(
+            "job.command", f"the launcher '{job.launcher}' runs a script or a module", "Use launcher: command"
+        )
     if job.script and not job.script.startswith("/") and job.code is None:
-        raise InputError("job.code", "is required for a relative script", "Name the folder that holds it: code: {from: path, ref: DIR}")
+        raise InputError(
+            "job.code",
+            "is required for a relative script",
+            "Name the folder that holds it: code: {from: path, ref: DIR}",
+        )
     if job.deepspeed_config and job.launcher not in ("deepspeed", "accelerate"):
-        raise InputError("job.deepspeed_config", f"has no effect with launcher '{job.launcher}'", "Use launcher: deepspeed")
+        raise InputError(
+            "job.deepspeed_config", f"has no effect with launcher '{job.launcher}'", "Use launcher: deepspeed"
+        )
 
 
 def _check_numbers(job: Job) -> None:
     if job.gpus_per_node and job.nproc > job.gpus_per_node:
-        raise InputError("job.processes_per_node", f"{job.nproc} processes cannot share {job.gpus_per_node} GPUs per node")
+        raise InputError(
+            "job.processes_per_node", f"{job.nproc} processes cannot share {job.gpus_per_node} GPUs per node"
+        )
     if job.launcher == "command" and job.nproc > 1 and not job.gpus_per_node:
         raise InputError("job.processes_per_node", "the launcher 'command' starts one process per node")
     if job.launcher == "mpi" and job.restart.max_lost_nodes and job.restart.on_lost_node == "fail":
@@ -348,4 +368,8 @@ def _check_pattern(pattern: str) -> None:
     except re.error as exc:
         raise InputError("job.metrics.step_pattern", f"is not a regular expression ({exc})") from exc
     if "step" not in groups:
-        raise InputError("job.metrics.step_pattern", "needs a group named step", "For example: step=(?P<step>[0-9]+) loss=(?P<loss>[0-9.]+)")
+        raise InputError(
+            "job.metrics.step_pattern",
+            "needs a group named step",
+            "For example: step=(?P<step>[0-9]+) loss=(?P<loss>[0-9.]+)",
+        )

@@ -45,7 +45,9 @@ def op_info(request: Request) -> dict[str, t.Any]:
     if request.get("address"):
         answer["interface"] = probe.interface_of(request["address"])
     if request.get("python"):
-        answer["training"] = probe.training_python(request["python"], request.get("packages", []), request.get("env", {}))
+        answer["training"] = probe.training_python(
+            request["python"], request.get("packages", []), request.get("env", {})
+        )
     answer["tools"] = {name: shutil.which(name, path=_tool_path()) for name in request.get("tools", [])}
     answer["ports"] = {str(port): probe.port(host, port) for host, port in request.get("ports", [])}
     answer["paths"] = {path: probe.writable(pathlib.Path(path).expanduser()) for path in request.get("paths", [])}
@@ -151,6 +153,16 @@ def op_kill(request: Request) -> dict[str, t.Any]:
         spec = paths.read_json(run / "units" / "store" / "spec.json") or {}
         left += procs.kill_marked(spec.get("marker", "-"))
     return {"at": at, "killed": victims, "left": left}
+
+
+def op_remove(request: Request) -> dict[str, t.Any]:
+    """Remove a run's folder; one that runs is left alone."""
+    run = _run_dir(request)
+    if any(unit["alive"] for unit in watch.statuses(run).values()):
+        return {"problem": f"run {run.name} is running"}
+    existed = run.exists()
+    shutil.rmtree(run, ignore_errors=True)
+    return {"removed": existed}
 
 
 def op_read(request: Request) -> dict[str, t.Any]:
@@ -289,6 +301,7 @@ _OPS: dict[str, t.Callable[[Request], dict[str, t.Any]]] = {
     "stop": op_stop,
     "kill": op_kill,
     "read": op_read,
+    "remove": op_remove,
 }
 
 

@@ -57,7 +57,9 @@ def put(root: pathlib.Path, pieces: t.Iterable[t.Mapping[str, t.Any]]) -> dict[s
     return refused
 
 
-def materialise(root: pathlib.Path, manifest: t.Sequence[t.Mapping[str, t.Any]], target: pathlib.Path, link: bool) -> bool:
+def materialise(
+    root: pathlib.Path, manifest: t.Sequence[t.Mapping[str, t.Any]], target: pathlib.Path, link: bool
+) -> bool:
     """Make ``target`` hold exactly the files of ``manifest`` (``{path, sha256, mode, size}``) beside foreign ones.
 
     Files that an earlier manifest placed and this one lacks are removed; files that a program wrote there stay.

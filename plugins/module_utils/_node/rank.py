@@ -75,8 +75,8 @@ def main(argv: list[str]) -> int:
         except OSError as exc:
             print(f"muster: cannot run {command[0]}: {exc.strerror}", file=sys.stderr)
             os._exit(127)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)
+    for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(name, lambda *_: None)
     _record(events, {"kind": "worker_started", **common, "world_size": size, "pid": child})
     status = _wait(child)
     code, number = os.waitstatus_to_exitcode(status), 0

@@ -131,7 +131,9 @@ class Supervisor:
         environment = dict(os.environ)
         environment.update(self.spec["env"])
         environment[procs.MARKER] = self.spec["marker"]
-        environment.update(paths.read_json(pathlib.Path(self.spec["secrets"])) or {} if self.spec.get("secrets") else {})
+        environment.update(
+            paths.read_json(pathlib.Path(self.spec["secrets"])) or {} if self.spec.get("secrets") else {}
+        )
         argv = [str(item) for item in self.spec["argv"]]
         keep: tuple[int, ...] = ()
         if self.listener is not None:

@@ -38,7 +38,9 @@ def make(near: pathlib.Path) -> Pair:
             try:
                 subprocess.run(argv, check=True, capture_output=True, timeout=30, stdin=subprocess.DEVNULL)
             except (OSError, subprocess.SubprocessError) as exc:
-                raise RefusedError("ssh-keygen did not make a key", "Install OpenSSH's client on the controller") from exc
+                raise RefusedError(
+                    "ssh-keygen did not make a key", "Install OpenSSH's client on the controller"
+                ) from exc
         public = (folder / "host.pub").read_text().split()
         return Pair(
             private=(folder / "user").read_bytes(),

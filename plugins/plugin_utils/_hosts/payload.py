@@ -100,7 +100,9 @@ def parse(node: str, rc: int, out: str, err: str) -> dict[str, t.Any]:
     if found:
         return t.cast("dict[str, t.Any]", json.loads(text.splitlines()[0]))
     if rc == 127 or "not found" in err:
-        raise NodeError(node, "has no python3", f"Install Python {_MINIMUM} or newer, or set ansible_python_interpreter")
+        raise NodeError(
+            node, "has no python3", f"Install Python {_MINIMUM} or newer, or set ansible_python_interpreter"
+        )
     last = (err.strip().splitlines() or ["no output"])[-1][:300]
     if "is too old" in last:
         raise NodeError(node, last.removeprefix("muster: "), f"Python {_MINIMUM} or newer is needed")

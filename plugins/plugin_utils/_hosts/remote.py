@@ -15,7 +15,6 @@ import typing as t
 from ...module_utils._model.errors import MusterError, NodeError, UnreachableError
 from . import payload
 
-T = t.TypeVar("T")
 # A request may carry pieces of files; larger ones are split so that an interrupted transfer loses little.
 PIECE_BYTES = 8 << 20
 
@@ -64,7 +63,7 @@ class Remote:
         return answer
 
 
-def each(remotes: t.Sequence[Remote], work: t.Callable[[Remote], T]) -> tuple[dict[str, T], dict[str, MusterError]]:
+def each[T](remotes: t.Sequence[Remote], work: t.Callable[[Remote], T]) -> tuple[dict[str, T], dict[str, MusterError]]:
     """Do ``work`` on all nodes at once; return results and errors by node name."""
     results: dict[str, T] = {}
     errors: dict[str, MusterError] = {}

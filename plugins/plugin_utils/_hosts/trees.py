@@ -111,7 +111,9 @@ def send(remote: Remote, trees: t.Iterable[Tree], missing: t.Mapping[str, int], 
 def _put(remote: Remote, pieces: list[dict[str, t.Any]]) -> None:
     refused = remote.call("put", pieces=pieces)["refused"]
     if refused:
-        raise RefusedError(f"{remote.name}: {len(refused)} files arrived damaged or changed while being copied", "Run again")
+        raise RefusedError(
+            f"{remote.name}: {len(refused)} files arrived damaged or changed while being copied", "Run again"
+        )
 
 
 def _pieces(sources: t.Mapping[str, File], have: t.Mapping[str, int]) -> t.Iterator[tuple[dict[str, t.Any], int]]:

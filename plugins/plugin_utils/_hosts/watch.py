@@ -41,7 +41,9 @@ class Update:
 class Watch:
     """Follows a run on all its nodes. Iterate :meth:`updates`; call :meth:`close` at the end."""
 
-    def __init__(self, remotes: t.Sequence[Remote], run_id: str, offsets: t.Mapping[str, t.Mapping[str, int]], batch_s: float) -> None:
+    def __init__(
+        self, remotes: t.Sequence[Remote], run_id: str, offsets: t.Mapping[str, t.Mapping[str, int]], batch_s: float
+    ) -> None:
         self.run_id = run_id
         self.batch_s = batch_s
         self._queue: queue.Queue[Update] = queue.Queue()

@@ -83,7 +83,9 @@ def _agent_settings(first: Slot, run: RunContext) -> dict[str, str]:
         "ConnectTimeout": "10",
         "ConnectionAttempts": "10",
     }
-    text = f"-p {ssh_port(run)} -i {secrets}/{KEY_FILE} " + " ".join(f"-o {key}={value}" for key, value in options.items())
+    text = f"-p {ssh_port(run)} -i {secrets}/{KEY_FILE} " + " ".join(
+        f"-o {key}={value}" for key, value in options.items()
+    )
     return {"OMPI_MCA_plm_rsh_args": text, "PRTE_MCA_plm_ssh_args": text, **_transport(first)}
 
 
@@ -92,7 +94,7 @@ def _transport(slot: Slot) -> dict[str, str]:
     if not slot.interface or slot.interface == "lo":
         return {}
     names = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include")
-    return {name: slot.interface for name in names}
+    return dict.fromkeys(names, slot.interface)
 
 
 def _rank_script(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> str:

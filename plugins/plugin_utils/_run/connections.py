@@ -45,7 +45,7 @@ def remotes(task: t.Any, play_context: t.Any, task_vars: t.Mapping[str, t.Any], 
 
 def _shell(task: t.Any, context: t.Any, variables: t.Mapping[str, t.Any], host: str) -> t.Any:
     kind = str(variables.get("ansible_connection") or task.connection or "ssh")
-    connection = connection_loader.get(kind, context, None)  # type: ignore[no-untyped-call]
+    connection = connection_loader.get(kind, context, None)
     if connection is None:
         raise InputError(f"{host}.ansible_connection", f"there is no connection plugin '{kind}'")
     become = _become(task, variables)
@@ -54,7 +54,7 @@ def _shell(task: t.Any, context: t.Any, variables: t.Mapping[str, t.Any], host: 
     task_keys = {key: value for key, value in task.dump_attrs().items() if key not in ("retries", "timeout")}
     for plugin_type, plugin in (("connection", connection), ("shell", connection._shell), ("become", become)):
         if plugin is not None:
-            names = C.config.get_plugin_vars(plugin_type, plugin._load_name)  # type: ignore[no-untyped-call]
+            names = C.config.get_plugin_vars(plugin_type, plugin._load_name)
             options = {name: variables[name] for name in names if name in variables}
             plugin.set_options(task_keys=task_keys, var_options=options)
 
@@ -72,7 +72,9 @@ def _shell(task: t.Any, context: t.Any, variables: t.Mapping[str, t.Any], host: 
             raise UnreachableError(host, _first_line(exc)) from exc
         text = to_text(err, errors="surrogate_or_replace")
         if code == 255 and kind.endswith("ssh"):
-            raise UnreachableError(host, (text.strip().splitlines() or ["ssh failed"])[-1], "Check its address, port and key")
+            raise UnreachableError(
+                host, (text.strip().splitlines() or ["ssh failed"])[-1], "Check its address, port and key"
+            )
         return int(code), to_text(out, errors="surrogate_or_replace"), text
 
     return shell
@@ -83,7 +85,7 @@ def _become(task: t.Any, variables: t.Mapping[str, t.Any]) -> t.Any:
     if not (task.become if wanted is None else str(wanted).lower() in ("true", "yes", "1", "on")):
         return None
     method = str(variables.get("ansible_become_method") or task.become_method or "sudo")
-    return become_loader.get(method)  # type: ignore[no-untyped-call]
+    return become_loader.get(method)
 
 
 def _first_line(exc: BaseException) -> str:

@@ -201,7 +201,9 @@ class Follower:
         if self.lost_since and (gone or allowed.on_lost_node == "fail" or self.lost > allowed.max_lost_nodes):
             node = gone[0] if gone else next(iter(self.lost_since))
             return Outcome("lost", 1, "node_lost", f"{node} was lost and did not come back", node)
-        dead = [n for n, units in self.units.items() if any(not u["alive"] and u["exit"] is None for u in units.values())]
+        dead = [
+            n for n, units in self.units.items() if any(not u["alive"] and u["exit"] is None for u in units.values())
+        ]
         if dead and self.lost >= allowed.max_lost_nodes:
             return Outcome("lost", 1, "node_lost", f"{dead[0]} was lost, restart.max_lost_nodes is spent", dead[0])
         if self.story.crashes > allowed.max_crashes and self.job.launcher in TORCHRUN_FAMILY:

@@ -39,7 +39,9 @@ def summary(record: Dict) -> Dict:
     return value
 
 
-def logs(home: StateHome, run_id: str | None, lines: int, ranks: bool, connect: Connect, known: t.Container[str]) -> Dict:
+def logs(
+    home: StateHome, run_id: str | None, lines: int, ranks: bool, connect: Connect, known: t.Container[str]
+) -> Dict:
     """Return the last lines of each node's log; with ``ranks`` fetch the files of every rank and attempt too."""
     folder = _folder(home, run_id)
     record = t.cast(Dict, read_record(folder))

@@ -105,7 +105,9 @@ def _start(program: str, place: pathlib.Path, count: int) -> None:
     done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     pid = _pid(place / "sshd.pid") if done.returncode == 0 else None
     if pid is None:
-        raise RefusedError(f"sshd did not start: {done.stderr.strip()[:200]}", f"See {place}/sshd.log, or use connection: local")
+        raise RefusedError(
+            f"sshd did not start: {done.stderr.strip()[:200]}", f"See {place}/sshd.log, or use connection: local"
+        )
     state = {"process": procs.identity(pid), "port": port, "count": count, "user": getpass.getuser()}
     paths.write_json(place / "sshd.json", state)
 

@@ -57,13 +57,17 @@ def hosts(names: t.Sequence[str], hostvars: t.Mapping[str, t.Any], job: Job) -> 
     :raises InputError: when the job asks for more nodes than there are.
     """
     if job.nodes > len(names):
-        raise InputError("job.nodes", f"asks for {job.nodes} nodes, the play has {len(names)} hosts", "Add hosts or ask for fewer")
+        raise InputError(
+            "job.nodes", f"asks for {job.nodes} nodes, the play has {len(names)} hosts", "Add hosts or ask for fewer"
+        )
     found = [_host(name, hostvars[name], job) for name in names[: job.nodes]]
     addresses = [host.address for host in found]
     for address in addresses:
         if addresses.count(address) > 1:
             twins = ", ".join(host.name for host in found if host.address == address)
-            raise RefusedError(f"{twins} have the same address {address}", "Give each host its own ansible_host or muster_address")
+            raise RefusedError(
+                f"{twins} have the same address {address}", "Give each host its own ansible_host or muster_address"
+            )
     return found
 
 
@@ -78,7 +82,9 @@ def source(job: Job, base: pathlib.Path, cache: pathlib.Path) -> Source:
         tree = trees.read(folder, "job.code.ref")
         code_sha = tree.sha256
         if job.code.sha256 and job.code.sha256 != code_sha:
-            raise RefusedError(f"job.code.sha256: the code has checksum {code_sha}", "Check the code, or update job.code.sha256")
+            raise RefusedError(
+                f"job.code.sha256: the code has checksum {code_sha}", "Check the code, or update job.code.sha256"
+            )
         _script_in(job, tree)
         placed.append(gang.Placed(tree, environment.CODE_DIR, False))
     for dataset in job.datasets:
@@ -112,7 +118,9 @@ def info_request(job: Job, index: int, host: Host, identity: str, found: Source)
         "packages": list(launchers.packages(job)),
         "env": {key: job.env[key] for key in ("PYTHONPATH",) if key in job.env},
         "address": host.address,
-        "ports": [[host.address, wanted]] if index == 0 else ([[host.address, wanted + 1]] if job.launcher == "mpi" else []),
+        "ports": [[host.address, wanted]]
+        if index == 0
+        else ([[host.address, wanted + 1]] if job.launcher == "mpi" else []),
         "paths": paths,
         "files": absolute,
         "tools": tools,

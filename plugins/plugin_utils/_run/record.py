@@ -22,7 +22,7 @@ def iso(at: float | None) -> str | None:
     """Return Unix seconds as ISO 8601 UTC with milliseconds."""
     if at is None:
         return None
-    return datetime.datetime.fromtimestamp(at, datetime.timezone.utc).isoformat(timespec="milliseconds")
+    return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat(timespec="milliseconds")
 
 
 def new(run_id: str, job: t.Mapping[str, t.Any], now: float, **values: t.Any) -> Record:
@@ -108,6 +108,7 @@ def _attempt(item: Attempt, story: Story, prices: t.Mapping[str, float | None]) 
         "last_step": item.last_step,
         "resumed_from_step": item.resumed_from,
         "ranks": len(item.ranks),
+        "rank_list": sorted(item.ranks),
         "nodes": [{"id": name, "token": None, **span, "price_usd_per_hour": prices.get(name)} for name in names],
         "logs": [f"logs/{name}.log" for name in names],
     }

@@ -31,7 +31,9 @@ def resolve(job: Job) -> tuple[dict[str, str], dict[str, bytes]]:
         if not value:
             raise InputError(option, "resolves to nothing", _where(ref))
         if len(value) < MIN_LENGTH:
-            raise InputError(option, f"is shorter than {MIN_LENGTH} characters", "A short secret cannot be kept out of output")
+            raise InputError(
+                option, f"is shorter than {MIN_LENGTH} characters", "A short secret cannot be kept out of output"
+            )
         if ref.deliver == "file":
             files[ref.name] = value
             continue

@@ -42,7 +42,7 @@ class StateHome:
 
     def runs(self) -> list[pathlib.Path]:
         """Return the folders of all runs, the newest first."""
-        found = [path for path in (self.folder / "runs").glob("*/run.json")]
+        found = (self.folder / "runs").glob("*/run.json")
         return [path.parent for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
 
     def owner(self, create: bool) -> dict[str, str]:

@@ -1,0 +1,43 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller side of the fabric_verify module; its documentation is in plugins/modules/fabric_verify.py."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..plugin_utils._run import fabric_verify, training_job
+from ..plugin_utils._run.face import STATE_HOME, Face
+
+_COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
+
+
+class ActionModule(Face):
+    """Runs in process on the controller and reaches the hosts over their own connections."""
+
+    OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
+        "hosts": {"type": "list", "elements": "str"},
+        "islands": {"type": "list", "elements": "dict", "default": []},
+        "expectations": {"type": "list", "elements": "dict", "default": []},
+        "backend": {"type": "str", "choices": ["nccl", "gloo"]},
+        "collective": {"type": "str", "choices": _COLLECTIVES, "default": "all_reduce"},
+        "seconds": {"type": "float", "default": 0.6},
+        "timeout_s": {"type": "float", "default": 60},
+        "allow_unproven": {"type": "bool", "default": False},
+        "python": {"type": "str"},
+        **STATE_HOME,
+    }
+
+    def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
+        """Return the result documented in the module."""
+        request = training_job.Request(
+            options=options,
+            hosts=options["hosts"] or list(variables["ansible_play_hosts_all"]),
+            hostvars=variables["hostvars"],
+            base=self.base,
+            check=self.check,
+            connect=self.connect(variables),
+            progress=self.reporter(),
+        )
+        return fabric_verify.run(request)

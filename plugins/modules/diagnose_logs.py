@@ -1,0 +1,122 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation of the diagnose_logs action; the work is done in plugins/action/diagnose_logs.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: diagnose_logs
+version_added: 0.1.0
+short_description: Say what the logs of training jobs prove about the network and why a job failed
+description:
+  - Reads the files of a folder on the controller and judges each on its own. It needs no hosts, no cluster and no GPU.
+  - Understands NCCL's INFO and WARN lines (2.4 to 2.30, also of RCCL) behind the prefixes of mpirun, Slurm, Ray,
+    torchrun, kubectl and docker compose, the output of nccl-tests (all generations, text and JSON), show_gids,
+    perftest, iperf3 and ibstat; and in any log errors of PyTorch, gloo, the kernel and Kubernetes that name a cause.
+  - A transport is proven by channel lines between nodes only. What a file does not show is null, C(unknown) or
+    C(unproven), and no file alone passes, because none says which bandwidth the hardware should reach.
+  - The arguments and the environment that the JSON of nccl-tests holds are neither shown nor kept.
+options:
+  path:
+    description: Folder that holds the files, read with its subfolders, or one file.
+    type: path
+    required: true
+  dest:
+    description: JSON file to write the list to. Without it, only the result holds the list.
+    type: path
+extends_documentation_fragment:
+  - muster.training._attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+author:
+  - muster.training contributors (@muster-training)
+"""
+
+EXAMPLES = r"""
+- name: Judge the logs of a job that somebody sent
+  muster.training.diagnose_logs:
+    path: ./logs
+    dest: ./diagnosis.json
+  register: diagnosis
+
+- name: Show what failed
+  ansible.builtin.debug:
+    msg: "{{ diagnosis.diagnoses | selectattr('outcome', 'eq', 'fail') | map(attribute='causes') }}"
+"""
+
+RETURN = r"""
+diagnoses:
+  description: One entry a file, by name.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    file:
+      description: Name of the file, relative to O(path).
+      type: str
+    kind:
+      description: What the file is, one of C(nccl_log), C(nccl_tests), C(show_gids) and C(unknown).
+      type: str
+    tool:
+      description: What wrote it as far as recognised, such as C(nccl), C(nccl-tests), C(perftest) or C(ibstat).
+      type: str
+    transport:
+      description: Name of the network that the file proves between nodes, such as C(IB) or C(Socket), else null.
+      type: str
+    transport_verdict:
+      description:
+        - One of C(rdma_gdr), C(rdma_no_gdr), C(tcp), C(mixed), C(mnnvl) and C(unproven).
+        - C(rdma_gdr) means that every channel between nodes used GPUDirect.
+      type: str
+    gdr:
+      description: Whether GPUDirect RDMA was seen on any channel between nodes, C(yes), C(no) or C(unknown).
+      type: str
+    outcome:
+      description: C(fail) for a failed job or wrong values, C(warn) for a cause that costs speed, else C(unproven).
+      type: str
+    busbw_gb_s:
+      description: Bus bandwidth in GB/s of the largest size in the file, present when there is one.
+      type: float
+    size_bytes:
+      description: The size that RV(diagnoses[].busbw_gb_s) belongs to.
+      type: int
+    wrong_values:
+      description: Number of wrong values that nccl-tests counted, null when it did not check.
+      type: int
+    ranks:
+      description: Ranks of the largest communicator, C(expected), C(seen) in this file and C(missing) from it.
+      type: dict
+    nodes:
+      description: Nodes that the file names.
+      type: list
+      elements: str
+    causes:
+      description: What decided, the first first, each with C(code), C(evidence) (file, line and text) and C(fix).
+      type: list
+      elements: dict
+    also:
+      description: Observations that did not decide, in the same form.
+      type: list
+      elements: dict
+    notes:
+      description: Remarks on how to read the figures.
+      type: list
+      elements: str
+    lines:
+      description: Number of lines read.
+      type: int
+    problem:
+      description: Why the file could not be read or understood, else null.
+      type: str
+summary:
+  description: One line a file.
+  returned: success
+  type: list
+  elements: str
+"""

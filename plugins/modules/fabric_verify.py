@@ -1,0 +1,114 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation of the fabric_verify action; the work is done in plugins/action/fabric_verify.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: fabric_verify
+version_added: 0.1.0
+short_description: Prove what the network between nodes did
+description:
+  - Finds the islands of the play's hosts, runs a collective on each through the launcher and the backend that training
+    jobs use, and judges transport, bandwidth, wrong values and attendance. An island passes only when all four pass.
+  - The transport is proven by NCCL's channel lines or by the RDMA ports' byte counters; without GPUs by the sockets of
+    gloo's ranks and the byte counters of their interface. What nothing proves is V(unproven), which does not pass.
+options:
+  hosts:
+    description: Inventory hosts to test; the default is the play's hosts.
+    type: list
+    elements: str
+  islands:
+    description:
+      - Islands that you declare, each with C(nodes) and any of C(name), C(lane), C(link), C(nic_count),
+        C(nic_rate_gbps), C(expected_busbw_gb_s) and C(reason). What is given wins over the rules.
+    type: list
+    elements: dict
+    default: []
+  expectations:
+    description: Measured figures of your hardware, each with C(busbw_gb_s), C(source) and what it holds for.
+    type: list
+    elements: dict
+    default: []
+  backend:
+    description: The default is V(nccl) when all hosts have GPUs, else V(gloo).
+    type: str
+    choices: [nccl, gloo]
+  collective:
+    description: The collective to measure.
+    type: str
+    choices: [all_reduce, all_gather, reduce_scatter, all_to_all]
+    default: all_reduce
+  seconds:
+    description: Seconds to measure each size.
+    type: float
+    default: 0.6
+  timeout_s:
+    description: Seconds after which the processes of one test are killed.
+    type: float
+    default: 60
+  allow_unproven:
+    description:
+      - Whether to go on when an island is V(unproven). The verdict stays what it is.
+      - For nodes on the loopback of one machine, where there is no wire to compare with.
+    type: bool
+    default: false
+  python:
+    description: The interpreter with PyTorch; the default is the host variable C(muster_training_python).
+    type: str
+extends_documentation_fragment:
+  - muster.training._attributes
+  - muster.training._state_home
+attributes:
+  check_mode:
+    support: partial
+    details: Islands are found and nothing is measured.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+author:
+  - muster.training contributors (@muster-training)
+"""
+
+EXAMPLES = r"""
+- name: Verify the network of all hosts
+  muster.training.fabric_verify:
+  run_once: true
+
+- name: Two nodes on a 25 Gb/s link that the facts do not show
+  muster.training.fabric_verify:
+    islands:
+      - {nodes: [gpu-1, gpu-2], nic_rate_gbps: 25, link: ethernet, reason: bonded link of the lab}
+  run_once: true
+"""
+
+RETURN = r"""
+fabric:
+  description: The verdicts, as in C(fabric.json).
+  returned: when measured
+  type: dict
+file:
+  description: Where they were written.
+  returned: when measured
+  type: str
+exit_code:
+  description: 0 for pass and warn, 1 for fail and unproven.
+  returned: when measured
+  type: int
+hosts:
+  description: For each host its island, lane, outcome, and the NCCL environment that fits it.
+  returned: when measured
+  type: dict
+table:
+  description: One line for each island.
+  returned: when measured
+  type: list
+  elements: str
+islands:
+  description: The islands that would be tested.
+  returned: in check mode
+  type: list
+  elements: dict
+"""

@@ -1,0 +1,148 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Running one group of nodes through the torch bench: a small job through the same launcher and hosts backend.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import pathlib
+import shutil
+import time
+import typing as t
+
+from ...module_utils._model.errors import InputError, MusterError
+from .._fabric.bench_plan import Stage
+from .._fabric.bench_result import BenchResult
+from .._hosts.remote import each
+from . import training_job
+from .state_home import StateHome
+
+Dict = dict[str, t.Any]
+BENCH = pathlib.Path(__file__).parents[3] / "roles" / "fabric_verify" / "files"
+_CLUSTER = "fabric-probes"
+_OUT = "bench.json"
+_LOG_BYTES = 8 << 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GroupRun:
+    """What one group of nodes showed. ``result`` is None when the bench did not finish; ``problem`` says why."""
+
+    nodes: tuple[str, ...]
+    result: BenchResult | None
+    ranks_seen: tuple[int, ...]
+    ranks_asked: int
+    problem: str
+    logs: t.Mapping[str, str]
+    seconds: float
+
+
+class Quiet:
+    """Benches are many and short: their own progress is not shown."""
+
+    def say(self, line: str) -> None:
+        """Drop a line."""
+
+    def show(self, values: t.Mapping[str, t.Any]) -> None:
+        """Drop the values."""
+
+
+def run_stage(request: training_job.Request, stage: Stage, backend: str, collective: str, token: str) -> list[GroupRun]:
+    """Run all groups of a stage: those of one round at once, the rounds one after another."""
+    found: list[GroupRun] = []
+    for number, groups in enumerate(stage.rounds):
+        with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, len(groups))) as pool:
+            names = [f"{token}-{stage.name}-{number}-{index}" for index in range(len(groups))]
+            futures = [
+                pool.submit(run_group, request, group, stage, backend, collective, name)
+                for group, name in zip(groups, names, strict=True)
+            ]
+            found += [future.result() for future in futures]
+    return found
+
+
+def run_group(
+    request: training_job.Request, group: tuple[str, ...], stage: Stage, backend: str, collective: str, run_id: str
+) -> GroupRun:
+    """Run the bench on ``group`` and read back what it wrote; what it left on the nodes is removed."""
+    began = time.monotonic()
+    options = {
+        **request.options,
+        "job": _job(request, group, stage, backend, collective),
+        "run_id": run_id,
+        "state": "present",
+        "cluster": _CLUSTER,
+        "wait": True,
+        "drill": None,
+        "take_over": False,
+    }
+    inner = dataclasses.replace(request, options=options, hosts=group, progress=Quiet(), base=BENCH)
+    problem, record = "", {}
+    try:
+        record = training_job.run(inner)
+        problem = str(record.get("msg", ""))
+    except MusterError as exc:
+        problem = str(exc)
+    documents, logs = _collect(inner, group, run_id)
+    result, trouble = _parse(documents)
+    attempts = record.get("run", {}).get("attempts", [])
+    seen = tuple(sorted(int(rank) for rank in (attempts[-1]["rank_list"] if attempts else [])))
+    shutil.rmtree(StateHome(request.options["state_home"], _CLUSTER).run_folder(run_id), ignore_errors=True)
+    asked = len(group) * stage.processes_per_node
+    return GroupRun(group, result, seen, asked, problem or trouble, logs, time.monotonic() - began)
+
+
+def _job(request: training_job.Request, group: tuple[str, ...], stage: Stage, backend: str, collective: str) -> Dict:
+    sizes = [str(size) for size in stage.sizes]
+    args = ["--backend", backend, "--collective", collective, "--sizes", *sizes, "--seconds", str(stage.seconds)]
+    env = dict(stage.environment)
+    if backend == "nccl":
+        env.update({"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV", "NCCL_DEBUG_FILE": "nccl.%h.%p.log"})
+    job: Dict = {
+        "name": "fabric-bench",
+        "nodes": len(group),
+        "gpus_per_node": stage.processes_per_node if backend == "nccl" else 0,
+        "processes_per_node": stage.processes_per_node,
+        "code": {"from": "path", "ref": str(BENCH)},
+        "script": "allreduce_bench.py",
+        "args": [*args, "--timeout", str(max(5.0, stage.timeout_s - 10)), "--out", f"{{run_dir}}/{_OUT}"],
+        "env": env,
+        "restart": {"max_crashes": 0, "max_lost_nodes": 0, "on_lost_node": "fail", "wait_s": int(stage.timeout_s)},
+        "checkpoints": {"grace_s": 1},
+        "timeout_s": int(stage.timeout_s) + 5,
+        "placement": {"allow_slow_network": True},
+    }
+    if request.options.get("python"):
+        job["python"] = request.options["python"]
+    return job
+
+
+def _collect(request: training_job.Request, group: tuple[str, ...], run_id: str) -> tuple[list[str], dict[str, str]]:
+    documents: list[str] = []
+    logs: dict[str, str] = {}
+
+    def work(remote: t.Any) -> tuple[list[Dict], list[Dict]]:
+        out = remote.call("read", run_id=run_id, pattern=_OUT, limit=64 << 20)["files"]
+        nccl = remote.call("read", run_id=run_id, pattern="code/nccl.*.log", limit=_LOG_BYTES)["files"]
+        remote.ask("remove", run_id=run_id)
+        return out, nccl
+
+    answers, _ = each(request.connect(group), work)
+    for node, (out, nccl) in answers.items():
+        documents += [item["text"] for item in out]
+        logs.update({f"{node}/{item['path']}": item["text"] for item in nccl})
+    return documents, logs
+
+
+def _parse(documents: t.Sequence[str]) -> tuple[BenchResult | None, str]:
+    if not documents:
+        return None, "the bench wrote no result"
+    try:
+        return BenchResult.from_text(documents[0]), ""
+    except InputError as exc:
+        return None, str(exc)

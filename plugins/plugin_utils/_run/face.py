@@ -1,0 +1,63 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What every action plugin of the collection shares: options are parsed, work is done in process, errors are one line.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from .._hosts.remote import Remote
+from . import boundary, connections, progress
+
+Dict = dict[str, t.Any]
+STATE_HOME: dict[str, Dict] = {
+    "cluster": {"type": "str", "default": "default"},
+    "state_home": {"type": "dict", "default": {}},
+}
+
+
+class Face(ActionBase):
+    """Base of the action plugins: ``OPTIONS`` (and ``RULES`` between them) and a ``work`` that returns the result."""
+
+    OPTIONS: t.ClassVar[dict[str, Dict]] = {}
+    RULES: t.ClassVar[Dict] = {}
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+
+    def work(self, options: Dict, variables: Dict) -> Dict:
+        """Return the module's result; raise MusterError for what the user must know."""
+        raise NotImplementedError
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> Dict:
+        """Parse the options and return what ``work`` returns, or a failure of one line."""
+        super().run(tmp, task_vars)
+        _, options = self.validate_argument_spec(self.OPTIONS, **self.RULES)
+        # An empty answer of a survey means that the question was left open.
+        cleaned = {key: None if value == "" else value for key, value in options.items()}
+        return boundary.run(lambda: self.work(cleaned, task_vars or {}))
+
+    @property
+    def check(self) -> bool:
+        """Return whether nothing may be changed."""
+        return bool(self._task.check_mode)
+
+    @property
+    def base(self) -> pathlib.Path:
+        """Return the folder that relative paths of options are relative to: the playbook's."""
+        return pathlib.Path(self._loader.get_basedir())
+
+    def connect(self, variables: Dict) -> t.Callable[[t.Sequence[str]], list[Remote]]:
+        """Return a function from host names to remotes over Ansible's own connections."""
+        return lambda names: connections.remotes(self._task, self._play_context, variables, names)
+
+    def reporter(self) -> progress.Reporter:
+        """Return where progress goes."""
+        return progress.Reporter(Display().display)

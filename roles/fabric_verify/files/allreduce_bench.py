@@ -1,0 +1,342 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Collective bandwidth of the machines and the image that will train, with proof of the network that was used.
+
+Run by ``torchrun`` (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT); gloo without a GPU, NCCL with one.
+Rank 0 writes one JSON document. Exit status: 0 measured, 1 wrong values, 2 could not run, 3 timed out.
+
+Bandwidths are those of nccl-tests (doc/PERFORMANCE.md): algbw = size / time and busbw = algbw x factor, in GB/s
+of 1e9 bytes; the size is the larger of a rank's send and receive buffers. A time is the slowest rank's mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import typing as t
+from datetime import timedelta
+from pathlib import Path
+
+import torch  # type: ignore[import-not-found, unused-ignore]
+import torch.distributed as dist  # type: ignore[import-not-found, unused-ignore]
+from bench_evidence import Snapshot, evidence, keep_peers, read_text  # type: ignore[import-not-found, unused-ignore]
+
+SCHEMA = 1
+MIB = 1 << 20
+DEFAULT_SIZES = {"gloo": [4 * MIB, 32 * MIB], "nccl": [64 * MIB, 1024 * MIB]}
+# GB10 nodes freeze when a test fills the memory that CPU and GPU share (dgx-spark-playbooks PR 103).
+UNIFIED_MEMORY_CAP = 4 << 30
+MAX_ITERATIONS = 200
+
+
+class Watchdog:
+    """Ends the process when one phase takes too long: a hung peer is the expected failure of a bad fabric."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._timer: threading.Timer | None = None
+
+    def phase(self, name: str, extra: float = 0.0) -> None:
+        """Start phase ``name`` and give it ``extra`` seconds more than usual."""
+        self.stop()
+        self._timer = threading.Timer(self.seconds + extra, self._expire, [name])
+        self._timer.daemon = True
+        self._timer.start()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _expire(self, name: str) -> None:
+        rank = os.environ.get("RANK", "?")
+        line = f"allreduce_bench: rank {rank} timed out in phase {name}: a peer is missing or hangs\n"
+        os.write(2, line.encode())
+        os._exit(3)
+
+
+class Collective:
+    """One collective of ``size`` bytes on ``device``; ``run`` does it once, ``wrong`` counts false values after it.
+
+    Values are small whole numbers, so that float32 sums are exact and every element has one right answer.
+    """
+
+    def __init__(self, name: str, size: int, device: torch.device) -> None:
+        self.name, self.device = name, device
+        self.ranks: int = dist.get_world_size()
+        self.rank: int = dist.get_rank()
+        self.chunk: int = max(1, size // 4 // self.ranks)
+        self.count: int = self.chunk * self.ranks
+        send = self.chunk if name == "all_gather" else self.count
+        receive = self.chunk if name == "reduce_scatter" else self.count
+        self.send = torch.empty(send, dtype=torch.float32, device=device)
+        self.receive = self.send if name == "all_reduce" else torch.empty(receive, dtype=torch.float32, device=device)
+
+    @property
+    def size_bytes(self) -> int:
+        """What nccl-tests calls the size of this collective."""
+        return 4 * self.count
+
+    def factor(self) -> float:
+        """busbw / algbw (nccl-tests doc/PERFORMANCE.md)."""
+        part = (self.ranks - 1) / self.ranks
+        return 2 * part if self.name == "all_reduce" else part
+
+    def run(self) -> None:
+        if self.name == "all_reduce":
+            dist.all_reduce(self.send)
+        elif self.name == "all_gather":
+            dist.all_gather_into_tensor(self.receive, self.send)
+        elif self.name == "reduce_scatter":
+            dist.reduce_scatter_tensor(self.receive, self.send)
+        else:
+            dist.all_to_all_single(self.receive, self.send)
+
+    def _pattern(self, start: int, length: int) -> torch.Tensor:
+        period = torch.arange(start, start + 251, dtype=torch.float64, device=self.device).remainder_(251).float()
+        return period.repeat(-(-length // 251))[:length]
+
+    def fill(self) -> None:
+        """Element i of the whole buffer is ``i mod 251 + rank``; what is received starts as no right answer."""
+        start = self.rank * self.chunk if self.name == "all_gather" else 0
+        self.receive.fill_(-1)
+        self.send.copy_(self._pattern(start, self.send.numel())).add_(self.rank)
+
+    def wrong(self) -> int:
+        summed = self.ranks * (self.ranks - 1) // 2
+        if self.name == "all_reduce":
+            right = self._pattern(0, self.count).mul_(self.ranks).add_(summed)
+        elif self.name == "reduce_scatter":
+            right = self._pattern(self.rank * self.chunk, self.chunk).mul_(self.ranks).add_(summed)
+        else:
+            sender = torch.arange(self.ranks, dtype=torch.float32, device=self.device).repeat_interleave(self.chunk)
+            start = 0 if self.name == "all_gather" else self.rank * self.chunk
+            length = self.count if self.name == "all_gather" else self.chunk
+            right = self._pattern(start, length)
+            right = (right if self.name == "all_gather" else right.repeat(self.ranks)) + sender
+        return int(torch.count_nonzero(self.receive != right).item())
+
+
+class Bench:
+    """Measures sizes in turn. ``seconds`` is the time budget of one size."""
+
+    def __init__(self, collective: str, seconds: float, device: torch.device, watchdog: Watchdog) -> None:
+        self.collective, self.seconds, self.device, self.watchdog = collective, seconds, device, watchdog
+        self.rate: float | None = None
+
+    def agree(self, value: float, op: t.Any) -> float:
+        """The same number on every rank, so that all run equally many collectives."""
+        cell = torch.tensor([value], dtype=torch.float64, device=self.device)
+        dist.all_reduce(cell, op=op)
+        agreed: float = cell.item()
+        return agreed
+
+    def _timed(self, test: Collective, iterations: int) -> float:
+        """Seconds an iteration takes on the slowest rank."""
+        self.agree(0.0, dist.ReduceOp.MAX)
+        start = time.perf_counter()
+        for _ in range(iterations):
+            test.run()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        return self.agree((time.perf_counter() - start) / iterations, dist.ReduceOp.MAX)
+
+    def _checked(self, test: Collective) -> float:
+        test.fill()
+        test.run()
+        return self.agree(test.wrong(), dist.ReduceOp.SUM)
+
+    def measure(self, size: int) -> dict[str, t.Any] | None:
+        """One row of the result; None when a single run would take more than five times the budget."""
+        if self.rate and size / self.rate > 5 * self.seconds:
+            return None
+        self.watchdog.phase(f"{self.collective} of {size} bytes", extra=20 * self.seconds)
+        test = Collective(self.collective, size, self.device)
+        wrong = self._checked(test)
+        # Zeros stay zeros however often they are summed; other values would soon overflow.
+        test.send.zero_()
+        estimate = self._timed(test, 1)
+        iterations = max(1, min(MAX_ITERATIONS, int(self.seconds / max(estimate, 1e-9))))
+        seconds = self._timed(test, iterations)
+        wrong += self._checked(test)
+        rate = test.size_bytes / seconds
+        # Small messages measure latency and foretell nothing about large ones.
+        self.rate = rate if size >= MIB else None
+        return {
+            "size_bytes": test.size_bytes,
+            "iterations": iterations,
+            "time_us": round(seconds * 1e6, 2),
+            "algbw_gb_s": round(rate / 1e9, 6),
+            "busbw_gb_s": round(rate / 1e9 * test.factor(), 6),
+            "wrong_values": int(wrong),
+        }
+
+
+def _cgroup_free() -> int | None:
+    limit, used = read_text("/sys/fs/cgroup/memory.max").strip(), read_text("/sys/fs/cgroup/memory.current").strip()
+    return int(limit) - int(used) if limit.isdigit() and used.isdigit() else None
+
+
+def largest_buffer(device: torch.device) -> int:
+    """Bytes one buffer may have: a quarter of this rank's free memory (buffers, right values, comparison)."""
+    lines = read_text("/proc/meminfo").splitlines()
+    available = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 1 << 30)
+    limits = [available] + [free for free in [_cgroup_free()] if free is not None]
+    host = min(limits) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if device.type != "cuda":
+        return host // 4
+    gpu = int(torch.cuda.mem_get_info(device)[0])
+    unified = bool(getattr(torch.cuda.get_device_properties(device), "is_integrated", False))
+    return min(gpu // 4, host // 4, UNIFIED_MEMORY_CAP) if unified else gpu // 4
+
+
+def bounded_sizes(sizes: list[int], limit: int) -> tuple[list[int], list[dict[str, t.Any]]]:
+    """Sizes of at most ``limit`` bytes, and those left out; the limit itself stands in when all are too large."""
+    kept = [size for size in sizes if size <= limit]
+    reason = "more than a quarter of the free memory"
+    skipped = [{"size_bytes": size, "reason": reason} for size in sizes if size > limit]
+    return kept or [limit], skipped
+
+
+def gather_json(value: dict[str, t.Any], device: torch.device) -> list[dict[str, t.Any]]:
+    """Every rank's ``value``, on every rank; without pickle, and without numpy, which an image may lack."""
+    raw = json.dumps(value).encode()
+    length = torch.tensor([len(raw)], dtype=torch.int64, device=device)
+    lengths = [torch.zeros_like(length) for _ in range(dist.get_world_size())]
+    dist.all_gather(lengths, length)
+    longest = max(int(cell.item()) for cell in lengths)
+    padded = torch.tensor(list(raw.ljust(longest, b" ")), dtype=torch.uint8, device=device)
+    texts = [torch.zeros_like(padded) for _ in lengths]
+    dist.all_gather(texts, padded)
+    return [json.loads(bytes(text.tolist())) for text in texts]
+
+
+def write_result(result: dict[str, t.Any], path: str | None) -> None:
+    """Write at once or not at all; to standard output when no file is named."""
+    text = json.dumps(result)
+    if path is None:
+        print(text, flush=True)
+        return
+    temporary = Path(f"{path}.tmp")
+    temporary.parent.mkdir(parents=True, exist_ok=True)
+    temporary.write_text(text + "\n")
+    temporary.replace(path)
+
+
+def print_table(result: dict[str, t.Any]) -> None:
+    print(f"# {result['collective']} {result['backend']} ranks {result['ranks']} nodes {result['nodes']}")
+    print(f"#{'size B':>14}{'time us':>14}{'algbw GB/s':>12}{'busbw GB/s':>12}{'wrong':>8}")
+    for row in result["results"]:
+        bandwidth = f"{row['algbw_gb_s']:>12.4f}{row['busbw_gb_s']:>12.4f}"
+        print(f"{row['size_bytes']:>15}{row['time_us']:>14.1f}{bandwidth}{row['wrong_values']:>8}")
+    sys.stdout.flush()
+
+
+def parse_arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure a collective and record which sockets carried it.")
+    parser.add_argument(
+        "--collective", default="all_reduce", choices=["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
+    )
+    parser.add_argument("--backend", choices=["gloo", "nccl"], help="default: nccl when a GPU is visible, else gloo")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", metavar="BYTES", help="default: 4 and 32 MiB, 64 MiB and 1 GiB on GPUs"
+    )
+    parser.add_argument("--seconds", type=float, default=0.6, help="time budget of one size (default 0.6)")
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, help="seconds before a phase counts as hung (default 60)"
+    )
+    parser.add_argument(
+        "--iface", help="interface that carries the collectives on this node (default: the environment's)"
+    )
+    parser.add_argument(
+        "--out", help="file that rank 0 writes (default: beside MUSTER_METRICS_FILE, else standard output)"
+    )
+    options = parser.parse_args(argv)
+    if any(size < 4 for size in options.sizes or []) or options.seconds <= 0 or options.timeout <= 0:
+        parser.error("--sizes must be 4 or more, --seconds and --timeout more than 0")
+    metrics = os.environ.get("MUSTER_METRICS_FILE")
+    if options.out is None and metrics:
+        options.out = str(Path(metrics).with_name("allreduce_bench.json"))
+    options.backend = options.backend or ("nccl" if torch.cuda.is_available() else "gloo")
+    return options
+
+
+def start_group(options: argparse.Namespace) -> torch.device:
+    """Join the process group; the interface must be chosen before the backend looks at it."""
+    if options.iface:
+        os.environ["GLOO_SOCKET_IFNAME"] = options.iface
+        os.environ["NCCL_SOCKET_IFNAME"] = f"={options.iface}"
+    device = torch.device("cpu")
+    if options.backend == "nccl":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    dist.init_process_group(options.backend, timeout=timedelta(seconds=options.timeout))
+    return device
+
+
+def measure_all(options: argparse.Namespace, watchdog: Watchdog) -> dict[str, t.Any]:
+    """The whole result document; the same on every rank."""
+    watchdog.phase("init")
+    device = start_group(options)
+    bench = Bench(options.collective, options.seconds, device, watchdog)
+    limit = int(bench.agree(largest_buffer(device), dist.ReduceOp.MIN))
+    sizes, skipped = bounded_sizes(sorted(options.sizes or DEFAULT_SIZES[options.backend]), limit)
+    before = Snapshot.take()
+    results = []
+    for size in sizes:
+        row = bench.measure(size)
+        if row is None:
+            skipped.append({"size_bytes": size, "reason": "too slow for the time budget"})
+        else:
+            results.append(row)
+    after = Snapshot.take()
+    watchdog.phase("gathering the evidence")
+    node = os.environ.get("MUSTER_NODE") or socket.gethostname()
+    ranks = keep_peers(
+        gather_json(evidence(dist.get_rank(), node, before, after), device), os.environ.get("MASTER_PORT", "")
+    )
+    return {
+        "schema": SCHEMA,
+        "collective": options.collective,
+        "backend": options.backend,
+        "ranks": len(ranks),
+        "nodes": len({rank["node"] for rank in ranks}),
+        "results": results,
+        "skipped": skipped,
+        "evidence": ranks,
+    }
+
+
+def main(argv: list[str]) -> int:
+    options = parse_arguments(argv)
+    watchdog = Watchdog(options.timeout)
+    if options.out and os.environ.get("RANK", "0") == "0":
+        # A result of an earlier run must not be taken for this one's when this one fails.
+        Path(options.out).unlink(missing_ok=True)
+    try:
+        result = measure_all(options, watchdog)
+        if dist.get_rank() == 0:
+            write_result(result, options.out)
+            print_table(result)
+        dist.destroy_process_group()
+    except (RuntimeError, ValueError, OSError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0].rpartition("] ")[2]
+        print(f"allreduce_bench: rank {os.environ.get('RANK', '?')}: {first}", file=sys.stderr, flush=True)
+        return 3 if "timed out" in first.lower() or "timeout" in first.lower() else 2
+    finally:
+        watchdog.stop()
+    return 1 if any(row["wrong_values"] for row in result["results"]) else 0
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1:])
+    sys.stdout.flush()
+    if status > 1:
+        # The destructors of a broken process group wait for the peer, or abort.
+        os._exit(status)
+    sys.exit(status)
