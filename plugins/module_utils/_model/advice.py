@@ -13,7 +13,9 @@ import typing as t
 from .job import Job
 
 
-def derive(job: Job, *, bandwidth_gb_s: float | None, prices_usd_per_hour: t.Iterable[float | None]) -> dict[str, t.Any]:
+def derive(
+    job: Job, *, bandwidth_gb_s: float | None, prices_usd_per_hour: t.Iterable[float | None]
+) -> dict[str, t.Any]:
     """Return what follows from the job and its nodes; unknown is null.
 
     :param bandwidth_gb_s: measured or expected bus bandwidth of the island in GB/s, None when unknown.

@@ -175,21 +175,13 @@ def _same_version(package: str, infos: t.Mapping[str, Info]) -> Check:
 
 
 def _tools(node: str, info: Info) -> list[Check]:
-    checks = []
-    for name, place in info.get("tools", {}).items():
-        if "|" not in name:
-            checks.append(
-                _check(
-                    f"tool_{name}",
-                    node,
-                    bool(place),
-                    place,
-                    "installed",
-                    f"there is no {name}",
-                    f"Install {name} on the node",
-                )
-            )
-    return checks
+    found = info.get("tools", {}).items()
+    return [
+        _check(
+            f"tool_{name}", node, bool(place), place, "installed", f"there is no {name}", f"Install {name} on the node"
+        )
+        for name, place in found
+    ]
 
 
 def _files(node: str, info: Info) -> list[Check]:

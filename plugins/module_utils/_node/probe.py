@@ -125,17 +125,17 @@ def basics() -> dict[str, t.Any]:
 
 
 def interface_of(address: str) -> str | None:
-    """Return the network interface that owns ``address``, or the loopback's for 127.0.0.0/8."""
-    if address.startswith("127.") or address == "::1":
-        return "lo"
-    tool = shutil.which("ip") or shutil.which("ip", path="/usr/sbin:/sbin")
-    if tool:
-        done = subprocess.run([tool, "-o", "addr"], capture_output=True, text=True, timeout=5, check=False)
-        for line in done.stdout.splitlines():
-            words = line.split()
-            if len(words) > 3 and words[3].split("/")[0] == address:
-                return words[1].split("@")[0]
-    return None
+    """Return the network interface that owns ``address`` (a name is resolved), or None when no interface does."""
+    from . import facts_net
+
+    try:
+        wanted = {str(item[4][0]) for item in socket.getaddrinfo(address, None)}
+        owned = facts_net.kernel_addresses()
+    except OSError:
+        return None
+    found = next((interface for interface, own, _ in owned if own in wanted), None)
+    # All of 127.0.0.0/8 belongs to the loopback, which lists one address of it.
+    return found or ("lo" if any(item.startswith("127.") for item in wanted) else None)
 
 
 def _whoami() -> str:

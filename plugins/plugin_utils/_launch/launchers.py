@@ -38,4 +38,4 @@ def tools(job: Job, node_rank: int) -> tuple[str, ...]:
     """Return the programs that must be on the node with this rank."""
     if job.launcher != "mpi":
         return ()
-    return ("mpirun",) if node_rank == 0 else ("sshd", "orted|prted")
+    return ("mpirun",) if node_rank == 0 else ("mpirun", "sshd")

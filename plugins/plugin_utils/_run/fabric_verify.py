@@ -14,7 +14,6 @@ import secrets
 import time
 import typing as t
 
-from ...module_utils._model.errors import InputError, MusterError
 from ...module_utils._model.expectation import Expectation, ExpectationRow
 from ...module_utils._model.island import Island, IslandOverride
 from ...module_utils._model.node import Node
@@ -53,7 +52,8 @@ def run(request: training_job.Request) -> Dict:
     if request.check:
         return {"changed": False, "islands": [island.to_dict() for island in found]}
     verdicts = [_verify(request, island, nodes, backend) for island in found]
-    document = {"schema": _SCHEMA, "islands": [verdict.to_dict() for verdict, _ in verdicts]}
+    entries = [{**verdict.to_dict(), "nodes": list(island.nodes)} for verdict, island in verdicts]
+    document = {"schema": _SCHEMA, "islands": entries}
     paths.private_dir(home.folder)
     paths.write_json(home.folder / "fabric.json", document)
     outcome = worst(verdict.outcome for verdict, _ in verdicts)
@@ -250,12 +250,3 @@ def _host_variables(nodes: list[Node], verdicts: t.Sequence[tuple[Verdict, Islan
                 "muster_nccl_conf": nccl_conf(values),
             }
     return result
-
-
-def stored(home: StateHome) -> list[Verdict]:
-    """Return the verdicts of the last verification, none when there was none or its file is damaged."""
-    document = paths.read_json(home.folder / "fabric.json") or {}
-    try:
-        return [Verdict.from_dict(item) for item in document.get("islands", [])]
-    except (InputError, MusterError):
-        return []

@@ -112,6 +112,7 @@ class Follower:
         for stream, text in update.text.items():
             self._write(update.node, stream, text)
         self.offsets[update.node] = dict(update.offsets)
+        paths.write_json(self.folder / "offsets.json", self.offsets)
         if update.asked_at > self.revived_at.get(update.node, 0.0):
             self._revive(update.node)
         self._save()
@@ -237,7 +238,7 @@ class Follower:
             self.progress.say(describe(values))
 
     def state(self) -> dict[str, t.Any]:
-        """Return where the run is: nodes, ranks, step, loss, speed, checkpoint, restarts."""
+        """Return where the run is: nodes that run, ranks, step, loss, speed, checkpoint, restarts."""
         last = self.story.last
         alive = [node for node, units in self.units.items() if units.get("agent", {}).get("alive")]
         return {
@@ -257,13 +258,13 @@ class Follower:
     def _save(self, force: bool = False) -> None:
         if force or time.monotonic() - self._saved_at > _SAVE_EVERY_S:
             self._saved_at = time.monotonic()
-            paths.write_json(self.folder / "offsets.json", self.offsets)
             self.save(self)
 
 
 def describe(values: t.Mapping[str, t.Any]) -> str:
     """Return one progress line for people; what is unknown is left out."""
-    parts = [f"nodes {values['nodes']}/{values['nodes_asked']}", f"ranks {values['ranks']}/{values['ranks_asked']}"]
+    parts = [f"nodes {values['nodes']}/{values['nodes_asked']}"] if values.get("nodes") else []
+    parts.append(f"ranks {values['ranks']}/{values['ranks_asked']}")
     formats = (
         ("step", "step {:d}"),
         ("loss", "loss {:.4f}"),

@@ -111,7 +111,6 @@ def info_request(job: Job, index: int, host: Host, identity: str, found: Source)
     wanted = port(identity)
     paths = [job.checkpoints.path] if job.checkpoints.path else []
     absolute = [job.script] if job.script and job.script.startswith("/") else []
-    tools = [name for item in launchers.tools(job, index) for name in item.split("|")]
     return {
         "run_id": identity,
         "python": host.python,
@@ -123,7 +122,7 @@ def info_request(job: Job, index: int, host: Host, identity: str, found: Source)
         else ([[host.address, wanted + 1]] if job.launcher == "mpi" else []),
         "paths": paths,
         "files": absolute,
-        "tools": tools,
+        "tools": list(launchers.tools(job, index)),
         "blobs": found.blobs(),
         "facts": bool(job.gpus_per_node),
     }

@@ -14,7 +14,7 @@ import pathlib
 import time
 import typing as t
 
-from ...module_utils._model import advice, checks, drill, presets
+from ...module_utils._model import advice, checks, drill, fabric_gate, presets
 from ...module_utils._model.errors import MusterError, RefusedError
 from ...module_utils._model.job import Job, parse_job, to_yaml_names
 from ...module_utils._node import paths
@@ -53,6 +53,7 @@ class Plan:
     infos: dict[str, Dict]
     checks: list[checks.Check]
     derived: Dict
+    gate: fabric_gate.Gate
 
 
 def run(request: Request) -> Dict:
@@ -162,10 +163,14 @@ def _plan(
     owner = infos_owner(home, request.options.get("take_over"), infos)
     results = checks.preflight(job, infos, skews, run_id, owner)
     checks.refuse(results)
-    derived = advice.derive(job, bandwidth_gb_s=None, prices_usd_per_hour=[host.price_usd_per_hour for host in found])
+    verdicts = (paths.read_json(home.folder / "fabric.json") or {}).get("islands", [])
+    gate = fabric_gate.judge(job, [host.name for host in found], verdicts)
+    derived = advice.derive(
+        job, bandwidth_gb_s=gate.bandwidth_gb_s, prices_usd_per_hour=[host.price_usd_per_hour for host in found]
+    )
     kinds = {host.connection for host in found}
     derived.update({"connection": "/".join(sorted(kinds)), "lane": planning.lane(found), "run_id": run_id})
-    return Plan(job, run_id, found, source, remotes, infos, results, derived)
+    return Plan(job, run_id, found, source, remotes, infos, results, derived, gate)
 
 
 def infos_owner(home: StateHome, take_over: t.Any, infos: t.Mapping[str, Dict]) -> str:
@@ -198,6 +203,8 @@ def _present(
     _announce(request.progress, plan, running)
     paths.write_json(folder / "run.json", current)
     paths.write_json(folder / "claim.json", claim)
+    if plan.gate.verdict:
+        paths.write_json(folder / "fabric.json", {"schema": record.SCHEMA, "islands": [plan.gate.verdict]})
     if missing:
         if not running:
             paths.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "submitted", "attempt": attempt})
@@ -221,7 +228,7 @@ def _failed_start(folder: pathlib.Path, before: Dict | None, current: Dict, exc:
     if before is not None:
         paths.write_json(folder / "run.json", before)
         return
-    for name in ("run.json", "claim.json", "events.jsonl", "offsets.json", "lock"):
+    for name in ("run.json", "claim.json", "events.jsonl", "offsets.json", "fabric.json", "lock"):
         (folder / name).unlink(missing_ok=True)
     try:
         folder.rmdir()
@@ -245,12 +252,18 @@ def _open_record(plan: Plan, before: Dict | None, attempt: int, running: bool) -
         "versions": _versions(plan),
         "derived": plan.derived,
         "generation": attempt,
+        "fabric": _fabric(plan),
         "hosts": [host.name for host in plan.hosts],
     }
     if before is None:
         return record.new(plan.run_id, to_yaml_names(plan.job), time.time(), **values)
     again = {"state": "running" if running else "starting", "ended_at": None, "outcome": None, "exit_code": None}
     return {**before, **values, **again, "cause": None, "detail": None}
+
+
+def _fabric(plan: Plan) -> Dict | None:
+    verdict = plan.gate.verdict
+    return {key: verdict[key] for key in ("island", "outcome", "lane")} if verdict else None
 
 
 def _versions(plan: Plan) -> Dict:
@@ -297,7 +310,11 @@ def _announce(progress: Progress, plan: Plan, running: bool) -> None:
         parts.append(f"linear scaling suggests learning rate {derived['learning_rate_advice']:g}")
     if derived["price_usd_per_hour"]:
         parts.append(f"${derived['price_usd_per_hour']:.2f} an hour")
+    if derived["predicted_allreduce_s"]:
+        parts.append(f"{derived['predicted_allreduce_s']:.3g} s per all-reduce of all gradients")
     progress.say(" · ".join(parts) + (" · runs already, following it" if running else ""))
+    for warning in plan.gate.warnings:
+        progress.say(f"warning: {warning}")
 
 
 def _follow(
@@ -325,7 +342,11 @@ def _follow(
         paths.write_json(folder / "run.json", state["record"])
 
     follower = Follower(plan.job, plan.run_id, folder, plan.remotes, request.progress, restart, save, drilling)
-    outcome = follower.run()
+    try:
+        outcome = follower.run()
+    except KeyboardInterrupt:
+        request.progress.say(f"run {plan.run_id} goes on without us: the same command follows it, cancel stops it")
+        raise
     gang.stop(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
     outcome = _attended(plan.job, follower, outcome)
     follower.event("ended", detail=outcome.outcome)
@@ -342,7 +363,9 @@ def _follow(
     if proof:
         ended["drill"] = proof
     paths.write_json(folder / "run.json", ended)
-    request.progress.say(f"run {plan.run_id} {outcome.outcome}: {outcome.detail} · {describe(follower.state())}")
+    request.progress.say(
+        f"run {plan.run_id} {outcome.outcome}: {outcome.detail} · {describe({**follower.state(), 'nodes': 0})}"
+    )
     return _result(ended, folder, changed)
 
 

@@ -1,0 +1,133 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is asked and what is answered; neither shows its query, headers or body.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import typing as t
+import urllib.parse
+from collections.abc import Mapping
+
+from .._model.errors import InputError
+from .address import Query, encode_query
+
+Method = t.Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
+
+_SAFE = ("GET", "HEAD")
+_IDEMPOTENT = ("GET", "HEAD", "PUT", "DELETE")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")
+_HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*\Z")
+_REQUEST_IDS = ("x-request-id", "request-id", "x-amzn-requestid", "x-amz-request-id", "cf-ray")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Request:
+    """One call. ``path`` begins with a slash and is already encoded (see :func:`.address.route`).
+
+    ``idempotent`` says whether sending it twice is harmless; by default the method decides (RFC 9110 section
+    9.2.2). A create by PUT must set it to false: only a 429 is then retried, since anything else may have worked.
+    """
+
+    method: Method
+    path: str
+    query: Query = dataclasses.field(default=(), repr=False)
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    body: bytes | None = dataclasses.field(default=None, repr=False)
+    idempotent: bool | None = None
+
+    @property
+    def target(self) -> str:
+        """The path with its query, as it goes over the wire."""
+        return self.path + encode_query(self.query)
+
+    @property
+    def safe(self) -> bool:
+        """Whether the call only reads, so that it cannot have taken effect unseen."""
+        return self.method in _SAFE
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the call may be sent again after an unclear end."""
+        return self.method in _IDEMPOTENT if self.idempotent is None else self.idempotent
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Response:
+    """One answer. Header names are lower case; ``body`` is whole and unpacked."""
+
+    status: int
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    body: bytes = dataclasses.field(default=b"", repr=False)
+
+    def request_id(self) -> str:
+        """Return the server's name for this call, for its support; empty when it gave none."""
+        for name in _REQUEST_IDS:
+            value = re.sub(r"[^A-Za-z0-9._:/=-]", "", self.headers.get(name, ""))
+            if value:
+                return value[:80]
+        return ""
+
+    def content_type(self) -> str:
+        """Return the media type without parameters, safe to show."""
+        value = self.headers.get("content-type", "").split(";")[0].strip().lower()
+        return re.sub(r"[^a-z0-9.+/-]", "", value)[:60] or "no content type"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """A decoded JSON answer: ``data`` is None when the body is empty."""
+
+    status: int
+    data: t.Any = dataclasses.field(repr=False)
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    """Refuse header names or values that would end the header early. The value is not shown."""
+    for name, value in headers.items():
+        if not _HEADER_NAME.match(name) or not _HEADER_VALUE.match(value):
+            raise InputError(f"header {name!r}", "has a name or value that cannot be sent")
+
+
+def json_request(
+    method: Method,
+    path: str,
+    *,
+    query: Query = (),
+    body: t.Any = None,
+    form: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+    idempotent: bool | None = None,
+) -> Request:
+    """Build a call that expects JSON; ``body`` is sent as JSON or ``form`` as a web form, not both."""
+    sent = {"Accept": "application/json", **(headers or {})}
+    data: bytes | None = None
+    if form is not None:
+        data = urllib.parse.urlencode(dict(form)).encode()
+        sent.setdefault("Content-Type", "application/x-www-form-urlencoded")
+    elif body is not None:
+        data = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
+        sent.setdefault("Content-Type", "application/json")
+    return Request(method, path, tuple(query), sent, data, idempotent)
+
+
+def _refuse_constant(name: str) -> t.NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def decode_json(body: bytes) -> t.Any:
+    """Return the JSON value of ``body``, None for an empty one; raise ``ValueError`` for anything else."""
+    if not body.strip():
+        return None
+    try:
+        return json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        # The parser's own message quotes the text, which may hold a secret.
+        raise ValueError("not JSON") from None

@@ -1,0 +1,206 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Connections: names resolved, sockets opened and secured, every read and write held to the deadline.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import socket
+import ssl
+import threading
+import typing as t
+
+from .address import Origin, Proxy
+from .body import CHUNK, WireFailure
+from .clock import Deadline
+from .policy import Timeouts
+
+_Address = tuple[socket.AddressFamily, t.Any]
+_MAX_PROXY_ANSWER = 16 * 1024
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """How the server proves itself (``ca_path``, ``verify``) and, if asked, how we do (``client_cert`` and key)."""
+
+    verify: bool = True
+    ca_path: str = ""
+    client_cert: str = ""
+    client_key: str = ""
+
+    def context(self) -> ssl.SSLContext:
+        """Return a TLS context; raise :class:`WireFailure` when a file cannot be used."""
+        try:
+            context = ssl.create_default_context(cafile=self.ca_path or None)
+            if self.client_cert:
+                context.load_cert_chain(self.client_cert, self.client_key or None)
+        except OSError as exc:
+            reason = "it is not PEM" if isinstance(exc, ssl.SSLError) else (exc.strerror or "unreadable").lower()
+            raise WireFailure(f"a TLS file cannot be used ({reason})", fix="Check ca_path", sent=False) from None
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+class _TimedReader(io.RawIOBase):
+    """The reading side of a socket; each read gets what is left of the deadline, never more than ``read_s``."""
+
+    def __init__(self, sock: TimedSocket) -> None:
+        self._sock = sock
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: t.Any) -> int:
+        return self._sock.receive_into(buffer)
+
+
+class TimedSocket:
+    """A socket as ``http.client`` uses it. A per-read timeout alone would let one byte a second go on for ever.
+
+    ``close`` does nothing, since ``http.client`` closes before the body is read; :meth:`shut` closes.
+    """
+
+    def __init__(self, raw: socket.socket, deadline: Deadline, step_s: float) -> None:
+        self.raw = raw
+        self.arm(deadline, step_s)
+
+    def arm(self, deadline: Deadline, step_s: float) -> None:
+        """Set the limits of the exchange that follows."""
+        self._deadline, self._step_s, self.received = deadline, step_s, 0
+
+    def _limit(self) -> None:
+        self.raw.settimeout(self._deadline.within(self._step_s))
+
+    def receive_into(self, buffer: t.Any) -> int:
+        self._limit()
+        count = self.raw.recv_into(buffer)
+        self.received += count
+        return count
+
+    def sendall(self, data: t.Any) -> None:
+        view = memoryview(data).cast("B")
+        for start in range(0, len(view), CHUNK):
+            self._limit()
+            self.raw.sendall(view[start : start + CHUNK])
+
+    def makefile(self, mode: str = "rb", *_args: t.Any) -> io.BufferedReader:
+        return io.BufferedReader(_TimedReader(self), CHUNK)
+
+    def close(self) -> None:
+        return None
+
+    def shut(self) -> None:
+        self.raw.close()
+
+
+def resolve(host: str, port: int, timeout_s: float) -> list[_Address]:
+    """Return the addresses of ``host``, families in turn, or raise :class:`WireFailure` after ``timeout_s``.
+
+    The resolver cannot be interrupted (glibc waits 10 s and more for a dead name server), so it runs beside.
+    """
+    outcome: list[t.Any] = []
+
+    def look_up() -> None:
+        try:
+            outcome.append(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as exc:
+            outcome.append(exc)
+
+    thread = threading.Thread(target=look_up, daemon=True, name="resolve")
+    thread.start()
+    thread.join(timeout_s)
+    found = outcome[0] if outcome else TimeoutError()
+    if isinstance(found, (OSError, UnicodeError)):
+        reason = "no answer from the name server" if isinstance(found, TimeoutError) else "unknown host name"
+        fix = "Check the address and this machine's DNS"
+        raise WireFailure(f"{host} cannot be resolved ({reason})", fix=fix, sent=False, transient=True)
+    return _alternate([(entry[0], entry[4]) for entry in found])
+
+
+def _alternate(addresses: list[_Address]) -> list[_Address]:
+    """Put families in turn (RFC 8305 section 4), so that a dead IPv6 route costs one attempt only."""
+    first = [entry for entry in addresses if entry[0] == addresses[0][0]]
+    rest = [entry for entry in addresses if entry[0] != addresses[0][0]]
+    mixed: list[_Address] = []
+    for index in range(max(len(first), len(rest))):
+        mixed += first[index : index + 1] + rest[index : index + 1]
+    return mixed
+
+
+def dial(host: str, port: int, limit: Deadline) -> socket.socket:
+    """Open a TCP connection before ``limit``; the addresses of ``host`` share the time."""
+    problem = "no address"
+    addresses = resolve(host, port, limit.remaining())
+    for left, (family, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
+        # Half the time for each address but the last: a black hole must leave some for the next.
+        step_s = limit.within(max(0.2, limit.remaining() / min(left, 2)))
+        raw = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            raw.settimeout(step_s)
+            raw.connect(address)
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as exc:
+            raw.close()
+            problem = "timed out" if isinstance(exc, TimeoutError) else (exc.strerror or "failed").lower()
+            continue
+        return raw
+    raise WireFailure(f"no connection to {host} port {port} ({problem})", sent=False, transient=True)
+
+
+def _tunnel(sock: TimedSocket, origin: Origin, proxy: Proxy) -> None:
+    """Ask ``proxy`` for a tunnel to ``origin`` (CONNECT, RFC 9110 section 9.3.6)."""
+    host = f"[{origin.host}]" if ":" in origin.host else origin.host
+    lines = [f"CONNECT {host}:{origin.port} HTTP/1.1", f"Host: {host}:{origin.port}"]
+    if proxy.credentials:
+        lines.append(f"Proxy-Authorization: {proxy.credentials}")
+    sock.sendall("\r\n".join([*lines, "", ""]).encode("ascii"))
+    answer = b""
+    # Byte by byte: what follows the empty line belongs to TLS and must stay in the socket.
+    while not answer.endswith(b"\r\n\r\n"):
+        byte = bytearray(1)
+        if not sock.receive_into(byte) or len(answer) > _MAX_PROXY_ANSWER:
+            raise WireFailure("the proxy closed the connection", sent=False, transient=True)
+        answer += bytes(byte)
+    status = answer.split(None, 2)[1:2]
+    if not status or not status[0].startswith(b"2"):
+        shown = status[0].decode("ascii", "replace")[:3] if status else "nothing"
+        raise WireFailure(f"the proxy refused the tunnel ({shown})", fix="Check the proxy setting", sent=False)
+
+
+def _secure(raw: socket.socket, origin: Origin, context: ssl.SSLContext, timeout_s: float) -> socket.socket:
+    raw.settimeout(timeout_s)
+    try:
+        return context.wrap_socket(raw, server_hostname=origin.host)
+    except ssl.SSLCertVerificationError as exc:
+        fix = "Check the host name, the clock of this machine and the CA option"
+        raise WireFailure(f"the TLS certificate was refused ({exc.verify_message})", fix=fix, sent=False) from None
+    except ssl.SSLError as exc:
+        raise WireFailure(f"TLS failed ({exc.reason or 'closed'})", sent=False) from None
+
+
+def connect(
+    origin: Origin,
+    proxy: Proxy | None,
+    context: t.Callable[[], ssl.SSLContext],
+    deadline: Deadline,
+    timeouts: Timeouts,
+) -> TimedSocket:
+    """Return a ready connection to ``origin``; raise :class:`WireFailure` or ``OSError``, nothing being sent yet."""
+    hop = proxy or origin
+    raw = dial(hop.host, hop.port, deadline.shorter(timeouts.connect_s))
+    try:
+        if origin.scheme == "https":
+            if proxy:
+                _tunnel(TimedSocket(raw, deadline, timeouts.connect_s), origin, proxy)
+            raw = _secure(raw, origin, context(), deadline.within(timeouts.connect_s))
+    except BaseException:
+        raw.close()
+        raise
+    return TimedSocket(raw, deadline, timeouts.read_s)

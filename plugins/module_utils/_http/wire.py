@@ -1,0 +1,150 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One exchange over the wire: connections kept alive, an answer read whole, failures named.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import ssl
+import threading
+import typing as t
+
+from .address import Origin, proxy_for
+from .body import WireFailure, read_body
+from .clock import SYSTEM_CLOCK, Clock, Deadline
+from .message import Request, Response
+from .policy import Timeouts
+from .sockets import TimedSocket, TlsOptions, connect
+
+MAX_BODY_BYTES = 64 * 1024 * 1024
+_IDLE_S = 20.0
+_MAX_IDLE = 16
+
+
+class Exchange(t.Protocol):
+    """Sends one request once and returns its answer, whatever its status. Tests put a script here.
+
+    Raises :class:`WireFailure`.
+    """
+
+    def __call__(self, origin: Origin, request: Request, deadline: Deadline) -> Response:
+        """Exchange ``request`` for a response before ``deadline``."""
+
+
+class Wire:
+    """The real exchange. Threads may share it; each call has a connection to itself."""
+
+    def __init__(
+        self,
+        *,
+        timeouts: Timeouts | None = None,
+        tls: TlsOptions | None = None,
+        proxy: str = "env",
+        max_body_bytes: int = MAX_BODY_BYTES,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._timeouts = timeouts or Timeouts()
+        self._tls = tls or TlsOptions()
+        self._proxy = proxy
+        self._max_body_bytes = max_body_bytes
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._idle: list[tuple[float, Origin, TimedSocket]] = []
+        self._pid = os.getpid()
+        self._context: ssl.SSLContext | None = None
+
+    def _tls_context(self) -> ssl.SSLContext:
+        # Reading the system's CA bundle takes milliseconds; plain http never needs it.
+        if self._context is None:
+            self._context = self._tls.context()
+        return self._context
+
+    def _take_idle(self, origin: Origin) -> TimedSocket | None:
+        with self._lock:
+            if self._pid != os.getpid():
+                # After a fork both processes would write into the same connection.
+                self._idle, self._pid = [], os.getpid()
+            now = self._clock.monotonic()
+            while self._idle:
+                since, owner, sock = self._idle.pop()
+                if owner == origin and now - since < _IDLE_S:
+                    return sock
+                sock.shut()
+        return None
+
+    def _keep(self, origin: Origin, sock: TimedSocket) -> None:
+        with self._lock:
+            if len(self._idle) < _MAX_IDLE and self._pid == os.getpid():
+                self._idle.append((self._clock.monotonic(), origin, sock))
+                return
+        sock.shut()
+
+    def close(self) -> None:
+        """Close the connections kept for later calls."""
+        with self._lock:
+            for _since, _origin, sock in self._idle:
+                sock.shut()
+            self._idle.clear()
+
+    def __call__(self, origin: Origin, request: Request, deadline: Deadline) -> Response:
+        # A kept connection may be dead already; a call that must not be sent twice never meets one.
+        kept = self._take_idle(origin) if request.repeatable else None
+        if kept is not None:
+            try:
+                return self._exchange(origin, request, kept, deadline)
+            except WireFailure:
+                if kept.received or not deadline.remaining():
+                    raise
+        return self._exchange(origin, request, self._open(origin, deadline), deadline)
+
+    def _open(self, origin: Origin, deadline: Deadline) -> TimedSocket:
+        proxy = proxy_for(origin, self._proxy, os.environ)
+        try:
+            return connect(origin, proxy, self._tls_context, deadline, self._timeouts)
+        except TimeoutError:
+            raise WireFailure("no connection in time", sent=False, transient=True) from None
+        except OSError as exc:
+            reason = (exc.strerror or "connection lost").lower()
+            raise WireFailure(f"no connection ({reason})", sent=False, transient=True) from None
+
+    def _exchange(self, origin: Origin, request: Request, sock: TimedSocket, deadline: Deadline) -> Response:
+        keep = False
+        try:
+            sock.arm(deadline, self._timeouts.read_s)
+            answer, keep = self._talk(origin, request, sock)
+        except TimeoutError:
+            raise WireFailure("no complete answer in time", transient=True) from None
+        except (http.client.RemoteDisconnected, ConnectionError, ssl.SSLError):
+            raise WireFailure("the connection was lost before the answer was complete", transient=True) from None
+        except (http.client.HTTPException, OSError, ValueError):
+            raise WireFailure("the answer is not HTTP") from None
+        finally:
+            if not keep:
+                sock.shut()
+        self._keep(origin, sock)
+        return answer
+
+    def _talk(self, origin: Origin, request: Request, sock: TimedSocket) -> tuple[Response, bool]:
+        proxy = proxy_for(origin, self._proxy, os.environ) if origin.scheme == "http" else None
+        line = http.client.HTTPConnection(origin.host, origin.port)
+        line.sock = sock
+        target = f"{origin}{request.target}" if proxy else request.target
+        line.putrequest(request.method, target, skip_host=True, skip_accept_encoding=True)
+        line.putheader("Host", origin.authority)
+        line.putheader("Accept-Encoding", "gzip")
+        if proxy and proxy.credentials:
+            line.putheader("Proxy-Authorization", proxy.credentials)
+        for name, value in request.headers.items():
+            line.putheader(name, value)
+        if request.body is not None or request.method in ("POST", "PUT", "PATCH"):
+            line.putheader("Content-Length", str(len(request.body or b"")))
+        line.endheaders(request.body)
+        response = line.getresponse()
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        body = read_body(response, self._max_body_bytes)
+        return Response(response.status, headers, body), not response.will_close

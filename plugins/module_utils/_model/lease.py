@@ -1,0 +1,204 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is rented: names and tokens, machines as a provider lists them, answers to a create call, teardown proof.
+
+The token is the one thing that ties a ledger line to a machine: 8 hexadecimal digits at the end of the name of
+everything we rent, because no provider has idempotency keys and ids are lost with an answer.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing as t
+
+from . import fields as f
+from .errors import InputError
+
+Resource = t.Literal["instance", "cluster", "volume", "device", "auth_key", "k3s_token"]
+RentalState = t.Literal["creating", "running", "stopped", "offline", "failed", "gone", "unknown"]
+Refusal = t.Literal["capacity", "throttled", "rule", "quota", "credentials"]
+
+CLUSTER_LIMIT = 24
+POOL_LIMIT = 16
+_POOL = re.compile(r"[a-z][a-z0-9]*\Z")
+# A cluster's members carry the cluster's name and a number of their own behind it.
+_NAME = re.compile(
+    r"(?P<cluster>[a-z0-9-]+)-(?P<pool>[a-z0-9]+)-(?P<index>[0-9]{1,4})-(?P<token>[0-9a-f]{8})(-[0-9]+)?\Z"
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RentedName:
+    """The parts of a rented name, such as ``lab-h100-0-1f2e3d4c``; ``index`` counts within the pool."""
+
+    cluster: str
+    pool: str
+    index: int
+    token: str
+
+    def __str__(self) -> str:
+        return f"{self.cluster}-{self.pool}-{self.index}-{self.token}"
+
+
+def parse_name(name: str | None) -> RentedName | None:
+    """Return the parts of a name of ours, or None when the name is not of our form."""
+    found = _NAME.match((name or "").split(".")[0])
+    if not found:
+        return None
+    return RentedName(found["cluster"], found["pool"], int(found["index"]), found["token"])
+
+
+def cluster_name(value: t.Any, path: str = "cluster") -> str:
+    """Return a cluster name that fits into every provider's name limit (64 and a host name of 63)."""
+    return f.name(CLUSTER_LIMIT)(value, path)
+
+
+def pool_name(value: t.Any, path: str = "pool") -> str:
+    """Return a pool name. It has no dash, so that a rented name can be taken apart in one way only."""
+    label = f.text(value, path)
+    if len(label) > POOL_LIMIT or not _POOL.match(label):
+        raise InputError(path, f"must be at most {POOL_LIMIT} lower-case letters and digits and start with a letter")
+    return label
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SshEndpoint:
+    """Where a machine's SSH server answers."""
+
+    host: str
+    port: int
+    user: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rental:
+    """A machine, cluster, device or key as its provider lists it now.
+
+    ``state`` is the collection's word, ``detail`` the provider's. ``doomed`` is true when the provider's state never
+    becomes usable. ``host`` names the physical machine where the provider tells it. ``record`` is the node record
+    (contract "Node record"); ``members`` are the machines of a cluster.
+    """
+
+    provider: str
+    id: str
+    name: str
+    token: str | None
+    state: RentalState
+    resource: Resource = "instance"
+    detail: str = ""
+    doomed: bool = False
+    region: str | None = None
+    price_usd_per_hour: float | None = None
+    ssh: SshEndpoint | None = None
+    host: str | None = None
+    record: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
+    members: tuple[Rental, ...] = ()
+
+    def resource_fits(self, resource: Resource) -> bool:
+        """Return whether a lease of ``resource`` may stand for this: a cluster's stray machines still are its lease."""
+        return self.resource == resource or {self.resource, resource} == {"instance", "cluster"}
+
+    @property
+    def machines(self) -> tuple[Rental, ...]:
+        """Return what can run a job: the members of a cluster, else the machine itself."""
+        return self.members or (self,)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Created:
+    """The provider took the order. ``usable`` is false when it made something and reported an error all the same."""
+
+    id: str
+    usable: bool = True
+    reason: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refused:
+    """The provider certainly did not take the order. ``retry_after_s`` is what it asked for, if it did."""
+
+    why: Refusal
+    reason: str
+    retry_after_s: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unsettled:
+    """No usable answer came: the order may have been taken, or may be taken later. Only a listing can tell."""
+
+    reason: str
+
+
+CreateAnswer = Created | Refused | Unsettled
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Leftover:
+    """Something of ours that outlives its machine and may bill. ``usd_per_hour`` is None where no API tells it."""
+
+    resource: str
+    provider: str
+    id: str
+    name: str
+    usd_per_hour: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Traits:
+    """What a provider's API is like, with times in seconds.
+
+    ``create_interval_s``: shortest time between two creates. ``poll_interval_s``: time between two listings.
+    ``list_lag_s``: how long a listing may miss a machine that exists. ``settle_s``: how long after a create call
+    without an answer its effect may still appear. ``boot_limit_s``: from create to usable.
+    """
+
+    create_interval_s: float = 0.0
+    poll_interval_s: float = 5.0
+    list_lag_s: float = 60.0
+    settle_s: float = 150.0
+    boot_limit_s: float = 1200.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LeaseProof:
+    """One lease that is gone: absent from its account's listing at two times (ISO 8601, UTC)."""
+
+    token: str
+    id: str | None
+    account: str
+    absent_at: tuple[str, str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TeardownProof:
+    """What ``teardown.json`` holds (contract "Teardown proof"). ``billing`` lists what is ours and still there."""
+
+    leases: tuple[LeaseProof, ...] = ()
+    leftovers: tuple[Leftover, ...] = ()
+    residual_usd_per_hour: float | None = 0.0
+    unknown: tuple[tuple[str, str], ...] = ()
+    hygiene: tuple[t.Mapping[str, t.Any], ...] = ()
+    billing: tuple[t.Mapping[str, t.Any], ...] = ()
+    orphans: tuple[t.Mapping[str, t.Any], ...] = ()
+
+    @property
+    def clean(self) -> bool:
+        """Return whether nothing of ours bills any more."""
+        return not (self.billing or self.orphans or self.leftovers)
+
+    def to_dict(self) -> dict[str, t.Any]:
+        """Return the JSON form."""
+        return {
+            "schema": 1,
+            "leases": [{**dataclasses.asdict(item), "absent_at": list(item.absent_at)} for item in self.leases],
+            "leftovers": [dataclasses.asdict(item) for item in self.leftovers],
+            "residual_usd_per_hour": self.residual_usd_per_hour,
+            "unknown": [{"id": key, "name": name} for key, name in self.unknown],
+            "hygiene": [dict(item) for item in self.hygiene],
+            "billing": [dict(item) for item in self.billing],
+            "orphans": [dict(item) for item in self.orphans],
+        }

@@ -1,0 +1,193 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The lease ledger as values: one event a line, and the leases that a list of events adds up to.
+
+The rule that everything rests on: an ``intent`` is on disk before the create call leaves, so whatever exists at a
+provider under a token of ours has a line, whenever the controller stopped.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import re
+import typing as t
+
+from . import fields as f
+from .errors import InputError
+from .lease import Resource
+
+EventKind = t.Literal[
+    "intent", "created", "adopted", "joined", "draining", "lost", "deleted", "verified", "orphan", "failed"
+]
+EVENTS: tuple[str, ...] = t.get_args(EventKind)
+RESOURCES: tuple[str, ...] = t.get_args(Resource)
+RELEASES = ("success", "always", "never")
+_TOKEN = re.compile(r"[0-9a-f]{8}\Z")
+
+
+def iso(seconds: float) -> str:
+    """Return a Unix time as ISO 8601 in UTC with milliseconds, as all files of the state home hold it."""
+    moment = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def epoch(value: t.Any, path: str = "at") -> float:
+    """Return the Unix time of an ISO 8601 text; a text without zone is refused."""
+    try:
+        moment = datetime.datetime.fromisoformat(f.text(value, path).replace("Z", "+00:00"))
+        if moment.tzinfo is None:
+            raise ValueError
+        return moment.timestamp()
+    except (ValueError, OverflowError):
+        raise InputError(path, "must be a time such as 2026-11-21T10:00:00Z") from None
+
+
+def _token(value: t.Any, path: str) -> str:
+    text = f.text(value, path)
+    if not _TOKEN.match(text):
+        raise InputError(path, "must be 8 hexadecimal digits")
+    return text
+
+
+def _time(value: t.Any, path: str) -> str:
+    epoch(value, path)
+    return str(value)
+
+
+def _evidence(value: t.Any, path: str) -> t.Mapping[str, t.Any]:
+    return f.mapping(value, path)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LedgerEvent:
+    """One line of ``ledger.jsonl`` (contract "Lease ledger"); ``schema`` is added when it is written."""
+
+    at: str = f.field(_time)
+    cluster: str = f.field(f.text)
+    token: str = f.field(_token)
+    event: EventKind = f.field(f.choice(*EVENTS))
+    resource: Resource = f.field(f.choice(*RESOURCES))
+    provider: str = f.field(f.text)
+    account: str = f.field(f.text)
+    pool: str = f.field(f.text)
+    name: str = f.field(f.text)
+    region: str | None = f.field(f.text, None)
+    id: str | None = f.field(f.text, None)
+    run_id: str | None = f.field(f.text, None)
+    price_usd_per_hour: float | None = f.field(f.decimal(0), None)
+    deadline: str | None = f.field(_time, None)
+    release: str | None = f.field(f.choice(*RELEASES), None)
+    max_cost_usd: float | None = f.field(f.decimal(0), None)
+    settled: bool | None = f.field(f.boolean, None)
+    reason: str | None = f.field(f.text, None)
+    evidence: t.Mapping[str, t.Any] | None = f.field(_evidence, None)
+
+    def to_dict(self) -> dict[str, t.Any]:
+        """Return the JSON form; what is not known is left out."""
+        values = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+        return {"schema": 1, **{key: value for key, value in values.items() if value is not None}}
+
+    @classmethod
+    def from_dict(cls, value: t.Any, path: str = "ledger") -> LedgerEvent:
+        """Read one event; unknown keys are ignored, so that a newer writer's line still counts.
+
+        Raises InputError for another schema, or for a known key that is missing or wrong.
+        """
+        given = f.mapping(value, path)
+        if given.get("schema") != 1:
+            raise InputError(f"{path}.schema", "is not 1", "Use the version of the collection that wrote the ledger")
+        known = {item.name for item in dataclasses.fields(cls)}
+        return f.section(cls)({key: item for key, item in given.items() if key in known}, path)
+
+    def line(self) -> str:
+        """Return the event as one line of JSON with its newline."""
+        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":")) + "\n"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Lease:
+    """What the events of one (token, resource) add up to.
+
+    ``state`` is the last event that says something about the thing itself. ``id`` is the last id that was seen.
+    ``settled`` is false while a create call may still take effect (an intent without an answer).
+    ``intent_at`` and ``changed_at`` are Unix times of the first and the last event.
+    """
+
+    token: str
+    resource: Resource
+    cluster: str
+    pool: str
+    name: str
+    provider: str
+    account: str
+    state: EventKind
+    settled: bool
+    intent_at: float
+    changed_at: float
+    created_at: float | None = None
+    ids: tuple[str, ...] = ()
+    region: str | None = None
+    run_id: str | None = None
+    price_usd_per_hour: float | None = None
+    deadline: str | None = None
+    release: str | None = None
+    max_cost_usd: float | None = None
+
+    @property
+    def id(self) -> str | None:
+        """Return the id of the thing, None while no answer and no listing has told it."""
+        return self.ids[-1] if self.ids else None
+
+    @property
+    def open(self) -> bool:
+        """Return whether the lease still has to be proved gone."""
+        return self.state != "verified"
+
+    def cost_usd(self, now: float) -> float | None:
+        """Return dollars since the create call (a provider may bill from there), None without a price."""
+        if self.price_usd_per_hour is None:
+            return None
+        return self.price_usd_per_hour * max(0.0, now - self.intent_at) / 3600
+
+
+def _begin(event: LedgerEvent) -> Lease:
+    at = epoch(event.at)
+    return Lease(
+        token=event.token,
+        resource=event.resource,
+        cluster=event.cluster,
+        pool=event.pool,
+        name=event.name,
+        provider=event.provider,
+        account=event.account,
+        state=event.event,
+        settled=event.event != "intent",
+        intent_at=at,
+        changed_at=at,
+    )
+
+
+def _advance(lease: Lease, event: LedgerEvent) -> Lease:
+    at = epoch(event.at)
+    settled = event.settled if event.settled is not None else event.event != "intent"
+    ids = lease.ids if event.id is None or event.id in lease.ids else (*lease.ids, event.id)
+    kept = ("region", "run_id", "price_usd_per_hour", "deadline", "release", "max_cost_usd")
+    found = {key: getattr(event, key) for key in kept if getattr(event, key) is not None}
+    created = at if event.event == "created" and lease.created_at is None else lease.created_at
+    return dataclasses.replace(
+        lease, state=event.event, settled=settled, ids=ids, changed_at=at, created_at=created, **found
+    )
+
+
+def fold(events: t.Iterable[LedgerEvent]) -> dict[tuple[str, str], Lease]:
+    """Return the lease of every (token, resource) in the order of their first lines."""
+    leases: dict[tuple[str, str], Lease] = {}
+    for event in events:
+        key = (event.token, event.resource)
+        leases[key] = _advance(leases.get(key) or _begin(event), event)
+    return leases

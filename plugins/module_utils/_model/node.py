@@ -1,0 +1,259 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The node record: what an inventory knows of a machine, and what ``node_info`` found on it.
+
+Unknown is None. A key that this module does not know is left out by ``from_dict``, so that facts may grow; a key
+that it knows and cannot read is refused with its path.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from . import fields as f
+
+Ownership = t.Literal["owned", "rented", "managed"]
+Kind = t.Literal["vm", "container", "baremetal", "cluster"]
+State = t.Literal["creating", "running", "stopped", "offline", "failed", "gone", "unknown"]
+NetworkType = t.Literal["mesh", "lan", "public"]
+LinkLayer = t.Literal["infiniband", "ethernet"]
+MeshPath = t.Literal["direct", "relayed", "none"]
+
+T = t.TypeVar("T")
+Raw = t.Mapping[str, t.Any]
+
+
+def tolerant(cls: type[T]) -> f.Parser[T]:
+    """Return a parser of mappings into ``cls`` (fields declared with ``fields.field``) that skips unknown keys."""
+    known = {item.name: item for item in dataclasses.fields(t.cast(t.Any, cls))}
+
+    def parse(value: t.Any, path: str) -> T:
+        given = f.mapping(value, path)
+        return f.section(cls)({key: item for key, item in given.items() if key in known}, path)
+
+    return parse
+
+
+def plain(value: t.Any) -> t.Any:
+    """Return ``value`` as JSON types: dataclasses become mappings, tuples lists."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {item.name: plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+    if isinstance(value, (tuple, list)):
+        return [plain(item) for item in value]
+    if isinstance(value, t.Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    return value
+
+
+def word(value: t.Any, path: str) -> str | None:
+    """Return text, or None for an empty one: providers write ``""`` where they know nothing."""
+    return None if value == "" else f.text(value, path)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Address:
+    """One address of a node; the interface that owns it and the length of its prefix where known."""
+
+    address: str = f.field(f.text)
+    interface: str | None = f.field(f.text, None)
+    prefix: int | None = f.field(f.integer(0, 128), None)
+
+
+def _address(value: t.Any, path: str) -> Address:
+    return Address(f.text(value, path)) if isinstance(value, str) else tolerant(Address)(value, path)
+
+
+def _addresses(value: t.Any, path: str) -> tuple[Address, ...]:
+    """A list of addresses, or a single one as people write it in an inventory."""
+    if value == "":
+        return ()
+    return f.list_of(_address)([value] if isinstance(value, (str, t.Mapping)) else value, path)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Addresses:
+    """Addresses by the network they belong to."""
+
+    mesh: tuple[Address, ...] = f.field(_addresses, ())
+    lan: tuple[Address, ...] = f.field(_addresses, ())
+    public: tuple[Address, ...] = f.field(_addresses, ())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ssh:
+    """How a controller reaches the node."""
+
+    host: str | None = f.field(word, None)
+    port: int | None = f.field(f.integer(1, 65535), None)
+    user: str | None = f.field(word, None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Gpu:
+    """The GPUs of one node, which are alike. ``pci_gen`` and ``pci_width`` are those of the slowest slot.
+
+    ``nvswitch``: all GPUs of the node are joined by NVSwitch. ``unified_memory``: CPU and GPU share one memory.
+    ``fabric_id``: NVLink domain that spans nodes (cluster UUID and clique, MNNVL).
+    """
+
+    model: str | None = f.field(word, None)
+    count: int | None = f.field(f.integer(0, 1024), None)
+    memory_gib: float | None = f.field(f.decimal(0), None)
+    arch: str | None = f.field(word, None)
+    pci_gen: int | None = f.field(f.integer(1, 9), None)
+    pci_width: int | None = f.field(f.integer(1, 32), None)
+    nvswitch: bool | None = f.field(f.boolean, None)
+    unified_memory: bool | None = f.field(f.boolean, None)
+    fabric_id: str | None = f.field(word, None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GpuDirect:
+    """Whether NICs can read GPU memory; ``supported`` is the sum of the others and of the platform's exceptions."""
+
+    supported: bool | None = f.field(f.boolean, None)
+    peermem: bool | None = f.field(f.boolean, None)
+    dmabuf: bool | None = f.field(f.boolean, None)
+    reason: str | None = f.field(word, None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cpu:
+    count: int | None = f.field(f.integer(0), None)
+    arch: str | None = f.field(word, None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose lease the machine is; all None for a machine that is not rented."""
+
+    cluster: str | None = f.field(word, None)
+    pool: str | None = f.field(word, None)
+    token: str | None = f.field(word, None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class K3s:
+    """Whether K3s can run on the node, and why not."""
+
+    capable: bool | None = f.field(f.boolean, None)
+    reasons: tuple[str, ...] = f.field(f.list_of(f.text), ())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Nic:
+    """One port of an RDMA device, or one network card without RDMA (then ``rdma`` is false).
+
+    ``rate_gbps`` is the link's, in Gb/s. PCI figures are of the slot as it runs now; ``pci`` is its address
+    (domain:bus:device.function). ``subnet`` is the InfiniBand subnet prefix in hexadecimal.
+    """
+
+    name: str = f.field(f.text)
+    rdma: bool = f.field(f.boolean, False)
+    link_layer: LinkLayer | None = f.field(f.choice("infiniband", "ethernet"), None)
+    rate_gbps: float | None = f.field(f.decimal(0), None)
+    state: str | None = f.field(word, None)
+    mtu: int | None = f.field(f.integer(0), None)
+    netdev: str | None = f.field(word, None)
+    port: int | None = f.field(f.integer(0), None)
+    pci: str | None = f.field(word, None)
+    pci_gen: int | None = f.field(f.integer(1, 9), None)
+    pci_width: int | None = f.field(f.integer(1, 32), None)
+    pci_gen_max: int | None = f.field(f.integer(1, 9), None)
+    pci_width_max: int | None = f.field(f.integer(1, 32), None)
+    numa: int | None = f.field(f.integer(0), None)
+    subnet: str | None = f.field(word, None)
+    gid_types: tuple[str, ...] = f.field(f.list_of(f.text), ())
+
+    @property
+    def active(self) -> bool:
+        """Return whether the link carries data now."""
+        return self.state == "active"
+
+    @property
+    def slot(self) -> str:
+        """Return the PCI device without its function: functions of one device share its lanes."""
+        return self.pci.rpartition(".")[0] if self.pci else self.name
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Interface:
+    """One network interface with an address; ``speed_gbps`` is None where the driver does not say (most VMs)."""
+
+    name: str = f.field(f.text)
+    kind: str | None = f.field(word, None)
+    state: str | None = f.field(word, None)
+    mtu: int | None = f.field(f.integer(0), None)
+    speed_gbps: float | None = f.field(f.decimal(0), None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Driver:
+    """The NVIDIA driver; ``flavour`` tells open from proprietary kernel modules."""
+
+    version: str | None = f.field(word, None)
+    flavour: str | None = f.field(f.choice("open", "proprietary"), None)
+
+
+def _driver(value: t.Any, path: str) -> Driver:
+    return Driver(word(value, path)) if isinstance(value, str) else tolerant(Driver)(value, path)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Node:
+    """The record of one node (hostvar ``muster_node``), with the facts of ``node_info`` where it has run.
+
+    ``boot_id`` is the kernel's: nodes that share it are containers or namespaces of one machine.
+    ``platform`` names machines that need rules of their own (``dgx_spark``, ``hgx``). ``fabric_hint`` is the
+    provider's id of a LAN or InfiniBand domain.
+    """
+
+    name: str = f.field(f.text)
+    id: str | None = f.field(word, None)
+    ownership: Ownership | None = f.field(f.choice(*t.get_args(Ownership)), None)
+    provider: str | None = f.field(word, None)
+    account: str | None = f.field(word, None)
+    product: str | None = f.field(word, None)
+    kind: Kind | None = f.field(f.choice(*t.get_args(Kind)), None)
+    state: State = f.field(f.choice(*t.get_args(State)), "unknown")
+    region: str | None = f.field(word, None)
+    site: str | None = f.field(word, None)
+    preemptible: bool | None = f.field(f.boolean, None)
+    ssh: Ssh = f.field(tolerant(Ssh), Ssh())
+    addresses: Addresses = f.field(tolerant(Addresses), Addresses())
+    network_types: tuple[NetworkType, ...] = f.field(f.list_of(f.choice("mesh", "lan", "public")), ())
+    gpu: Gpu = f.field(tolerant(Gpu), Gpu())
+    cpu: Cpu = f.field(tolerant(Cpu), Cpu())
+    memory_gib: float | None = f.field(f.decimal(0), None)
+    price_usd_per_hour: float | None = f.field(f.decimal(0), None)
+    owner: Owner = f.field(tolerant(Owner), Owner())
+    created_at: str | None = f.field(word, None)
+    fabric_hint: str | None = f.field(word, None)
+    k3s: K3s = f.field(tolerant(K3s), K3s())
+    nics: tuple[Nic, ...] = f.field(f.list_of(tolerant(Nic)), ())
+    interfaces: tuple[Interface, ...] = f.field(f.list_of(tolerant(Interface)), ())
+    driver: Driver = f.field(_driver, Driver())
+    kernel: str | None = f.field(word, None)
+    limits: t.Mapping[str, t.Any] = f.field(f.mapping, {})
+    clock_skew_s: float | None = f.field(f.decimal(-1e12), None)
+    mesh_path: MeshPath | None = f.field(f.choice(*t.get_args(MeshPath)), None)
+    boot_id: str | None = f.field(word, None)
+    platform: str | None = f.field(word, None)
+    gpudirect: GpuDirect = f.field(tolerant(GpuDirect), GpuDirect())
+
+    @classmethod
+    def from_dict(cls, value: t.Any, path: str = "muster_node") -> Node:
+        """Return the record in ``value``; raise InputError with the dotted path of what cannot be read."""
+        return tolerant(cls)(value, path)
+
+    def to_dict(self) -> dict[str, t.Any]:
+        """Return the record as JSON types, every key present."""
+        return t.cast("dict[str, t.Any]", plain(self))
+
+    def interface(self, name: str | None) -> Interface | None:
+        """Return the interface called ``name``."""
+        return next((item for item in self.interfaces if item.name == name), None)

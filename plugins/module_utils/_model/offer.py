@@ -1,0 +1,177 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What can be rented: offers of providers, the filter a user writes, and the order that is placed.
+
+Prices are US dollars per hour for one unit of the offer; memory and disk are GiB; unknown is None, never 0.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing as t
+
+from . import fields as f
+from .errors import InputError
+
+Kind = t.Literal["vm", "container", "baremetal"]
+Unit = t.Literal["machine", "cluster"]
+PROVIDERS = ("lambda", "runpod", "vastai", "shadeform")
+KINDS: tuple[str, ...] = t.get_args(Kind)
+UNITS: tuple[str, ...] = t.get_args(Unit)
+
+_NOISE = {"nvidia", "geforce", "tesla", "gb", "gib"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Offer:
+    """One thing a provider sells now.
+
+    ``product`` is the provider's own word (instance type, GPU id, offer id). ``unit`` cluster means that one order
+    yields several machines. ``stock`` is how many orders the offer can take (None: not limited as far as known).
+    ``available`` is what the provider advertises; it is advice, an order may still be refused. ``ref`` holds the
+    provider's own keys that its order needs.
+    """
+
+    provider: str
+    product: str
+    region: str | None
+    kind: Kind
+    price_usd_per_hour: float
+    gpu_model: str | None = None
+    gpu_count: int = 0
+    gpu_memory_gib: float | None = None
+    cpu_count: int | None = None
+    cpu_arch: str | None = None
+    memory_gib: float | None = None
+    disk_gib: float | None = None
+    unit: Unit = "machine"
+    available: bool | None = None
+    stock: int | None = None
+    k3s_capable: bool = False
+    network_types: tuple[str, ...] = ()
+    host: str | None = None
+    ref: t.Mapping[str, str | int | bool | None] = dataclasses.field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """Return what tells this offer from others in one listing."""
+        return "/".join((self.provider, self.unit, self.product, self.region or "-", self.host or "-"))
+
+    @property
+    def price_per_gpu_hour(self) -> float:
+        """Return dollars per GPU and hour; for a machine without GPU, per machine."""
+        return self.price_usd_per_hour / max(1, self.gpu_count)
+
+    def to_dict(self) -> dict[str, t.Any]:
+        """Return the public form of the offer (a result of ``node_offer_info``)."""
+        record = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "ref"}
+        return {**record, "network_types": list(self.network_types), "price_usd_per_gpu_hour": self.price_per_gpu_hour}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OfferQuery:
+    """What a user asks for. Every field that is set must hold; ``gpu_count`` is per machine and exact."""
+
+    provider: str | None = f.field(f.choice(*PROVIDERS), None)
+    product: str | None = f.field(f.text, None)
+    regions: tuple[str, ...] = f.field(f.list_of(f.text), ())
+    kind: str | None = f.field(f.choice(*KINDS), None)
+    unit: str = f.field(f.choice(*UNITS), "machine")
+    gpu_model: str | None = f.field(f.text, None)
+    gpu_count: int | None = f.field(f.integer(0, 64), None)
+    gpu_memory_gib_min: float | None = f.field(f.decimal(0), None)
+    memory_gib_min: float | None = f.field(f.decimal(0), None)
+    max_price_usd_per_hour: float | None = f.field(f.decimal(0), None)
+    k3s_capable: bool | None = f.field(f.boolean, None)
+    network_types: tuple[str, ...] = f.field(f.list_of(f.choice("mesh", "lan", "public")), ())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Candidate(OfferQuery):
+    """One entry of a pool's ``candidates``: where to look, in the user's order, and how to start a machine there.
+
+    ``image`` is the provider's own image name, family or id; ``disk_gib`` applies where the provider sells disk apart.
+    """
+
+    image: str | None = f.field(f.text, None)
+    disk_gib: int | None = f.field(f.integer(1, 65536), None)
+    ports: tuple[str, ...] = f.field(f.list_of(f.text), ())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Order:
+    """One create call. ``name`` ends in the lease's token; ``count`` is machines wanted in a unit cluster.
+
+    ``user_data`` may hold credentials: it is sent, never stored, and not part of the value's text.
+    """
+
+    token: str
+    name: str
+    offer: Offer
+    cluster: str
+    pool: str
+    count: int = 1
+    image: str | None = None
+    disk_gib: int | None = None
+    ports: tuple[str, ...] = ()
+    ssh_public_key: str | None = None
+    user_data: str | None = dataclasses.field(default=None, repr=False)
+    deadline: str | None = None
+
+
+def model_words(text: str) -> tuple[str, ...]:
+    """Return the words of a GPU model's name in order, without maker and unit: ``("h100", "80gb", "hbm3")``."""
+    return tuple(word for word in re.split(r"[^a-z0-9]+", text.lower()) if word and word not in _NOISE)
+
+
+def same_model(wanted: str, offered: str | None) -> bool:
+    """Return whether the offered name holds every word of ``wanted``; ``RTX4090`` and ``RTX 4090`` are the same."""
+    words, names = model_words(wanted), model_words(offered or "")
+    joined = {first + second for first, second in zip(names, names[1:], strict=False)}
+    return bool(words) and (set(words) <= set(names) or "".join(words) in joined | set(names))
+
+
+def matches(query: OfferQuery, offer: Offer) -> bool:
+    """Return whether an offer is what the query asks for; an unknown value never satisfies a minimum."""
+    equal = (
+        (query.provider, offer.provider),
+        (query.product, offer.product),
+        (query.kind, offer.kind),
+        (query.unit, offer.unit),
+        (query.gpu_count, offer.gpu_count),
+        (query.k3s_capable, offer.k3s_capable),
+    )
+    at_least = (
+        (query.gpu_memory_gib_min, offer.gpu_memory_gib),
+        (query.memory_gib_min, offer.memory_gib),
+    )
+    return (
+        all(wanted is None or wanted == found for wanted, found in equal)
+        and all(wanted is None or (found is not None and found >= wanted) for wanted, found in at_least)
+        and (query.gpu_model is None or same_model(query.gpu_model, offer.gpu_model))
+        and (not query.regions or offer.region in query.regions)
+        and set(query.network_types) <= set(offer.network_types)
+        and (query.max_price_usd_per_hour is None or offer.price_usd_per_hour <= query.max_price_usd_per_hour)
+    )
+
+
+def by_price(offers: t.Iterable[Offer]) -> tuple[Offer, ...]:
+    """Return offers sorted by price per GPU-hour; what is advertised as sold out comes last."""
+    return tuple(sorted(offers, key=lambda item: (item.available is False, item.price_per_gpu_hour, item.key)))
+
+
+def parse_candidates(value: t.Any, path: str = "candidates") -> tuple[Candidate, ...]:
+    """Return the candidates of a pool; all must be machines, or all clusters, and each must name its provider."""
+    found = f.list_of(f.section(Candidate))(value, path)
+    if not found:
+        raise InputError(path, "must name at least one provider")
+    for index, item in enumerate(found):
+        if item.provider is None:
+            raise InputError(f"{path}[{index}].provider", "is required", f"One of {', '.join(PROVIDERS)}")
+    if len({item.unit for item in found}) > 1:
+        raise InputError(path, "must all be machines or all be clusters", "Make two pools")
+    return found

@@ -1,0 +1,110 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Takes known secrets out of text that a person or a file will see, in every form they are known to appear.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import typing as t
+import urllib.parse
+from collections.abc import Iterable, Mapping
+
+MASK = "********"
+_MIN_BASE64 = 8
+
+
+def _base64_forms(data: bytes) -> set[str]:
+    """Return how ``data`` looks inside base64, whatever stands before and after it.
+
+    Three bytes become four characters, so there are three alignments; the characters at the seams, which depend on
+    the neighbours, are left out.
+    """
+    forms: set[str] = set()
+    for shift in range(3):
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            text = encode(b"\0" * shift + data).decode().rstrip("=")
+            first = (shift * 8 + 5) // 6
+            last = (shift + len(data)) * 8 // 6
+            forms.add(text[first:last])
+    return {form for form in forms if len(form) >= _MIN_BASE64}
+
+
+def _forms(secret: str) -> set[str]:
+    """Return all the spellings of one secret that are looked for."""
+    data = secret.encode("utf-8", "surrogatepass")
+    quoted = {urllib.parse.quote(secret, safe=""), urllib.parse.quote(secret), urllib.parse.quote_plus(secret)}
+    lower = {re.sub(r"%[0-9A-F]{2}", lambda match: match.group().lower(), form) for form in quoted}
+    escaped = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], repr(secret)[1:-1]}
+    # Shells and YAML double or escape quotes in their own ways; JSON inside JSON escapes twice.
+    twice = {json.dumps(form)[1:-1] for form in escaped}
+    forms = {secret, data.hex(), data.hex().upper()} | quoted | lower | escaped | twice | _base64_forms(data)
+    return {form for form in forms if form}
+
+
+class Scrubber:
+    """Replaces secrets by ``********``. Longer spellings go first: no tail of one is left by a shorter other."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        forms: set[str] = set()
+        for secret in secrets:
+            forms |= _forms(secret)
+        ordered = sorted(forms, key=lambda form: (-len(form), form))
+        self._pattern = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+
+    def scrub(self, text: str) -> str:
+        """Return ``text`` without any known secret."""
+        return self._pattern.sub(MASK, text) if self._pattern else text
+
+    def scrub_value(self, value: t.Any) -> t.Any:
+        """Return a copy of plain data (mappings, lists, text) with keys and text scrubbed, the rest unchanged."""
+        if isinstance(value, str):
+            return self.scrub(value)
+        if isinstance(value, bytes):
+            return self.scrub(value.decode("utf-8", "replace")).encode()
+        if isinstance(value, Mapping):
+            return {self.scrub_value(key): self.scrub_value(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [self.scrub_value(item) for item in value]
+        return value
+
+
+class _Registry:
+    """The secrets of this process; the pattern is built when it is first needed."""
+
+    def __init__(self) -> None:
+        self._values: set[str] = set()
+        self._built: Scrubber | None = None
+
+    def add(self, value: str) -> None:
+        if value not in self._values:
+            self._values.add(value)
+            self._built = None
+
+    def scrubber(self) -> Scrubber:
+        if self._built is None:
+            self._built = Scrubber(self._values)
+        return self._built
+
+
+_registry = _Registry()
+
+
+def remember(value: str) -> None:
+    """Add ``value`` to what :func:`scrub` removes for as long as this process lives."""
+    _registry.add(value)
+
+
+def scrub(text: str) -> str:
+    """Return ``text`` without any secret that this process has held. For the error boundary."""
+    return _registry.scrubber().scrub(text)
+
+
+def scrub_value(value: t.Any) -> t.Any:
+    """Return a copy of plain data without any secret that this process has held."""
+    return _registry.scrubber().scrub_value(value)

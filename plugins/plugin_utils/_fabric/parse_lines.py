@@ -1,0 +1,145 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From the bytes of a log to its lines, in constant memory, and from a line to NCCL's records.
+
+A log is whatever a launcher left: ranks' lines glued together, colours, carriage returns of progress bars, UTF-16 from
+a redirect, NUL holes of a rotated file. Nothing here raises for content; only reading itself can fail.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import typing as t
+
+CHUNK_BYTES = 1 << 20
+MAX_LINE_BYTES = 1 << 16
+EVIDENCE_CHARS = 240
+
+Level = t.Literal["INFO", "WARN", "TRACE", "ERROR", "ABORT", "VERSION"]
+
+# ``host:pid:tid [cudaDev] [source] NCCL LEVEL text`` (NCCL src/debug.cc); a source may be a C++ signature with spaces.
+_RECORD = re.compile(
+    rb"(?:([A-Za-z0-9][\w.-]*):(\d+):(\d+) )?\[(-?\d+)\] ([^\[]{0,200}?)NCCL (INFO|WARN|TRACE|ERROR|ABORT|VERSION) ?"
+)
+_LEVEL = re.compile(rb"NCCL (INFO|WARN|TRACE|ERROR|ABORT|VERSION) ?")
+_ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
+# What launchers put before a line: mpirun --tag-output, Ray, torchrun --local-ranks-filter, kubectl --prefix and
+# --timestamps, docker compose, srun -l, klog and Python logging times.
+_PREFIX = re.compile(
+    rb"\s*(?:\[\d+,\d+\]<(?:stdout|stderr|stddiag)>:"
+    rb"|\((?:[^()\n]{0,80}?\bpid=\d+[^()\n]{0,80}?)\)"
+    rb"|\[(?:default|rank|trainer)?\d+(?:\|\d+)?\]:"
+    rb"|\[pod/[^\]\n]{1,250}\]"
+    rb"|\[\d{4}-\d\d-\d\d[^\]\n]{0,30}\]"
+    rb"|\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d)"
+    rb"|\w[\w.-]{0,250}\s{1,40}\|(?=\s)"
+    rb"|\d{1,6}:(?=\s)"
+    rb")"
+)
+
+
+class Record(t.NamedTuple):
+    """One NCCL record. ``host`` is empty and ``pid`` and ``tid`` are 0 when the log does not carry them."""
+
+    host: str
+    pid: int
+    tid: int
+    level: str
+    source: str
+    text: bytes
+
+
+def lines(stream: t.BinaryIO) -> t.Iterator[tuple[int, bytes]]:
+    """Yield (line number from 1, line without its end) of a binary stream.
+
+    A line longer than ``MAX_LINE_BYTES`` is cut there and the rest of it is skipped. Raises what ``stream.read`` does.
+    """
+    number = 0
+    rest = b""
+    cut = False
+    for chunk in _chunks(stream):
+        parts = (rest + chunk).split(b"\n")
+        rest = parts.pop()
+        for part in parts:
+            if cut:
+                cut = False
+                continue
+            number += 1
+            yield number, part if len(part) <= MAX_LINE_BYTES else part[:MAX_LINE_BYTES]
+        if len(rest) > MAX_LINE_BYTES:
+            if not cut:
+                number += 1
+                yield number, rest[:MAX_LINE_BYTES]
+            rest, cut = b"", True
+    if rest and not cut:
+        yield number + 1, rest
+
+
+def _chunks(stream: t.BinaryIO) -> t.Iterator[bytes]:
+    first = stream.read(CHUNK_BYTES)
+    decoder = _utf16(first)
+    chunk = first
+    while chunk:
+        yield decoder.decode(chunk).encode("utf-8", "replace") if decoder else chunk
+        chunk = stream.read(CHUNK_BYTES)
+
+
+def _utf16(first: bytes) -> codecs.IncrementalDecoder | None:
+    """Return a decoder when the file starts with UTF-16's byte order mark."""
+    if not first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return None
+    return codecs.getincrementaldecoder("utf-16")("replace")
+
+
+def strip_colours(line: bytes) -> bytes:
+    """Remove terminal escape sequences."""
+    return _ANSI.sub(b"", line) if b"\x1b" in line else line
+
+
+def strip_prefixes(line: bytes) -> bytes:
+    """Remove what launchers and log collectors put before a line, however many of them are stacked."""
+    rest = strip_colours(line)
+    while match := _PREFIX.match(rest):
+        rest = rest[match.end() :]
+    return rest
+
+
+def segments(line: bytes) -> tuple[bytes, list[bytes]]:
+    """Split a line into the text before its first NCCL record and its records, each with its own header.
+
+    Ranks that share one pipe can write in the middle of each other's lines.
+    """
+    starts = [match.start() for match in _RECORD.finditer(line)]
+    if not starts:
+        match = _LEVEL.search(line)
+        return (line[: match.start()], [line[match.start() :]]) if match else (line, [])
+    ends = [*starts[1:], len(line)]
+    return line[: starts[0]], [line[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+def header(prefix: bytes) -> Record:
+    """Return the record whose header is ``prefix`` (everything up to the text); its ``text`` is empty."""
+    match = None
+    for match in _RECORD.finditer(prefix):  # noqa: B007  the last header before the text is the text's own
+        pass
+    if match is None:
+        level = _LEVEL.search(prefix)
+        return Record("", 0, 0, level[1].decode() if level else "INFO", "", b"")
+    host, pid, tid, _device, source, name = match.groups()
+    return Record(shown(host or b""), number(pid), number(tid), name.decode(), shown(source).strip(), b"")
+
+
+def number(digits: bytes | None) -> int:
+    """Return the number, 0 for none; more than 18 digits are noise, not a number, and give 0 too."""
+    return int(digits) if digits and len(digits) <= 18 else 0
+
+
+def shown(raw: bytes, limit: int = EVIDENCE_CHARS) -> str:
+    """Return text that is safe to print as evidence: UTF-8 or replaced, no control characters, at most ``limit``."""
+    decoded = strip_colours(raw[: 4 * limit]).decode("utf-8", "replace")
+    clean = "".join(char if char.isprintable() else " " for char in decoded).strip()
+    return clean if len(clean) <= limit else clean[: limit - 1] + "…"

@@ -1,0 +1,122 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read perftest (``ib_write_bw`` and relatives), text and JSON (``--out_json``).
+
+The unit is a trap: perftest prints MB/s (10^6) or MiB/s by default and Gb/s with ``--report_gbits``, and its JSON does
+not say which. Everything here is Gb/s (10^9 bits).
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import typing as t
+
+Unit = t.Literal["Gb/sec", "MB/sec", "MiB/sec"]
+_TO_GBPS: dict[str, float] = {"Gb/sec": 1.0, "MB/sec": 8e-3, "MiB/sec": 8 * 2**20 / 1e9}
+
+_TEST = re.compile(r"^\s*((?:RDMA_(?:Write|Read)|Send|Atomic\w*|Write|Read)[\w ]{0,40} Test)\s*$", re.MULTILINE)
+_DEVICE = re.compile(r"\bDevice\s*:\s*(\S{1,64})")
+_LINK = re.compile(r"\bLink type\s*:\s*(\S{1,20})")
+_HEADER = re.compile(r"#bytes\s+#iterations\s+BW peak\[(\w+/sec)\]\s+BW average\[(\w+/sec)\]")
+_ROW = re.compile(r"^\s*(\d{1,15})\s+(\d{1,15})\s+(\S{1,24})\s+(\S{1,24})(?:\s|$)")
+_PROBLEM = re.compile(r"(?:Couldn't|Unable to|Failed|failed|Completion with error|Problems)[^\n]{0,200}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PerftestRow:
+    """One message size in bytes: peak (null when perftest measured none) and average bandwidth in Gb/s."""
+
+    size_bytes: int
+    iterations: int
+    peak_gbps: float | None
+    average_gbps: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Perftest:
+    """One run. ``problem`` is perftest's own message when it has no row."""
+
+    test: str | None = None
+    device: str | None = None
+    link: str | None = None
+    rows: tuple[PerftestRow, ...] = ()
+    problem: str | None = None
+
+    @property
+    def best_gbps(self) -> float | None:
+        """The highest average bandwidth of all sizes, Gb/s."""
+        return max((row.average_gbps for row in self.rows if row.average_gbps is not None), default=None)
+
+
+def parse_perftest(text: str) -> Perftest | None:
+    """Read the text form; None when it is not perftest's. Never raises."""
+    header = _HEADER.search(text)
+    test = _TEST.search(text)
+    if not header and not (test and _DEVICE.search(text)):
+        return None
+    problem = None if header else _PROBLEM.search(text)
+    rows = _rows(text[header.end() :], header[1], header[2]) if header else ()
+    return Perftest(
+        _first(test), _first(_DEVICE.search(text)), _first(_LINK.search(text)), rows, problem and problem[0]
+    )
+
+
+def parse_perftest_json(document: t.Any, unit: Unit = "Gb/sec") -> Perftest | None:
+    """Read the JSON form, whose bandwidths are in ``unit``; None when it is not perftest's. Never raises."""
+    if not isinstance(document, dict) or not isinstance(document.get("test_info"), dict):
+        return None
+    info, results = document["test_info"], document.get("results")
+    rows = []
+    for item in results if isinstance(results, list) else [results]:
+        if isinstance(item, dict) and "BW_average" in item:
+            size = item.get("MsgSize", item.get("msg_size"))
+            rows.append(_row(size, item.get("n_iterations"), item.get("BW_peak"), item["BW_average"], unit, unit))
+    found = tuple(row for row in rows if row)
+    return Perftest(_name(info.get("test")), _name(info.get("Device")), _name(info.get("Link_type")), found)
+
+
+def _rows(text: str, peak_unit: str, average_unit: str) -> tuple[PerftestRow, ...]:
+    found = []
+    for line in text.splitlines()[:10_000]:
+        if match := _ROW.match(line):
+            row = _row(match[1], match[2], match[3], match[4], peak_unit, average_unit)
+            if row:
+                found.append(row)
+        elif found and line.lstrip().startswith("---"):
+            break
+    return tuple(found)
+
+
+def _row(
+    size: t.Any, count: t.Any, peak: t.Any, average: t.Any, peak_unit: str, average_unit: str
+) -> PerftestRow | None:
+    bytes_, iterations, bandwidth = _number(size), _number(count), _number(average)
+    if bytes_ is None or bandwidth is None or average_unit not in _TO_GBPS:
+        return None
+    highest = _number(peak)
+    # perftest prints a peak of 0 when it did not measure one (-D, --noPeak).
+    top = highest * _TO_GBPS[peak_unit] if highest and peak_unit in _TO_GBPS else None
+    return PerftestRow(int(bytes_), int(iterations or 0), top, bandwidth * _TO_GBPS[average_unit])
+
+
+def _number(value: t.Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)) or len(str(value)[:40]) > 30:
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) and 0 <= number < 2**63 else None
+
+
+def _first(match: re.Match[str] | None) -> str | None:
+    return match[1].strip() if match else None
+
+
+def _name(value: t.Any) -> str | None:
+    return value[:120] if isinstance(value, str) and value else None

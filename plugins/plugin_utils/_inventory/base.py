@@ -1,0 +1,188 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The base of the inventory plugins: options, credentials, the listing, names, connection and groups.
+
+A plugin names itself and says where its hosts come from (:meth:`MusterInventory.source`); everything else is here.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import os
+import time
+import typing as t
+from collections.abc import Callable, Iterator, Mapping
+
+from ansible import constants as C
+from ansible.errors import AnsibleError, AnsibleParserError
+from ansible.inventory.data import InventoryData
+from ansible.parsing.dataloader import DataLoader
+from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
+from ansible.template import is_trusted_as_template
+
+from ...module_utils._model.errors import InputError, MusterError
+from ...module_utils._secrets.scrubber import scrub
+from ...module_utils._secrets.secret import Secret
+from ...module_utils._secrets.sources import SecretSource
+from .answer_cache import Answer, CacheRule, Raw, answer, default_folder, file_name
+from .construct import Constructor, Reader
+from .placing import HostLike, Placing, admitted
+from .source_file import check_file, check_keys
+
+PROBLEMS = "muster_inventory_problems"
+_KEYED = ("key", "prefix", "separator", "parent_group", "default_value", "trailing_separator")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Source:
+    """Where the hosts of one inventory source come from.
+
+    ``api`` is shown in messages. ``fetch`` returns the whitelisted listing, ``to_host`` maps one item of it; ``key``
+    is all that decides the listing, besides ``api`` and ``account``.
+    """
+
+    api: str
+    account: str
+    fetch: Callable[[], list[Raw]]
+    to_host: Callable[[Raw], HostLike]
+    key: tuple[str, ...] = ()
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Keep the garbage collector out while hosts are made.
+
+    Ten thousand hosts are half a million objects, none of them garbage; looking through them again and again took a
+    third of the time.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def drained(listing: list[Raw]) -> Iterator[Raw]:
+    """Yield the items of a listing in order and let go of each: what is made of one takes its place in memory."""
+    listing.reverse()
+    while listing:
+        yield listing.pop()
+
+
+class MusterInventory(BaseInventoryPlugin, Constructable):
+    """An inventory plugin without a provider.
+
+    ``ENDINGS`` are the ends of file names that it takes; ``WAYS`` is the default of ``connect_with``.
+    """
+
+    NAME = ""
+    ENDINGS: tuple[str, ...] = ()
+    WAYS: tuple[str, ...] = ("public",)
+
+    def source(self) -> Source:
+        """Return where the hosts come from; called when the options have been read."""
+        raise NotImplementedError
+
+    def verify_file(self, path: str) -> bool:
+        """Take files whose names end as this plugin's do."""
+        return bool(t.cast(t.Any, super()).verify_file(path)) and os.path.basename(path).endswith(self.ENDINGS)
+
+    def parse(self, inventory: InventoryData, loader: DataLoader, path: str, cache: bool = True) -> None:
+        """Fill the inventory, or fail with one line; an outage never passes for an empty account."""
+        super().parse(inventory, loader, path, cache)
+        try:
+            with undisturbed():
+                self._fill(path, cache)
+        except MusterError as exc:
+            problem = str(exc)
+        except AnsibleError as exc:
+            problem = exc.message
+        except Exception as exc:
+            # A defect of ours. The text of a foreign exception may quote anything.
+            problem = f"internal error ({type(exc).__name__}). Please report it"
+        else:
+            return
+        self._give_up(scrub(f"{os.path.basename(path)}: {' '.join(problem.split())}"))
+
+    def _give_up(self, problem: str) -> t.NoReturn:
+        known = self.inventory.groups["all"].vars.get(PROBLEMS, []) if self.inventory else []
+        if self.inventory:
+            self.inventory.set_variable("all", PROBLEMS, [*known, problem])
+        if self._options.get("on_error") != "warn":
+            # Core only warns and goes on without the hosts; a play would then act on a part of the fleet.
+            t.cast(t.Any, C).INVENTORY_ANY_UNPARSED_IS_FAILED = True
+        raise AnsibleParserError(problem) from None
+
+    def option(self, name: str) -> t.Any:
+        """Return an option; text from the source file may be a template."""
+        value = t.cast(t.Any, self).get_option(name)
+        if not isinstance(value, str) or not is_trusted_as_template(value):
+            return value
+        try:
+            return self.templar.template(value)
+        except AnsibleError:
+            # The message would quote the line, and with it perhaps the credential next to the template.
+            raise InputError(name, "its template cannot be evaluated") from None
+
+    def secret(self, source: SecretSource) -> Secret:
+        """Return the credential that ``source`` describes."""
+        return source.need(self.option(source.option), self.option(source.file_option) if source.file_option else None)
+
+    def access(self) -> dict[str, t.Any]:
+        """Return the options that all clients of an API share."""
+        return {
+            "api_url": self.option("api_url") or "",
+            "validate_certs": self.option("validate_certs"),
+            "ca_path": self.option("ca_path") or "",
+            "proxy": self.option("proxy") or "env",
+            "timeout_s": float(self.option("timeout_s")),
+        }
+
+    def _fill(self, path: str, cache: bool) -> None:
+        check_file(path)
+        check_keys(t.cast(t.Any, self)._read_config_data(path), self.option_definitions)
+        for entry in self.option("keyed_groups") or []:
+            if isinstance(entry, Mapping):
+                check_keys(entry, _KEYED)
+        source = self.source()
+        listed = self._listing(source, cache)
+        extra = self._vars or {} if self.option("use_extra_vars") else {}
+        reader = Reader(self, extra)
+        hosts = [source.to_host(item) for item in drained(listed.listing)]
+        kept = admitted(hosts, self.option("states"), self.option("filters") or [], reader.evaluate)
+        self._place(kept, listed, reader)
+
+    def _listing(self, source: Source, cache: bool) -> Answer:
+        folder = self.option("cache_dir") or default_folder(os.environ)
+        rule = CacheRule(os.path.expanduser(folder), self.option("cache_fresh_s"), self.option("cache_stale_s"))
+        name = file_name(self.NAME, (source.api, source.account, *source.key))
+        listed = answer(rule, name, source.fetch, time.time, use_fresh=cache)
+        if listed.problem:
+            self.display.warning(scrub(f"{source.api}: using an answer {listed.age_s:.0f} s old ({listed.problem})"))
+        return listed
+
+    def _place(self, hosts: list[HostLike], listed: Answer, reader: Reader) -> None:
+        placing = Placing(
+            self.inventory,
+            ways=tuple(self.option("connect_with") or self.WAYS),
+            hostname=t.cast(t.Any, self).get_option("hostname"),
+            evaluate=reader.evaluate,
+            keys_folder=self.option("known_hosts_dir") or "",
+            group=self.option("group") or "",
+            common={"muster_inventory_age_s": int(listed.age_s)} if listed.age_s else {},
+        )
+        constructor = Constructor(self, reader)
+        for host in placing.place(hosts):
+            constructor.apply(host)
+        constructor.finish()
+        if placing.shared:
+            names = ", ".join(placing.shared[:5])
+            self.display.warning(f"{self.NAME}: several machines share a name; all but one got a suffix: {names}")

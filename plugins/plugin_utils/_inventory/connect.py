@@ -1,0 +1,79 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How Ansible reaches a host: which of its addresses, and with whose host keys.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import shlex
+import typing as t
+from collections.abc import Sequence
+
+Way = t.Literal["mesh", "magicdns", "public", "private", "ssh_direct"]
+WAYS: tuple[str, ...] = t.get_args(Way)
+SSH_PORT = 22
+_NETWORKS = {"mesh": "mesh", "public": "public", "private": "lan"}
+# Loopback and link-local addresses (RFC 3927, RFC 4291): of use on the machine or its cable only.
+_NO_ADDRESS = ("::1", "::", "0.0.0.0")
+_OWN_LINK = ("127.", "169.254.", "fe8", "fe9", "fea", "feb", "FE8", "FE9", "FEA", "FEB")
+
+
+class Endpoint(t.NamedTuple):
+    """Where SSH connects; ``user`` None leaves it to the user's own settings."""
+
+    host: str
+    port: int | None
+    user: str | None
+
+
+class Reachable(t.Protocol):
+    """What the choice needs of a host (see ``_providers.records.Host``)."""
+
+    @property
+    def record(self) -> dict[str, t.Any]: ...
+    @property
+    def dns(self) -> str | None: ...
+    @property
+    def direct(self) -> tuple[str, int, str | None] | None: ...
+
+
+def preferred(addresses: Sequence[dict[str, t.Any]]) -> str | None:
+    """Return the first IPv4 address, else the first IPv6 address, that other machines can use; None without one."""
+    second = None
+    for entry in addresses:
+        address: str = entry["address"]
+        if address.startswith(_OWN_LINK) or address in _NO_ADDRESS:
+            continue
+        if ":" not in address:
+            return address
+        second = second or address
+    return second
+
+
+def endpoint(host: Reachable, ways: Sequence[str]) -> Endpoint | None:
+    """Return the endpoint by the first of ``ways`` that this host has, None when it has none."""
+    user = host.record["ssh"]["user"]
+    for way in ways:
+        if way == "ssh_direct" and host.direct:
+            return Endpoint(host.direct[0], host.direct[1], host.direct[2] or user)
+        if way == "magicdns" and host.dns:
+            return Endpoint(host.dns, None, user)
+        address = preferred(host.record["addresses"][_NETWORKS[way]]) if way in _NETWORKS else None
+        if address:
+            # A provider may serve SSH on another port of the public address only.
+            port = host.direct[1] if way == "public" and host.direct and host.direct[0] == address else None
+            return Endpoint(address, None if port == SSH_PORT else port, user)
+    return None
+
+
+def key_arguments(folder: str, provider: str, ident: str) -> str:
+    """Return SSH arguments that keep this machine's host keys in a file of its own.
+
+    Rented addresses and ports are given to strangers afterwards; in a shared file the next one would look like an
+    attack, or an attack like the next one.
+    """
+    alias = f"{provider}-{ident}"
+    return shlex.join(["-o", f"UserKnownHostsFile={folder}/{alias}", "-o", f"HostKeyAlias={alias}"])

@@ -1,0 +1,179 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Hosts into the inventory: which ones, under what names, with which variables.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+from ansible.errors import AnsibleError
+from ansible.inventory.host import Host
+from jinja2.exceptions import TemplateError
+
+from ...module_utils._model.errors import InputError
+from .connect import Reachable, endpoint, key_arguments
+from .merge import is_same_machine, merged
+from .names import Named, assign_names, clean_label, clean_name
+
+Evaluate = Callable[[t.Any, Mapping[str, t.Any]], t.Any]
+
+# What Jinja and core raise for an expression that is wrong, undefined or of a wrong type.
+_REFUSED = (AnsibleError, TemplateError, TypeError, ValueError)
+_ALIVE = ("running", "creating")
+_USABLE = ("running", "unknown")
+
+
+class HostLike(Reachable, t.Protocol):
+    """One machine or cluster of a listing (see ``_providers.records.Host``)."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def data(self) -> dict[str, t.Any]: ...
+
+
+def own_variables(host: HostLike) -> dict[str, t.Any]:
+    """Return what a listing says of a host as variables."""
+    return {"muster_node": host.record, **host.data}
+
+
+def admitted(
+    hosts: Iterable[HostLike], states: Collection[str], filters: Sequence[t.Any], evaluate: Evaluate
+) -> list[HostLike]:
+    """Return the hosts whose state is in ``states`` and that ``filters`` let in.
+
+    The first filter whose expression is true decides; without one the host is in. A filter that cannot be evaluated
+    is an error: left out, it would let in what it was written to keep out.
+    """
+    kept = [host for host in hosts if host.record["state"] in states]
+    rules = [_rule(entry, number) for number, entry in enumerate(filters)]
+    return [host for host in kept if _decide(own_variables(host), rules, evaluate)] if rules else kept
+
+
+_Rule = tuple[str, bool, t.Any]
+
+
+def _rule(entry: t.Any, number: int) -> _Rule:
+    if not isinstance(entry, Mapping) or len(entry) != 1 or next(iter(entry)) not in ("include", "exclude"):
+        raise InputError(f"filters[{number}]", "must be one of include: <expression> and exclude: <expression>")
+    verb, expression = next(iter(entry.items()))
+    return f"filters[{number}].{verb}", verb == "include", expression
+
+
+def _decide(variables: Mapping[str, t.Any], rules: Sequence[_Rule], evaluate: Evaluate) -> bool:
+    for name, includes, expression in rules:
+        try:
+            matches = expression if isinstance(expression, bool) else evaluate(expression, variables)
+        except _REFUSED:
+            raise InputError(name, "cannot be evaluated", "Check the names in it") from None
+        if not isinstance(matches, bool):
+            raise InputError(name, "must be true or false", "Compare the value with something")
+        if matches:
+            return includes
+    return True
+
+
+class Placing:
+    """Adds hosts to an inventory.
+
+    :param ways: how to connect, in order of preference.
+    :param hostname: an expression for the inventory name, None for the provider's name.
+    :param keys_folder: where each rented machine gets a file for its host keys; empty for none.
+    :param common: variables for every host.
+
+    ``shared`` lists the names that several machines wanted, once :meth:`place` has run.
+    """
+
+    def __init__(
+        self,
+        inventory: t.Any,
+        *,
+        ways: Sequence[str],
+        hostname: t.Any,
+        evaluate: Evaluate,
+        keys_folder: str,
+        group: str,
+        common: Mapping[str, t.Any],
+    ) -> None:
+        self._inventory = inventory
+        self._ways = ways
+        self._hostname = hostname
+        self._evaluate = evaluate
+        self._keys_folder = keys_folder
+        self._group = inventory.add_group(group) if group else None
+        self._common = common
+        self.shared: list[str] = []
+
+    def place(self, hosts: Sequence[HostLike]) -> Iterator[Host]:
+        """Add ``hosts`` and yield each with its variables set; none is added before all have their names."""
+        wanted = [Named(host.id, self._wish(host), host.record["state"] in _ALIVE) for host in hosts]
+        names, self.shared = assign_names(wanted, self._taken(hosts, wanted))
+        add, known = self._inventory.add_host, self._inventory.hosts
+        for host in hosts:
+            name = names[host.id]
+            before: Host | None = known.get(name)
+            variables = self._variables(host, before.vars.get("muster_node") if before else None)
+            entry: Host = known[add(name, self._group)]
+            # Ansible's set_variable checks, copies and tags each value, at five times the price.
+            if before:
+                entry.vars.update(variables)
+            else:
+                variables.update(entry.vars)
+                entry.vars = variables
+            yield entry
+
+    def _wish(self, host: HostLike) -> str:
+        if self._hostname is None:
+            return clean_label(host.name)
+        try:
+            found = self._evaluate(self._hostname, own_variables(host))
+        except _REFUSED:
+            raise InputError("hostname", f"cannot be evaluated for {clean_label(host.name)}") from None
+        return clean_name(found) if isinstance(found, str) and found else clean_label(host.name)
+
+    def _taken(self, hosts: Sequence[HostLike], wanted: Sequence[Named]) -> set[str]:
+        """Return the names that belong to other machines of the inventory already."""
+        known = self._inventory.hosts
+        taken = set(self._inventory.groups)
+        for host, wish in zip(hosts, wanted, strict=True):
+            there = known.get(wish.name)
+            if there is not None and not is_same_machine(host.record, there.vars.get("muster_node")):
+                taken.add(wish.name)
+        return taken
+
+    def _variables(self, host: HostLike, theirs: t.Any) -> dict[str, t.Any]:
+        """Return the host's variables; its own ``data`` becomes them."""
+        record, variables = host.record, host.data
+        shut = variables.get(f"{record['provider']}_reachable") is False
+        if record["kind"] == "cluster":
+            variables["ansible_connection"] = "local"
+            open_way = True
+        else:
+            open_way = self._connect(host, variables)
+        variables["muster_reachable"] = open_way and not shut and record["state"] in _USABLE
+        variables["muster_node"] = record if theirs is None else merged(record, theirs)
+        variables.update(self._common)
+        return variables
+
+    def _connect(self, host: HostLike, variables: dict[str, t.Any]) -> bool:
+        """Set how Ansible reaches the host; false when there is no way yet."""
+        found = endpoint(host, self._ways)
+        if found is None:
+            return False
+        record = host.record
+        record["ssh"] = {"host": found.host, "port": found.port, "user": found.user}
+        variables["ansible_host"] = found.host
+        if found.port is not None:
+            variables["ansible_port"] = found.port
+        if found.user is not None:
+            variables["ansible_user"] = found.user
+        if self._keys_folder and record["ownership"] == "rented":
+            variables["ansible_ssh_common_args"] = key_arguments(self._keys_folder, record["provider"], host.id)
+        return True

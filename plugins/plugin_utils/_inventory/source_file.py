@@ -1,0 +1,78 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Checks of an inventory source file that Ansible's own reader leaves out.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import os
+import typing as t
+from collections.abc import Collection, Iterator
+
+import yaml
+
+from ...module_utils._model import fields as f
+from ...module_utils._model.errors import InputError
+
+MAX_BYTES = 1024 * 1024
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def check_file(path: str) -> None:
+    """Refuse a source that is too large, no YAML mapping, or has a key twice; nothing of its text is shown.
+
+    Of two equal keys YAML readers use the last one: half of what was written would be ignored.
+    """
+    name = os.path.basename(path)
+    try:
+        with open(path, "rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except OSError as exc:
+        raise InputError(name, f"cannot be read ({(exc.strerror or 'error').lower()})") from None
+    if len(data) > MAX_BYTES:
+        raise InputError(name, f"is larger than {MAX_BYTES} bytes", "This is not an inventory source")
+    if data.startswith(b"$ANSIBLE_VAULT"):
+        return
+    try:
+        root = yaml.compose(data, Loader=_LOADER)
+    except yaml.MarkedYAMLError as exc:
+        place = f"{name}:{exc.problem_mark.line + 1}" if exc.problem_mark else name
+        raise InputError(place, f"is not valid YAML ({exc.problem})") from None
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise InputError(name, "is not valid YAML text") from None
+    if not isinstance(root, yaml.MappingNode):
+        raise InputError(name, "must be a mapping with the key 'plugin'")
+    for key, line in _repeated(root):
+        raise InputError(f"{name}:{line}", f"the key '{key}' is there twice")
+
+
+def _repeated(node: t.Any) -> Iterator[tuple[str, int]]:
+    """Yield keys that a mapping below ``node`` has twice, with the line of the second."""
+    pending, visited = [node], set()
+    while pending:
+        item = pending.pop()
+        if id(item) in visited:
+            continue
+        visited.add(id(item))
+        if isinstance(item, yaml.SequenceNode):
+            pending += item.value
+        if isinstance(item, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, value in item.value:
+                if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                    if key.value in seen:
+                        yield key.value, key.start_mark.line + 1
+                    seen.add(key.value)
+                pending.append(value)
+
+
+def check_keys(given: Collection[str], known: Collection[str]) -> None:
+    """Refuse an option that the plugin does not have; a misspelt one would be ignored in silence."""
+    for key in given:
+        if key not in known:
+            near = f.nearest(str(key), known)
+            hint = f"Did you mean '{near}'?" if near else f"Known are: {', '.join(sorted(known))}"
+            raise InputError(str(key), "is not an option of this plugin", hint)

@@ -1,0 +1,81 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What every provider's client is given: address, credential and the way through the network.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ...module_utils._http.address import BaseUrl, parse_base_url
+from ...module_utils._http.client import Auth, HttpClient, always_retry
+from ...module_utils._http.clock import SYSTEM_CLOCK, Clock
+from ...module_utils._http.message import Response
+from ...module_utils._http.policy import Timeouts, shared_pacer
+from ...module_utils._http.sockets import TlsOptions
+from ...module_utils._http.wire import Exchange, Wire
+from ...module_utils._model.errors import InputError
+from ...module_utils._secrets.secret import Secret
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Access:
+    """One account at one API.
+
+    ``api_url`` empty means the provider's own; ``timeout_s`` bounds one call with its retries. ``exchange`` and
+    ``clock`` are replaced in tests. Plain http needs ``validate_certs`` off: it proves as little about the server.
+    """
+
+    secret: Secret | None
+    api_url: str = ""
+    validate_certs: bool = True
+    ca_path: str = ""
+    proxy: str = "env"
+    timeout_s: float = 120.0
+    exchange: Exchange | None = None
+    clock: Clock = SYSTEM_CLOCK
+
+    @property
+    def token(self) -> Secret:
+        """The credential; an ``InputError`` where there is none."""
+        if self.secret is None:
+            raise InputError("api_token", "is missing")
+        return self.secret
+
+    @property
+    def account(self) -> str:
+        """The account's fingerprint, empty without a credential."""
+        return self.secret.fingerprint() if self.secret else ""
+
+    def base(self, default_url: str) -> BaseUrl:
+        """Return the checked address of the API."""
+        return parse_base_url(self.api_url or default_url, "api_url", allow_http=not self.validate_certs)
+
+    def http(
+        self,
+        base: BaseUrl,
+        auth: Auth | None,
+        *,
+        error_detail: t.Callable[[t.Any], str],
+        may_retry: t.Callable[[Response], bool] = always_retry,
+        advice: t.Mapping[int, str] | None = None,
+        pace_s: float = 0.0,
+    ) -> HttpClient:
+        """Return a client for ``base``; ``pace_s`` keeps calls of this account that far apart in this process."""
+        timeouts = Timeouts(total_s=self.timeout_s)
+        tls = TlsOptions(verify=self.validate_certs, ca_path=self.ca_path)
+        return HttpClient(
+            base,
+            auth=auth,
+            error_detail=error_detail,
+            may_retry=may_retry,
+            advice=advice,
+            pacer=shared_pacer(f"{base} {self.account}", pace_s) if pace_s and self.exchange is None else None,
+            timeouts=timeouts,
+            exchange=self.exchange or Wire(timeouts=timeouts, tls=tls, proxy=self.proxy, clock=self.clock),
+            clock=self.clock,
+        )

@@ -1,0 +1,213 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a provider must be able to do so that machines can be rented there, and the parts that all share.
+
+To add a provider: a package with ``client`` and ``mapping`` (reading), and ``rent`` with one subclass of
+:class:`RentalProvider`; then an entry in ``catalog``.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import typing as t
+
+from ...module_utils._http.client import HttpClient
+from ...module_utils._http.clock import Clock
+from ...module_utils._http.message import Answer, Request, Response, json_request
+from ...module_utils._http.policy import parse_retry_after
+from ...module_utils._model.errors import ApiError, TransportError
+from ...module_utils._model.lease import (
+    CreateAnswer,
+    Leftover,
+    Refused,
+    Rental,
+    SshEndpoint,
+    Traits,
+    Unsettled,
+    parse_name,
+)
+from ...module_utils._model.offer import Offer, OfferQuery, Order
+from .records import Host
+
+ANY_ERROR = range(400, 600)
+# After a call that certainly never left (no address, no connection): a short while for the network to come back.
+UNSENT_RETRY_S = 15.0
+_REASON_CHARS = 200
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What can be asked of a provider, so that a request it cannot meet is refused before anything is sent.
+
+    ``user_data`` names what the provider runs at first boot: cloud-init, a shell script, or nothing.
+    ``server_deadline`` means that the provider itself ends a machine at its deadline.
+    """
+
+    clusters: bool = False
+    image_required: bool = False
+    user_data: t.Literal["cloud-init", "script", "none"] = "none"
+    server_deadline: bool = False
+
+
+class Keeper(abc.ABC):
+    """One account of which things can be listed and ended. Methods may be called from several threads."""
+
+    name: t.ClassVar[str]
+    traits: t.ClassVar[Traits]
+
+    def __init__(self, account: str, clock: Clock) -> None:
+        self.account = account
+        self.clock = clock
+
+    @abc.abstractmethod
+    def rentals(self) -> tuple[Rental, ...]:
+        """Return everything the account has that bills or may come to bill. Raises TransportError."""
+
+    @abc.abstractmethod
+    def delete(self, rental: Rental) -> bool:
+        """End one thing: true when the provider took it, false when it knows no such id. Raises TransportError."""
+
+    def leftovers(self, clusters: t.Collection[str]) -> tuple[Leftover, ...]:
+        """Return what carries a name of ``clusters`` and outlives machines. Raises TransportError."""
+        return ()
+
+
+class RentalProvider(Keeper):
+    """One account at a provider of machines."""
+
+    capabilities: t.ClassVar[Capabilities]
+
+    @abc.abstractmethod
+    def offers(self, query: OfferQuery, count: int = 1) -> tuple[Offer, ...]:
+        """Return what is sold now and may fit ``query``; ``count`` is the machines of a unit cluster.
+
+        Raises TransportError.
+        """
+
+    @abc.abstractmethod
+    def create(self, order: Order) -> CreateAnswer:
+        """Place one order, in one call that is never repeated, and classify the answer."""
+
+
+def place(
+    http: HttpClient,
+    request: Request,
+    read: t.Callable[[Answer], CreateAnswer | None],
+    detail: t.Callable[[t.Any], str],
+    clock: Clock,
+) -> CreateAnswer:
+    """Send a create call once and return what it came to.
+
+    ``read`` knows the provider's own codes and shapes; where it returns None, or raises LookupError, TypeError
+    or ValueError for a shape that is not promised, the status alone decides.
+    """
+    try:
+        answer = http.call(dataclasses.replace(request, idempotent=False), allow=ANY_ERROR)
+    except TransportError as error:
+        return unanswered(error)
+    try:
+        found = read(answer)
+    except (LookupError, TypeError, ValueError):
+        found = None
+    return found or by_status(answer, detail, clock.time())
+
+
+def unanswered(error: TransportError) -> CreateAnswer:
+    """Return the answer for a call without one: only a call that never left is certainly without effect."""
+    if error.ambiguous:
+        return Unsettled(error.message)
+    if isinstance(error, ApiError):
+        return Refused("rule", error.message)
+    return Refused("throttled", error.message, UNSENT_RETRY_S)
+
+
+def unprepared(error: TransportError) -> CreateAnswer:
+    """Return the answer for an order whose preparation failed (a key at the provider): nothing was ordered."""
+    if isinstance(error, ApiError) and error.status in (401, 403):
+        return Refused("credentials", error.message)
+    if isinstance(error, ApiError) and error.status in (400, 422):
+        return Refused("rule", error.message)
+    return Refused("throttled", error.message, UNSENT_RETRY_S)
+
+
+def _not_found(response: Response) -> bool:
+    return response.status in (404, 410)
+
+
+def by_status(answer: Answer, detail: t.Callable[[t.Any], str], now: float) -> CreateAnswer:
+    """Return what an HTTP status says where the provider's own codes say nothing more."""
+    status = answer.status
+    reason = f"status {status}{_told(answer, detail)}"
+    if status == 429:
+        return Refused("throttled", reason, parse_retry_after(answer.headers.get("retry-after"), now))
+    if status in (404, 410):
+        return Refused("capacity", reason)
+    if status == 402:
+        return Refused("quota", reason)
+    if status == 401:
+        return Refused("credentials", reason)
+    # 408, 409 and 425 say that something went on at the server; so does every 5xx, and a success of a wrong shape.
+    if status in (408, 409, 425) or status >= 500 or status < 400:
+        return Unsettled(reason)
+    return Refused("rule", reason)
+
+
+def _told(answer: Answer, detail: t.Callable[[t.Any], str]) -> str:
+    try:
+        text = detail(answer.data)
+    except (LookupError, TypeError, AttributeError):
+        return ""
+    clean = "".join(char if char.isprintable() else " " for char in text)[:_REASON_CHARS]
+    return f": {clean}" if clean else ""
+
+
+def delete_call(http: HttpClient, request: Request, absent: t.Callable[[Response], bool] = _not_found) -> bool:
+    """Send a delete, which is harmless to repeat; false when there is no such thing.
+
+    ``absent`` tells of an error answer whether it means that; every other error is raised.
+    """
+    repeatable = dataclasses.replace(request, idempotent=True)
+    response = http.send(repeatable, allow=(400, 404, 410))
+    if response.status < 400:
+        return True
+    if absent(response):
+        return False
+    raise ApiError(request.method, request.path, response.status, request_id=response.request_id())
+
+
+def rental_of(host: Host, *, detail: str, doomed: bool, token: str | None = None, machine: str | None = None) -> Rental:
+    """Return the rental that a listed machine is; ``machine`` names the physical machine where that is known."""
+    parts = parse_name(host.name)
+    record = host.record
+    return Rental(
+        provider=record["provider"],
+        id=host.id,
+        name=host.name,
+        token=parts.token if parts else token,
+        state=record["state"],
+        detail=detail,
+        doomed=doomed,
+        region=record["region"],
+        price_usd_per_hour=record["price_usd_per_hour"],
+        ssh=_endpoint(host),
+        host=machine,
+        record=record,
+    )
+
+
+def _endpoint(host: Host) -> SshEndpoint | None:
+    user = host.record["ssh"]["user"] or "root"
+    if host.direct is not None:
+        address, port, named = host.direct
+        return SshEndpoint(address, port, named or user)
+    public = host.record["addresses"]["public"]
+    return SshEndpoint(public[0]["address"], 22, user) if public else None
+
+
+def post(path: str, body: t.Any = None) -> Request:
+    """Return a POST of JSON."""
+    return json_request("POST", path, body=body)

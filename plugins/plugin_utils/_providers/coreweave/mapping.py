@@ -1,0 +1,71 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From a CoreWeave cluster to a record: an entry for a managed cluster, not a machine to log in to.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from ....module_utils._model.node import State
+from ..reading import Raw, flag, mapping, text, whole
+from ..records import Host, Record, record
+
+STATES: t.Final[dict[str, State]] = {
+    "STATUS_CREATING": "creating",
+    "STATUS_RUNNING": "running",
+    "STATUS_UPDATING": "running",
+    "STATUS_UPGRADING": "running",
+    "STATUS_DELETING": "stopped",
+    "STATUS_DELETED": "gone",
+    "STATUS_FAILED": "failed",
+}
+REASON = "managed Kubernetes: there is nothing to install; bind it as a cluster"
+
+
+def pool_variables(pool: Raw) -> Record:
+    """Return one node pool with variable-like keys."""
+    named = {re.sub(r"(?=[A-Z])", "_", key).lower(): pool.get(key) for key in ("name", "instanceType", "computeClass")}
+    counts = {f"{key}_nodes": whole(pool.get(f"{key}Nodes")) for key in ("target", "min", "max")}
+    return {**named, **counts, "autoscaling": flag(pool.get("autoscaling"))}
+
+
+def to_host(raw: Raw, account: str) -> Host:
+    """Return the record of one cluster; ``coreweave_node_pools`` is None where pools were not read."""
+    ident, endpoint = str(raw["id"]), text(raw.get("apiServerEndpoint"))
+    name = text(raw.get("name")) or ident
+    pools = raw.get("nodePools")
+    return Host(
+        id=ident,
+        name=name,
+        record=record(
+            id=ident,
+            name=name,
+            provider="coreweave",
+            account=account,
+            ownership="managed",
+            kind="cluster",
+            state=STATES.get(str(raw.get("status")), "unknown"),
+            product="cks",
+            region=text(raw.get("zone")),
+            fabric_hint=ident,
+            k3s_capable=False,
+            k3s_reasons=(REASON,),
+        ),
+        data={
+            "coreweave_id": ident,
+            "coreweave_name": text(raw.get("name")),
+            "coreweave_status": text(raw.get("status")),
+            "coreweave_zone": text(raw.get("zone")),
+            "coreweave_version": text(raw.get("version")),
+            "coreweave_vpc_id": text(raw.get("vpcId")),
+            "coreweave_public": flag(raw.get("public")),
+            "coreweave_network": dict(mapping(raw.get("network"))),
+            "coreweave_api_server": f"https://{endpoint}" if endpoint else None,
+            "coreweave_node_pools": None if pools is None else [pool_variables(pool) for pool in pools],
+        },
+    )

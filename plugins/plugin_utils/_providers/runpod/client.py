@@ -1,0 +1,93 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Pods and Instant Clusters of RunPod (REST v2).
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ....module_utils._http.address import route
+from ....module_utils._secrets.auth import bearer
+from ..access import Access
+from ..reading import Raw, items, joined, mapping, pages, pick, text, unexpected, unique
+
+API_URL = "https://api.runpod.io/v2"
+NAME = "RunPod"
+
+# env holds the pod's secrets; image arguments and registry may name private things.
+POD_FIELDS = (
+    "id", "name", "status", "actions", "gpu", "cpu", "cloud", "dataCenterId", "cudaVersion", "ssh", "cluster",
+    "cost", "locked", "ports", "runtime", "createdAt", "startedAt", "disk", "image",
+)  # fmt: skip
+CLUSTER_FIELDS = ("id", "name", "type", "compute", "dataCenterId", "pods", "network", "primary", "createdAt")
+
+_ADVICE = {
+    402: "The account's balance is used up",
+    403: "The key has no access to this; 'error code: 1010' is Cloudflare refusing the client, not the key",
+}
+
+
+def error_detail(body: object) -> str:
+    """Return title and detail of a problem document (RFC 9457)."""
+    found = mapping(body)
+    return joined(found.get("title"), found.get("detail"))
+
+
+def next_cursor(data: Mapping[str, object]) -> str | None:
+    """Return the cursor of the next page, None at the end or from an API without pages (before September 2026)."""
+    page = mapping(data.get("pagination"))
+    cursor = text(page.get("nextCursor"))
+    if page.get("hasNextPage") is True and cursor is None:
+        raise unexpected(NAME, "a next page without cursor")
+    return cursor if page.get("hasNextPage") is not False else None
+
+
+class RunpodClient:
+    """One RunPod account. About 60 requests a minute are allowed: listings are polled, not single pods."""
+
+    def __init__(self, access: Access) -> None:
+        base = access.base(API_URL)
+        self.http = access.http(base, bearer(access.token), error_detail=error_detail, advice=_ADVICE)
+        self.account = access.account
+
+    def pods(self) -> list[Raw]:
+        """Return every pod, members of clusters too, whitelisted."""
+        listed = self._list("/pods", "pods", [("includeClusterPods", "true")])
+        return [_pod(item) for item in listed]
+
+    def clusters(self) -> list[Raw]:
+        """Return every cluster, whitelisted."""
+        return [pick(item, CLUSTER_FIELDS) for item in self._list("/clusters", "clusters", [])]
+
+    def cluster_pods(self, cluster_id: str) -> list[Raw]:
+        """Return the members of one cluster, whitelisted."""
+        listed = self._list(route("/clusters/{id}/pods", id=cluster_id), "pods", [])
+        return [_pod(item) for item in listed]
+
+    def listing(self) -> list[Raw]:
+        """Return every pod; members of clusters carry their cluster's network as ``clusterNetwork``."""
+        pods = self.pods()
+        if any(mapping(pod.get("cluster")) for pod in pods):
+            networks = {cluster["id"]: cluster.get("network") for cluster in self.clusters()}
+            for pod in pods:
+                pod["clusterNetwork"] = networks.get(mapping(pod.get("cluster")).get("id"))
+        return pods
+
+    def _list(self, path: str, key: str, query: list[tuple[str, str]]) -> list[Raw]:
+        def fetch(cursor: str | None) -> tuple[list[Raw], str | None]:
+            data = self.http.get(path, [*query, ("cursor", cursor)] if cursor else query)
+            return items(data, key, NAME), next_cursor(mapping(data))
+
+        return unique(pages(fetch, NAME), "id", NAME)
+
+
+def _pod(raw: Raw) -> Raw:
+    pod = pick(raw, POD_FIELDS)
+    # The ports of a running pod are of use; its utilisation changes with every call and would spoil a cache's diff.
+    if isinstance(raw.get("runtime"), Mapping):
+        pod["runtime"] = pick(raw["runtime"], ("ports",))
+    return pod

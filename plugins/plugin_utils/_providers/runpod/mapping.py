@@ -1,0 +1,105 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From a RunPod pod to a node record.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from ....module_utils._model.node import State
+from ..reading import Raw, mapping, moment, number, text, texts, whole
+from ..records import CONTAINER, Host, clean_address, record
+
+STATES: t.Final[dict[str, State]] = {
+    "PROVISIONING": "creating",
+    "STARTING": "creating",
+    "RUNNING": "running",
+    "EXITED": "stopped",
+    "ERROR": "failed",
+    "TERMINATED": "gone",
+}
+_MAX_PORT = 65535
+
+
+def gpu_memory_gib(gpu_id: str | None) -> float | None:
+    """Return the memory of one GPU from an id such as ``NVIDIA H100 80GB HBM3``, None where it is not named."""
+    found = re.search(r"\b(\d+)GB\b", gpu_id or "")
+    return float(found.group(1)) if found else None
+
+
+def direct_ssh(raw: Raw) -> tuple[str, int, str | None] | None:
+    """Return where the pod's own SSH server answers.
+
+    ``ssh.proxy`` is an interactive shell only (no SFTP, no SCP), which Ansible cannot use.
+    """
+    direct = mapping(mapping(raw.get("ssh")).get("direct"))
+    host, port = text(direct.get("host")), whole(direct.get("port"))
+    if host is None or not port or port > _MAX_PORT:
+        return None
+    return host, port, text(direct.get("username"))
+
+
+def to_host(raw: Raw, account: str) -> Host:
+    """Return the record of one pod; ``fabric_hint`` is the cluster whose members share a network."""
+    member = mapping(raw.get("cluster"))
+    cluster_id = text(member.get("id"))
+    network = mapping(raw.get("clusterNetwork"))
+    gpu, cpu = mapping(raw.get("gpu")), mapping(raw.get("cpu"))
+    gpu_id = text(gpu.get("id"))
+    direct = direct_ssh(raw)
+    public = clean_address(direct[0]) if direct else None
+    inner = clean_address(member.get("ip"))
+    name = text(raw.get("name")) or str(raw["id"])
+    return Host(
+        id=str(raw["id"]),
+        name=name,
+        record=record(
+            id=str(raw["id"]),
+            name=name,
+            provider="runpod",
+            account=account,
+            ownership="rented",
+            kind="container",
+            state=STATES.get(str(raw.get("status")), "unknown"),
+            product=gpu_id or text(cpu.get("id")),
+            region=text(raw.get("dataCenterId")),
+            preemptible=False,
+            user=direct[2] if direct else "root",
+            lan=(inner,) if inner else (),
+            public=(public,) if public else (),
+            gpu={
+                "model": gpu_id,
+                "count": whole(gpu.get("count")) if gpu_id else 0 if cpu else None,
+                "memory_gib": gpu_memory_gib(gpu_id),
+            },
+            cpu_count=whole(cpu.get("vcpuCount")) or whole(cpu.get("count")),
+            cpu_arch="x86_64",
+            memory_gib=number(cpu.get("memory")),
+            price_usd_per_hour=number(raw.get("cost")),
+            created_at=moment(raw.get("createdAt")),
+            fabric_hint=cluster_id,
+            k3s_capable=False,
+            k3s_reasons=(CONTAINER,),
+        ),
+        data={
+            "runpod_id": str(raw["id"]),
+            "runpod_name": text(raw.get("name")),
+            "runpod_status": text(raw.get("status")),
+            "runpod_actions": texts(raw.get("actions")),
+            "runpod_cloud": text(raw.get("cloud")),
+            "runpod_data_center": text(raw.get("dataCenterId")),
+            "runpod_cuda_version": text(raw.get("cudaVersion")),
+            "runpod_image": text(raw.get("image")),
+            "runpod_ports": texts(raw.get("ports")),
+            "runpod_cluster_id": cluster_id,
+            "runpod_cluster_rank": whole(member.get("rank")),
+            "runpod_cluster_cidr": text(network.get("cidr")),
+            "runpod_reachable": direct is not None,
+        },
+        direct=direct,
+    )

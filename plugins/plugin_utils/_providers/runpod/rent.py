@@ -1,0 +1,162 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Renting at RunPod (REST v2): pods, and Instant Clusters whose pods share a fast network.
+
+A name is not unique there and there are no tags: the token in the name is all there is. ``env`` comes back in every
+answer, so bodies are never kept.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ....module_utils._http.address import route
+from ....module_utils._http.message import Answer, json_request
+from ....module_utils._model.lease import CreateAnswer, Created, Leftover, Refused, Rental, Traits, parse_name
+from ....module_utils._model.offer import Offer, OfferQuery, Order
+from ..access import Access
+from ..contract import Capabilities, RentalProvider, delete_call, place, post, rental_of
+from ..reading import Raw, items, mapping, number, objects, text, whole
+from .client import NAME, RunpodClient, error_detail
+from .mapping import STATES, to_host
+
+# A 400 has no code: only its text tells a lack of machines from a broken rule.
+_CAPACITY_WORDS = ("no capacity", "does not have the resources", "no longer any instances available")
+_SELLS = {"NONE": False, "LOW": True, "MEDIUM": True, "HIGH": True}
+_DISK_GIB = 50
+
+
+class RunpodRental(RentalProvider):
+    """One RunPod account. Stopped pods still bill their disk, so a pod that has exited counts as there."""
+
+    name = "runpod"
+    traits = Traits(poll_interval_s=6.0, boot_limit_s=1200.0)
+    capabilities = Capabilities(clusters=True, image_required=True)
+
+    def __init__(self, access: Access, account: str = "") -> None:
+        super().__init__(account or access.account, access.clock)
+        self._client = RunpodClient(access)
+        self._http = self._client.http
+
+    def offers(self, query: OfferQuery, count: int = 1) -> tuple[Offer, ...]:
+        """Return every GPU in both clouds, at the price of the whole order; CPU pods are not offered."""
+        gpus = query.gpu_count or 1
+        product = "CLUSTER" if query.unit == "cluster" else "POD"
+        asked = [("include", "AVAILABILITY"), ("product", product), ("count", str(gpus))]
+        found = items(self._http.get("/catalog/gpus", asked), "gpus", NAME)
+        return tuple(offer for item in found for offer in _offers(item, query, gpus, count))
+
+    def create(self, order: Order) -> CreateAnswer:
+        """Create one pod or one cluster; the key goes into its environment, the account's keys are left alone."""
+        offer = order.offer
+        body: dict[str, t.Any] = {
+            "name": order.name,
+            "image": order.image,
+            "ports": sorted({"22/tcp", *order.ports}),
+            "disk": order.disk_gib or _DISK_GIB,
+            "env": {"PUBLIC_KEY": order.ssh_public_key or ""},
+        }
+        if offer.region:
+            body["dataCenterIds"] = [offer.region]
+        if offer.unit == "cluster":
+            compute = {"gpuTypeId": offer.product, "gpuCountPerPod": offer.gpu_count, "podCount": order.count}
+            body |= {"type": "TRAINING", "compute": compute}
+            return place(self._http, post("/clusters", body), _made, error_detail, self.clock)
+        body |= {"cloud": offer.ref["cloud"], "gpu": {"id": offer.product, "count": offer.gpu_count}}
+        return place(self._http, post("/pods", body), _made, error_detail, self.clock)
+
+    def rentals(self) -> tuple[Rental, ...]:
+        """Return clusters with their members, and all other pods, among them members that outlived their cluster."""
+        # Pods first: a cluster that comes to be in between then lacks members for one listing, instead of its pods
+        # looking like strays.
+        listed = self._client.pods()
+        clusters = {str(raw["id"]): raw for raw in self._client.clusters()}
+        members: dict[str, list[Rental]] = {key: [] for key in clusters}
+        alone: list[Rental] = []
+        for raw in listed:
+            cluster = clusters.get(str(mapping(raw.get("cluster")).get("id")), {})
+            pod = self._pod({**raw, "clusterNetwork": cluster.get("network")})
+            if pod.state != "gone":
+                members.get(str(cluster.get("id")), alone).append(pod)
+        return (*(_cluster(raw, members[key]) for key, raw in clusters.items()), *alone)
+
+    def delete(self, rental: Rental) -> bool:
+        path = "/clusters/{id}" if rental.resource == "cluster" else "/pods/{id}"
+        return delete_call(self._http, json_request("DELETE", route(path, id=rental.id)))
+
+    def leftovers(self, clusters: t.Collection[str]) -> tuple[Leftover, ...]:
+        """Return network volumes with a name of ours; their price is not in the API."""
+        found = items(self._http.get("/network-volumes"), "networkVolumes", NAME)
+        return tuple(
+            Leftover("volume", self.name, str(item.get("id")), str(item.get("name")))
+            for item in found
+            if (parts := parse_name(text(item.get("name")))) and parts.cluster in clusters
+        )
+
+    def _pod(self, raw: Raw) -> Rental:
+        status = str(raw.get("status"))
+        doomed = STATES.get(status) in ("failed", "stopped")
+        return rental_of(to_host(raw, self.account), detail=status, doomed=doomed)
+
+
+def _made(answer: Answer) -> CreateAnswer | None:
+    if answer.status < 400:
+        return Created(str(answer.data["id"]))
+    told = str(mapping(answer.data).get("detail")).lower()
+    if answer.status == 400 and any(word in told for word in _CAPACITY_WORDS):
+        return Refused("capacity", error_detail(answer.data))
+    return None
+
+
+def _cluster(raw: Raw, members: list[Rental]) -> Rental:
+    """Return a cluster as one rental; a member that is doomed dooms it, for its shape cannot be changed."""
+    name = text(raw.get("name")) or str(raw["id"])
+    parts = parse_name(name)
+    ranked = tuple(sorted(members, key=lambda item: item.name))
+    prices = [item.price_usd_per_hour for item in ranked if item.price_usd_per_hour is not None]
+    running = bool(ranked) and all(item.state == "running" for item in ranked)
+    return Rental(
+        provider="runpod",
+        id=str(raw["id"]),
+        name=name,
+        token=parts.token if parts else None,
+        state="running" if running else "creating",
+        resource="cluster",
+        detail=", ".join(sorted({item.detail for item in ranked})),
+        doomed=any(item.doomed for item in ranked),
+        region=text(raw.get("dataCenterId")),
+        price_usd_per_hour=sum(prices) if ranked and len(prices) == len(ranked) else None,
+        members=ranked,
+    )
+
+
+def _offers(item: Raw, query: OfferQuery, gpus: int, count: int) -> t.Iterator[Offer]:
+    name, price, most = text(item.get("id")), mapping(item.get("price")), mapping(item.get("maxCount"))
+    centers = {str(center.get("id")): center.get("availability") for center in objects(item.get("dataCenters"))}
+    cluster = query.unit == "cluster"
+    for cloud in ("secure",) if cluster else ("secure", "community"):
+        each = number(price.get(cloud))
+        if name is None or not each or not item.get(cloud) or gpus > (whole(most.get(cloud)) or 0):
+            continue
+        regions: tuple[str | None, ...] = query.regions or (None,)
+        for region in regions:
+            level = centers.get(region) if region else item.get("availability")
+            yield Offer(
+                provider="runpod",
+                product=name,
+                region=region,
+                kind="container",
+                price_usd_per_hour=each * gpus * (count if cluster else 1),
+                gpu_model=name,
+                gpu_count=gpus,
+                gpu_memory_gib=number(item.get("memory")),
+                cpu_arch="x86_64",
+                unit="cluster" if cluster else "machine",
+                available=_SELLS.get(str(level)),
+                network_types=("lan", "public") if cluster else ("public",),
+                host=None,
+                ref={"cloud": cloud.upper()},
+            )

@@ -1,0 +1,45 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Instances and clusters that Shadeform rents from other clouds (API 1.0).
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+from ....module_utils._secrets.auth import header
+from ..access import Access
+from ..reading import Raw, items, joined, mapping, pick, unique
+
+API_URL = "https://api.shadeform.ai/v1"
+NAME = "Shadeform"
+
+# launch_configuration holds environments, scripts and registry passwords.
+FIELDS = (
+    "id", "cloud", "region", "shade_instance_type", "cloud_instance_type", "cloud_assigned_id", "shade_cloud",
+    "name", "configuration", "ip", "ssh_user", "ssh_port", "status", "status_details", "cost_estimate",
+    "hourly_price", "tags", "created_at", "active_at", "deleted_at", "port_mappings",
+)  # fmt: skip
+
+
+def error_detail(body: object) -> str:
+    """Return the message of an error answer."""
+    found = mapping(body)
+    return joined(found.get("error_code"), found.get("error") or found.get("message"))
+
+
+class ShadeformClient:
+    """One Shadeform account."""
+
+    def __init__(self, access: Access) -> None:
+        self.http = access.http(access.base(API_URL), header("X-API-KEY", access.token), error_detail=error_detail)
+        self.account = access.account
+
+    def instances(self) -> list[Raw]:
+        """Return every instance, whitelisted; members of clusters carry ``cluster_id``. The API has no pages."""
+        found = [pick(item, FIELDS) for item in items(self.http.get("/instances"), "instances", NAME)]
+        for cluster in items(self.http.get("/clusters"), "clusters", NAME):
+            members = items(cluster, "instances", NAME)
+            found += [{**pick(item, FIELDS), "cluster_id": cluster.get("id")} for item in members]
+        return unique(found, "id", NAME)

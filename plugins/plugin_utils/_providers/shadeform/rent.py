@@ -1,0 +1,146 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Renting through Shadeform (API 1.0): one API over many clouds, with a deadline that the server itself keeps.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import base64
+import typing as t
+
+from ....module_utils._http.address import route
+from ....module_utils._http.message import Answer
+from ....module_utils._model.errors import TransportError
+from ....module_utils._model.lease import CreateAnswer, Created, Leftover, Refused, Rental, Traits, parse_name
+from ....module_utils._model.offer import Kind, Offer, OfferQuery, Order
+from ..access import Access
+from ..contract import Capabilities, RentalProvider, delete_call, place, post, rental_of, unprepared
+from ..reading import Raw, items, mapping, number, objects, text, texts, unexpected, whole
+from ..sshkeys import KeyRing, blob
+from .client import NAME, ShadeformClient, error_detail
+from .mapping import STATES, to_host
+
+_KINDS: t.Final[dict[str, Kind]] = {"vm": "vm", "baremetal": "baremetal", "container": "container"}
+_CAPACITY_WORDS = ("out of stock", "no capacity", "insufficient capacity", "not available", "sold out")
+_TAG = "muster-token:"
+
+
+class ShadeformRental(RentalProvider):
+    """One Shadeform account."""
+
+    name = "shadeform"
+    traits = Traits(boot_limit_s=1800.0)
+    capabilities = Capabilities(user_data="script", server_deadline=True)
+
+    def __init__(self, access: Access, account: str = "") -> None:
+        super().__init__(account or access.account, access.clock)
+        self._client = ShadeformClient(access)
+        self._http = self._client.http
+        self._keys = KeyRing(self._find_key, self._add_key)
+
+    def offers(self, query: OfferQuery, count: int = 1) -> tuple[Offer, ...]:
+        """Return every type in every region of every cloud that has it now."""
+        asked = [("available", "true"), ("sort", "price")]
+        if query.gpu_count:
+            asked.append(("num_gpus", str(query.gpu_count)))
+        found = items(self._http.get("/instances/types", asked), "instance_types", NAME)
+        return tuple(offer for item in found for offer in _offers(item))
+
+    def create(self, order: Order) -> CreateAnswer:
+        """Create one instance; its token is in the name and a tag, its deadline in ``auto_delete``."""
+        try:
+            key = self._keys.ensure(order.ssh_public_key or "")
+        except TransportError as error:
+            return unprepared(error)
+        offer = order.offer
+        body: dict[str, t.Any] = {
+            "cloud": offer.ref["cloud"],
+            "region": offer.region,
+            "shade_instance_type": offer.product,
+            "shade_cloud": True,
+            "name": order.name,
+            "ssh_key_id": key,
+            "tags": [f"{_TAG}{order.token}", f"muster-cluster:{order.cluster}"],
+        }
+        if order.image:
+            body["os"] = order.image
+        if order.deadline:
+            body["auto_delete"] = {"date_threshold": order.deadline}
+        if order.user_data:
+            script = base64.b64encode(order.user_data.encode()).decode()
+            body["launch_configuration"] = {"type": "script", "script_configuration": {"base64_script": script}}
+        return place(self._http, post("/instances/create", body), _made, error_detail, self.clock)
+
+    def rentals(self) -> tuple[Rental, ...]:
+        found = (_rental(raw, self.account) for raw in self._client.instances())
+        return tuple(item for item in found if item.state != "gone")
+
+    def delete(self, rental: Rental) -> bool:
+        return delete_call(self._http, post(route("/instances/{id}/delete", id=rental.id)))
+
+    def leftovers(self, clusters: t.Collection[str]) -> tuple[Leftover, ...]:
+        """Return volumes with a name of ours; their hourly price is not in the API."""
+        found = items(self._http.get("/volumes"), "volumes", NAME)
+        return tuple(
+            Leftover("volume", self.name, str(item.get("id")), str(item.get("name")))
+            for item in found
+            if (parts := parse_name(text(item.get("name")))) and parts.cluster in clusters
+        )
+
+    def _find_key(self, want: str) -> str | None:
+        listed = items(self._http.get("/sshkeys"), "ssh_keys", NAME)
+        return next((text(item.get("id")) for item in listed if blob(str(item.get("public_key"))) == want), None)
+
+    def _add_key(self, name: str, key: str) -> str:
+        answer = mapping(self._http.call(post("/sshkeys/add", {"name": name, "public_key": key})).data)
+        found = text(answer.get("id"))
+        if found is None:
+            raise unexpected(NAME, "a key without id")
+        return found
+
+
+def _made(answer: Answer) -> CreateAnswer | None:
+    if answer.status < 400:
+        return Created(str(answer.data["id"]))
+    told = error_detail(answer.data)
+    if answer.status < 500 and any(word in told.lower() for word in _CAPACITY_WORDS):
+        return Refused("capacity", told)
+    return None
+
+
+def _rental(raw: Raw, account: str) -> Rental:
+    status = str(raw.get("status"))
+    tags = (tag.removeprefix(_TAG) for tag in texts(raw.get("tags")) if tag.startswith(_TAG))
+    doomed = STATES.get(status) in ("failed", "stopped")
+    return rental_of(to_host(raw, account), detail=status, doomed=doomed, token=next(tags, None))
+
+
+def _offers(raw: Raw) -> t.Iterator[Offer]:
+    name, cloud, cents = text(raw.get("shade_instance_type")), text(raw.get("cloud")), number(raw.get("hourly_price"))
+    kind = _KINDS.get(str(raw.get("deployment_type")))
+    if name is None or cloud is None or cents is None or kind is None:
+        return
+    config = mapping(raw.get("configuration"))
+    gpus = whole(config.get("num_gpus")) or 0
+    for site in objects(raw.get("availability")):
+        yield Offer(
+            provider="shadeform",
+            product=name,
+            region=text(site.get("region")),
+            kind=kind,
+            price_usd_per_hour=cents / 100,
+            gpu_model=text(config.get("gpu_type")) if gpus else None,
+            gpu_count=gpus,
+            gpu_memory_gib=number(config.get("vram_per_gpu_in_gb")),
+            cpu_count=whole(config.get("vcpus")),
+            memory_gib=number(config.get("memory_in_gb")),
+            disk_gib=number(config.get("storage_in_gb")),
+            available=site.get("available") is True,
+            k3s_capable=kind != "container",
+            network_types=("public",),
+            host=None,
+            ref={"cloud": cloud},
+        )

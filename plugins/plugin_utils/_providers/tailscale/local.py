@@ -1,0 +1,98 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Devices of a tailnet as the Tailscale client on this machine sees them: no token, but only its own peers.
+
+Source: ``ipnstate.Status`` of the Tailscale client (``tailscale status --json``). Its format may change between
+releases, so everything but the state of the client and the ids is optional.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Mapping
+
+from ....module_utils._model.errors import TransportError
+from ..reading import Raw, mapping, text, unexpected, unique
+
+NAME = "tailscale status"
+_TIMEOUT_S = 20
+_COPIED = {
+    "ID": "nodeId",
+    "HostName": "hostname",
+    "TailscaleIPs": "addresses",
+    "OS": "os",
+    "Created": "created",
+    "Online": "connectedToControl",
+    "LastSeen": "lastSeen",
+    "KeyExpiry": "expires",
+    "Expired": "expired",
+    "Tags": "tags",
+    "ShareeNode": "isExternal",
+    "PrimaryRoutes": "enabledRoutes",
+}
+
+
+def run_status(binary: str) -> bytes:
+    """Return what ``tailscale status --json`` prints; raise :class:`TransportError` when it cannot be had."""
+    try:
+        done = subprocess.run([binary, "status", "--json"], capture_output=True, timeout=_TIMEOUT_S, check=False)
+    except FileNotFoundError:
+        raise TransportError(
+            f"{NAME}: no program '{binary}'", "Install Tailscale here or set tailscale_binary"
+        ) from None
+    except (OSError, ValueError, subprocess.TimeoutExpired) as exc:
+        problem = f"no answer in {_TIMEOUT_S} s" if isinstance(exc, subprocess.TimeoutExpired) else "cannot be run"
+        raise TransportError(f"{NAME}: {problem}", "Check that tailscaled runs") from None
+    # A stopped client exits with 1 and still prints its state.
+    if done.returncode and not done.stdout.strip():
+        raise TransportError(f"{NAME}: failed with exit code {done.returncode}", "Check that tailscaled runs")
+    return done.stdout
+
+
+def devices(binary: str = "tailscale", run: Callable[[str], bytes] = run_status) -> list[Raw]:
+    """Return this machine and its peers in the shape of a Tailscale device."""
+    try:
+        status = json.loads(run(binary))
+    except (ValueError, RecursionError):
+        raise unexpected(NAME, "not JSON") from None
+    return parse_status(status)
+
+
+def parse_status(status: object) -> list[Raw]:
+    """Return the devices in a decoded status, this machine first; raise unless the client is connected."""
+    if not isinstance(status, Mapping):
+        raise unexpected(NAME, "no object")
+    state = text(status.get("BackendState")) or "unknown"
+    if state != "Running":
+        raise TransportError(f"{NAME}: the client is {state}, not Running", "Run 'tailscale up' on this machine")
+    peers = status.get("Peer")
+    if not isinstance(status.get("Self"), Mapping) or not isinstance(peers, (Mapping, type(None))):
+        raise unexpected(NAME, "no Self or Peer")
+    users = mapping(status.get("User"))
+    found = [{**_device(mapping(status["Self"]), users), "isSelf": True}]
+    found += [_device(mapping(peer), users) for peer in (peers or {}).values()]
+    return unique(found, "nodeId", NAME)
+
+
+def _device(peer: Mapping[str, object], users: Mapping[str, object]) -> Raw:
+    device: Raw = {name: peer.get(key) for key, name in _COPIED.items()}
+    device["name"] = (text(peer.get("DNSName")) or text(peer.get("HostName")) or "").rstrip(".")
+    device["user"] = mapping(users.get(str(peer.get("UserID")))).get("LoginName")
+    device["authorized"] = True
+    device["path"] = _path(peer)
+    return device
+
+
+def _path(peer: Mapping[str, object]) -> str | None:
+    """Return whether traffic to a peer flows directly or by a relay; None when there is none at present.
+
+    ``Relay`` alone is only the peer's home region: an idle peer has one too.
+    """
+    if text(peer.get("CurAddr")):
+        return "direct"
+    active = peer.get("Active") is True and (text(peer.get("PeerRelay")) or text(peer.get("Relay")))
+    return "relayed" if active else None

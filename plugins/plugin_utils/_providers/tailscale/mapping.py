@@ -1,0 +1,102 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From a tailnet device to a node record.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+
+from ..reading import Raw, moment
+from ..records import Host, clean_addresses, record
+
+PREFIX = "tailscale_"
+# Where the server does not say who is connected (headscale 0.30), a device seen this long ago still counts as such.
+RECENT = datetime.timedelta(minutes=10)
+
+_SECOND = re.compile(r"-[0-9]+\Z")
+
+_KEYS = (
+    "nodeId", "name", "hostname", "addresses", "user", "os", "clientVersion", "created", "lastSeen", "expires",
+    "authorized", "keyExpiryDisabled", "isExternal", "isEphemeral", "tags", "enabledRoutes", "advertisedRoutes",
+    "sshEnabled", "blocksIncomingConnections", "updateAvailable", "multipleConnections", "tailnetLockError",
+    "isSelf", "path",
+)  # fmt: skip
+_NAMES = tuple(PREFIX + re.sub(r"(?=[A-Z])", "_", key).lower() for key in _KEYS)
+
+
+def parse_time(value: object) -> datetime.datetime | None:
+    """Return an ISO 8601 time with its zone, None for an unset or unreadable one."""
+    found = moment(value)
+    if found is None:
+        return None
+    try:
+        parsed = datetime.datetime.fromisoformat(found)
+    except ValueError:
+        return None
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=datetime.UTC)
+
+
+def online(device: Raw, now: datetime.datetime) -> bool | None:
+    """Return whether the device is connected to its coordination server; None when nothing tells."""
+    connected = device.get("connectedToControl")
+    if isinstance(connected, bool):
+        return connected
+    seen = parse_time(device.get("lastSeen"))
+    return None if seen is None else now - seen < RECENT
+
+
+def expired(device: Raw, now: datetime.datetime) -> bool:
+    """Return whether the device's key has ended, so that nobody can reach it over the mesh."""
+    if isinstance(device.get("expired"), bool):
+        return bool(device["expired"])
+    if device.get("keyExpiryDisabled") is True:
+        return False
+    ends = parse_time(device.get("expires"))
+    return ends is not None and ends <= now
+
+
+def short_name(device: Raw) -> str:
+    """Return the device's name: its MagicDNS label, without the number that a second device of one name gets.
+
+    The machine that joined again under its name is ``node-1`` for MagicDNS while the dead one keeps ``node``.
+    """
+    hostname = str(device.get("hostname") or "")
+    label = str(device.get("name") or hostname or device["nodeId"]).partition(".")[0]
+    if label == hostname or (hostname and _SECOND.match(label.removeprefix(hostname.lower()))):
+        return hostname
+    return label
+
+
+def to_host(device: Raw, account: str, now: datetime.datetime) -> Host:
+    """Return the record of one device. Of GPUs, memory and kind a tailnet knows nothing."""
+    name = short_name(device)
+    connected = online(device, now)
+    ended = expired(device, now)
+    shut = ended or device.get("authorized") is False
+    data = dict(zip(_NAMES, map(device.get, _KEYS), strict=True))
+    data["tailscale_online"] = connected
+    data["tailscale_expired"] = ended
+    data["tailscale_reachable"] = bool(connected) and not shut
+    dns = str(device.get("name") or "").rstrip(".")
+    return Host(
+        id=device["nodeId"],
+        name=name,
+        record=record(
+            id=device["nodeId"],
+            name=name,
+            provider="tailscale",
+            account=account,
+            ownership=None,
+            kind=None,
+            state="offline" if shut or connected is False else "running" if connected else "unknown",
+            mesh=clean_addresses(device.get("addresses")),
+            created_at=moment(device.get("created")),
+        ),
+        data=data,
+        dns=dns if "." in dns else None,
+    )

@@ -1,0 +1,142 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a rented node leaves in a tailnet: its device and the key it joined with, listed and ended like machines.
+
+Works with Tailscale and with headscale from 0.30 on (its API v2). A key's description carries the token, a device
+has it in its name, because a node joins under the name it was rented by.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from ....module_utils._http.address import route
+from ....module_utils._http.message import Answer, json_request
+from ....module_utils._model.errors import InputError
+from ....module_utils._model.lease import CreateAnswer, Created, Rental, Traits, parse_name
+from ....module_utils._secrets.secret import Secret
+from ..access import Access
+from ..contract import Keeper, delete_call, place, post
+from ..reading import Raw, items, mapping, moment, text, texts
+from .client import NAME, TailscaleClient, error_detail
+from .mapping import short_name
+
+# Documented: letters, digits, spaces and hyphens, at most 50.
+_DESCRIPTION = re.compile(r"[A-Za-z0-9 -]{1,50}\Z")
+_TAG = re.compile(r"tag:[A-Za-z][A-Za-z0-9-]{0,60}\Z")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KeyOrder:
+    """An auth key to mint. ``name`` becomes its description; ``expiry_s`` is how long it may be used to join."""
+
+    name: str
+    tags: tuple[str, ...]
+    expiry_s: int = 3600
+    reusable: bool = False
+    ephemeral: bool = True
+    preauthorized: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Minted:
+    """A key that was made. ``key`` is shown by the API once and never again."""
+
+    id: str
+    key: Secret
+    expires: str | None
+
+
+def tags(value: tuple[str, ...], option: str = "tags") -> tuple[str, ...]:
+    """Return tags of the form ``tag:name``, or raise InputError."""
+    for index, tag in enumerate(value):
+        if not _TAG.match(tag):
+            raise InputError(f"{option}[{index}]", "must be of the form tag:name")
+    return value
+
+
+class TailscaleKeeper(Keeper):
+    """One tailnet: its devices and its auth keys. The credential needs the scopes devices:core and auth_keys."""
+
+    name = "tailscale"
+    traits = Traits(list_lag_s=30.0, settle_s=120.0)
+
+    def __init__(self, access: Access, account: str = "", *, client_id: str = "", tailnet: str = "-") -> None:
+        super().__init__(account or access.account, access.clock)
+        self.client = TailscaleClient(access, client_id=client_id, tailnet=tailnet)
+        self._http = self.client.http
+        self._keys = f"/tailnet/{self.client.tailnet}/keys"
+
+    def rentals(self) -> tuple[Rental, ...]:
+        """Return every own device and every auth key that still works; shared-in devices are somebody else's."""
+        devices = [_device(raw) for raw in self.client.devices(all_fields=False) if raw.get("isExternal") is not True]
+        listed = items(self._http.get(self._keys, [("all", "true")]), "keys", NAME)
+        return (*devices, *(_key(raw) for raw in listed if _works(raw)))
+
+    def delete(self, rental: Rental) -> bool:
+        if rental.resource == "auth_key":
+            path = f"{self._keys}/{route('{id}', id=rental.id)}"
+        else:
+            path = route("/device/{id}", id=rental.id)
+        return delete_call(self._http, json_request("DELETE", path))
+
+    def mint(self, order: KeyOrder) -> tuple[CreateAnswer, Minted | None]:
+        """Make one auth key, in one call that is never repeated; the key itself comes with a success only."""
+        if not _DESCRIPTION.match(order.name):
+            raise InputError("name", "must be at most 50 letters, digits, spaces and hyphens")
+        device = {
+            "reusable": order.reusable,
+            "ephemeral": order.ephemeral,
+            "preauthorized": order.preauthorized,
+            "tags": list(order.tags),
+        }
+        body = {
+            "capabilities": {"devices": {"create": device}},
+            "expirySeconds": order.expiry_s,
+            "description": order.name,
+        }
+        minted: list[Minted] = []
+
+        def read(answer: Answer) -> CreateAnswer | None:
+            if answer.status >= 400:
+                return None
+            data = answer.data
+            key = Secret(data["key"], "the new auth key", token=True)
+            minted.append(Minted(str(data["id"]), key, moment(data.get("expires"))))
+            return Created(minted[0].id)
+
+        found = place(self._http, post(self._keys, body), read, error_detail, self.clock)
+        return found, minted[0] if minted and isinstance(found, Created) else None
+
+
+def _works(raw: Raw) -> bool:
+    """Return whether a listed key may still let a device in: headscale keeps revoked ones with ``invalid``."""
+    return (
+        raw.get("keyType", "auth") == "auth" and raw.get("invalid") is not True and moment(raw.get("revoked")) is None
+    )
+
+
+def _key(raw: Raw) -> Rental:
+    name = text(raw.get("description")) or str(raw.get("id"))
+    parts = parse_name(name)
+    return Rental("tailscale", str(raw.get("id")), name, parts.token if parts else None, "running", "auth_key")
+
+
+def _device(raw: Raw) -> Rental:
+    # The host name is what the node was told to be; the MagicDNS name may carry a number behind it.
+    parts = parse_name(text(raw.get("hostname"))) or parse_name(text(raw.get("name")))
+    name = str(parts) if parts else short_name(raw)
+    online = mapping(raw).get("connectedToControl")
+    return Rental(
+        "tailscale",
+        str(raw["nodeId"]),
+        name,
+        parts.token if parts else None,
+        "running" if online else "unknown" if online is None else "offline",
+        "device",
+        detail=", ".join(texts(raw.get("tags"))),
+    )

@@ -1,0 +1,75 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Instances of Vast.ai (``/api/v1`` for listings, ``/api/v0`` for everything else).
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from ....module_utils._http.address import BaseUrl
+from ....module_utils._http.message import Response
+from ....module_utils._secrets.auth import bearer
+from ..access import Access
+from ..reading import Raw, items, joined, mapping, pages, pick, text, unique
+
+API_URL = "https://console.vast.ai/api"
+NAME = "Vast.ai"
+PAGE_SIZE = 25
+# Listings have a least interval for each endpoint and user; the thresholds seen are 1.0 to 4.5 s.
+PACE_S = 1.0
+
+# extra_env, onstart and jupyter_token hold secrets; image_args may.
+FIELDS = (
+    "id", "actual_status", "cur_state", "next_state", "intended_status", "label", "image_uuid", "image_runtype",
+    "status_msg", "public_ipaddr", "ssh_host", "ssh_port", "machine_id", "host_id", "start_date", "end_date",
+    "cpu_arch", "cpu_cores", "cpu_cores_effective", "cpu_ram", "gpu_name", "gpu_ram", "num_gpus", "disk_space",
+    "direct_port_count", "ports", "static_ip", "geolocation", "verification", "is_bid", "dph_total", "reliability2",
+    "bw_nvlink", "cluster_id", "template_name",
+)  # fmt: skip
+
+
+def error_detail(body: object) -> str:
+    """Return the error's code and message; a 429 has ``detail`` instead."""
+    found = mapping(body)
+    return joined(found.get("error"), found.get("msg") or found.get("message") or found.get("detail"))
+
+
+def may_retry(response: Response) -> bool:
+    """The daily search quota ends at midnight UTC: no wait within a play changes it."""
+    return b"search_quota_exceeded" not in response.body
+
+
+def filter_text(filters: Mapping[str, object]) -> str:
+    """Return filters as the API takes them, such as ``{"label": {"eq": "x"}}``; empty for none."""
+    return json.dumps(filters, separators=(",", ":"), sort_keys=True) if filters else ""
+
+
+class VastClient:
+    """One Vast.ai account. ``listing`` calls ``/api/v1``, ``http`` the rest; paths on the wire end with a slash."""
+
+    def __init__(self, access: Access) -> None:
+        given, auth = access.base(API_URL), bearer(access.token)
+        base = BaseUrl(given.origin, given.path.removesuffix("/v0").removesuffix("/v1"))
+        self.http = access.http(base.under("/v0"), auth, error_detail=error_detail, may_retry=may_retry)
+        self.listing = access.http(
+            base.under("/v1"), auth, error_detail=error_detail, may_retry=may_retry, pace_s=PACE_S
+        )
+        self.account = access.account
+
+    def instances(self, select: str = "") -> list[Raw]:
+        """Return every instance, whitelisted; ``select`` is a filter for the server (see :func:`filter_text`).
+
+        A new instance may be missing for up to a minute.
+        """
+        query = [("limit", str(PAGE_SIZE)), *([("select_filters", select)] if select else [])]
+
+        def fetch(cursor: str | None) -> tuple[list[Raw], str | None]:
+            data = self.listing.get("/instances/", [*query, ("after_token", cursor)] if cursor else query)
+            return items(data, "instances", NAME), text(mapping(data).get("next_token"))
+
+        return [pick(item, FIELDS) for item in unique(pages(fetch, NAME), "id", NAME)]

@@ -1,0 +1,189 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Renting at Vast.ai: an order takes one offer of one host, a container or a virtual machine; on demand only.
+
+The create call is a PUT that rents each time it is sent. Its answer holds a key for the instance, which is dropped.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ....module_utils._http.address import route
+from ....module_utils._http.message import Answer, json_request
+from ....module_utils._model.errors import ApiError, TransportError
+from ....module_utils._model.lease import CreateAnswer, Created, Refused, Rental, Traits
+from ....module_utils._model.offer import Offer, OfferQuery, Order
+from ..access import Access
+from ..contract import Capabilities, RentalProvider, delete_call, place, post, rental_of, unprepared
+from ..reading import Raw, flag, items, mapping, number, text, whole
+from ..sshkeys import KeyRing, blob
+from .client import NAME, VastClient, error_detail
+from .mapping import memory_gib, to_host
+
+_MIB_PER_GIB = 1024
+_LIMIT = 128
+_DISK_GIB = 50
+# States that never become running; a stopped instance was outbid or could not be scheduled, and still bills its disk.
+_DOOMED = ("exited", "unknown", "offline", "stopped", "frozen")
+# The search wants exact names; these are the variants that people mean by the short ones.
+_VARIANTS = {
+    "A100": ("A100 SXM4", "A100 PCIE"),
+    "H100": ("H100 SXM", "H100 PCIE", "H100 NVL"),
+    "H200": ("H200", "H200 NVL"),
+    "RTX4090": ("RTX 4090",),
+    "RTX5090": ("RTX 5090",),
+}
+_TEAM = "team_ssh_keys_not_supported"
+
+
+class VastRental(RentalProvider):
+    """One Vast.ai account."""
+
+    name = "vastai"
+    # Endpoints have a least interval per user of 1.0 to 4.5 s; a new instance may be missing for a minute.
+    traits = Traits(create_interval_s=1.0, list_lag_s=75.0, settle_s=180.0, boot_limit_s=900.0)
+    capabilities = Capabilities(image_required=True, user_data="script")
+
+    def __init__(self, access: Access, account: str = "") -> None:
+        super().__init__(account or access.account, access.clock)
+        self._client = VastClient(access)
+        self._http = self._client.http
+        self._keys = KeyRing(self._find_key, self._add_key)
+
+    def offers(self, query: OfferQuery, count: int = 1) -> tuple[Offer, ...]:
+        """Return verified on-demand offers, cheapest first; virtual machines where K3s or a VM is asked for."""
+        vm = query.kind == "vm" or query.k3s_capable is True
+        search: dict[str, t.Any] = {
+            "type": "ondemand",
+            "limit": _LIMIT,
+            "order": [["dph_total", "asc"]],
+            "verified": {"eq": True},
+            "rentable": {"eq": True},
+            "rented": {"eq": False},
+            "direct_port_count": {"gte": 1},
+        }
+        if vm:
+            search["vms_enabled"] = {"eq": True}
+        if query.gpu_count:
+            search["num_gpus"] = {"in": [query.gpu_count]}
+        if query.gpu_model:
+            search["gpu_name"] = {"in": list(_names(query.gpu_model))}
+        if query.max_price_usd_per_hour is not None:
+            search["dph_total"] = {"lte": query.max_price_usd_per_hour}
+        answer = self._http.call(json_request("POST", "/bundles/", body=search, idempotent=True))
+        return tuple(offer for item in items(answer.data, "offers", NAME) for offer in _offers(item, vm))
+
+    def create(self, order: Order) -> CreateAnswer:
+        """Take one offer; ``cancel_unavail`` asks for an error instead of an instance that waits for a free host."""
+        try:
+            team = self._keys.ensure(order.ssh_public_key or "") == _TEAM
+        except TransportError as error:
+            return unprepared(error)
+        body: dict[str, t.Any] = {
+            "image": order.image,
+            "label": order.name,
+            "disk": float(order.disk_gib or _DISK_GIB),
+            "runtype": "ssh_direct",
+            "target_state": "running",
+            "cancel_unavail": True,
+            "env": {f"-p {port}:{port}": "1" for port in order.ports},
+        }
+        if order.offer.kind == "vm":
+            body["vm"] = True
+        if order.user_data:
+            body["onstart"] = order.user_data
+        path = route("/asks/{id}/", id=order.offer.ref["ask"])
+        answer = place(self._http, json_request("PUT", path, body=body), _made, error_detail, self.clock)
+        if team and isinstance(answer, Created) and answer.usable:
+            return self._attach(answer, order.ssh_public_key or "")
+        return answer
+
+    def rentals(self) -> tuple[Rental, ...]:
+        return tuple(_rental(raw, self.account) for raw in self._client.instances())
+
+    def delete(self, rental: Rental) -> bool:
+        return delete_call(self._http, json_request("DELETE", route("/instances/{id}/", id=rental.id)))
+
+    def _attach(self, made: Created, key: str) -> CreateAnswer:
+        """Give a team's instance its key; without one it cannot be used, but it exists."""
+        try:
+            self._http.call(
+                json_request("POST", route("/instances/{id}/ssh/", id=made.id), body={"ssh_key": key}, idempotent=True)
+            )
+        except TransportError as error:
+            return Created(made.id, usable=False, reason=error.message)
+        return made
+
+    def _find_key(self, want: str) -> str | None:
+        data = self._http.get("/ssh/")
+        # The API answers a bare list; newer versions wrap it.
+        listed = data if isinstance(data, list) else mapping(data).get("ssh_keys") or []
+        found = (item for item in listed if isinstance(item, t.Mapping) and not item.get("deleted_at"))
+        keys = {blob(str(item.get("key") or item.get("public_key"))): text(item.get("id")) for item in found}
+        return keys.get(want)
+
+    def _add_key(self, _name: str, key: str) -> str:
+        try:
+            self._http.call(post("/ssh/", {"ssh_key": key}))
+        except ApiError as error:
+            if _TEAM in error.message:
+                return _TEAM
+            raise
+        return blob(key)
+
+
+def _names(model: str) -> tuple[str, ...]:
+    return _VARIANTS.get(model.upper().replace(" ", "").replace("_", ""), (model.replace("_", " "),))
+
+
+def _made(answer: Answer) -> CreateAnswer | None:
+    data = mapping(answer.data)
+    made, error = text(data.get("new_contract")), text(data.get("error"))
+    if made is not None:
+        # An order may be refused and leave a stopped instance all the same.
+        usable = answer.status < 400 and data.get("success") is not False and error is None
+        return Created(made, usable, "" if usable else error_detail(data) or f"status {answer.status}")
+    if 400 <= answer.status < 500 and error in ("no_such_ask", "insufficient_resources"):
+        return Refused("capacity", error_detail(data))
+    if answer.status < 400 and data.get("success") is False:
+        return Refused("rule", error_detail(data) or "refused without a reason")
+    return None
+
+
+def _rental(raw: Raw, account: str) -> Rental:
+    host = to_host(raw, account)
+    status = text(raw.get("actual_status"))
+    doomed = status in _DOOMED or host.record["state"] in ("failed", "stopped")
+    return rental_of(host, detail=status or "not begun", doomed=doomed, machine=text(raw.get("machine_id")))
+
+
+def _offers(raw: Raw, vm: bool) -> t.Iterator[Offer]:
+    ask, price, gpus = whole(raw.get("id")), number(raw.get("dph_total")), whole(raw.get("num_gpus"))
+    if ask is None or price is None or gpus is None:
+        return
+    memory = number(raw.get("gpu_ram"))
+    cluster = text(raw.get("cluster_id"))
+    yield Offer(
+        provider="vastai",
+        product=str(ask),
+        region=text(raw.get("geolocation")),
+        kind="vm" if vm else "container",
+        price_usd_per_hour=price,
+        gpu_model=text(raw.get("gpu_name")) if gpus else None,
+        gpu_count=gpus,
+        gpu_memory_gib=None if memory is None else round(memory / _MIB_PER_GIB, 1),
+        cpu_count=whole(raw.get("cpu_cores")),
+        cpu_arch={"amd64": "x86_64", "arm64": "aarch64"}.get(str(raw.get("cpu_arch"))),
+        memory_gib=memory_gib(raw),
+        disk_gib=number(raw.get("disk_space")),
+        available=flag(raw.get("rentable")),
+        stock=1,
+        k3s_capable=vm,
+        network_types=("lan", "public") if cluster and not vm else ("public",),
+        host=text(raw.get("machine_id")),
+        ref={"ask": ask},
+    )

@@ -1,0 +1,183 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Giving back, carried out: deletes and listings at the providers, ledger lines, and the proof at the end.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import typing as t
+
+from ...module_utils._model.errors import ApiError, TransportError
+from ...module_utils._model.lease import LeaseProof, Leftover, Rental, TeardownProof
+from ...module_utils._model.ledger import Lease, iso
+from . import giveback
+from .book import Book
+from .giveback_state import Claim, Deleted, GivebackEvent, GivebackRequest, GivebackState, Inventory
+from .journal import claim_line, giveback_lines
+from .landlord import Keeper, Stage
+from .loop import run
+from .pool_state import Discard, Drop, Listed, Look
+
+Keepers = t.Mapping[str, Keeper]
+_HELD = ("created", "adopted", "joined")
+
+
+def no_retry_helps(error: TransportError) -> bool:
+    """Return whether an error is about the credentials, so that only a person can mend it."""
+    return isinstance(error, ApiError) and error.status in (401, 403)
+
+
+class _Engine:
+    """The effects of giving back."""
+
+    def __init__(self, keepers: Keepers, book: Book, stage: Stage) -> None:
+        self._keepers = keepers
+        self._book = book
+        self._stage = stage
+
+    def decide(self, state: GivebackState, now: float) -> t.Sequence[t.Any]:
+        return giveback.decide(state, now)
+
+    def start(self, state: GivebackState, action: Look | Drop) -> tuple[GivebackState, t.Callable[[], t.Any]]:
+        state = dataclasses.replace(state, busy=state.busy | {action.key})
+        if isinstance(action, Look):
+            return state, lambda: look(self._keepers[action.provider], self._stage)
+        return state, lambda: self._delete(action.discard)
+
+    def take(self, state: GivebackState, event: GivebackEvent) -> GivebackState:
+        after = giveback.reduce(state, event)
+        for line in giveback_lines(state, event, after, self._stage.now()):
+            self._book.note(line)
+        return after
+
+    def tick(self, state: GivebackState, now: float) -> GivebackState:
+        return giveback.tick(state, now)
+
+    def _delete(self, discard: Discard) -> Deleted:
+        try:
+            taken = self._keepers[discard.rental.provider].delete(discard.rental)
+        except TransportError as error:
+            return Deleted(self._stage.now(), discard, problem=str(error), final=no_retry_helps(error))
+        return Deleted(self._stage.now(), discard, taken)
+
+
+def look(keeper: Keeper, stage: Stage) -> Inventory:
+    """List one account; an error becomes part of the answer."""
+    asked = stage.now()
+    try:
+        rentals = keeper.rentals()
+    except TransportError as error:
+        return Inventory(Listed(stage.now(), asked, keeper.name, problem=str(error)), no_retry_helps(error))
+    return Inventory(Listed(stage.now(), asked, keeper.name, rentals))
+
+
+def give_back(
+    request: GivebackRequest,
+    scope: t.Callable[[Lease], bool],
+    keepers: Keepers,
+    book: Book,
+    stage: Stage,
+) -> TeardownProof:
+    """End every lease that ``scope`` picks and prove it; return the proof, clean or not.
+
+    Never raises for a provider that fails: what is not proved gone is in the proof's ``billing``.
+    """
+    state = _begin(request, scope, keepers, book)
+    for claim in state.claims.values():
+        if claim.lease.state in _HELD and not claim.final:
+            book.note(claim_line(claim, stage.now(), "draining", claim.lease.id))
+    state, _end = run(_Engine(keepers, book, stage), state, stage)
+    return prove(state, _leftovers(state, keepers))
+
+
+def preview(
+    request: GivebackRequest, scope: t.Callable[[Lease], bool], keepers: Keepers, book: Book, stage: Stage
+) -> GivebackState:
+    """Return what giving back would find, from one listing of each account; nothing is written or deleted."""
+    state = _begin(request, scope, keepers, book)
+    looks = [stage.submit(functools.partial(look, item, stage)) for item in keepers.values()]
+    for work in looks:
+        stage.wait([work], stage.now() + 600.0)
+        state = giveback.reduce(state, work.result())
+    return state
+
+
+def _begin(request: GivebackRequest, scope: t.Callable[[Lease], bool], keepers: Keepers, book: Book) -> GivebackState:
+    accounts = {name: item.account for name, item in keepers.items()}
+    traits = {name: item.traits for name, item in keepers.items()}
+    return giveback.begin(request, tuple(book.leases.values()), scope, accounts, traits)
+
+
+def _leftovers(state: GivebackState, keepers: Keepers) -> tuple[Leftover, ...]:
+    found: list[Leftover] = []
+    for name in sorted(state.listed):
+        try:
+            found += keepers[name].leftovers({state.request.cluster})
+        except TransportError as error:
+            found.append(Leftover("listing", name, "unknown", str(error)))
+    return tuple(found)
+
+
+def prove(state: GivebackState, leftovers: tuple[Leftover, ...]) -> TeardownProof:
+    """Return the proof that a final state of giving back amounts to."""
+    claims = state.claims.values()
+    billing = [_billing(claim) for claim in claims if not claim.verified]
+    silent = sorted(_unlisted(state).items())
+    billing += [{"provider": name, "problem": problem, "usd_per_hour": None} for name, problem in silent]
+    orphans = [_rental(item) for item in state.orphans.values()]
+    prices = [item.get("usd_per_hour") for item in (*billing, *orphans)] + [item.usd_per_hour for item in leftovers]
+    known = [price for price in prices if price is not None]
+    return TeardownProof(
+        leases=tuple(
+            LeaseProof(claim.lease.token, claim.lease.id, claim.lease.account, _times(claim))
+            for claim in claims
+            if claim.verified
+        ),
+        leftovers=leftovers,
+        residual_usd_per_hour=round(sum(known), 6) if len(known) == len(prices) else None,
+        unknown=tuple((item.id, item.name) for item in state.unknown.values()),
+        billing=tuple(billing),
+        orphans=tuple(orphans),
+    )
+
+
+def _unlisted(state: GivebackState) -> dict[str, str]:
+    """Return the providers whose account could not be looked at, so that nothing is known about orphans there."""
+    silent = {name: "could not be listed in time" for name in state.traits if name not in state.listed}
+    return {**silent, **state.unlisted}
+
+
+def _times(claim: Claim) -> tuple[str, str]:
+    first, second = claim.absent_at[:2]
+    return iso(first), iso(second)
+
+
+def _billing(claim: Claim) -> dict[str, t.Any]:
+    lease = claim.lease
+    seen = claim.live[0] if claim.live else None
+    price = seen.price_usd_per_hour if seen and seen.price_usd_per_hour is not None else lease.price_usd_per_hour
+    plain = f"still listed ({seen.detail or seen.state})" if seen else "not proved gone in time"
+    return {
+        "token": lease.token,
+        "resource": lease.resource,
+        "provider": lease.provider,
+        "ids": list(claim.ids),
+        "name": lease.name,
+        "usd_per_hour": price,
+        "problem": claim.problem or plain,
+    }
+
+
+def _rental(item: Rental) -> dict[str, t.Any]:
+    return {
+        "provider": item.provider,
+        "resource": item.resource,
+        "id": item.id,
+        "name": item.name,
+        "usd_per_hour": item.price_usd_per_hour,
+    }

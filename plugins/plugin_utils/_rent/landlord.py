@@ -1,0 +1,107 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The part of a provider that renting and giving back need, and the time they live in.
+
+The providers themselves are another capability (``_providers``); a runner hands them in.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import time
+import typing as t
+
+from ...module_utils._model.lease import CreateAnswer, Leftover, Rental, SshEndpoint, Traits
+from ...module_utils._model.offer import Offer, OfferQuery, Order
+from .readiness import ProbeReport
+
+Work = concurrent.futures.Future[t.Any]
+
+
+class Keeper(t.Protocol):
+    """One account of which things can be listed and ended; methods are HTTP calls and may run in any thread."""
+
+    @property
+    def name(self) -> str:
+        """Return the provider's word, such as ``lambda``."""
+
+    @property
+    def account(self) -> str:
+        """Return the account's fingerprint; absence proves something in the account of the intent only."""
+
+    @property
+    def traits(self) -> Traits:
+        """Return the API's pace and delays."""
+
+    def rentals(self) -> tuple[Rental, ...]:
+        """Return everything that exists in the account, ours or not; raise TransportError when it cannot be told."""
+
+    def delete(self, rental: Rental) -> bool:
+        """End one thing by id: true when the provider took it, false when it knows no such id; else raise."""
+
+    def leftovers(self, clusters: t.Collection[str]) -> tuple[Leftover, ...]:
+        """Return what carries a name of these clusters and is no machine (volumes, file systems, addresses)."""
+
+
+class Landlord(Keeper, t.Protocol):
+    """One account at a provider of machines."""
+
+    def offers(self, query: OfferQuery, count: int = 1) -> tuple[Offer, ...]:
+        """Return what can be rented now and may fit; raise TransportError when it cannot be told.
+
+        ``count`` is the number of machines of a unit cluster.
+        """
+
+    def create(self, order: Order) -> CreateAnswer:
+        """Place one order; an answer of the provider is never raised, a call that may have worked never repeated."""
+
+
+class Prober(t.Protocol):
+    """Looks at a machine over SSH."""
+
+    def probe(self, token: str, member: str, endpoint: SshEndpoint) -> ProbeReport:
+        """Return what was found; never raises for a machine that does not answer."""
+
+
+class Stage(t.Protocol):
+    """Time and threads, so that tests run hours in milliseconds."""
+
+    def now(self) -> float:
+        """Return the Unix time; it never goes back."""
+
+    def submit(self, work: t.Callable[[], t.Any]) -> Work:
+        """Start ``work`` in the background."""
+
+    def wait(self, pending: t.Collection[Work], until: float) -> None:
+        """Return when one of ``pending`` is done or at the time ``until``."""
+
+
+class RealStage:
+    """The machine's clock and a pool of threads. Use as a context manager."""
+
+    def __init__(self, threads: int = 32) -> None:
+        self._pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="muster-rent")
+        # A clock that is set back in the middle must not make a settling time endless.
+        self._offset = time.time() - time.monotonic()
+
+    def __enter__(self) -> RealStage:
+        return self
+
+    def __exit__(self, *_failure: object) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def now(self) -> float:
+        return time.monotonic() + self._offset
+
+    def submit(self, work: t.Callable[[], t.Any]) -> Work:
+        return self._pool.submit(work)
+
+    def wait(self, pending: t.Collection[Work], until: float) -> None:
+        timeout = max(0.0, until - self.now())
+        if pending:
+            concurrent.futures.wait(pending, timeout, concurrent.futures.FIRST_COMPLETED)
+        else:
+            time.sleep(timeout)

@@ -1,0 +1,163 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The ledger on disk: append-only, one writer, every line on stable storage before the caller goes on.
+
+A line is one ``write`` and one ``fsync``. A writer that died in the middle of a line leaves a torn tail: it is
+closed with a newline by the next writer, skipped with a warning by every reader, and never read as an empty ledger.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import os
+import pathlib
+import time
+import types
+import typing as t
+
+from ...module_utils._model.errors import InputError, MusterError, RefusedError
+from ...module_utils._model.ledger import Lease, LedgerEvent, fold
+
+LEDGER = "ledger.jsonl"
+LOCK = "ledger.lock"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LedgerText:
+    """What a ledger file says: its events in order and one warning for each line that could not be read."""
+
+    events: tuple[LedgerEvent, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def leases(self) -> dict[tuple[str, str], Lease]:
+        """Return the leases by (token, resource)."""
+        return fold(self.events)
+
+
+def parse(data: bytes, name: str = LEDGER) -> LedgerText:
+    """Read the bytes of a ledger. Every readable line counts, because each may be the only trace of a machine.
+
+    Raises InputError when there are lines but none can be read, or when a line has another schema.
+    """
+    events: list[LedgerEvent] = []
+    warnings: list[str] = []
+    lines = data.split(b"\n")
+    for number, line in enumerate(lines, 1):
+        if not line.strip(b"\0 \r\t"):
+            continue
+        where = f"{name}:{number}"
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            kind = "torn" if number >= len(lines) - 1 else "unreadable"
+            warnings.append(f"{where}: {kind} line of {len(line)} bytes is left out")
+            continue
+        if isinstance(value, dict) and value.get("schema") not in (None, 1):
+            LedgerEvent.from_dict(value, where)
+        try:
+            events.append(LedgerEvent.from_dict(value, where))
+        except InputError as error:
+            warnings.append(f"{error.message}; the line is left out")
+    if warnings and not events:
+        raise InputError(name, "has lines, but none can be read", "Restore it from a copy; do not delete it")
+    return LedgerText(tuple(events), tuple(warnings))
+
+
+def read(folder: pathlib.Path) -> LedgerText:
+    """Return the ledger of a cluster's state folder; a file that does not exist is an empty ledger."""
+    path = folder / LEDGER
+    try:
+        return parse(path.read_bytes(), str(path))
+    except FileNotFoundError:
+        return LedgerText()
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read ({error.strerror})") from None
+
+
+def _sync_folder(folder: pathlib.Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class LedgerWriter:
+    """The one writer of a ledger, for as long as the context lasts.
+
+    Raises RefusedError on entry when another process holds it; the message names that process.
+    """
+
+    def __init__(self, folder: pathlib.Path, holder: str = "") -> None:
+        self._folder = folder
+        self._holder = holder or f"process {os.getpid()} on {os.uname().nodename}"
+        self._lock = -1
+        self._file = -1
+
+    def __enter__(self) -> LedgerWriter:
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = os.open(self._folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._take()
+            self._file = os.open(self._folder / LEDGER, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._close_torn_tail()
+            _sync_folder(self._folder)
+        except OSError as error:
+            self.__exit__(None, None, None)
+            raise MusterError(f"{self._folder / LEDGER} cannot be written ({error.strerror})") from None
+        except RefusedError:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        for descriptor in (self._file, self._lock):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._file = self._lock = -1
+
+    def _take(self) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._lock, 200, 0).decode("utf-8", "replace").strip() or "another process"
+            raise RefusedError(
+                f"the ledger of {self._folder.name} is in use by {holder}", "Wait for it to end, or end it"
+            ) from None
+        os.ftruncate(self._lock, 0)
+        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        os.pwrite(self._lock, f"{self._holder} since {since}\n".encode(), 0)
+
+    def _close_torn_tail(self) -> None:
+        size = os.fstat(self._file).st_size
+        if size and os.pread(self._file, 1, size - 1) != b"\n":
+            os.write(self._file, b"\n")
+
+    def append(self, event: LedgerEvent) -> None:
+        """Bring one event to disk, or raise MusterError (disk full, read-only, gone): no create call may follow."""
+        data = event.line().encode()
+        try:
+            self._close_torn_tail()
+            written = os.write(self._file, data)
+            if written != len(data):
+                raise OSError(0, "only a part was written")
+            os.fsync(self._file)
+        except OSError as error:
+            raise MusterError(
+                f"{self._folder / LEDGER} cannot be written ({error.strerror})", "Free space, then run teardown"
+            ) from None
+
+
+class Appender(t.Protocol):
+    """What takes events in order: a :class:`LedgerWriter`, or a stand-in of a test."""
+
+    def append(self, event: LedgerEvent) -> None:
+        """Keep one event."""

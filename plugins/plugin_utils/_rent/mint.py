@@ -1,0 +1,81 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Making a key under the same rules as a machine: an intent first, a token in its name, no blind repeat.
+
+A key whose answer was lost is of no use, for it is shown only once. It stays an open lease, so that giving back finds
+and ends it, and another one is made under another token.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ...module_utils._model.errors import ProviderError
+from ...module_utils._model.lease import CreateAnswer, Created, Refused, RentedName, Resource
+from ...module_utils._model.ledger import LedgerEvent, iso
+from .book import Book
+from .landlord import Keeper, Stage
+
+ATTEMPTS = 3
+_THROTTLE_S = 5.0
+_THROTTLE_CAP_S = 60.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MintRequest:
+    """What kind of thing to make for which cluster; ``pool`` is the word in its name."""
+
+    cluster: str
+    pool: str
+    resource: Resource
+    run_id: str | None = None
+    deadline: str | None = None
+
+
+def mint[T](
+    request: MintRequest,
+    keeper: Keeper,
+    make: t.Callable[[str], tuple[CreateAnswer, T | None]],
+    book: Book,
+    stage: Stage,
+    tokens: t.Callable[[t.Collection[str]], str],
+) -> T:
+    """Return what ``make`` made under a name that it is given.
+
+    Raises ProviderError when the provider refuses, or gives no usable answer three times.
+    """
+    reason = ""
+    for _attempt in range(ATTEMPTS):
+        token = tokens(book.tokens)
+        name = str(RentedName(request.cluster, request.pool, 0, token))
+        intent = LedgerEvent(
+            at=iso(stage.now()),
+            cluster=request.cluster,
+            token=token,
+            event="intent",
+            resource=request.resource,
+            provider=keeper.name,
+            account=keeper.account,
+            pool=request.pool,
+            name=name,
+            run_id=request.run_id,
+            deadline=request.deadline,
+        )
+        book.intend(intent)
+        answer, made = make(name)
+        at = iso(stage.now())
+        if isinstance(answer, Created):
+            book.note(dataclasses.replace(intent, at=at, event="created", id=answer.id))
+            if made is not None:
+                return made
+        if isinstance(answer, Refused):
+            book.note(dataclasses.replace(intent, at=at, event="failed", reason=answer.reason, settled=True))
+            if answer.why != "throttled":
+                raise ProviderError(f"{keeper.name} refused: {answer.reason}")
+            stage.wait((), stage.now() + min(answer.retry_after_s or _THROTTLE_S, _THROTTLE_CAP_S))
+        reason = answer.reason
+    raise ProviderError(f"{keeper.name} gave no usable answer {ATTEMPTS} times ({reason})", "Try again later")

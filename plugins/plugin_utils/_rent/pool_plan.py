@@ -1,0 +1,218 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What to do next for a pool: a pure function from state and time to actions.
+
+The order of things: delete what was given up, list where something is awaited, probe what runs, place missing
+orders in the user's order of candidates and within the price caps, end when all are ready or nothing can be done.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from .pool_state import Action, Choice, Drop, End, Held, Look, Place, PoolRequest, PoolState, Probe, Rest, Slot
+
+PROBE_INTERVAL_S = 5.0
+
+
+def decide(state: PoolState, now: float) -> tuple[Action, ...]:
+    """Return what is to be started now, or one ``Rest`` or ``End``."""
+    if state.failure:
+        # What was taken is given back by the one engine that proves it; here only open calls are awaited.
+        return (Rest(now + 60.0),) if state.busy else (End(state.failure),)
+    due = [*_drops(state, now), *_looks(state, now), *_probes(state, now), *_places(state, now)]
+    due = [action for action in due if _key(action) not in state.busy]
+    if due:
+        return tuple(due)
+    if state.ready and not state.discards and not state.busy:
+        return (End(),)
+    return (Rest(min(_wake_times(state, now), default=now + 60.0)),)
+
+
+def stuck(state: PoolState, now: float) -> str:
+    """Return why the pool cannot be completed any more, or nothing."""
+    request = state.request
+    if state.failure or state.ready:
+        return state.failure
+    if now >= request.timeout_at:
+        return f"not complete in time: {_waiting_for(state)}"
+    if state.rerolls > request.max_rerolls * request.slots:
+        return f"{state.rerolls} machines were unusable; {request.max_rerolls} replacements per machine are allowed"
+    wanted = [slot for slot in state.slots if slot.phase == "wanted"]
+    if wanted and not open_choices(state, now) and not _later_choices(state, now):
+        return _no_offer(state)
+    return ""
+
+
+def open_choices(state: PoolState, now: float) -> tuple[Choice, ...]:
+    """Return the offers that may be ordered now, best first."""
+    budget = _Budget.of(state)
+    return tuple(
+        choice
+        for choice in state.choices
+        if (state.request.mixed or choice.tier == state.tier)
+        and state.closed.get(choice.key, 0.0) <= now
+        and not _sold_out(state, choice)
+        and _bad_host_key(choice) not in state.bad_hosts
+        and budget.allows(choice)
+    )
+
+
+def next_tier(state: PoolState, now: float) -> int | None:
+    """Return the next candidate, in turn, that has an offer for the whole gang; None when there is none.
+
+    A gang that holds machines of an earlier, complete one is bound to its candidate.
+    """
+    if state.request.mixed or any(held.kept for _slot, held in holds(state)):
+        return None
+    tiers = sorted({choice.tier for choice in state.choices})
+    for tier in [item for item in tiers if item > state.tier] + [item for item in tiers if item < state.tier]:
+        alone = dataclasses.replace(state, tier=tier, slots=tuple(Slot(slot.index) for slot in state.slots))
+        if open_choices(alone, now):
+            return tier
+    return None
+
+
+def holds(state: PoolState) -> t.Iterator[tuple[Slot, Held]]:
+    """Yield the slots that hold a lease, with it."""
+    for slot in state.slots:
+        if slot.held:
+            yield slot, slot.held
+
+
+def _key(action: Action) -> str:
+    return "" if isinstance(action, (Rest, End)) else action.key
+
+
+def _drops(state: PoolState, now: float) -> t.Iterator[Action]:
+    return (Drop(item) for item in state.discards if item.retry_at <= now)
+
+
+def _awaited(state: PoolState) -> set[str]:
+    return {held.provider for slot, held in holds(state) if slot.phase in ("unsettled", "booting")}
+
+
+def _looks(state: PoolState, now: float) -> t.Iterator[Action]:
+    return (Look(name) for name in sorted(_awaited(state)) if state.next_list.get(name, 0.0) <= now)
+
+
+def _probes(state: PoolState, now: float) -> t.Iterator[Action]:
+    for slot, held in holds(state):
+        if slot.phase != "booting" or held.probe_at > now or held.rental is None or not state.request.gate:
+            continue
+        for machine in held.rental.machines:
+            if machine.state == "running" and machine.ssh and machine.id not in held.passed:
+                yield Probe(slot.index, held.token, machine.id, machine.ssh)
+
+
+def _places(state: PoolState, now: float) -> t.Iterator[Action]:
+    choices = open_choices(state, now)
+    next_create = dict(state.next_create)
+    used = dict(state.used)
+    budget = _Budget.of(state)
+    # One that is on its way at a paced API holds the others back.
+    flying = {slot.choice.offer.provider for slot in state.slots if slot.phase == "creating" and slot.choice}
+    for slot in state.slots:
+        if slot.phase != "wanted" or slot.not_before > now:
+            continue
+        for choice in choices:
+            provider, stock = choice.offer.provider, choice.offer.stock
+            pace = state.traits[provider].create_interval_s
+            if next_create.get(provider, 0.0) > now or (pace and provider in flying):
+                continue
+            if (stock is not None and used.get(choice.key, 0) >= stock) or not budget.allows(choice):
+                continue
+            used[choice.key] = used.get(choice.key, 0) + 1
+            budget = budget.spend(choice)
+            if pace:
+                flying.add(provider)
+            yield Place(slot.index, choice)
+            break
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Budget:
+    """What may still be spent, in dollars per hour, when ``open_slots`` orders are to be placed."""
+
+    request: PoolRequest
+    spent: float
+    open_slots: int
+    cheapest: t.Mapping[int, float]
+
+    @classmethod
+    def of(cls, state: PoolState) -> _Budget:
+        spent = sum(held.price or 0.0 for slot, held in holds(state) if slot.phase != "wanted")
+        cheapest: dict[int, float] = {}
+        for choice in state.choices:
+            tier = 0 if state.request.mixed else choice.tier
+            price = choice.offer.price_usd_per_hour
+            cheapest[tier] = min(price, cheapest.get(tier, price))
+        return cls(state.request, spent, sum(slot.phase == "wanted" for slot in state.slots), cheapest)
+
+    def allows(self, choice: Choice) -> bool:
+        """Return whether the gang can still be completed within both caps after this order."""
+        request, price = self.request, choice.offer.price_usd_per_hour
+        machines = request.count if request.whole else 1
+        if request.max_price_usd_per_hour is not None and price / machines > request.max_price_usd_per_hour + 1e-9:
+            return False
+        if request.max_total_usd_per_hour is None:
+            return True
+        rest = max(0, self.open_slots - 1) * self.cheapest[0 if request.mixed else choice.tier]
+        return self.spent + price + rest <= request.max_total_usd_per_hour + 1e-9
+
+    def spend(self, choice: Choice) -> _Budget:
+        price = choice.offer.price_usd_per_hour
+        return dataclasses.replace(self, spent=self.spent + price, open_slots=self.open_slots - 1)
+
+
+def _sold_out(state: PoolState, choice: Choice) -> bool:
+    return choice.offer.stock is not None and state.used.get(choice.key, 0) >= choice.offer.stock
+
+
+def _bad_host_key(choice: Choice) -> str:
+    return f"{choice.offer.provider}:{choice.offer.host}" if choice.offer.host else ""
+
+
+def _later_choices(state: PoolState, now: float) -> bool:
+    """Return whether waiting or the next candidate may still bring an offer."""
+    if any(slot.phase == "creating" for slot in state.slots) or next_tier(state, now) is not None:
+        return True
+    return now < state.started_at + state.request.capacity_wait_s and any(
+        until < float("inf") for until in state.closed.values()
+    )
+
+
+def _waiting_for(state: PoolState) -> str:
+    words = []
+    for slot in state.slots:
+        if slot.phase != "ready":
+            name = slot.held.name if slot.held else f"machine {slot.index}"
+            detail = "; ".join(slot.held.problems) if slot.held and slot.held.problems else slot.phase
+            words.append(f"{name} ({detail})")
+    return ", ".join(words)
+
+
+def _no_offer(state: PoolState) -> str:
+    if not state.choices:
+        return "no candidate has an offer that fits"
+    budget = _Budget.of(state)
+    if not any(budget.allows(choice) for choice in state.choices):
+        cheapest = min(choice.offer.price_usd_per_hour for choice in state.choices)
+        return f"no offer fits the price caps (the cheapest costs {cheapest:.2f} USD per hour)"
+    return "every offer was refused"
+
+
+def _wake_times(state: PoolState, now: float) -> t.Iterator[float]:
+    yield state.request.timeout_at
+    yield from (item.retry_at for item in state.discards)
+    yield from (state.next_list.get(name, now) for name in _awaited(state) if f"list:{name}" not in state.busy)
+    for slot, held in holds(state):
+        if slot.phase == "booting" and held.rental and held.probe_at > now:
+            yield held.probe_at
+    if any(slot.phase == "wanted" for slot in state.slots):
+        later = [*state.next_create.values(), *state.closed.values(), *(slot.not_before for slot in state.slots)]
+        yield from (moment for moment in later if now < moment < float("inf"))

@@ -1,0 +1,268 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Renting a pool, carried out: all or nothing, with an intent in the ledger before every create call.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import secrets
+import typing as t
+
+from ...module_utils._model.errors import MusterError, ProviderError, TransportError
+from ...module_utils._model.lease import RentedName, TeardownProof, Unsettled
+from ...module_utils._model.ledger import Lease
+from ...module_utils._model.offer import Offer, Order
+from .book import Book
+from .giveback_run import Keepers, give_back, look
+from .giveback_state import GivebackRequest
+from .journal import line, pool_lines
+from .landlord import Landlord, Prober, Stage
+from .loop import run
+from .pool_plan import decide
+from .pool_reduce import advance, reduce
+from .pool_start import Listings, begin, choose, pool_leases
+from .pool_state import (
+    Answered,
+    Began,
+    Choice,
+    Drop,
+    Dropped,
+    Event,
+    Held,
+    Listed,
+    Look,
+    Place,
+    PoolRequest,
+    PoolState,
+    Probed,
+)
+from .pool_state import Probe as ProbeAction
+
+Landlords = t.Mapping[str, Landlord]
+TIDY_S = 30.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Terms:
+    """What every order of a pool carries, and how long to try to give back a gang that cannot be completed."""
+
+    ssh_public_key: str | None = None
+    user_data: str | None = dataclasses.field(default=None, repr=False)
+    release_timeout_s: float = 900.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """How renting ended. ``failure`` is empty for a complete pool; ``proof`` covers what was given back."""
+
+    state: PoolState
+    failure: str
+    proof: TeardownProof
+    placed: int
+
+
+def new_token(taken: t.Collection[str]) -> str:
+    """Return a token that this ledger has never seen."""
+    while True:
+        token = secrets.token_hex(4)
+        if token not in taken:
+            return token
+
+
+class _Engine:
+    """The effects of renting."""
+
+    def __init__(
+        self,
+        landlords: Landlords,
+        prober: Prober | None,
+        book: Book,
+        stage: Stage,
+        terms: Terms,
+        tokens: t.Callable[[t.Collection[str]], str],
+    ) -> None:
+        self._landlords = landlords
+        self._accounts = {name: item.account for name, item in landlords.items()}
+        self._prober = prober
+        self._book = book
+        self._stage = stage
+        self._terms = terms
+        self._tokens = tokens
+        self.placed = 0
+
+    def decide(self, state: PoolState, now: float) -> t.Sequence[t.Any]:
+        return decide(state, now)
+
+    def tick(self, state: PoolState, now: float) -> PoolState:
+        return state if state.failure else advance(state, now)
+
+    def start(self, state: PoolState, action: t.Any) -> tuple[PoolState, t.Callable[[], t.Any] | None]:
+        if isinstance(action, Place):
+            return self._place(state, action)
+        state = dataclasses.replace(state, busy=state.busy | {action.key})
+        if isinstance(action, Look):
+            return state, lambda: look(self._landlords[action.provider], self._stage).listed
+        if isinstance(action, Drop):
+            return state, lambda: self._drop(action)
+        return state, lambda: self._probe(action)
+
+    def take(self, state: PoolState, event: Event) -> PoolState:
+        after = reduce(state, event)
+        for entry in pool_lines(state, event, after, self._accounts):
+            self._book.note(entry)
+        if self._book.problem and not after.failure:
+            after = dataclasses.replace(after, failure=self._book.problem)
+        return after
+
+    def _place(self, state: PoolState, action: Place) -> tuple[PoolState, t.Callable[[], t.Any] | None]:
+        request, choice = state.request, action.choice
+        token = self._tokens(self._book.tokens)
+        name = str(RentedName(request.cluster, request.pool, action.slot, token))
+        after = reduce(state, Began(self._stage.now(), action.slot, choice, token, name))
+        held = after.slots[action.slot].held
+        try:
+            if held is not None:
+                self._book.intend(line(request, self._accounts, held, self._stage.now(), "intent"))
+        except MusterError as error:
+            return dataclasses.replace(state, failure=str(error)), None
+        self.placed += 1
+        order = self._order(request, choice, token, name)
+        after = dataclasses.replace(after, busy=after.busy | {action.key})
+        return after, lambda: self._create(action.slot, choice.offer.provider, order)
+
+    def _order(self, request: PoolRequest, choice: Choice, token: str, name: str) -> Order:
+        candidate = request.candidates[choice.tier]
+        return Order(
+            token=token,
+            name=name,
+            offer=choice.offer,
+            cluster=request.cluster,
+            pool=request.pool,
+            count=request.count if request.whole else 1,
+            image=candidate.image,
+            disk_gib=candidate.disk_gib,
+            ports=candidate.ports,
+            ssh_public_key=self._terms.ssh_public_key,
+            user_data=self._terms.user_data,
+            deadline=request.deadline,
+        )
+
+    def _create(self, slot: int, provider: str, order: Order) -> Answered:
+        try:
+            answer = self._landlords[provider].create(order)
+        except MusterError as error:
+            answer = Unsettled(str(error))
+        return Answered(self._stage.now(), slot, answer)
+
+    def _drop(self, action: Drop) -> Dropped:
+        rental = action.discard.rental
+        try:
+            self._landlords[rental.provider].delete(rental)
+        except TransportError as error:
+            return Dropped(self._stage.now(), action.discard, str(error))
+        return Dropped(self._stage.now(), action.discard)
+
+    def _probe(self, action: ProbeAction) -> Probed:
+        if self._prober is None:
+            raise ValueError("a pool with a readiness gate needs a prober")
+        report = self._prober.probe(action.token, action.member, action.endpoint)
+        return Probed(self._stage.now(), action.slot, action.token, action.member, report)
+
+
+def survey(request: PoolRequest, landlords: Landlords, book: Book, stage: Stage) -> PoolState:
+    """Return the pool's state before anything is done: adopted machines, and offers where some are missing.
+
+    Only reads. Raises ProviderError when an account cannot be listed, for then nothing may be created.
+    """
+    needed = {str(candidate.provider) for candidate in request.candidates}
+    needed |= {lease.provider for lease in pool_leases(request, book.leases.values()) if lease.open}
+    missing = sorted(needed - set(landlords))
+    if missing:
+        raise ProviderError(f"no credentials for {', '.join(missing)} are given", "Add them under providers")
+    listings = _listings({name: landlords[name] for name in needed}, stage)
+    traits = {name: item.traits for name, item in landlords.items()}
+    state = begin(request, book.leases.values(), listings, traits, stage.now())
+    if all(slot.held is not None for slot in state.slots):
+        return choose(state, (), stage.now())
+    return choose(state, _offers(request, landlords, stage), stage.now())
+
+
+def _listings(landlords: Keepers, stage: Stage) -> Listings:
+    works = {name: stage.submit(functools.partial(look, item, stage)) for name, item in landlords.items()}
+    found: dict[str, t.Any] = {}
+    for name, work in works.items():
+        stage.wait([work], stage.now() + 600.0)
+        listed: Listed = work.result().listed
+        if listed.problem:
+            raise ProviderError(f"nothing is rented, because {name} cannot be listed: {listed.problem}")
+        found[name] = listed.rentals
+    return found
+
+
+def _offers(request: PoolRequest, landlords: Landlords, stage: Stage) -> list[Offer]:
+    """Return the offers of all candidates; one provider that fails is left out as long as another answers."""
+    found: list[Offer] = []
+    problems: list[str] = []
+    works = [
+        stage.submit(functools.partial(landlords[str(item.provider)].offers, item, request.count))
+        for item in request.candidates
+    ]
+    for work in works:
+        stage.wait([work], stage.now() + 600.0)
+        try:
+            found += [offer for offer in work.result() if offer not in found]
+        except TransportError as error:
+            problems.append(str(error))
+    if problems and not found:
+        raise ProviderError(f"no offers could be read: {'; '.join(problems)}")
+    return found
+
+
+def rent(
+    request: PoolRequest,
+    landlords: Landlords,
+    book: Book,
+    stage: Stage,
+    *,
+    prober: Prober | None,
+    terms: Terms,
+    tokens: t.Callable[[t.Collection[str]], str] = new_token,
+) -> Outcome:
+    """Rent what is missing of a pool and return when it is complete, or when what was taken is given back.
+
+    :param prober: looks at machines over SSH; None only when the request has no gate.
+    """
+    state = survey(request, landlords, book, stage)
+    engine = _Engine(landlords, prober, book, stage, terms, tokens)
+    state, end = run(engine, state, stage)
+    if not end.reason:
+        _join(request, landlords, book, state, stage)
+    failure = end.reason or book.problem
+    kept = {slot.held.token for slot in state.slots if slot.held and (slot.held.kept or not failure)}
+
+    def given_up(lease: Lease) -> bool:
+        ours = (lease.cluster, lease.pool) == (request.cluster, request.pool)
+        return ours and lease.resource in ("instance", "cluster") and lease.token not in kept
+
+    patience = terms.release_timeout_s if failure else TIDY_S
+    if not any(lease.open and given_up(lease) for lease in book.leases.values()):
+        return Outcome(state, failure, TeardownProof(), engine.placed)
+    used = {lease.provider for lease in book.leases.values() if lease.open and given_up(lease)}
+    giveback = GivebackRequest(request.cluster, stage.now() + patience)
+    proof = give_back(giveback, given_up, {name: landlords[name] for name in used & set(landlords)}, book, stage)
+    return Outcome(state, failure, proof, engine.placed)
+
+
+def _join(request: PoolRequest, landlords: Landlords, book: Book, state: PoolState, stage: Stage) -> None:
+    """Note the complete gang: from here on a failed change of the pool leaves these machines alone."""
+    accounts = {name: item.account for name, item in landlords.items()}
+    known = {lease.token: lease for lease in book.leases.values()}
+    for slot in state.slots:
+        held: Held | None = slot.held
+        if held is not None and known[held.token].state != "joined":
+            book.note(line(request, accounts, held, stage.now(), "joined"))

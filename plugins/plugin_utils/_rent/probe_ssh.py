@@ -1,0 +1,120 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The readiness probe over the system's ``ssh``, with one pinned host key per machine.
+
+The first key a machine shows is kept under the lease's token, not under its address: addresses are handed to other
+tenants, and a later machine at the same address must not inherit trust.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import subprocess
+import typing as t
+
+from ...module_utils._model.lease import SshEndpoint
+from .readiness import PROBE_SCRIPT, Expectation, ProbeReport, judge
+
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,254}\Z")
+_USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}\Z")
+_LIMIT_S = 120.0
+
+Run = t.Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def pin_name(token: str, member: str) -> str:
+    """Return the name under which a machine's host key is kept."""
+    return f"{token}-{re.sub(r'[^A-Za-z0-9]', '_', member)[:60]}"
+
+
+def ssh_options(folder: pathlib.Path, token: str, member: str) -> tuple[str, ...]:
+    """Return the ssh options that pin a machine's key; connections of Ansible use the same."""
+    name = pin_name(token, member)
+    return (
+        "-o",
+        f"UserKnownHostsFile={folder / name}",
+        "-o",
+        f"HostKeyAlias={name}",
+        "-o",
+        "GlobalKnownHostsFile=/dev/null",
+        "-o",
+        "StrictHostKeyChecking=accept-new",
+    )
+
+
+class SshProber:
+    """Probes machines by SSH.
+
+    :param folder: where host keys are kept, one file a machine.
+    :param identity: a private key file; None leaves the choice to ssh and its agent.
+    """
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        wanted: Expectation,
+        identity: str | None = None,
+        execute: Run = subprocess.run,
+    ) -> None:
+        self._folder = folder
+        self._wanted = wanted
+        self._identity = identity
+        self._execute = execute
+
+    def probe(self, token: str, member: str, endpoint: SshEndpoint) -> ProbeReport:
+        """Return what one look at a machine gave; a machine that does not answer is ``not_yet``."""
+        if not _HOST.match(endpoint.host) or not _USER.match(endpoint.user):
+            return ProbeReport("bad", problems=("its SSH address is not one",))
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            done = self._execute(
+                self._argv(token, member, endpoint),
+                input=PROBE_SCRIPT,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_LIMIT_S,
+                check=False,
+                env={**os.environ, "LC_ALL": "C"},
+            )
+        except subprocess.TimeoutExpired:
+            return ProbeReport("not_yet", problems=(f"the probe took longer than {_LIMIT_S:g} s",))
+        except OSError as error:
+            return ProbeReport("not_yet", problems=(f"ssh cannot be started ({error.strerror})",))
+        if done.returncode == 255:
+            return _no_connection(done.stderr)
+        return judge(done.stdout, self._wanted)
+
+    def _argv(self, token: str, member: str, endpoint: SshEndpoint) -> list[str]:
+        identity = ["-o", "IdentitiesOnly=yes", "-i", self._identity] if self._identity else []
+        return [
+            "ssh",
+            "-T",
+            "-o",
+            "BatchMode=yes",
+            "-o",
+            "ConnectTimeout=10",
+            *ssh_options(self._folder, token, member),
+            *identity,
+            "-p",
+            str(endpoint.port),
+            "-l",
+            endpoint.user,
+            "--",
+            endpoint.host,
+            "sh -s",
+        ]
+
+
+def _no_connection(stderr: str) -> ProbeReport:
+    if "REMOTE HOST IDENTIFICATION HAS CHANGED" in stderr or "Host key verification failed" in stderr:
+        return ProbeReport("bad", True, ("its host key changed",))
+    lines = [line.strip() for line in stderr.splitlines() if line.strip() and not line.startswith("Warning:")]
+    reason = "".join(char for char in lines[-1] if char.isprintable())[:160] if lines else "no answer"
+    # A refused key is an answer of the machine: no wait beyond the gate's patience heals it.
+    return ProbeReport("not_yet", "Permission denied" in stderr, (f"ssh: {reason}",))

@@ -1,0 +1,160 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The readiness gate: what a machine must show over SSH before it counts, as a script, a parser and a rule.
+
+"Active" at a provider is not "usable": field reports have machines with an SSH server and a GPU on which CUDA does
+not initialise (error 802), and containers sold where a kernel of one's own is needed. So the gate looks.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing as t
+
+ProbeState = t.Literal["ready", "not_yet", "bad"]
+
+# CAP_NET_ADMIN is bit 12 and CAP_SYS_ADMIN bit 21 of CapEff (linux/capability.h).
+_NET_ADMIN, _SYS_ADMIN = 12, 21
+_LINE = re.compile(r"([a-z_]{1,40})=(.{0,300})\Z")
+
+# One round trip, POSIX sh, no root needed; each line is a fact, each tool that may hang runs under a limit.
+PROBE_SCRIPT = r"""
+say() { printf '%s=%s\n' "$1" "$2"; }
+limit() { if command -v timeout >/dev/null 2>&1; then timeout "$@"; else shift; "$@"; fi; }
+say muster_probe 1
+say init "$(cat /proc/1/comm 2>/dev/null)"
+[ -d /run/systemd/system ] && say systemd 1 || say systemd 0
+say container "$(systemd-detect-virt --container 2>/dev/null || true)"
+say cap_eff "$(sed -n 's/^CapEff:[[:space:]]*//p' /proc/1/status 2>/dev/null)"
+[ -c /dev/kmsg ] && say kmsg 1 || say kmsg 0
+[ -c /dev/net/tun ] && say tun 1 || say tun 0
+grep -q ' /sys/fs/cgroup[^ ]* [^ ]* rw' /proc/self/mountinfo 2>/dev/null && say cgroup_rw 1 || say cgroup_rw 0
+say python "$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)"
+say disk_free_kib "$(df -Pk / 2>/dev/null | awk 'NR==2 {print $4}')"
+say memory_kib "$(sed -n 's/^MemTotal:[[:space:]]*\([0-9]*\).*/\1/p' /proc/meminfo 2>/dev/null)"
+if command -v cloud-init >/dev/null 2>&1; then
+  say cloud_init "$(limit 5 cloud-init status 2>/dev/null | sed -n 's/^status:[[:space:]]*//p')"
+fi
+if command -v apt-get >/dev/null 2>&1; then
+  if ps -eo comm= 2>/dev/null | grep -Eq '^(apt|apt-get|dpkg|unattended-upgr.*)$'; then say apt_busy 1
+  else say apt_busy 0; fi
+fi
+if command -v nvidia-smi >/dev/null 2>&1; then
+  say gpu_count "$(limit 20 nvidia-smi -L 2>/dev/null | grep -c '^GPU ')"
+fi
+say cuda "$(limit 40 python3 - 2>/dev/null <<'PYTHON'
+import ctypes
+try:
+    cuda = ctypes.CDLL("libcuda.so.1")
+except OSError:
+    print("missing")
+else:
+    code = cuda.cuInit(0)
+    count = ctypes.c_int(0)
+    code = code or cuda.cuDeviceGetCount(ctypes.byref(count))
+    print("%d %d" % (code, count.value))
+PYTHON
+)"
+say done 1
+"""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Expectation:
+    """What the gate asks of a machine. ``gpu_count`` 0 asks for no GPU; ``cuda`` false leaves the driver out."""
+
+    gpu_count: int = 0
+    cuda: bool = True
+    disk_free_gib_min: float = 5.0
+    memory_gib_min: float = 0.0
+    k3s: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProbeReport:
+    """What one look at a machine gave. ``answered`` is true when the machine itself replied."""
+
+    state: ProbeState
+    answered: bool = False
+    problems: tuple[str, ...] = ()
+    facts: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
+
+
+def parse_probe(output: str) -> dict[str, str]:
+    """Return the facts of a probe's output; a banner around them or a cut line does no harm."""
+    found = (_LINE.match(line.strip("\r")) for line in output.split("\n"))
+    return {match[1]: match[2].strip() for match in found if match}
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and re.fullmatch(r"[0-9]{1,15}", text) else None
+
+
+def k3s_reasons(facts: t.Mapping[str, str]) -> tuple[str, ...]:
+    """Return why K3s cannot run there; empty when it can (k3s needs a kernel and a cgroup tree of its own)."""
+    mask = int(facts["cap_eff"], 16) if re.fullmatch(r"[0-9a-fA-F]{1,16}", facts.get("cap_eff", "")) else 0
+    checks = (
+        (facts.get("container", "") in ("", "none"), f"is a {facts.get('container')} container"),
+        (facts.get("systemd") == "1", "systemd does not run"),
+        (bool(mask >> _SYS_ADMIN & 1 and mask >> _NET_ADMIN & 1), "lacks CAP_SYS_ADMIN or CAP_NET_ADMIN"),
+        (facts.get("kmsg") == "1", "has no /dev/kmsg"),
+        (facts.get("tun") == "1", "has no /dev/net/tun"),
+        (facts.get("cgroup_rw") == "1", "has a read-only cgroup tree"),
+    )
+    return tuple(reason for holds, reason in checks if not holds)
+
+
+def _gpu_problems(facts: t.Mapping[str, str], wanted: Expectation) -> list[str]:
+    if not wanted.gpu_count or not wanted.cuda:
+        return []
+    seen = _number(facts.get("gpu_count"))
+    if seen is None:
+        return ["nvidia-smi is missing"]
+    if seen < wanted.gpu_count:
+        return [f"nvidia-smi shows {seen} of {wanted.gpu_count} GPUs"]
+    code, _, count = facts.get("cuda", "").partition(" ")
+    if code != "0":
+        return [f"CUDA does not initialise ({'error ' + code if code.isdigit() else 'libcuda ' + (code or 'hangs')})"]
+    if (_number(count) or 0) < wanted.gpu_count:
+        return [f"CUDA sees {count} of {wanted.gpu_count} GPUs"]
+    return []
+
+
+def _room_problems(facts: t.Mapping[str, str], wanted: Expectation) -> list[str]:
+    rooms = (
+        ("disk_free_kib", wanted.disk_free_gib_min, "GiB of free disk"),
+        ("memory_kib", wanted.memory_gib_min, "GiB of memory"),
+    )
+    problems = []
+    for key, minimum, words in rooms:
+        size = _number(facts.get(key))
+        if size is not None and size / 2**20 < minimum:
+            problems.append(f"has {size / 2**20:.1f} {words}, {minimum:g} are asked")
+    return problems
+
+
+def judge(output: str, wanted: Expectation) -> ProbeReport:
+    """Return the verdict on one probe's output.
+
+    What a first boot still works on is ``not_yet`` (the caller's patience ends it); what no wait heals is ``bad``.
+    """
+    facts = parse_probe(output)
+    if facts.get("muster_probe") != "1" or facts.get("done") != "1":
+        return ProbeReport("not_yet", problems=("the probe did not end",))
+    reasons = k3s_reasons(facts)
+    never = _room_problems(facts, wanted)
+    if wanted.k3s and reasons:
+        never.append(f"cannot run K3s: {', '.join(reasons)}")
+    waiting = [] if facts.get("python") else ["python3 is missing"]
+    if facts.get("cloud_init", "done") in ("running", "not started", "not run"):
+        waiting.append("cloud-init still runs")
+    if facts.get("apt_busy") == "1":
+        waiting.append("apt is busy")
+    waiting += _gpu_problems(facts, wanted)
+    public = {"k3s": {"capable": not reasons, "reasons": list(reasons)}, "cuda": facts.get("cuda")}
+    state: ProbeState = "bad" if never else "not_yet" if waiting else "ready"
+    return ProbeReport(state, True, tuple(never + waiting), public)

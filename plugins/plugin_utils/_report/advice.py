@@ -1,0 +1,179 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What to do next: rules on a run, each with the command to copy where there is one.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import statistics
+import typing as t
+
+from . import values as v
+from . import words as w
+from .case import Case
+from .source import Log
+from .story import Attempt
+
+PLAY = "ansible-playbook -i INVENTORY muster.training."
+# Signals and sysexits as shells, the kernel's OOM killer and the collection's examples use them.
+_CODES = {
+    9: "killed (SIGKILL): often the kernel or a memory limit ran out of memory, see the node's kernel log",
+    15: "ended by SIGTERM: something asked it to stop",
+    11: "a segmentation fault (SIGSEGV) in native code",
+    7: "a bus error (SIGBUS): often /dev/shm is too small",
+    6: "aborted (SIGABRT): often a collective timed out or an assertion failed",
+}
+_EXITS = {74: "an I/O error: often the checkpoint folder is full or read-only", 126: "not executable", 127: "not found"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Advice:
+    """One thing to do: what and why in a sentence, and the command or the path to copy where there is one."""
+
+    text: str
+    command: str | None = None
+    path: str | None = None
+
+
+def advise(case: Case) -> tuple[Advice, ...]:
+    """Return what to do next, the most pressing first."""
+    rules = (_unfinished, _failure, _again, _attendance, _success, _numbers, _resumes, _fabric, _idle, _give_back)
+    return tuple(item for rule in rules for item in rule(case))
+
+
+def play(name: str, *settings: str) -> str:
+    """Return a playbook command; ``settings`` are ``name=value``, quoted for the shell."""
+    return " ".join([PLAY + name, *(f"-e {shlex.quote(item)}" for item in settings)])
+
+
+def explain_exit(code: int | None) -> str | None:
+    """Return what an exit code (or a negative signal number, as Python and torchrun write it) usually means."""
+    if code is None:
+        return None
+    signal = -code if code < 0 else code - 128
+    return _EXITS.get(code) or _CODES.get(signal)
+
+
+def pick_log(case: Case, attempt: Attempt) -> Log | None:
+    """Return the log to read first: of the attempt and its failed node, preferring one that names an error."""
+    named = [log for log in case.run.logs if any(log.path.endswith(name) for name in attempt.logs)]
+    prefix = f"logs/{attempt.label}/"
+    found = named or [log for log in case.run.logs if log.path.startswith(prefix)] or list(case.run.logs)
+    ranked = sorted(found, key=lambda log: (attempt.node not in log.path if attempt.node else False, not log.error))
+    return ranked[0] if ranked else None
+
+
+def _unfinished(case: Case) -> t.Iterator[Advice]:
+    run = f"muster_run_id={case.run_id}"
+    if case.outcome == "waiting":
+        yield Advice("See what the job waits for.", play("status", run))
+    if case.outcome == "running":
+        yield Advice("See where the job is now; this page shows it as it was when it was written.", play("status", run))
+    if case.outcome == "unknown":
+        yield Advice("Ask the backend what became of the job.", play("status", run))
+
+
+def _failure(case: Case) -> t.Iterator[Advice]:
+    if case.outcome not in ("failed", "lost") or not case.attempts:
+        return
+    last = case.attempts[-1]
+    meaning = explain_exit(last.exit_code)
+    log = pick_log(case, last)
+    if log:
+        said = f" Its last error: {log.error}" if log.error else " Its last lines are shown below."
+        whose = "lost node" if case.outcome == "lost" else "failed process"
+        yield Advice(f"Read the log of the {whose}.{said}", path=log.path)
+    else:
+        command = play("logs", f"muster_run_id={case.run_id}")
+        yield Advice("No log was collected: fetch them while the nodes are there.", command)
+    if meaning:
+        yield Advice(f"Exit code {last.exit_code} usually means: {meaning}.")
+    ends = {item.last_step for item in case.attempts}
+    if len(case.attempts) > 2 and len(ends) == 1:
+        step = f"at step {w.count(last.last_step)}" if last.last_step is not None else "before its first step"
+        yield Advice(f"All {len(case.attempts)} attempts ended {step}: mend the cause, a restart alone ends there too.")
+
+
+def _again(case: Case) -> t.Iterator[Advice]:
+    if case.outcome not in ("failed", "lost", "cancelled"):
+        return
+    step = case.checkpoint.step if case.checkpoint else None
+    start = f"continues from the checkpoint of step {w.count(step)}" if step else "starts from the beginning"
+    node = "Once the cause is mended" if case.outcome == "failed" else "When the nodes are back"
+    when = "To go on" if case.outcome == "cancelled" else node
+    text = f"{when}, the same run id {start}" + ("." if step else ", since no checkpoint is known.")
+    yield Advice(text, play("train", f"muster_run_id={case.run_id}"))
+
+
+def _attendance(case: Case) -> t.Iterator[Advice]:
+    asked, seen = case.ranks_asked, case.ranks_seen
+    if asked is not None and seen is not None and seen < asked:
+        yield Advice(
+            f"{asked - seen} of {asked} ranks never joined: a model trained by fewer ranks than asked has another "
+            "batch size. Check each node before trying again.",
+            play("preflight"),
+        )
+
+
+def _numbers(case: Case) -> t.Iterator[Advice]:
+    broken = any("NaN" in note for note in case.run.notes)
+    if broken:
+        yield Advice("The loss stopped being a number: lower the learning rate, clip gradients, or look at the data.")
+    logged = any(part.steps for part in case.run.segments)
+    if logged and not any(part.checkpoints for part in case.run.segments) and case.checkpoint is None:
+        yield Advice("No checkpoint was saved: after a fault the job starts over. Save to MUSTER_CHECKPOINT_DIR.")
+
+
+def _resumes(case: Case) -> t.Iterator[Advice]:
+    for fault in case.faults:
+        if fault.proof == "contradicted":
+            yield Advice(f"Fault {fault.number} was not resumed as it should be: {'; '.join(fault.reasons)}.")
+    if any(fault.proof == "unproven" for fault in case.faults):
+        yield Advice(
+            "A resume is not proven. Write the resumed step and the world size to MUSTER_METRICS_FILE, and drill it.",
+            play("drill", f"muster_run_id={case.run_id}"),
+        )
+    worst = max((fault.steps_lost or 0 for fault in case.faults), default=0)
+    if case.interval is not None and worst > case.interval:
+        text = f"A fault cost {worst} steps, more than the {case.interval} between checkpoints: is every one complete?"
+        yield Advice(text)
+
+
+def _fabric(case: Case) -> t.Iterator[Advice]:
+    nodes = v.whole(case.job.get("nodes")) or 0
+    if not case.verdicts and nodes > 1:
+        yield Advice("The network between the nodes was not measured: verify it.", play("verify_fabric"))
+    for verdict in case.verdicts:
+        island, outcome = v.text(verdict.get("island"), 80) or "the island", v.text(verdict.get("outcome"), 20)
+        for cause in v.rows(verdict.get("causes")):
+            fix, node = v.text(cause.get("fix")), v.text(cause.get("node"), 80)
+            if fix:
+                yield Advice(f"Fabric of {island}{f', {node}' if node else ''}: {fix}.")
+        if outcome in ("fail", "unproven", None):
+            yield Advice(f"The fabric of {island} is {outcome or 'unproven'}: verify it again.", play("verify_fabric"))
+
+
+def _success(case: Case) -> t.Iterator[Advice]:
+    if case.outcome != "succeeded" or not case.checkpoint:
+        return
+    path = case.checkpoint.path
+    ends = ":" if path else ", at a path that was not recorded."
+    yield Advice(f"The trained model is the checkpoint of step {w.count(case.checkpoint.step)}{ends}", path=path)
+
+
+def _idle(case: Case) -> t.Iterator[Advice]:
+    used = [item.gpu_percent for item in case.run.usage if item.gpu_percent is not None]
+    mean = statistics.fmean(used) if used else 100.0
+    if mean < 50:
+        yield Advice(f"The GPUs were busy for {w.percent(mean)} of the time: look at data loading and the batch size.")
+
+
+def _give_back(case: Case) -> t.Iterator[Advice]:
+    if case.clock.over and (case.usd_per_hour or 0) > 0:
+        text = f"These nodes cost {w.usd(case.usd_per_hour)} an hour for as long as they are kept: give them back."
+        yield Advice(text, play("teardown"))

@@ -1,0 +1,192 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Long series made short enough to draw, and tables of samples made into cells. Pure functions on lists.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing as t
+
+from . import values as v
+from .source import Step, Usage
+from .story import Clock
+
+Point = tuple[float, float]
+LEVELS = 6
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Curve:
+    """A series to draw: ``line`` is the series or its mean in each bucket, ``band`` the (x, low, high) of buckets."""
+
+    line: tuple[Point, ...]
+    band: tuple[tuple[float, float, float], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Grid:
+    """Cells of a picture: ``cells[row, column]`` is a value, missing where nothing is known."""
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    cells: dict[tuple[int, int], float]
+
+
+def reduce(points: t.Sequence[Point], most: int) -> Curve:
+    """Return at most ``most`` points: buckets of equal width in x, each with its mean and its extremes.
+
+    The extremes are kept as a band, so that a spike which lasted one step stays visible.
+    """
+    if len(points) <= most:
+        return Curve(tuple(points))
+    low, high = points[0][0], points[-1][0]
+    width = (high - low) / most or 1.0
+    buckets: dict[int, list[Point]] = {}
+    for point in points:
+        buckets.setdefault(min(int((point[0] - low) / width), most - 1), []).append(point)
+    line, band = [], []
+    for _index, members in sorted(buckets.items()):
+        middle = math.fsum(x for x, _y in members) / len(members)
+        heights = [y for _x, y in members]
+        line.append((middle, math.fsum(heights) / len(heights)))
+        band.append((middle, min(heights), max(heights)))
+    return Curve(tuple(line), tuple(band))
+
+
+def losses(steps: t.Iterable[Step]) -> list[Point]:
+    """Return (step, loss) where the loss is known."""
+    return [(float(item.step), item.loss) for item in steps if item.loss is not None]
+
+
+def settled(parts: t.Sequence[t.Sequence[Point]]) -> tuple[list[float], float | None]:
+    """Return the heights to show, and the highest when the picture leaves it out.
+
+    A loss that starts far above the rest would flatten everything after it: when the first hundredth of a long series
+    takes more than 60 % of the height, the picture begins below it, and its caption must say so.
+    """
+    points = [point for part in parts for point in part]
+    heights = [y for _x, y in points]
+    if len(points) < 300:
+        return heights, None
+    low, high = min(x for x, _y in points), max(x for x, _y in points)
+    later = [y for x, y in points if x > low + (high - low) / 100]
+    if not later or (max(later) - min(later)) > 0.4 * (max(heights) - min(heights)):
+        return heights, None
+    return later, max(heights)
+
+
+def rates(steps: t.Sequence[Step], zero: float, reported: bool) -> list[Point]:
+    """Return (elapsed seconds, throughput); from the steps' own times when the program reports none."""
+    if reported:
+        return [(s.at - zero, s.throughput) for s in steps if s.at is not None and s.throughput is not None]
+    timed = [(item.at - zero, item.step) for item in steps if item.at is not None]
+    stride = max(len(timed) // 200, 1)
+    sparse = timed[::stride]
+    found = []
+    for (left, before), (right, after) in zip(sparse, sparse[1:], strict=False):
+        if right > left:
+            found.append(((left + right) / 2, (after - before) / (right - left)))
+    return found
+
+
+def usage_grid(samples: t.Sequence[Usage], clock: Clock, columns: int, most: int) -> tuple[Grid, str]:
+    """Return mean utilisation (percent) by node and slice of time, and what was measured (``GPU`` or ``CPU``).
+
+    With more than ``most`` nodes, the least used are kept: they are the ones to look at.
+    """
+    gpu = any(item.gpu_percent is not None for item in samples)
+    known = [(s.node, s.at, s.gpu_percent if gpu else s.cpu_percent) for s in samples]
+    valued = [(node, at, value) for node, at, value in known if value is not None]
+    by_node: dict[str, list[float]] = {}
+    for node, _at, value in valued:
+        by_node.setdefault(node, []).append(value)
+    least_used = sorted(by_node, key=lambda name: (_mean(by_node[name]), name))[:most]
+    names = sorted(least_used, key=v.natural)
+    times = [at for _node, at, _value in valued]
+    low = clock.zero if clock.zero is not None else min(times, default=0.0)
+    high = max([clock.end or low, *times]) if times else low
+    width = (high - low) / columns or 1.0
+    sums: dict[tuple[int, int], list[float]] = {}
+    place = {name: row for row, name in enumerate(names)}
+    for node, at, value in valued:
+        if node in place and at >= low:
+            column = min(int((at - low) / width), columns - 1)
+            sums.setdefault((place[node], column), []).append(min(max(value, 0.0), 100.0))
+    cells = _fill({key: _mean(found) for key, found in sums.items()}, len(names), columns)
+    return Grid(tuple(names), tuple(str(low + i * width) for i in range(columns)), cells), "GPU" if gpu else "CPU"
+
+
+def _mean(found: t.Sequence[float]) -> float:
+    return math.fsum(found) / len(found) if found else 0.0
+
+
+def _fill(cells: dict[tuple[int, int], float], rows: int, columns: int) -> dict[tuple[int, int], float]:
+    """Carry a sample over the usual distance to the next one, so that sparse sampling draws no false gaps."""
+    result = dict(cells)
+    for row in range(rows):
+        own = sorted(column for line, column in cells if line == row)
+        gaps = sorted(right - left for left, right in zip(own, own[1:], strict=False))
+        usual = gaps[(len(gaps) - 1) // 2] if gaps else 1
+        for column in own:
+            for ahead in range(column + 1, min(column + usual, columns)):
+                result.setdefault((row, ahead), cells[row, column])
+    return result
+
+
+def pair_grid(verdict: dict[str, t.Any], most: int) -> Grid:
+    """Return the bandwidth of each measured pair (GB/s), both ways round.
+
+    With more than ``most`` nodes, those of the slowest pairs are kept.
+    """
+    known = {}
+    for item in v.rows(v.mapping(verdict.get("transport")).get("pairs")):
+        first, second, rate = v.text(item.get("a"), 40), v.text(item.get("b"), 40), v.number(item.get("busbw_gb_s"))
+        if first and second and rate is not None and rate >= 0:
+            known[first, second] = rate
+    names: dict[str, None] = {}
+    for pair in sorted(known, key=lambda pair: known[pair]):
+        for name in pair:
+            if len(names) < most:
+                names.setdefault(name)
+    ordered = sorted(names, key=v.natural)
+    place = {name: index for index, name in enumerate(ordered)}
+    cells: dict[tuple[int, int], float] = {}
+    for (first, second), rate in known.items():
+        if first in place and second in place:
+            cells[place[first], place[second]] = rate
+            cells.setdefault((place[second], place[first]), rate)
+    return Grid(tuple(ordered), tuple(ordered), cells)
+
+
+def level(value: float, full: float) -> int:
+    """Return 0 (nothing) to ``LEVELS`` (full) for a cell's shade."""
+    return max(0, min(LEVELS, round(LEVELS * value / full))) if full > 0 else 0
+
+
+def shaded_runs(grid: Grid, full: float) -> dict[int, list[tuple[int, int, int]]]:
+    """Return (row, left, right) of neighbouring cells of one shade, by shade."""
+    found: dict[int, list[tuple[int, int, int]]] = {}
+    open_run: tuple[int, int, int, int] | None = None
+    for row, column in sorted(grid.cells):
+        shade = level(grid.cells[row, column], full)
+        if open_run and open_run[:2] == (shade, row) and open_run[3] == column:
+            found[shade][-1] = (row, open_run[2], column + 1)
+            open_run = (shade, row, open_run[2], column + 1)
+        else:
+            found.setdefault(shade, []).append((row, column, column + 1))
+            open_run = (shade, row, column, column + 1)
+    return found
+
+
+def nice_times(span: float, most: int) -> list[float]:
+    """Return ticks for an axis of ``span`` seconds: round numbers of seconds, minutes, hours or days."""
+    steps = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
+    step: float = next((item for item in steps if span / item <= most), 0)
+    if not step:
+        step = 86400.0 * math.ceil(span / 86400 / most)
+    return [index * step for index in range(int(span / step) + 1)]

@@ -1,0 +1,150 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Faults and whether each was survived: a resume is proven by the program's own steps, never by its being alive.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import statistics
+import typing as t
+
+from . import words as w
+from .source import Segment
+from .story import Attempt
+
+Proof = t.Literal["proven", "fresh", "unproven", "contradicted"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault after which the job went on. ``reasons`` say what is missing or wrong; empty when proven.
+
+    ``fresh`` is a restart at step 0 with no checkpoint known: nothing was wrong, and nothing was proven.
+
+    :ivar step: last step reached before the fault. :ivar resumed_from: step of the checkpoint that was loaded.
+    :ivar seconds_lost: last step before the fault to the first step after it, as the run record counts them.
+    :ivar seconds_to_catch_up: until the step reached before the fault was reached again; None when it never was.
+    """
+
+    number: int
+    attempt: Attempt
+    after: Attempt
+    at: float | None
+    cause: str
+    step: int | None
+    resumed_from: int | None
+    steps_lost: int | None
+    seconds_lost: float | None
+    seconds_to_catch_up: float | None
+    proof: Proof
+    reasons: tuple[str, ...]
+
+
+def find_faults(attempts: t.Sequence[Attempt], elastic: bool) -> tuple[Fault, ...]:
+    """Return one fault for every attempt that another followed. ``elastic`` allows the world size to change."""
+    faults: list[Fault] = []
+    reached: int | None = None
+    saved: list[int] = []
+    for number, (before, after) in enumerate(itertools.pairwise(attempts), start=1):
+        reached = before.last_step if before.last_step is not None else reached
+        saved += [item.step for item in before.segment.checkpoints] if before.segment else []
+        faults.append(_fault(number, before, after, reached, saved, elastic))
+    return tuple(faults)
+
+
+def _fault(number: int, before: Attempt, after: Attempt, reached: int | None, saved: list[int], elastic: bool) -> Fault:
+    resumed = after.segment.resumed_from if after.segment else None
+    wrong = [reason for reason in _contradictions(after, resumed, reached, saved, before, elastic) if reason]
+    missing = [reason for reason in _gaps(before, after, resumed, saved) if reason]
+    down, caught_up = _seconds(before, after, reached)
+    return Fault(
+        number=number,
+        attempt=before,
+        after=after,
+        at=before.ended_by.at if before.ended_by else before.end,
+        cause=before.cause or "unknown",
+        step=reached,
+        resumed_from=resumed,
+        steps_lost=max(reached - resumed, 0) if reached is not None and resumed is not None else None,
+        seconds_lost=down,
+        seconds_to_catch_up=caught_up,
+        proof="contradicted" if wrong else "unproven" if missing else "proven" if resumed else "fresh",
+        reasons=tuple(wrong + missing),
+    )
+
+
+def _contradictions(
+    after: Attempt, resumed: int | None, reached: int | None, saved: list[int], before: Attempt, elastic: bool
+) -> t.Iterator[str | None]:
+    if resumed == 0 and saved and max(saved) > 0:
+        yield f"it began at step 0 although a checkpoint of step {max(saved)} had been saved"
+    if resumed is not None and reached is not None and resumed > reached:
+        yield f"it claims to continue from step {resumed}, but only step {reached} had been reached"
+    sizes = [item.segment.world_size if item.segment else None for item in (before, after)]
+    if None not in sizes and sizes[0] != sizes[1] and not elastic:
+        yield f"world size changed from {sizes[0]} to {sizes[1]}"
+    yield _loss_jump(before.segment, after.segment)
+
+
+def _gaps(before: Attempt, after: Attempt, resumed: int | None, saved: list[int]) -> t.Iterator[str | None]:
+    segment = after.segment
+    if segment is None:
+        yield "the program wrote no metrics after the restart"
+        return
+    if resumed is None:
+        yield "the program did not say from which step it resumed"
+    elif resumed > 0 and saved and resumed not in saved:
+        yield f"no checkpoint of step {resumed} was recorded"
+    if not segment.steps:
+        yield "no step followed the restart"
+    elif resumed is not None and not resumed <= segment.steps[0].step <= resumed + _stride(before, after):
+        yield f"the first step afterwards is {segment.steps[0].step}"
+    if segment.world_size is None:
+        yield "the world size after the restart was not reported"
+
+
+def _stride(before: Attempt, after: Attempt) -> int:
+    """Return the usual distance of logged steps: a program that logs every tenth step resumes within ten."""
+    gaps = [
+        later.step - earlier.step
+        for part in (before.segment, after.segment)
+        if part
+        for earlier, later in itertools.pairwise(part.steps[:50])
+    ]
+    return max(int(statistics.median_high(gaps)) if gaps else 1, 1)
+
+
+def _loss_jump(before: Segment | None, after: Segment | None) -> str | None:
+    """Compare the loss at the resumed step with what it was there before the fault.
+
+    A model that lost its state is back near its first loss. The tolerance is the larger of 10 % and three times
+    the spread of the losses around that step, so that ordinary noise is no finding.
+    """
+    if not before or not after or not before.steps or not after.steps:
+        return None
+    first = after.steps[0]
+    near = [item.loss for item in before.steps if abs(item.step - first.step) <= 10 and item.loss is not None]
+    start = before.steps[0].loss
+    if len(near) < 3 or first.loss is None or start is None or first.step <= 10:
+        return None
+    usual = statistics.fmean(near)
+    tolerance = max(0.1 * abs(usual), 3 * (max(near) - min(near)))
+    if abs(first.loss - usual) <= tolerance or abs(first.loss - start) > abs(first.loss - usual):
+        return None
+    return f"the loss went back to {w.figure(first.loss)} (it had been {w.figure(usual)} at that step)"
+
+
+def _seconds(before: Attempt, after: Attempt, reached: int | None) -> tuple[float | None, float | None]:
+    old = before.segment.steps if before.segment else ()
+    new = after.segment.steps if after.segment else ()
+    left = old[-1].at if old else None
+    if left is None or not new:
+        return None, None
+    down = new[0].at - left if new[0].at is not None else None
+    again = next((item.at for item in new if reached is not None and item.step >= reached), None)
+    return down, again - left if again is not None else None

@@ -1,0 +1,74 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Writing the files of a report: the only place of this package that writes.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import tempfile
+import typing as t
+
+from ...module_utils._model.errors import InputError
+from .compare import compare
+from .junit import render_junit
+from .page import render_compare, render_html
+from .source import RunFolder, load_run
+from .summary import summarise
+
+
+def write_report(folder: pathlib.Path, out: pathlib.Path | None = None) -> dict[str, pathlib.Path]:
+    """Write report.json, junit.xml and report.html of the run in ``folder`` and return their paths by json|junit|html.
+
+    They go into ``out`` (made when missing), else into the run's folder; each is replaced as a whole, mode 0600.
+    The page comes last: without matplotlib the other two are there.
+
+    :raises InputError: no run in the folder, the files cannot be written, or matplotlib is not installed.
+    """
+    run = load_run(folder)
+    place = out or folder
+    return {
+        "json": write_text(place / "report.json", as_json(summarise(run))),
+        "junit": write_text(place / "junit.xml", render_junit(run)),
+        "html": write_text(place / "report.html", render_html(run)),
+    }
+
+
+def write_comparison(folders: t.Sequence[pathlib.Path], out: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Write compare.json and compare.html of several runs into ``out`` and return their paths by json|html.
+
+    :raises InputError: as :func:`write_report`.
+    """
+    runs: list[RunFolder] = [load_run(folder) for folder in folders]
+    return {
+        "json": write_text(out / "compare.json", as_json(compare(runs))),
+        "html": write_text(out / "compare.html", render_compare(runs)),
+    }
+
+
+def as_json(value: t.Any) -> str:
+    """Return JSON text for people and machines; a NaN in it would be a defect and raises ValueError."""
+    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write_text(path: pathlib.Path, content: str) -> pathlib.Path:
+    """Replace ``path`` by ``content`` in one step: a reader sees the old file or the new one, never a part."""
+    temporary: str | None = None
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary:
+            pathlib.Path(temporary).unlink(missing_ok=True)
+        raise InputError("report", f"cannot write {path}: {error.strerror}", "Choose another folder") from error
+    return path

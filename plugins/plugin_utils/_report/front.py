@@ -1,0 +1,203 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The upper part of a run's page: the verdict, the figures, what to do next, the job and its cost.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+from . import values as v
+from . import words as w
+from .advice import advise
+from .case import Case
+from .markup import Child, Html, code, join, pairs, section, table, tag
+from .summary import job_figures
+from .verdict import Verdict, give_verdict
+
+SYMBOLS = {
+    "ok": "\N{CHECK MARK}",
+    "warn": "!",
+    "bad": "\N{MULTIPLICATION X}",
+    "live": "\N{BLACK RIGHT-POINTING TRIANGLE}",
+    "calm": "\N{BLACK SQUARE}",
+}
+
+
+def caveat(case: Case) -> str | None:
+    """Return the sentence that says what the figures are not, or None on real machines with GPUs."""
+    if case.loopback:
+        kind = "on CPUs, " if case.cpu_only else ""
+        return f"Figures measured {kind}on loopback of one machine; they say nothing about a real network."
+    return "Figures measured on CPUs; the job asked for no GPU." if case.cpu_only else None
+
+
+def heading(case: Case) -> Html:
+    """Return the title, the verdict and the line of figures."""
+    verdict = give_verdict(case)
+    started = f"handed in {w.moment(case.clock.submitted)}" if case.clock.submitted else "start not known"
+    said = caveat(case)
+    return join(
+        tag(
+            "header",
+            tag("p", f"Training run {case.run_id}, {started}", class_="kicker"),
+            tag("h1", case.name),
+            tag("p", said, class_="caveat") if said else None,
+        ),
+        verdict_block(verdict),
+        pairs(_figures(case), "figures"),
+    )
+
+
+def verdict_block(verdict: Verdict) -> Html:
+    """Return the verdict: a word, a symbol and a colour, then the sentence."""
+    symbol = tag("span", SYMBOLS[verdict.tone], aria_hidden="true")
+    word = tag("p", symbol, verdict.word, class_="word")
+    return tag("div", word, tag("p", verdict.sentence), class_=f"verdict t-{verdict.tone}")
+
+
+def _figures(case: Case) -> list[tuple[str, Child]]:
+    pace = case.throughput if case.throughput is not None else case.steps_per_s
+    restarts = max(len(case.attempts) - 1, 0) if case.attempts else None
+    proven = sum(fault.proof == "proven" for fault in case.faults)
+    lost = w.duration(case.seconds_lost) if case.seconds_lost else None
+    over = case.outcome not in ("running", "waiting")
+    from_loss = f"from {w.figure(case.first_loss)}" if case.first_loss is not None else None
+    return [
+        ("Duration" if over else "So far", w.duration(case.clock.elapsed)),
+        ("Last step", _with(w.count(case.last_step), _pace(case))),
+        ("Final loss" if over else "Loss", _with(w.figure(case.final_loss), from_loss)),
+        ("Throughput", _with(w.figure(pace), case.unit if pace is not None else None)),
+        (
+            "Ranks seen",
+            _with(w.count(case.ranks_seen), f"of {case.ranks_asked:,}" if case.ranks_asked is not None else None),
+        ),
+        ("Restarts", _with(w.count(restarts), f"{w.plural(proven, 'resume')} proven" if restarts else None)),
+        ("Steps lost", _with(w.count(case.steps_lost), lost)),
+        ("Cost", cost_words(case)),
+    ]
+
+
+def _with(value: str, small: str | None) -> Html:
+    return join(value, " ", tag("small", small)) if small and value != w.UNKNOWN else join(value)
+
+
+def _pace(case: Case) -> str | None:
+    return f"{w.figure(case.steps_per_s)} steps/s" if case.steps_per_s is not None else None
+
+
+def cost_words(case: Case) -> Html:
+    """Return the cost with what is known of its completeness."""
+    small = None if case.usd_complete is None or case.usd_complete else "so far known"
+    if case.usd == 0 and not case.usd_per_hour:
+        small = "no rented node"
+    return _with(w.usd(case.usd), small)
+
+
+def next_steps(case: Case) -> Html:
+    """Return what to do next, in order."""
+    found = advise(case)
+    if not found:
+        return Html("")
+    items = []
+    for item in found:
+        copied = item.command or item.path
+        items.append(tag("li", tag("p", item.text), code(copied) if copied else None))
+    return section("What to do next", tag("ol" if len(items) > 1 else "ul", *items, class_="steps"))
+
+
+def the_job(case: Case) -> Html:
+    """Return what ran, where, and by which versions."""
+    job, figures = case.job, job_figures(case)
+    program = v.text(job.get("script")) or v.text(job.get("module")) or v.arguments(job.get("command"))
+    nodes, processes = figures["nodes"], figures["processes_per_node"]
+    size = f"{w.count(nodes)} × {w.count(processes)} processes" if nodes and processes else w.count(nodes)
+    rows: list[tuple[str, Child]] = [
+        ("Program", program),
+        ("Arguments", v.arguments(job.get("args"))),
+        ("Launcher", figures["launcher"]),
+        ("Nodes", size),
+        ("GPUs per node", _gpus(case)),
+        ("Backend", figures["backend"]),
+        ("Connection", {"local": "local, one machine", "ssh": "SSH"}.get(figures["connection"] or "")),
+        ("Effective batch", _batch(case)),
+        ("All-reduce", _predicted(case)),
+        ("Transport seen", v.text(case.run.record.get("transport_seen"))),
+        ("Code", _digest(figures["code_sha256"])),
+        ("Image", figures["image_digest"]),
+        ("Submitted by", figures["submitted_by"]),
+        ("Versions", ", ".join(f"{name} {value}" for name, value in figures["versions"].items() if value) or None),
+    ]
+    known = [(term, value) for term, value in rows if value and value != w.UNKNOWN]
+    if not known:
+        return section("The job", tag("p", "The record says nothing about the job."))
+    return section("The job", pairs(known, "terms"))
+
+
+def _gpus(case: Case) -> str | None:
+    count = v.whole(case.job.get("gpus_per_node"))
+    model = v.text(v.mapping(case.job.get("gpu")).get("model"), 60)
+    if count is None:
+        return None
+    return "none, CPU only" if count == 0 else f"{count}{f' × {model}' if model else ''}"
+
+
+def _batch(case: Case) -> str | None:
+    batch, rate = v.whole(case.derived.get("effective_batch")), v.number(case.derived.get("learning_rate_advice"))
+    advice = f", advised learning rate {rate:.3g}" if rate is not None else ""
+    return f"{w.count(batch)}{advice}" if batch is not None else None
+
+
+def _predicted(case: Case) -> str | None:
+    seconds = v.number(case.derived.get("predicted_allreduce_s"))
+    return f"{w.figure(seconds * 1000)} ms a step, predicted" if seconds is not None else None
+
+
+def _digest(value: str | None) -> Html | None:
+    return join(tag("code", value[:16], title=value), " (sha256)") if value else None
+
+
+def the_cost(case: Case) -> Html:
+    """Return the cost by node, where nodes have a price."""
+    stays = [stay for attempt in case.attempts for stay in attempt.nodes]
+    hours: dict[str, float] = {}
+    prices: dict[str, float | None] = {}
+    for stay in stays:
+        if stay.start is not None and stay.end is not None:
+            hours[stay.name] = hours.get(stay.name, 0.0) + max(stay.end - stay.start, 0.0) / 3600
+            prices[stay.name] = stay.price_usd_per_hour
+    lines: list[list[Child]] = []
+    for name in sorted(hours, key=v.natural):
+        price = prices[name]
+        amount = w.usd(price * hours[name]) if price is not None else w.UNKNOWN
+        lines.append([name, w.duration(hours[name] * 3600), w.usd(price), amount])
+    text = _cost_sentence(case)
+    if not any(prices.values()):
+        return section("Cost", tag("p", text))
+    caption = "Time in attempts at the price of the whole node; what a provider bills between attempts is not in it"
+    listed = table(("Node", "In attempts", "Per hour", "Amount"), lines, caption, " nnn", compact=True)
+    if len(lines) > 12:
+        listed = tag("details", tag("summary", f"All {len(lines)} nodes"), listed)
+    return section("Cost", tag("p", text), listed)
+
+
+def _cost_sentence(case: Case) -> str:
+    if case.usd is None:
+        rate = f" The nodes cost {w.usd(case.usd_per_hour)} an hour." if case.usd_per_hour else ""
+        return f"The cost is not known.{rate}"
+    if case.usd == 0 and not case.usd_per_hour:
+        return "No rented node took part: nothing was paid for this run."
+    whole = {True: "complete", False: "not complete yet", None: "not marked as complete"}[case.usd_complete]
+    rate = f", at {w.usd(case.usd_per_hour)} an hour for all nodes" if case.usd_per_hour else ""
+    return f"{w.usd(case.usd)}{rate}. The record is {whole}."
+
+
+def notes(case: Case) -> Html:
+    """Return what was missing or unreadable."""
+    if not case.run.notes:
+        return Html("")
+    items = (tag("li", note) for note in case.run.notes)
+    return section(
+        "Gaps", tag("p", "What was missing or could not be read:", class_="note"), tag("ul", *items, class_="note")
+    )

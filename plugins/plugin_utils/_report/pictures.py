@@ -1,0 +1,282 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The pictures of one run: time line, loss, throughput, use of the nodes, bandwidth of the pairs.
+
+Each function returns the picture twice (wide, narrow) or None when there is nothing to draw.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import typing as t
+
+from . import charts, plots
+from . import words as w
+from .case import Case
+from .charts import Grid, Point
+from .markup import Html
+from .plots import Size
+
+if t.TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Picture = tuple[Html, Html]
+WIDE, NARROW = 840, 340
+MAX_ROWS = 8
+MAX_USAGE = 32
+
+
+def both(salt: str, title: str, heights: tuple[int, int], paint: plots.Painter) -> Picture:
+    """Return a picture in both sizes; ``heights`` in pixels, wide then narrow."""
+    wide, narrow = Size("wide", WIDE, heights[0]), Size("narrow", NARROW, heights[1])
+    return plots.draw(wide, salt, title, paint), plots.draw(narrow, salt, title, paint)
+
+
+def _budget(size: Size) -> int:
+    return 600 if size.name == "wide" else 260
+
+
+def curve(ax: Axes, points: t.Sequence[Point], size: Size, colour: str, width: float = 1.5, style: str = "-") -> None:
+    """Draw a series, long ones as their mean within the band of their extremes."""
+    made = charts.reduce(points, _budget(size))
+    if made.band:
+        xs, low, high = zip(*made.band, strict=True)
+        ax.fill_between(xs, low, high, color=colour, alpha=0.22, linewidth=0)
+    if len(made.line) == 1:
+        ax.plot(*made.line[0], color=colour, marker="o", markersize=3, linestyle="none")
+    elif made.line:
+        ax.plot(*zip(*made.line, strict=True), color=colour, linewidth=width, linestyle=style, solid_capstyle="round")
+
+
+def scale(ax: Axes, heights: t.Sequence[float], floor: float | None, size: Size) -> None:
+    """Set a y axis of few round numbers; logarithmic where the values span more than two decades."""
+    low, high = min(heights), max(heights)
+    if floor is None and low > 0 and high / low > 100:
+        ax.set_yscale("log")
+        plots.no_minor_ticks(ax.yaxis)
+    else:
+        bottom = floor if floor is not None and low >= floor else low
+        room = (high - bottom) or abs(high) or 1.0
+        ax.set_ylim(bottom - (0.06 * room if floor is None else 0), high + 0.1 * room)
+        plots.round_ticks(ax.yaxis, 5 if size.name == "wide" else 4)
+    ticks = ax.get_yticks()
+    step = min((abs(b - a) for a, b in itertools.pairwise(ticks)), default=1.0)
+    ax.yaxis.set_major_formatter(lambda value, _place: w.short(value, step))
+    ax.grid(axis="y")
+
+
+def step_axis(ax: Axes, size: Size) -> None:
+    """Set an x axis of training steps."""
+    plots.round_ticks(ax.xaxis, 8 if size.name == "wide" else 4, whole=True)
+    ax.xaxis.set_major_formatter(lambda value, _place: w.short(value))
+
+
+def time_axis(ax: Axes, span: float, size: Size) -> None:
+    """Set an x axis of elapsed time, 0 to ``span`` seconds."""
+    ax.set_xlim(0, span or 1.0)
+    ax.set_xticks(charts.nice_times(span or 1.0, 8 if size.name == "wide" else 4))
+    ax.xaxis.set_major_formatter(lambda value, _place: w.clock(value))
+
+
+def name_axes(ax: Axes, size: Size, left: str, below: str) -> None:
+    """Write what the axes measure: y above its numbers, x at its right end."""
+    high = 1 - 13 / size.height
+    ax.figure.text(0, high, left, fontsize=plots.FONT_SIZE, color=plots.INK, va="bottom")
+    ax.annotate(below, (1, 0), (0, -30), "axes fraction", "offset points", ha="right", va="center", color=plots.MUTED)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Times:
+    """The run's clock made safe for drawing: ``zero`` and ``span`` are known."""
+
+    zero: float
+    span: float
+
+
+def read_times(case: Case) -> Times | None:
+    """Return the run's clock, or None when it lacks its start or its end."""
+    zero, elapsed = case.clock.zero, case.clock.elapsed
+    return Times(zero, elapsed) if zero is not None and elapsed else None
+
+
+def loss(case: Case) -> tuple[Picture, float | None] | None:
+    """Return the loss by step: what counts in the accent, what was lost in grey, faults and resumes marked.
+
+    With it comes the highest loss when it lies above the picture.
+    """
+    kept, lost = ([charts.losses(part) for part in parts] for parts in (case.kept, case.lost))
+    if not any((*kept, *lost)):
+        return None
+    heights, above = charts.settled([*kept, *lost])
+
+    def paint(figure: Figure, size: Size) -> None:
+        ax = plots.axes(figure, size, (48, 34, 14, 44))
+        for part in lost:
+            curve(ax, part, size, plots.MUTED, 1.2)
+        for part in kept:
+            curve(ax, part, size, plots.ACCENT, 1.7)
+        scale(ax, heights, None, size)
+        step_axis(ax, size)
+        _mark_steps(ax, case)
+        name_axes(ax, size, "loss", "step")
+
+    return both("loss", "Training loss by step, with faults, resumes and checkpoints", (290, 250), paint), above
+
+
+def _mark_steps(ax: Axes, case: Case) -> None:
+    across = ax.get_xaxis_transform()
+    saved = [item.step for part in case.run.segments for item in part.checkpoints]
+    if saved:
+        thin = sorted(set(saved))[:: max(len(set(saved)) // 120, 1)]
+        ax.plot(thin, [0.0] * len(thin), "|", color=plots.ACCENT, transform=across, markersize=9, clip_on=False)
+    struck: dict[int, list[int]] = {}
+    for fault in case.faults:
+        if fault.step is not None:
+            struck.setdefault(fault.step, []).append(fault.number)
+        if fault.step is not None and fault.resumed_from is not None:
+            ax.axvspan(fault.resumed_from, fault.step, color=plots.HEAT[1], alpha=0.6, linewidth=0, zorder=0)
+            ax.plot(
+                [fault.resumed_from],
+                [0.0],
+                "o",
+                transform=across,
+                markersize=8,
+                clip_on=False,
+                zorder=4,
+                markerfacecolor=plots.PAPER,
+                markeredgecolor=plots.ACCENT,
+                markeredgewidth=2,
+            )
+    for step, numbers in struck.items():
+        ax.axvline(step, color=plots.BAD, linewidth=1, linestyle=(0, (2, 2)))
+        ends = f"{numbers[0]}\N{EN DASH}{numbers[-1]}" if len(numbers) > 1 else str(numbers[0])
+        mark = f"× {ends}" if len(struck) <= 12 else "×"
+        ax.text(step, 1.02, mark, transform=across, color=plots.BAD, ha="center", va="bottom", fontsize=11)
+
+
+def throughput(case: Case) -> Picture | None:
+    """Return the throughput over elapsed time; the time in which no step was made is hatched."""
+    times = read_times(case)
+    if times is None:
+        return None
+    reported = case.throughput is not None
+    parts = [charts.rates(part.steps, times.zero, reported) for part in case.run.segments]
+    heights = [y for part in parts for _x, y in part]
+    if not heights:
+        return None
+
+    def paint(figure: Figure, size: Size) -> None:
+        ax = plots.axes(figure, size, (48, 34, 14, 44))
+        for part in parts:
+            curve(ax, part, size, plots.ACCENT, 1.3)
+        scale(ax, heights, 0.0, size)
+        time_axis(ax, times.span, size)
+        for left, right in _standstills(case, times):
+            ax.axvspan(left, right, facecolor="none", edgecolor=plots.RULE, hatch="///", linewidth=0)
+        name_axes(ax, size, case.unit, "elapsed")
+
+    return both("throughput", f"Throughput in {case.unit} over elapsed time", (210, 200), paint)
+
+
+def _standstills(case: Case, times: Times) -> list[Point]:
+    found = []
+    for fault in case.faults:
+        old, new = fault.attempt.segment, fault.after.segment
+        left = old.steps[-1].at if old and old.steps else None
+        right = new.steps[0].at if new and new.steps else None
+        if left is not None and right is not None:
+            found.append((left - times.zero, right - times.zero))
+    return found
+
+
+def usage(case: Case) -> tuple[Picture, str] | None:
+    """Return the use of each node over time as shades, and what it shows (``GPU`` or ``CPU``)."""
+    grid, measured = charts.usage_grid(case.run.usage, case.clock, 60, MAX_USAGE)
+    times = read_times(case)
+    if not grid.cells or times is None:
+        return None
+
+    def paint(figure: Figure, size: Size) -> None:
+        ax = plots.axes(figure, size, (label_room(grid.rows, size), 8, 14, 36))
+        shades(ax, grid, 100.0, 0.12)
+        rows_axis(ax, grid.rows, size)
+        ticks = charts.nice_times(times.span, 8 if size.name == "wide" else 4)
+        ax.set_xticks([tick / times.span * len(grid.columns) for tick in ticks], [w.clock(tick) for tick in ticks])
+        ax.set_xlim(0, len(grid.columns))
+
+    high = 44 + 26 * len(grid.rows) if len(grid.rows) <= 8 else 44 + 15 * len(grid.rows)
+    return both("usage", f"{measured} use of each node over elapsed time", (high, high), paint), measured
+
+
+def label_room(names: t.Sequence[str], size: Size) -> int:
+    """Return the pixels that the names of rows need."""
+    most = 180 if size.name == "wide" else 96
+    return min(most, 16 + round(7.2 * max((len(name) for name in names), default=0)))
+
+
+def _clip(name: str, size: Size) -> str:
+    most = 23 if size.name == "wide" else 11
+    return name if len(name) <= most else name[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def rows_axis(ax: Axes, names: t.Sequence[str], size: Size) -> None:
+    """Name the rows of a picture, the first on top, with names cut to the room there is."""
+    ax.set_ylim(len(names), 0)
+    ax.set_yticks([index + 0.5 for index in range(len(names))], [_clip(name, size) for name in names])
+    ax.spines["bottom"].set_visible(False)
+    if len(names) > MAX_ROWS:
+        ax.tick_params(axis="y", labelsize=10)
+
+
+def shades(ax: Axes, grid: Grid, full: float, gap: float) -> None:
+    """Fill the cells of a grid by their share of ``full``; ``gap`` is what stays free between rows (0 to 1)."""
+    for shade, found in sorted(charts.shaded_runs(grid, full).items()):
+        stretches = ((left, row + gap / 2, right, row + 1 - gap / 2) for row, left, right in found)
+        plots.boxes(ax, stretches, plots.HEAT[shade])
+
+
+def pairs(verdict: dict[str, t.Any], salt: str) -> Picture | None:
+    """Return the bandwidth of every measured pair of nodes as a square of shades, with its figures where they fit."""
+    grid = charts.pair_grid(verdict, 32)
+    if not grid.cells:
+        return None
+    full = max(grid.cells.values())
+    slow = min(grid.cells, key=lambda key: (grid.cells[key], key))
+
+    def paint(figure: Figure, size: Size) -> None:
+        cell = _cell(grid, size)
+        left, top = label_room(grid.rows, size), 24
+        ax = plots.axes(figure, size, (left, top, size.width - left - cell * len(grid.rows), 6))
+        shades(ax, grid, full, 0.0)
+        rows_axis(ax, grid.rows, size)
+        ax.set_xlim(0, len(grid.columns))
+        ax.xaxis.tick_top()
+        step = 1 if cell >= 22 else 4
+        places = range(0, len(grid.columns), step)
+        ax.set_xticks([index + 0.5 for index in places], [str(index + 1) for index in places])
+        ax.tick_params(axis="x", length=0)
+        _write_cells(ax, grid, full, cell)
+        plots.frame(ax, slow[1], slow[0], plots.BAD)
+
+    wide, narrow = Size("wide", WIDE, 0), Size("narrow", NARROW, 0)
+    heights = tuple(round(30 + _cell(grid, size) * len(grid.rows)) for size in (wide, narrow))
+    return both(f"pairs-{salt}", "Bandwidth of each pair of nodes", (heights[0], heights[1]), paint)
+
+
+def _cell(grid: Grid, size: Size) -> float:
+    room = (560 if size.name == "wide" else size.width - 8) - label_room(grid.rows, size)
+    return min(room / len(grid.rows), 50 if size.name == "wide" else 44)
+
+
+def _write_cells(ax: Axes, grid: Grid, full: float, cell: float) -> None:
+    if cell < 34:
+        return
+    for (row, column), value in grid.cells.items():
+        colour = plots.PAPER if charts.level(value, full) >= 5 else plots.INK
+        place = (column + 0.5, row + 0.5)
+        ax.text(*place, w.figure(value), color=colour, ha="center", va="center_baseline", fontsize=11)

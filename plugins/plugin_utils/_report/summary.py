@@ -1,0 +1,138 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""report.json: the run as values for machines. Units are in the names, unknown is null.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from . import values as v
+from .advice import advise
+from .case import Case, understand
+from .checks import make_checks
+from .faults import Fault
+from .source import RunFolder
+from .story import Attempt
+from .verdict import give_verdict
+
+SCHEMA = 1
+
+
+def summarise(run: RunFolder) -> dict[str, t.Any]:
+    """Return report.json as a value that JSON can carry.
+
+    Keys: ``schema, run_id, name, outcome, verdict {word, tone, sentence}, measured_on_loopback, cpu_only, job, figures,
+    attempts, faults, checks [{name, status, message}], fabric [verdict], cost, next [{text, command, path}],
+    notes``.
+    """
+    case = understand(run)
+    return t.cast(
+        dict[str, t.Any],
+        v.jsonable(
+            {
+                "schema": SCHEMA,
+                "run_id": case.run_id,
+                "name": case.name,
+                "outcome": case.outcome,
+                "verdict": dataclasses.asdict(give_verdict(case)),
+                "measured_on_loopback": case.loopback,
+                "cpu_only": case.cpu_only,
+                "job": job_figures(case),
+                "figures": figures(case),
+                "attempts": [_attempt(item) for item in case.attempts],
+                "faults": [_fault(item) for item in case.faults],
+                "checks": [_check(item) for item in make_checks(case)],
+                "fabric": [_fabric(item) for item in case.verdicts],
+                "cost": {"usd": case.usd, "complete": case.usd_complete, "usd_per_hour": case.usd_per_hour},
+                "next": [dataclasses.asdict(item) for item in advise(case)],
+                "notes": list(run.notes),
+            }
+        ),
+    )
+
+
+def job_figures(case: Case) -> dict[str, t.Any]:
+    """Return the size and origin of the job."""
+    record, job, derived = case.run.record, case.job, case.derived
+    return {
+        "launcher": v.text(job.get("launcher")) or v.text(record.get("launcher")),
+        "backend": v.text(record.get("backend")),
+        "engine": v.text(record.get("engine")),
+        "nodes": v.whole(job.get("nodes")),
+        "gpus_per_node": v.whole(job.get("gpus_per_node")),
+        "processes_per_node": v.whole(derived.get("processes_per_node")),
+        "effective_batch": v.whole(derived.get("effective_batch")),
+        "connection": v.text(derived.get("connection")),
+        "code_sha256": v.text(record.get("code_sha256")),
+        "image_digest": v.text(record.get("image_digest")),
+        "submitted_by": v.text(record.get("submitted_by")),
+        "versions": {
+            v.text(key, 60) or "": v.text(item, 60) for key, item in v.mapping(record.get("versions")).items()
+        },
+    }
+
+
+def figures(case: Case) -> dict[str, t.Any]:
+    """Return the figures of a run; ``final_loss`` is the median of the last ten, ``steps_per_s`` counts faults in."""
+    clock, reported = case.clock, case.throughput is not None
+    first = clock.first_step - clock.zero if clock.first_step is not None and clock.zero is not None else None
+    return {
+        "submitted_at": clock.submitted,
+        "duration_s": v.number(case.run.record.get("duration_s")) or clock.elapsed,
+        "start_to_first_step_s": first,
+        "last_step": case.last_step,
+        "first_loss": case.first_loss,
+        "final_loss": case.final_loss,
+        "steps_per_s": case.steps_per_s,
+        "throughput": case.throughput,
+        "throughput_unit": case.run.unit if reported else None,
+        "ranks_asked": case.ranks_asked,
+        "ranks_seen": case.ranks_seen,
+        "attempts": len(case.attempts),
+        "restarts": max(len(case.attempts) - 1, 0),
+        "faults_proven": sum(item.proof == "proven" for item in case.faults),
+        "steps_lost": case.steps_lost,
+        "seconds_lost": case.seconds_lost,
+        "checkpoint_interval_steps": case.interval,
+        "checkpoint_step": case.checkpoint.step if case.checkpoint else None,
+        "checkpoint_path": case.checkpoint.path if case.checkpoint else None,
+    }
+
+
+_OF_ATTEMPT = ("label", "start", "end", "cause", "drilled", "node", "rank", "exit_code", "first_step", "last_step")
+_OF_FAULT = (
+    *("number", "at", "cause", "step", "resumed_from", "steps_lost"),
+    *("seconds_lost", "seconds_to_catch_up", "proof"),
+)
+
+
+def _attempt(item: Attempt) -> dict[str, t.Any]:
+    lists = {"nodes": [stay.name for stay in item.nodes], "logs": list(item.logs)}
+    return {name: getattr(item, name) for name in _OF_ATTEMPT} | lists
+
+
+def _fault(item: Fault) -> dict[str, t.Any]:
+    whose = {"attempt": item.attempt.label, "node": item.attempt.node, "rank": item.attempt.rank}
+    return {name: getattr(item, name) for name in _OF_FAULT} | whose | {"reasons": list(item.reasons)}
+
+
+def _check(item: t.Any) -> dict[str, t.Any]:
+    return {"name": item.name, "status": item.status, "message": item.message}
+
+
+def _fabric(verdict: dict[str, t.Any]) -> dict[str, t.Any]:
+    transport, bandwidth = v.mapping(verdict.get("transport")), v.mapping(verdict.get("bandwidth"))
+    return {
+        "island": v.text(verdict.get("island")),
+        "outcome": v.text(verdict.get("outcome")),
+        "lane": v.text(verdict.get("lane")),
+        "transport": v.text(transport.get("verdict")),
+        "busbw_gb_s": v.number(bandwidth.get("busbw_gb_s")),
+        "expected_gb_s": v.number(bandwidth.get("expected_gb_s")),
+        "causes": [v.text(cause.get("code")) for cause in v.rows(verdict.get("causes"))],
+    }

@@ -1,0 +1,153 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The time line of a run as a picture: the job's phases, its nodes, and the faults where they struck.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from . import plots
+from . import values as v
+from .case import Case
+from .pictures import MAX_ROWS, Picture, both, label_room, read_times, rows_axis, time_axis
+from .plots import Size
+from .source import Event
+from .story import EXITS, STOPPED, Attempt, exit_code_of
+
+if t.TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MARKS = {
+    "worker_exit": "x",
+    "agent_exit": "X",
+    "agent_restart": "X",
+    "node_lost": "X",
+    "drill": "v",
+    "node_back": "o",
+    "cancelled": "s",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bar:
+    """A stretch of the job in seconds since its start: ``kind`` is wait, start, train or down."""
+
+    start: float
+    end: float
+    kind: t.Literal["wait", "start", "train", "down"]
+    label: str = ""
+
+
+def bars(case: Case) -> list[Bar]:
+    """Return the job's phases: waiting, starting, training of each attempt, and standing still after a fault."""
+    zero, end = case.clock.zero, case.clock.end
+    if zero is None or end is None:
+        return []
+    found: list[Bar] = []
+    free = 0.0
+    for attempt in case.attempts:
+        start = max((attempt.start or zero) - zero, free)
+        finish = max((attempt.end or end) - zero, start)
+        if start > free:
+            found.append(Bar(free, start, "down" if found else "wait"))
+        first = _first_step(attempt, zero, start, finish)
+        found.append(Bar(start, first, "start"))
+        found.append(Bar(first, finish, "train", attempt.label))
+        free = finish
+    return [bar for bar in found if bar.end > bar.start]
+
+
+def _first_step(attempt: Attempt, zero: float, start: float, finish: float) -> float:
+    steps = attempt.segment.steps if attempt.segment else ()
+    at = steps[0].at if steps else None
+    if at is None:
+        return start if steps or attempt.last_step is not None else finish
+    return min(max(at - zero, start), finish)
+
+
+def marked(case: Case) -> list[Event]:
+    """Return the events to mark: no exit that was clean, taken along by another, or asked for by a cancel."""
+    found = []
+    cancelled = False
+    for event in case.run.events:
+        cancelled = cancelled or event.kind == "cancelled"
+        expected = exit_code_of(event) in (0, *STOPPED) or (cancelled and event.kind in EXITS)
+        if event.kind in MARKS and not expected:
+            found.append(event)
+    return found
+
+
+def node_rows(case: Case) -> list[str]:
+    """Return the nodes to show: all when few, else first those on which something happened."""
+    eventful = [event.node for event in marked(case) if event.node]
+    present = [stay.name for attempt in case.attempts for stay in attempt.nodes]
+    names = list(dict.fromkeys([*eventful, *sorted(set(present), key=v.natural)]))
+    return sorted(names[:MAX_ROWS], key=v.natural)
+
+
+def timeline(case: Case) -> Picture | None:
+    """Return the time line, or None when the run has no times."""
+    times, phases = read_times(case), bars(case)
+    if times is None or not phases:
+        return None
+    names = ["job", *node_rows(case)]
+
+    def paint(figure: Figure, size: Size) -> None:
+        ax = plots.axes(figure, size, (label_room(names, size), 6, 14, 30))
+        ax.margins(0)
+        for bar in phases:
+            _phase(ax, bar, times.span, size)
+        for attempt in case.attempts:
+            _stays(ax, attempt, names, times.zero)
+        _marks(ax, case, names, times.zero)
+        time_axis(ax, times.span, size)
+        rows_axis(ax, names, size)
+        ax.spines["bottom"].set_visible(True)
+        ax.grid(axis="x")
+
+    height = 46 + 28 * len(names)
+    return both("timeline", "Time line of the job, its nodes and its faults", (height, height), paint)
+
+
+def _phase(ax: Axes, bar: Bar, span: float, size: Size) -> None:
+    looks: dict[str, dict[str, t.Any]] = {
+        "wait": {"facecolor": plots.HEAT[1]},
+        "start": {"facecolor": plots.HEAT[3]},
+        "train": {"facecolor": plots.ACCENT},
+        "down": {"facecolor": "none", "edgecolor": plots.RULE, "hatch": "///"},
+    }
+    ax.broken_barh([(bar.start, bar.end - bar.start)], (0.16, 0.68), linewidth=0, **looks[bar.kind])
+    pixels = (bar.end - bar.start) / span * size.width * 0.85
+    if bar.label and pixels > 12 + 7 * len(bar.label):
+        middle = (bar.start + bar.end) / 2
+        label = f"attempt {bar.label}" if pixels > 90 else bar.label
+        ax.text(middle, 0.5, label, color=plots.PAPER, ha="center", va="center_baseline", fontsize=11)
+
+
+def _stays(ax: Axes, attempt: Attempt, names: list[str], zero: float) -> None:
+    for stay in attempt.nodes:
+        if stay.name in names[1:] and stay.start is not None and stay.end is not None:
+            row = names.index(stay.name, 1)
+            length = max(stay.end - stay.start, 0.0)
+            ax.broken_barh([(stay.start - zero, length)], (row + 0.42, 0.16), facecolor=plots.HEAT[4], linewidth=0)
+
+
+def _marks(ax: Axes, case: Case, names: list[str], zero: float) -> None:
+    for event in marked(case):
+        if event.node is None or event.node in names[1:]:
+            row = names.index(event.node, 1) if event.node else 0
+            colour = {"node_back": plots.ACCENT, "drill": plots.WARN, "cancelled": plots.WARN}.get(
+                event.kind, plots.BAD
+            )
+            ax.plot(
+                [event.at - zero], [row + 0.5], MARKS[event.kind], color=colour, markersize=8, clip_on=False, zorder=5
+            )
+    saved = [item.at - zero for part in case.run.segments for item in part.checkpoints if item.at is not None]
+    thin = saved[:: max(len(saved) // 120, 1)]
+    ax.plot(thin, [0.93] * len(thin), "|", color=plots.ACCENT, markersize=5)

@@ -1,0 +1,131 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Reading values that others wrote: every function takes anything and returns a usable value or None, never raises.
+
+Names, paths and log lines come from users and nodes and are hostile input; :func:`text` is the only way in.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+import typing as t
+
+LIMIT = 300
+
+# C0 and C1 controls and lone surrogates are not allowed in XML 1.0; bidirectional controls can make a line read as
+# another one (CVE-2021-42574).
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+# "--max-tokens 9" is a count, "--token abc" is not.
+_SECRET_OPTION = re.compile(
+    r"(?i)((?:^|[-_.])(?:token|passwords?|passwd|secrets?|credentials?|api[-_]?key|access[-_]?key))(=|$)"
+)
+_LOGIN_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
+
+
+def text(value: t.Any, limit: int = LIMIT) -> str | None:
+    """Return printable text of at most ``limit`` characters, or None for nothing, an empty text or a container."""
+    if value is None or isinstance(value, (dict, list, tuple, bytes)):
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    raw = (value if isinstance(value, str) else _spelt(value))[: limit * 4]
+    return line(" ".join(raw.split()), limit).strip() or None
+
+
+def line(raw: str, limit: int = LIMIT) -> str:
+    """Return a line of a log: printable, at most ``limit`` characters, its indentation kept."""
+    clean = _UNSAFE.sub("\N{REPLACEMENT CHARACTER}", raw.expandtabs(4)).rstrip()
+    return clean if len(clean) <= limit else clean[: limit - 1] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def _spelt(value: t.Any) -> str:
+    try:
+        return str(value)
+    except ValueError:  # an integer of more than 4300 digits
+        return "(a very long number)"
+
+
+def number(value: t.Any) -> float | None:
+    """Return a finite number, or None. Text is accepted where it is plainly a number; booleans are not numbers."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        result = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return result if math.isfinite(result) else None
+
+
+def whole(value: t.Any) -> int | None:
+    """Return a whole number below 2^53 in size, or None; 3.0 is 3, 3.5 is None."""
+    result = number(value)
+    return int(result) if result is not None and result.is_integer() and abs(result) < 2**53 else None
+
+
+def instant(value: t.Any) -> float | None:
+    """Return Unix seconds (UTC) of an ISO 8601 time or a number of seconds; a time without zone is UTC."""
+    seconds = number(value)
+    if seconds is None and isinstance(value, str):
+        try:
+            parsed = datetime.datetime.fromisoformat(value.strip())
+            aware = parsed if parsed.tzinfo else parsed.replace(tzinfo=datetime.UTC)
+            seconds = aware.timestamp()
+        except (ValueError, OverflowError):
+            return None
+    # Years outside 1970..2200 are broken clocks, and would stretch every time axis.
+    return seconds if seconds is not None and 0 < seconds < 7.26e9 else None
+
+
+def mapping(value: t.Any) -> dict[str, t.Any]:
+    """Return ``value`` when it is a mapping, else an empty one."""
+    return {str(key): item for key, item in value.items()} if isinstance(value, dict) else {}
+
+
+def rows(value: t.Any) -> list[dict[str, t.Any]]:
+    """Return the mappings of a list; anything else in it, and anything that is no list, is left out."""
+    return [mapping(item) for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def texts(value: t.Any) -> list[str]:
+    """Return the non-empty texts of a list."""
+    found = [text(item) for item in value] if isinstance(value, list) else []
+    return [item for item in found if item]
+
+
+def arguments(value: t.Any) -> str | None:
+    """Return a command line to look at, with the values of options that are named like secrets left out."""
+    shown: list[str] = []
+    hide_next = False
+    for item in texts(value)[:60]:
+        found = _SECRET_OPTION.search(item.split("=", 1)[0] + ("=" if "=" in item else ""))
+        if hide_next:
+            shown.append("(hidden)")
+        elif found and "=" in item:
+            shown.append(item.split("=", 1)[0] + "=(hidden)")
+        else:
+            shown.append(item)
+        hide_next = bool(found) and "=" not in item and item.startswith("-") and not hide_next
+    return text(_LOGIN_IN_URL.sub("(hidden)@", " ".join(shown)), 600)
+
+
+def jsonable(value: t.Any) -> t.Any:
+    """Return ``value`` with what JSON cannot carry (NaN, infinities) as null, texts safe, noise digits off."""
+    if isinstance(value, dict):
+        return {text(key) or "": jsonable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [jsonable(item) for item in value]
+    if isinstance(value, float):
+        rounded = round(value, 6) if abs(value) >= 1 else float(f"{value:.6g}")
+        return rounded if math.isfinite(value) else None
+    return text(value, 4000) if isinstance(value, str) else value
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """Return a sort key under which node-2 comes before node-10."""
+    parts = re.split(r"([0-9]{1,18})", name)
+    return [(0, int(part), "") if part.isascii() and part.isdigit() else (1, 0, part) for part in parts]

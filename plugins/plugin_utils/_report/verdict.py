@@ -1,0 +1,126 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The verdict: one word, its tone, and one sentence that a person can repeat.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from . import values as v
+from . import words as w
+from .case import Case
+from .checks import Check, make_checks
+
+Tone = t.Literal["ok", "warn", "bad", "live", "calm"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verdict:
+    """``word`` says the result without its colour; ``tone`` chooses the colour; ``sentence`` ends with a full stop."""
+
+    word: str
+    tone: Tone
+    sentence: str
+
+
+_WORDS: dict[str, tuple[str, Tone]] = {
+    "succeeded": ("Succeeded", "ok"),
+    "failed": ("Failed", "bad"),
+    "lost": ("Lost", "bad"),
+    "cancelled": ("Cancelled", "calm"),
+    "running": ("Running", "live"),
+    "waiting": ("Waiting", "live"),
+    "unknown": ("Unknown", "warn"),
+}
+
+
+def give_verdict(case: Case) -> Verdict:
+    """Return the verdict of a run. A success with a claim that is not proven says so in its word."""
+    word, tone = _WORDS[case.outcome]
+    open_claims = [check for check in make_checks(case) if check.status in ("failed", "unproven")]
+    if case.outcome == "succeeded" and open_claims:
+        word, tone = "Succeeded, not all proven", "warn"
+    sentence = f"{_what(case)}{_faults(case)}.{_detail(case)}"
+    if case.outcome == "succeeded" and open_claims:
+        sentence += f" {_open(open_claims)}"
+    return Verdict(word, tone, sentence[:1].upper() + sentence[1:])
+
+
+def _who(case: Case) -> str:
+    nodes = v.whole(case.job.get("nodes"))
+    ranks = case.ranks_seen if case.ranks_seen is not None else case.ranks_asked
+    where = f" on {w.plural(nodes, 'node')}" if nodes else ""
+    return f"{w.plural(ranks, 'rank')}{where}" if ranks is not None else "the job" + where
+
+
+def _what(case: Case) -> str:
+    step = f"step {w.count(case.last_step)}"
+    spent = f" in {w.duration(case.clock.elapsed)}" if case.clock.elapsed is not None else ""
+    reached = case.last_step is not None
+    lines = {
+        "succeeded": f"{_who(case)} trained to {step}{spent}" if reached else f"{_who(case)} finished{spent}",
+        "cancelled": f"stopped on request at {step}{_after(case)}" if reached else "stopped on request",
+        "running": f"{_who(case)} {'is' if case.ranks_seen == 1 else 'are'} at {step}{_after(case)}"
+        if reached
+        else "the job is running, and has logged no step so far",
+        "waiting": "the job has been handed in and waits for its nodes",
+        "unknown": "the record does not say how the job ended" + (f"; it had reached {step}" if reached else ""),
+    }
+    return lines.get(case.outcome) or _failed(case, step if reached else None)
+
+
+def _after(case: Case) -> str:
+    return f" after {w.duration(case.clock.elapsed)}" if case.clock.elapsed is not None else ""
+
+
+def _failed(case: Case, step: str | None) -> str:
+    asked, seen = case.ranks_asked, case.ranks_seen
+    if case.run.record.get("outcome") == "succeeded" and asked is not None:
+        return f"the job ended well by itself, but only {w.count(seen)} of {w.plural(asked, 'rank')} took part"
+    last = case.attempts[-1] if case.attempts else None
+    tries = f" in {w.plural(len(case.attempts), 'attempt')}" if len(case.attempts) > 1 else ""
+    where = f"the job came to {step}{tries}" if step else f"the job ended before its first step{tries}"
+    if last is None or (last.cause is None and not last.exit_code):
+        return where
+    code = f" (exit code {last.exit_code})" if last.exit_code else ""
+    return f"{where}; {'the last' if tries else 'it'} was ended by {cause_words(last.cause, last.node)}{code}"
+
+
+def cause_words(cause: str | None, node: str | None) -> str:
+    """Return the end of an attempt as a phrase: ``a crash on node-2``, ``the loss of node-2``."""
+    place = f" on {node}" if node else ""
+    if cause == "node_lost":
+        return f"the loss of {node}" if node else "the loss of a node"
+    if cause in ("crash", "drill"):
+        return f"a {cause}{place}"
+    return f"{cause.replace('_', ' ')}{place}" if cause else "an unknown cause"
+
+
+def _detail(case: Case) -> str:
+    """Return the record's own line about a bad end."""
+    said = v.text(case.run.record.get("detail")) if case.outcome in ("failed", "lost") else None
+    return f" Recorded cause: {said.rstrip('.')}." if said else ""
+
+
+def _faults(case: Case) -> str:
+    if not case.faults or case.outcome in ("failed", "lost"):
+        return ""
+    total, proven = len(case.faults), sum(fault.proof == "proven" for fault in case.faults)
+    drilled = all(fault.attempt.drilled for fault in case.faults)
+    what = w.plural(total, "drilled fault" if drilled else "fault")
+    how = "resume proven" if total == 1 else "every resume proven"
+    if proven < total:
+        how = f"{proven} of {total} resumes proven" if total > 1 else "resume not proven"
+        how = "begun again at step 0" if all(fault.proof == "fresh" for fault in case.faults) else how
+    lost = f", {w.plural(case.steps_lost, 'step')} done again" if case.steps_lost is not None else ""
+    return f", through {what} ({how}{lost})"
+
+
+def _open(checks: t.Sequence[Check]) -> str:
+    names = [check.title[:1].lower() + check.title[1:] for check in checks]
+    return f"Not proven: {w.listing(names)}."
