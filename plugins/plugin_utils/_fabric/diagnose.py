@@ -31,7 +31,7 @@ from .transport import Gdr, RankPlace, Reading, read_transport
 Kind = t.Literal["nccl_log", "nccl_tests", "show_gids", "unknown"]
 
 HEAD_BYTES = 256 * 1024
-MAX_JSON_BYTES = 32 * 1024 * 1024
+MAX_JSON_BYTES = 16 * 1024 * 1024
 # Below this size latency, not bandwidth, is measured; nccl-tests starts at 8 bytes by default.
 MIN_JUDGED_BYTES = 16 * 1024 * 1024
 MAX_CAUSES = 32

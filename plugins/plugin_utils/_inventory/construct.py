@@ -88,10 +88,10 @@ class Membership:
         if group.parent_groups or group.child_groups:
             group.add_host(host)
         elif host.name not in self.names:
+            # A group without children holds a host if and only if the host holds the group.
             group.hosts.append(host)
             self.names.add(host.name)
-            if group not in host.groups:
-                host.groups.append(group)
+            host.groups.append(group)
 
 
 class Constructor:
