@@ -1,0 +1,104 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Several runs side by side, and the files of a report: replaced as a whole, readable by their owner only."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.plugin_utils._report.case import understand
+from ansible_collections.muster.training.plugins.plugin_utils._report.compare import compare, differences
+from ansible_collections.muster.training.plugins.plugin_utils._report.files import (
+    write_comparison,
+    write_report,
+    write_text,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._report.page import render_compare
+from ansible_collections.muster.training.plugins.plugin_utils._report.source import load_run
+
+FIXTURES = pathlib.Path(__file__).parents[4] / "fixtures" / "report"
+NAMES = ["resumed", "crash_loop", "cancelled", "running", "gpu64", "nulls"]
+
+
+def test_runs_are_compared_as_values() -> None:
+    found = compare([load_run(FIXTURES / name) for name in NAMES])
+    assert [item["outcome"] for item in found["runs"]] == [
+        "succeeded",
+        "failed",
+        "cancelled",
+        "running",
+        "succeeded",
+        "unknown",
+    ]
+    assert found["differences"]["nodes"] == ["2", "2", "2", "3", "8", None]
+    assert "env" not in json.dumps(found["differences"])
+    json.dumps(found, allow_nan=False)
+
+
+def test_equal_jobs_have_no_differences() -> None:
+    case = understand(load_run(FIXTURES / "resumed"))
+    assert differences([case, case]) == {}
+
+
+def test_the_page_of_a_comparison() -> None:
+    page = render_compare([load_run(FIXTURES / name) for name in NAMES])
+    for wanted in (
+        "6 runs compared",
+        "shape-bug-20261120-0930",
+        "derived.world_size",
+        "not to be compared with the others",
+    ):
+        assert wanted in page
+    assert "None of these runs wrote a loss" in render_compare([load_run(FIXTURES / "nulls")])
+
+
+def test_a_report_is_three_files_that_only_the_owner_reads(tmp_path: pathlib.Path) -> None:
+    shutil.copytree(FIXTURES / "resumed", tmp_path / "run")
+    paths = write_report(tmp_path / "run")
+    assert {key: path.name for key, path in paths.items()} == {
+        "json": "report.json",
+        "junit": "junit.xml",
+        "html": "report.html",
+    }
+    for path in paths.values():
+        assert path.parent == tmp_path / "run"
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert json.loads(paths["json"].read_text(encoding="utf-8"))["outcome"] == "succeeded"
+    again = {path.name: path.read_bytes() for path in write_report(tmp_path / "run").values()}
+    assert again == {path.name: path.read_bytes() for path in paths.values()}
+    assert not [path for path in (tmp_path / "run").iterdir() if path.name.startswith(".")]
+
+
+def test_a_report_can_go_elsewhere(tmp_path: pathlib.Path) -> None:
+    paths = write_report(FIXTURES / "nulls", tmp_path / "deep" / "er")
+    assert all(path.parent == tmp_path / "deep" / "er" for path in paths.values())
+    compared = write_comparison([FIXTURES / "resumed", FIXTURES / "nulls"], tmp_path)
+    assert json.loads(compared["json"].read_text(encoding="utf-8"))["schema"] == 1
+    assert compared["html"].name == "compare.html"
+
+
+def test_a_place_that_cannot_be_written_is_one_clear_error(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    with pytest.raises(InputError, match=r"report: cannot write .*report\.json: .*Choose another folder"):
+        write_report(FIXTURES / "nulls", tmp_path / "file")
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_rest(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    target = write_text(tmp_path / "a", "old")
+
+    def full(_handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(InputError, match="No space left on device"):
+        write_text(target, "new")
+    assert target.read_text(encoding="utf-8") == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]

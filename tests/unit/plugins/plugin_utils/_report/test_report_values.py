@@ -1,0 +1,155 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Reading hostile values, and writing numbers for people."""
+
+from __future__ import annotations
+
+import json
+import math
+import typing as t
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.plugin_utils._report import values as v
+from ansible_collections.muster.training.plugins.plugin_utils._report import words as w
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=40),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(ANYTHING)
+def test_no_reader_raises_and_each_keeps_its_promise(value: t.Any) -> None:
+    text, number, whole, at = v.text(value), v.number(value), v.whole(value), v.instant(value)
+    assert text is None or (0 < len(text) <= v.LIMIT and "\n" not in text and "\x00" not in text)
+    assert number is None or math.isfinite(number)
+    assert whole is None or abs(whole) < 2**53
+    assert at is None or 0 < at < 7.26e9
+    assert all(isinstance(row, dict) for row in v.rows(value))
+    assert isinstance(v.mapping(value), dict)
+    json.dumps(v.jsonable(value), allow_nan=False).encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("a\nb\tc", "a b c"),
+        ("x\x00\x1by", "x\ufffd\ufffdy"),
+        ("evil\u202egnp.exe", "evil\ufffdgnp.exe"),
+        ("\ud800", "\ufffd"),
+        ("  ", None),
+        ([], None),
+        (True, "true"),
+    ],
+)
+def test_text_is_one_printable_line(value: t.Any, expected: str | None) -> None:
+    assert v.text(value) == expected
+
+
+def test_long_text_is_cut() -> None:
+    assert v.text(10**5000) == "(a very long number)"
+    assert v.text("x" * 1000, 10) == "x" * 9 + "…"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("2026-11-20T09:30:00+00:00", 1795167000.0),
+        ("2026-11-20T09:30:00Z", 1795167000.0),
+        ("2026-11-20T10:30:00+01:00", 1795167000.0),
+        ("2026-11-20T09:30:00", 1795167000.0),
+        (1795167000, 1795167000.0),
+        ("yesterday", None),
+        ("9999-99-99T00:00:00", None),
+        (0, None),
+        (1e300, None),
+        (None, None),
+    ],
+)
+def test_instants(value: t.Any, expected: float | None) -> None:
+    assert v.instant(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        (["--token", "abc", "--steps", "3"], "--token (hidden) --steps 3"),
+        (["--hub-token=abc"], "--hub-token=(hidden)"),
+        (["API_KEY=abc"], "API_KEY=(hidden)"),
+        (["--tokenizer=bpe", "--max-tokens", "9"], "--tokenizer=bpe --max-tokens 9"),
+        (["--data", "https://me:pw@host/x"], "--data https://(hidden)@host/x"),
+        ([], None),
+    ],
+)
+def test_values_of_options_named_like_secrets_are_left_out(items: list[str], expected: str | None) -> None:
+    assert v.arguments(items) == expected
+
+
+def test_names_sort_by_their_numbers() -> None:
+    assert sorted(["node-10", "node-2", "node-1"], key=v.natural) == ["node-1", "node-2", "node-10"]
+
+
+@given(st.lists(st.text(max_size=20)))
+def test_any_names_can_be_sorted(names: list[str]) -> None:
+    assert len(sorted(names, key=v.natural)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (None, "–"),
+        (0.44, "0.4 s"),
+        (9.96, "10 s"),
+        (59.6, "1 min"),
+        (65, "1 min 5 s"),
+        (3599.7, "1 h"),
+        (7380, "2 h 3 min"),
+        (90000, "1 d 1 h"),
+        (-3, "0.0 s"),
+    ],
+)
+def test_durations(seconds: float | None, expected: str) -> None:
+    assert w.duration(seconds).replace("\N{NO-BREAK SPACE}", " ") == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (2.4371, "2.44"),
+        (51234.4, "51,234"),
+        (0, "0"),
+        (0.00002, "2.00e-05"),
+        (-1.5, "-1.50"),
+        (None, "–"),
+        (1e15, "1.00e+15"),
+    ],
+)
+def test_figures_have_three_significant_digits(value: float | None, expected: str) -> None:
+    assert w.figure(value) == expected
+
+
+@given(st.floats())
+def test_any_number_can_be_written(value: float) -> None:
+    assert w.figure(value)
+    assert w.short(value, abs(value) if math.isfinite(value) else 0.0)
+
+
+def test_axis_numbers_share_their_decimals() -> None:
+    assert [w.short(value, 0.6) for value in (2.4, 3.0, 3.6000000000000005)] == ["2.4", "3.0", "3.6"]
+    assert [w.short(value, 2.5) for value in (0, 2.5, 5)] == ["0.0", "2.5", "5.0"]
+    assert [w.short(value, 50) for value in (0, 50)] == ["0", "50"]
+    assert [w.short(value) for value in (0, 950, 1500, 2e6)] == ["0", "950", "1.5k", "2M"]
+
+
+def test_small_words() -> None:
+    assert (w.usd(417.751), w.usd(0.0123), w.usd(0.0), w.usd(None)) == ("$417.75", "$0.0123", "$0.00", "–")
+    assert (w.clock(65), w.clock(3665)) == ("1:05", "1:01:05")
+    assert (w.plural(1, "node"), w.plural(2, "loss", "losses")) == ("1 node", "2 losses")
+    assert w.listing(["a", "b", "c"]) == "a, b and c"
+    assert w.listing(list("abcdef"), 2) == "a, b and 4 more"
+    assert w.size(1_500_000).endswith("MB")
