@@ -1,0 +1,171 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The preflight's rules: each defect of a node fails its own check, and the refusal says where and what to do."""
+
+from __future__ import annotations
+
+import copy
+import typing as t
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.specifiers import SpecifierSet
+
+from ansible_collections.muster.training.plugins.module_utils._model import checks
+from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
+from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
+
+Dict = dict[str, t.Any]
+RUN, OWNER = "x-1", "me"
+
+
+def job(**changes: t.Any) -> Job:
+    return parse_job({"name": "x", "script": "/t.py", "nodes": 2, "requires": {"torch": ">=2.1"}, **changes})
+
+
+def answer(**changes: t.Any) -> Dict:
+    """Return what a node without a defect answers."""
+    training = {"executable": "/py", "version": "3.12.1", "packages": {"torch": "2.9.0+cu128"}, "problem": None}
+    folder = {"path": "/state", "exists": True, "problem": None, "free_bytes": 1 << 40}
+    gpu = {"count": 8, "model": "NVIDIA H100 80GB HBM3", "memory_gib": 79.6}
+    found = {"state": folder, "training": training, "ports": {"20000": None}, "paths": {"/ckpt": folder}, "tools": {}}
+    return {**found, "files": {"/t.py": True}, "live_runs": [], "claim": None, "units": {}, "facts": {"gpu": gpu}, **changes}
+
+
+def preflight(a: Dict, b: Dict | None = None, wanted: Job | None = None, skew: float = 0.1) -> list[checks.Check]:
+    infos = {"a": a, "b": answer() if b is None else b}
+    return checks.preflight(wanted or job(), infos, {"a": skew, "b": 0.0}, RUN, OWNER)
+
+
+def test_healthy_nodes_pass_every_check() -> None:
+    found = preflight(answer(), wanted=job(gpus_per_node=8, gpu={"model": "h100", "memory_gib_min": 79}))
+    checks.refuse(found)
+    flat = checks.result(found)
+    assert (flat["ok"], flat["exit_code"], flat["failures"]) == (True, 0, [])
+    assert all(not check.problem and not check.fix for check in found)
+    assert {check.name for check in found} >= {"clock", "state_folder", "port", "python", "idle", "owner", "gpus", "same_torch"}
+
+
+DEFECTS: dict[str, tuple[Dict, str, str]] = {
+    "state": ({"state": {"path": "/s", "problem": "is on a full file system", "free_bytes": 0}}, "state_folder", "is on a full"),
+    "room": ({"state": {"path": "/s", "problem": None, "free_bytes": 9 << 20}}, "state_folder", "/s has only 9 MiB free"),
+    "path": ({"paths": {"/c": {"problem": "is not writable for uid 7"}}}, "path", "/c is not writable for uid 7"),
+    "port": ({"ports": {"20000": "Address already in use"}}, "port", "port 20000 cannot be used: Address already in use"),
+    "python": ({"training": {"problem": "there is no py", "packages": {}}}, "python", "there is no py"),
+    "missing": ({"training": {"executable": "/p", "packages": {"torch": None}}}, "package_torch", "/p has no package torch"),
+    "old": ({"training": {"packages": {"torch": "2.0.1"}}}, "package_torch", "torch 2.0.1 does not satisfy >=2.1"),
+    "tool": ({"tools": {"sshd": None, "orted|prted": None}}, "tool_sshd", "there is no sshd"),
+    "file": ({"files": {"/t.py": False}}, "file", "cannot read /t.py"),
+    "busy": ({"live_runs": [{"run_id": "y-2", "gpus": 8}]}, "idle", "run y-2 is using this node's GPUs"),
+    "claim": ({"claim": {"owner": "you", "controller": "laptop"}}, "owner", "run x-1 belongs to another controller (laptop)"),
+    "gpus": ({"facts": {"gpu": {"count": 4}}}, "gpus", "4 GPUs were found, 8 are needed"),
+    "none": ({"facts": {}}, "gpus", "0 GPUs were found, 8 are needed"),
+    "model": ({"facts": {"gpu": {"count": 8, "model": "A100"}}}, "gpus", "the GPUs are A100, not h100"),
+    "memory": ({"facts": {"gpu": {"count": 8, "model": "H100", "memory_gib": 40}}}, "gpus", "the GPUs have 40 GiB, 79 are needed"),
+}
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_one_defect_fails_its_own_check_on_its_own_node(defect: str) -> None:
+    changes, name, text = DEFECTS[defect]
+    found = preflight(answer(**changes), wanted=job(gpus_per_node=8, gpu={"model": "h100", "memory_gib_min": 79}))
+    failed = [check for check in found if not check.ok]
+    assert [(check.name, check.node) for check in failed if not check.name.startswith("same_")][:1] == [(name, "a")]
+    assert text in failed[0].problem and failed[0].fix
+    with pytest.raises(RefusedError) as caught:
+        checks.refuse(found)
+    assert str(caught.value).startswith("a: ") and text in str(caught.value) and failed[0].fix in str(caught.value)
+    assert checks.result(found)["exit_code"] == 1 and name in checks.result(found)["failures"]
+
+
+def test_a_defect_of_the_other_node_is_found_too() -> None:
+    failed = [check for check in preflight(answer(), answer(files={"/t.py": False})) if not check.ok]
+    assert [(check.name, check.node) for check in failed] == [("file", "b")]
+
+
+@pytest.mark.parametrize(("skew", "text"), [(61.0, "61 s ahead of"), (-90.4, "90 s behind")])
+def test_a_wrong_clock_is_found_in_both_directions(skew: float, text: str) -> None:
+    failed = [check for check in preflight(answer(), skew=skew) if not check.ok]
+    assert [check.name for check in failed] == ["clock"] and text in failed[0].problem
+    assert not [check for check in preflight(answer(), skew=checks.MAX_SKEW_S) if not check.ok]
+
+
+def test_a_port_that_the_run_itself_holds_is_no_defect() -> None:
+    running = answer(ports={"20000": "Address already in use"}, units={"store": {"alive": True}})
+    assert not [check for check in preflight(running) if not check.ok]
+
+
+def test_a_node_is_busy_only_for_a_gpu_job_and_never_with_the_run_itself() -> None:
+    busy = answer(live_runs=[{"run_id": RUN, "gpus": 8}, {"run_id": "y", "gpus": 0}])
+    assert not [check for check in preflight(busy, wanted=job(gpus_per_node=8)) if not check.ok]
+    other = answer(live_runs=[{"run_id": "y", "gpus": 8}])
+    assert not [check for check in preflight(other) if not check.ok]
+
+
+def test_versions_are_compared_over_the_nodes_without_their_build() -> None:
+    def with_torch(version: str) -> Dict:
+        return answer(training={"executable": "/p", "packages": {"torch": version}})
+
+    assert not [check for check in preflight(with_torch("2.9.0+cpu"), with_torch("2.9.0+cu128")) if not check.ok]
+    failed = [check for check in preflight(with_torch("2.9.0"), with_torch("2.8.0")) if not check.ok]
+    assert [(check.name, check.node) for check in failed] == [("same_torch", None)]
+    assert "a has 2.9.0, b has 2.8.0" in failed[0].problem
+
+
+def test_a_refusal_counts_what_else_is_wrong() -> None:
+    bad = answer(files={"/t.py": False}, ports={"20000": "busy"})
+    with pytest.raises(RefusedError, match=r"^a: port 20000 cannot be used: busy \(and 1 more\)\. Another program"):
+        checks.refuse(preflight(bad))
+    checks.refuse([])
+
+
+def test_the_checks_of_a_node_alone_need_no_job() -> None:
+    training = {"executable": "/p", "version": "3.12.1", "packages": {"torch": None, "numpy": "2.1"}, "problem": None}
+    found = checks.node("a", answer(training=training), 0.0)
+    assert [check.name for check in found if not check.ok] == ["package_torch"]
+    assert "/p has no package torch" in found[-2].problem and "bootstrap" in found[-2].fix
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted", "met"),
+    [
+        ("2.9.0", "", True),
+        ("2.9.0", ">=2.1", True),
+        ("2.10", ">=2.9", True),
+        ("2.9.0+cu128", "==2.9", True),
+        ("2.9.1", "==2.9", False),
+        ("2.9.0", ">=2.1,<2.9", False),
+        ("2.9.0", "!=2.9", False),
+        ("2.9.0", "> 2.8 , <= 2.9", True),
+        ("2.9.0", "about 2", False),
+        ("weird", ">=0", True),
+    ],
+)
+def test_version_rules(version: str, wanted: str, met: bool) -> None:
+    assert checks.satisfies(version, wanted) is met
+
+
+NUMBERS = st.lists(st.integers(0, 12), min_size=1, max_size=4).map(lambda parts: ".".join(map(str, parts)))
+
+
+@given(version=NUMBERS, parts=st.lists(st.tuples(st.sampled_from([">=", "==", "<", "<=", ">", "!="]), NUMBERS), max_size=3))
+def test_version_rules_agree_with_the_standard_on_plain_releases(version: str, parts: list[tuple[str, str]]) -> None:
+    wanted = ",".join(operator + limit for operator, limit in parts)
+    assert checks.satisfies(version, wanted) is SpecifierSet(wanted).contains(version)
+
+
+@given(version=st.text(max_size=12), wanted=st.text(max_size=12))
+def test_any_text_as_a_version_rule_has_an_answer(version: str, wanted: str) -> None:
+    assert checks.satisfies(version, wanted) in (True, False)
+
+
+@given(data=st.data())
+def test_a_node_that_answers_half_has_no_traceback(data: st.DataObject) -> None:
+    whole = answer()
+    half = copy.deepcopy(whole)
+    for key in data.draw(st.sets(st.sampled_from(sorted(set(whole) - {"state"})))):
+        del half[key]
+    flat = checks.result(preflight(half, wanted=job(gpus_per_node=8)))
+    assert flat["ok"] is (not flat["failures"])

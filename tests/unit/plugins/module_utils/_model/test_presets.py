@@ -1,0 +1,37 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The templates that the collection ships: each makes a job that a backend accepts."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model import fields
+from ansible_collections.muster.training.plugins.module_utils._model.checks import satisfies
+from ansible_collections.muster.training.plugins.module_utils._model.job import LAUNCHERS, parse_job
+from ansible_collections.muster.training.plugins.module_utils._model.presets import PRESETS
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_template_makes_a_job_that_can_resume(name: str) -> None:
+    job = parse_job({"name": "x", "template": name, "script": "/t.py"}, PRESETS)
+    assert job.launcher in LAUNCHERS and job.checkpoints.resume == "auto"
+    assert job.restart.max_crashes >= 1 and job.restart.max_lost_nodes >= 1
+    assert set(PRESETS[name]) <= set(fields.mapping(PRESETS[name], name))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_what_a_template_requires_is_a_version_rule(name: str) -> None:
+    for wanted in PRESETS[name]["requires"].values():
+        assert satisfies("99.0", wanted)
+
+
+def test_a_template_is_not_changed_by_the_jobs_made_from_it() -> None:
+    before = str(PRESETS)
+    own: dict[str, t.Any] = {"deepspeed_config": {"bf16": {"enabled": False}}}
+    job = parse_job({"name": "x", "template": "deepspeed_zero3", "script": "/t.py", **own}, PRESETS)
+    assert job.deepspeed_config["bf16"] == {"enabled": False} and job.deepspeed_config["gradient_clipping"] == 1.0
+    assert str(PRESETS) == before

@@ -1,0 +1,143 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What happened in a run, folded from events and metrics in any order that several nodes can deliver them."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.module_utils._model.story import Story
+
+Line = dict[str, t.Any]
+TIMES = st.floats(0, 2e9)
+EVENTS = st.one_of(
+    st.fixed_dictionaries(
+        {"kind": st.just("worker_started"), "at": TIMES, "attempt": st.integers(1, 4), "rank": st.none() | st.integers(0, 3)},
+        optional={"node": st.sampled_from("ab"), "world_size": st.none() | st.integers(0, 8), "pid": st.integers(1)},
+    ),
+    st.fixed_dictionaries(
+        {"kind": st.just("worker_exit"), "at": TIMES, "attempt": st.integers(1, 4), "rank": st.none() | st.integers(0, 3)},
+        optional={"node": st.sampled_from("ab"), "signal": st.integers(0, 31)},
+    ).flatmap(lambda line: st.sampled_from([0, 1, 137, 143]).map(lambda code: {**line, "exit_code": code})),
+    st.fixed_dictionaries(
+        {"kind": st.sampled_from(["drill", "node_lost", "agent_restart", "node_back", "submitted", "ended"]), "at": TIMES},
+        optional={"node": st.sampled_from("ab"), "detail": st.sampled_from(["node_lost", "crash"])},
+    ),
+)
+VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | st.lists(st.integers(), max_size=2)
+METRICS = st.dictionaries(
+    st.sampled_from(["step", "loss", "tokens_per_s", "checkpoint_step", "path", "resumed_from_step", "x"]), VALUES
+).flatmap(lambda line: st.one_of(st.just(line), TIMES.map(lambda at: {**line, "at": at})))
+
+
+@given(lines=st.lists(EVENTS.map(lambda e: ("event", e)) | METRICS.map(lambda m: ("metric", m)), max_size=25))
+def test_any_order_of_lines_is_a_story(lines: list[tuple[str, Line]]) -> None:
+    story = Story()
+    for kind, line in lines:
+        getattr(story, kind)(line)
+    steps, seconds = story.losses()
+    assert steps >= 0 and seconds >= 0 and story.crashes <= len(story.attempts)
+    numbers = [attempt.n for attempt in story.attempts]
+    assert numbers == sorted(set(numbers)) and story.ranks_seen() == (len(story.attempts[-1].ranks) if numbers else 0)
+    for attempt in story.attempts:
+        assert (attempt.first_step is None) == (attempt.last_step is None)
+    _ = story.first_step_at, story.last, story.checkpoint
+
+
+def started(n: int, rank: int, at: float) -> tuple[str, Line]:
+    node = "ab"[rank]
+    return "event", {"kind": "worker_started", "attempt": n, "rank": rank, "node": node, "at": at, "world_size": 2, "pid": 9}
+
+
+def ended(n: int, rank: int, at: float, code: int) -> tuple[str, Line]:
+    return "event", {"kind": "worker_exit", "attempt": n, "rank": rank, "node": "ab"[rank], "at": at, "exit_code": code}
+
+
+def metric(at: float, **values: t.Any) -> tuple[str, Line]:
+    return "metric", {"at": at, **values}
+
+
+# Two ranks train, rank 1 crashes at 15 s after a checkpoint of step 10, both come back and continue.
+NODE_A = [
+    started(1, 0, 1.0),
+    *(metric(2.0 + step, step=step, loss=1.0) for step in range(1, 13)),
+    metric(12.5, checkpoint_step=10, path="/c/10"),
+    ended(1, 0, 15.4, 143),
+    started(2, 0, 20.0),
+    metric(21.0, resumed_from_step=10),
+    metric(22.0, step=11, loss=0.5, tokens_per_s=7.0),
+    ended(2, 0, 30.0, 0),
+]
+NODE_B = [started(1, 1, 1.5), ended(1, 1, 15.0, 9), started(2, 1, 20.5), ended(2, 1, 30.1, 0)]
+
+
+def told(lines: t.Iterable[tuple[str, Line]]) -> Story:
+    story = Story()
+    for kind, line in lines:
+        getattr(story, kind)(line)
+    return story
+
+
+@given(data=st.data())
+def test_the_story_does_not_depend_on_how_the_nodes_answers_are_mixed(data: st.DataObject) -> None:
+    a, b, mixed = list(NODE_A), list(NODE_B), []
+    while a or b:
+        source = a if not b or (a and data.draw(st.booleans())) else b
+        mixed.append(source.pop(0))
+    assert told(mixed).attempts == told(NODE_A + NODE_B).attempts
+
+
+def test_a_crash_and_the_resume_are_told() -> None:
+    story = told(NODE_A + NODE_B)
+    first, second = story.attempts
+    assert (first.ranks, first.world_size) == ({0: "a", 1: "b"}, 2)
+    assert first.first_failure == (15.0, 9, "b") and first.ended_at == 15.0
+    assert (first.first_step, first.last_step, second.first_step, second.resumed_from) == (1, 12, 11, 10)
+    assert second.first_failure is None and second.ended_at == 30.1
+    assert story.losses() == (2, pytest.approx(8.0))
+    assert (story.crashes, story.checkpoint, story.first_step_at) == (1, (10, "/c/10"), 3.0)
+    assert story.last == {"at": 22.0, "step": 11, "loss": 0.5, "tokens_per_s": 7.0}
+
+
+def test_steps_that_come_before_the_start_is_known_are_not_lost() -> None:
+    story = told([metric(5.0, step=1), metric(6.0, step=2)])
+    assert story.attempts == [] and story.first_step_at is None
+    story.event(started(1, 0, 4.0)[1])
+    assert (story.attempts[0].first_step, story.attempts[0].last_step) == (1, 2)
+
+
+def test_a_lost_node_is_no_crash_and_a_drill_stays_a_drill() -> None:
+    story = told([*NODE_A[:3], NODE_B[0]])
+    story.event({"kind": "drill", "at": 14.0, "node": "b"})
+    story.event({"kind": "agent_restart", "detail": "node_lost", "at": 14.5, "node": "b"})
+    story.event(ended(1, 1, 15.0, 137)[1])
+    assert story.attempts[0].fault == ("drill", "b") and story.crashes == 0
+    assert [cause for _, cause, _ in story.faults] == ["drill", "node_lost"]
+    story.event(started(2, 0, 20.0)[1])
+    story.event({"kind": "node_lost", "at": 25.0, "node": "a"})
+    assert story.attempts[1].fault == ("node_lost", "a")
+    assert story.attempts[0].fault == ("drill", "b")
+
+
+def test_a_restarted_agent_without_a_lost_node_is_no_fault() -> None:
+    story = told([started(1, 0, 1.0)])
+    story.event({"kind": "agent_restart", "detail": "crash", "at": 2.0, "node": "a"})
+    assert story.faults == [] and story.attempts[0].fault is None
+
+
+def test_a_rank_that_its_launcher_stopped_did_not_fail_first() -> None:
+    story = told([started(1, 0, 1.0), started(1, 1, 1.0), ended(1, 0, 4.0, 143), ended(1, 1, 5.0, 3)])
+    assert story.attempts[0].first_failure == (5.0, 3, "b")
+
+
+@pytest.mark.xfail(strict=True, reason="a program's metric whose 'at' is no number ends the follower with TypeError or ValueError")
+@pytest.mark.parametrize("at", [None, "now", [1]])
+def test_a_metric_with_a_time_that_is_no_number_is_passed_over(at: t.Any) -> None:
+    story = told([started(1, 0, 1.0)])
+    story.metric({"at": at, "step": 1})
+    assert story.attempts[0].last_step in (None, 1)

@@ -1,0 +1,101 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Processes of a run, found through a real /proc: reused numbers, odd names, orphans in sessions of their own, zombies."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import typing as t
+import uuid
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._node import procs
+from ansible_collections.muster.training.tests.support.node_lab import eventually
+
+
+@pytest.fixture
+def marker() -> t.Iterator[str]:
+    value = f"test/{uuid.uuid4().hex}"
+    yield value
+    procs.kill_marked(value)
+
+
+def spawn(marker: str, argv: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(argv, env={**os.environ, procs.MARKER: marker}, start_new_session=True)
+
+
+def test_an_identity_names_one_process_only() -> None:
+    name = procs.identity(os.getpid())
+    assert name is not None and procs.alive(name) == os.getpid()
+    pid, started = name.split("@")
+    assert procs.alive(f"{pid}@{int(started) + 1}") is None
+    assert procs.alive(None) is None and procs.alive("") is None and procs.alive("17") is None
+
+
+def test_a_name_with_spaces_and_parentheses_is_read_right(tmp_path: pathlib.Path, marker: str) -> None:
+    tool = tmp_path / "a) R (b"
+    tool.symlink_to(t.cast(str, shutil.which("sleep")))
+    child = spawn(marker, [str(tool), "60"])
+    try:
+        assert procs.alive(procs.identity(child.pid)) == child.pid
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_what_has_ended_is_gone_also_while_nobody_waited_for_it(marker: str) -> None:
+    child = spawn(marker, ["true"])
+    eventually(lambda: procs.dead_children(os.getpid()) == [child.pid], "a zombie")
+    assert procs.start_time(child.pid) is None and procs.identity(child.pid) is None
+    assert procs.marked(marker) == []
+    child.wait()
+    assert procs.dead_children(os.getpid()) == [] and procs.start_time(child.pid) is None
+    assert procs.environment_of(child.pid) == {}
+    procs.kill_all([child.pid])
+
+
+def test_orphans_in_sessions_of_their_own_are_found_by_their_mark_and_killed(marker: str) -> None:
+    # A launcher starts two workers as session leaders and is killed itself, as torchrun is when its host is lost.
+    program = "import subprocess, time\nfor _ in range(2): subprocess.Popen(['sleep', '60'], start_new_session=True)\ntime.sleep(60)"
+    launcher = spawn(marker, [sys.executable, "-c", program])
+    eventually(lambda: len(procs.marked(marker)) == 3, "two workers and their launcher")
+    launcher.kill()
+    launcher.wait()
+    orphans = procs.marked(marker)
+    assert len(orphans) == 2 and launcher.pid not in orphans
+    assert all(procs.environment_of(pid)[procs.MARKER] == marker for pid in orphans)
+    assert procs.kill_marked(marker) == []
+    assert all(procs.start_time(pid) is None for pid in orphans)
+
+
+def test_a_mark_is_compared_as_a_whole_and_never_names_the_caller(marker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = spawn(marker + "0", ["sleep", "60"])
+    monkeypatch.setenv(procs.MARKER, marker)
+    try:
+        assert procs.marked(marker) == [] and procs.marked(marker + "0") == [child.pid]
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_signal_of_choice_is_sent(marker: str) -> None:
+    child = spawn(marker, ["sleep", "60"])
+    procs.kill_all([child.pid], signal.SIGTERM)
+    assert child.wait() == -signal.SIGTERM
+
+
+def test_what_cannot_be_killed_in_time_is_returned(marker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = spawn(marker, ["sleep", "60"])
+    monkeypatch.setattr(procs, "kill_all", lambda pids: None)
+    try:
+        assert procs.kill_marked(marker, within_s=0.05) == [child.pid]
+    finally:
+        child.kill()
+        child.wait()

@@ -1,0 +1,142 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The node's end of the watch: whole lines once, offsets that continue, and an answer as soon as there is news."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import threading
+import typing as t
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.module_utils._node import paths, procs, watch
+
+Answer = dict[str, t.Any]
+
+
+def ask(run: pathlib.Path, before: Answer | None = None, **changes: t.Any) -> Answer:
+    """Ask for what is new since the answer ``before``, without waiting."""
+    old = before or {"offsets": {}, "digest": None}
+    request = {"offsets": old["offsets"], "digest": old["digest"], "streams": ["events", "metrics", "usage", "log"]}
+    return watch.changes(run, {**request, "wait_s": 0, "batch_s": 0, **changes})
+
+
+def unit(run: pathlib.Path, name: str = "agent", **state: t.Any) -> pathlib.Path:
+    folder = paths.private_dir(run / "units" / name)
+    paths.write_json(folder / "state.json", {"state": "running", "supervisor": procs.identity(os.getpid()), **state})
+    return folder
+
+
+def test_a_run_without_files_has_no_news(tmp_path: pathlib.Path) -> None:
+    offsets = {"events": 0, "metrics": 0, "usage": 0, "log": 0}
+    assert ask(tmp_path) == {"text": {}, "offsets": offsets, "units": {}, "digest": ""}
+
+
+def test_each_line_is_told_once(tmp_path: pathlib.Path) -> None:
+    unit(tmp_path)
+    (tmp_path / "events.jsonl").write_text('{"a": 1}\n')
+    (tmp_path / "units" / "agent" / "log").write_text("one\ntwo\n")
+    first = ask(tmp_path)
+    assert first["text"] == {"events": '{"a": 1}\n', "log": "one\ntwo\n"}
+    with open(tmp_path / "units" / "agent" / "log", "a") as handle:
+        handle.write("three\nfo")
+    second = ask(tmp_path, first)
+    assert second["text"] == {"log": "three\n"}
+    with open(tmp_path / "units" / "agent" / "log", "a") as handle:
+        handle.write("ur\n")
+    assert ask(tmp_path, second)["text"] == {"log": "four\n"}
+
+
+@settings(max_examples=40)
+@given(data=st.data(), lines=st.lists(st.binary(max_size=12).map(lambda raw: raw.replace(b"\n", b"") + b"\n"), max_size=8))
+def test_however_a_file_grows_its_lines_arrive_in_order_and_whole(
+    data: st.DataObject, lines: list[bytes], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    run = tmp_path_factory.mktemp("run")
+    whole, at, got = b"".join(lines), 0, ""
+    answer = ask(run)
+    while at < len(whole):
+        end = data.draw(st.integers(at + 1, len(whole)))
+        with open(run / "metrics.jsonl", "ab") as handle:
+            handle.write(whole[at:end])
+        answer, at = ask(run, answer), end
+        text = answer["text"].get("metrics", "")
+        assert text == "" or text.endswith("\n")
+        got += text
+    assert got == whole.decode(errors="replace")
+
+
+def test_a_line_longer_than_one_answer_is_told_in_pieces(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(b"x" * (watch._LIMIT + 5) + b"\n")
+    first = ask(tmp_path)
+    second = ask(tmp_path, first)
+    assert len(first["text"]["metrics"]) == watch._LIMIT and second["text"]["metrics"] == "xxxxx\n"
+
+
+@pytest.mark.parametrize("change", ["state", "dead", "exit", "lost"])
+def test_a_change_of_a_unit_is_news(tmp_path: pathlib.Path, change: str) -> None:
+    folder = unit(tmp_path)
+    before = ask(tmp_path)
+    assert ask(tmp_path, before)["digest"] == before["digest"]
+    if change == "exit":
+        paths.write_json(folder / "exit.json", {"exit_code": 0})
+    else:
+        unit(tmp_path, **{"state": {"state": "stopping"}, "dead": {"supervisor": "1@1"}, "lost": {"lost": 1}}[change])
+    after = ask(tmp_path, before)
+    assert after["digest"] != before["digest"] and after["units"]["agent"]["alive"] is (change != "dead")
+
+
+class Clock:
+    """Moves with each sleep of the watch and lets a test act in between."""
+
+    def __init__(self, act: t.Callable[[float], None]) -> None:
+        self.now, self.act = 0.0, act
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.act(self.now)
+
+
+@pytest.mark.parametrize(
+    ("stream", "answered_after_s"),
+    # Events at once; lines of metrics and logs are gathered for two seconds; usage alone is no news.
+    [("events.jsonl", 3.0), ("metrics.jsonl", 5.0), ("units/agent/log", 5.0), ("usage.jsonl", 20.0)],
+)
+def test_when_an_answer_comes(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, stream: str, answered_after_s: float
+) -> None:
+    unit(tmp_path)
+
+    def act(now: float) -> None:
+        if now >= 3.0 and not (tmp_path / stream).exists():
+            (tmp_path / stream).write_text("{}\n")
+
+    before = ask(tmp_path)
+    clock = Clock(act)
+    monkeypatch.setattr(watch, "time", clock)
+    answer = ask(tmp_path, before, wait_s=20.0, batch_s=2.0)
+    assert clock.now == pytest.approx(answered_after_s, abs=0.2)
+    assert list(answer["text"].values()) == ["{}\n"]
+
+
+def test_a_writer_in_another_thread_ends_the_wait(tmp_path: pathlib.Path) -> None:
+    before = ask(tmp_path)
+    timer = threading.Timer(0.05, lambda: (tmp_path / "events.jsonl").write_text('{"late": 1}\n'))
+    timer.start()
+    assert ask(tmp_path, before, wait_s=30.0)["text"] == {"events": '{"late": 1}\n'}
+
+
+@pytest.mark.xfail(strict=True, reason="a file that is shorter than the offset (a new machine of the same name) is never read")
+def test_a_file_that_began_again_is_read_from_its_start(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "events.jsonl").write_text('{"of": "the machine that was lost"}\n')
+    before = ask(tmp_path)
+    (tmp_path / "events.jsonl").write_text('{"new": 1}\n')
+    assert ask(tmp_path, before)["text"] == {"events": '{"new": 1}\n'}

@@ -1,0 +1,104 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The recorded logs: what is provable, whether GPUDirect was seen, and the cause, must be what their index says."""
+
+from __future__ import annotations
+
+import csv
+import pathlib
+import re
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.causes import CAUSES
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnose import FileDiagnosis, diagnose_stream
+
+ROOT = pathlib.Path(__file__).resolve().parents[4] / "fixtures" / "fabric"
+KINDS = {"nccl-log": "nccl_log", "nccl-tests": "nccl_tests", "tool": "show_gids"}
+# The index's words for verdicts that a transport has; the others are about something else, and then nothing is proven.
+VERDICTS = {"rdma_gdr": "rdma_gdr", "rdma_no_gdr": "rdma_no_gdr", "tcp": "tcp", "tcp_plugin": "tcp"}
+
+
+def index() -> list[dict[str, str]]:
+    with (ROOT / "index.tsv").open(encoding="utf-8") as stream:
+        return list(csv.DictReader(stream, delimiter="\t"))
+
+
+def diagnosis(name: str) -> FileDiagnosis:
+    with (ROOT / name).open("rb") as stream:
+        return diagnose_stream(stream, name)
+
+
+def provable(text: str) -> str | None:
+    """The index's column as a name: what only the source's prose states, or only start-up lines name, is no proof."""
+    if text.startswith(("unproven", "none", "na")) or "(stated)" in text:
+        return None
+    return re.sub(r" \(.*\)$", "", text)
+
+
+def expected_gdr(text: str) -> str:
+    return text if text in ("yes", "no") else "unknown"
+
+
+def test_the_index_names_every_log() -> None:
+    names = {path.name for path in ROOT.iterdir() if path.suffix in (".log", ".txt")}
+    assert names == {row["file"] for row in index()} and len(names) == 28
+
+
+@pytest.mark.parametrize("row", index(), ids=lambda row: row["file"])
+def test_a_recorded_log_is_judged_as_its_index_says(row: dict[str, str]) -> None:
+    found = diagnosis(row["file"])
+    assert found.kind == KINDS[row["kind"]]
+    assert found.transport == provable(row["inter_node_transport"])
+    assert found.gdr == expected_gdr(row["gdr_seen"])
+    assert [cause.code for cause in found.causes] == ([row["cause_code"]] if row["cause_code"] else [])
+
+
+@pytest.mark.parametrize("row", index(), ids=lambda row: row["file"])
+def test_a_recorded_log_has_the_verdict_of_its_index(row: dict[str, str]) -> None:
+    found = diagnosis(row["file"])
+    word = row["verdict"].split(" ")[0]
+    if "(stated" in row["verdict"]:
+        word = "incomplete"
+    if word in VERDICTS:
+        assert found.transport_verdict == VERDICTS[word]
+    elif word == "incomplete" or word.startswith("bw_"):
+        assert found.transport_verdict == "unproven"
+    assert (found.outcome == "fail") == (word in ("init_fail", "run_fail"))
+    assert found.outcome != "pass"
+
+
+def test_evidence_names_the_line() -> None:
+    found = diagnosis("bad-ib-nogdr-create-cq-failed.log")
+    assert found.causes[0].evidence.startswith("bad-ib-nogdr-create-cq-failed.log:13: Call to ibv_create_cq failed")
+    assert found.causes[0].fix
+
+
+def test_the_largest_size_gives_the_bandwidth_and_not_the_average() -> None:
+    figures = {
+        "nccltests-good-h100-8nodes-ib-coreweave.txt": 386.56,
+        "nccltests-good-p5-2nodes-efa-mpijob.txt": 437.89,
+        "nccltests-good-p4de-2nodes-efa-srun.txt": 78.33,
+    }
+    assert {name: diagnosis(name).busbw_gb_s for name in figures} == figures
+
+
+def test_every_published_code_is_in_the_table() -> None:
+    with (ROOT / "cause-codes.tsv").open(encoding="utf-8") as stream:
+        published = {row["code"] for row in csv.DictReader(stream, delimiter="\t")}
+    assert published <= set(CAUSES)
+    assert set(CAUSES) - published == {"oom_gpu", "oom_host", "negative_scaling", "checkpoint_failed"}
+
+
+def test_nothing_of_the_judgement_depends_on_the_name() -> None:
+    for row in index():
+        with (ROOT / row["file"]).open("rb") as stream:
+            other = diagnose_stream(stream, "x")
+        own = diagnosis(row["file"])
+        assert (other.transport, other.transport_verdict, other.gdr, other.outcome) == (
+            own.transport,
+            own.transport_verdict,
+            own.gdr,
+            own.outcome,
+        )
