@@ -14,7 +14,7 @@ description:
   - Nothing starts until every host has passed its preflight, holds the code and can reach the first host's port.
     If one host cannot start, all are stopped and the reason is given.
   - The launcher's own engine restarts what fails (torchrun's elastic agents, or C(mpirun) as a whole), within
-    O(job.restart). The processes outlive the connection and the controller; the same task finds them again.
+    C(job.restart). The processes outlive the connection and the controller; the same task finds them again.
   - The same job with the same code gets the same run id, so running the task again changes nothing while the run lives
     and after it has succeeded. A run that failed, was lost or was cancelled continues from its checkpoint.
   - A run that saw fewer ranks than asked is failed, whatever its exit code.
@@ -36,7 +36,7 @@ options:
   state:
     description:
       - V(present) starts or continues the run and follows it.
-      - V(cancelled) stops it on all its hosts, giving it O(job.checkpoints.grace_s) seconds to save.
+      - V(cancelled) stops it on all its hosts, giving it C(job.checkpoints.grace_s) seconds to save.
     type: str
     choices: [present, cancelled]
     default: present

@@ -243,10 +243,10 @@ def _host_variables(nodes: list[Node], verdicts: t.Sequence[tuple[Verdict, Islan
         for node in peers:
             values = nccl_environment(node, island, peers=peers, verified=proven)
             result[node.name] = {
-                "muster_island": island.name,
-                "muster_lane": verdict.lane,
-                "muster_fabric_outcome": verdict.outcome,
-                "muster_nccl_environment": values,
-                "muster_nccl_conf": nccl_conf(values),
+                "island": island.name,
+                "lane": verdict.lane,
+                "outcome": verdict.outcome,
+                "nccl_environment": values,
+                "nccl_conf": nccl_conf(values),
             }
     return result
