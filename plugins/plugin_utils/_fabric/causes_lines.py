@@ -61,10 +61,14 @@ _GROUPS: tuple[tuple[LineRule, ...], ...] = (
     ),
     (
         _rule("wc_retry_exceeded", _WC + rb"1[23]\b"),
+        _rule(
+            "wc_retry_exceeded",
+            rb"NET/OFI Request [^\n]{0,200}completed with error[^\n]{0,200}[Uu]n(?:reachable|responsive)",
+        ),
         _rule("acs_iommu", _WC + rb"4\b"),
     ),
     (
-        _rule("reg_mr_failed", rb"ibv_reg_(?:dmabuf_)?mr\w* failed"),
+        _rule("reg_mr_failed", rb"ibv_reg_(?:dmabuf_)?mr\w* failed|NET/OFI Unable to register memory"),
         _rule("create_cq_failed", rb"ibv_(?:create_(?:cq|qp|srq)|alloc_pd)\w* failed"),
     ),
     (
@@ -92,9 +96,9 @@ _GROUPS: tuple[tuple[LineRule, ...], ...] = (
             "bootstrap_bad_address", rb"is neither AF_INET\(\d+\) nor AF_INET6|No valid (?:<IPv4\w*>|\[IPv6\]):<?port"
         ),
         _rule("address_family", rb"Address family not supported|unsupported IP family|[Aa]ddress family mismatch"),
-        _rule("wrong_interface", rb"[Nn]o socket interface found|no interface found matching"),
+        _rule("wrong_interface", rb"[Nn]o socket interface found|no interface found matching", stopped=True),
         _rule("wrong_interface", rb"Connect to [^\n]{0,60}%" + _VIRTUAL + rb"[^\n]{0,20} failed"),
-        _rule("wrong_interface", rb"Unable to find (?:address|interface) for: ", "any"),
+        _rule("wrong_interface", rb"Unable to find (?:address|interface) for: ", "any", stopped=True),
     ),
     (
         _rule(
@@ -108,10 +112,11 @@ _GROUPS: tuple[tuple[LineRule, ...], ...] = (
     ),
     (
         _rule("socket_reset", rb"Connection reset by peer|[Cc]onnection closed by (?:remote )?peer"),
+        _rule("socket_reset", rb"Call to (?:recv|send)\w*[^\n]{0,80} failed ?: ?(?:Connection timed out|Broken pipe)"),
         _rule("socket_reset", rb"gloo[^\n]{0,200}(?:Connection reset by peer|Connection closed by peer)", "any"),
     ),
     (_rule("libibverbs_missing", rb"Failed to open libibverbs\.so"),),
-    (_rule("ib_no_device", rb"NET/IB ?: No device found"),),
+    (_rule("ib_no_device", rb"NET/IB ?: (?:No device found|Unable to open device)"),),
     (_rule("gpudirect_off", rb"NET/IB ?: GPU Direct RDMA Disabled for HCA"),),
     (
         _rule("ofi_tcp_provider", rb"Selected [Pp]rovider is (?:tcp|sockets|udp)\b"),
@@ -141,12 +146,14 @@ _GROUPS: tuple[tuple[LineRule, ...], ...] = (
     (
         _rule("ranks_missing", rb"\b\d+/\d+ clients joined|Missing communicator data from \d+ rank", "any"),
         _rule("ranks_missing", rb"not enough slots available in the system|\b0/\d+ nodes are available", "any"),
+        _rule("ranks_missing", rb"was unable to reliably start one or more daemons", "any"),
         _rule("ranks_missing", rb"ImagePullBackOff|ErrImagePull|RendezvousTimeoutError", "any"),
         _rule("ranks_missing", rb"mismatch in rank count from procs"),
     ),
     (
         # errno 97 is PyTorch trying IPv6 first on a host without it, in jobs that work.
         _rule("rendezvous_dns", rb"client socket has timed out after|connection to the C10d store has failed", "any"),
+        _rule("rendezvous_dns", rb"failed to connect to any network address of", "any"),
         _rule("rendezvous_dns", rb"connect\(\) timed out\. Original timeout was", "any"),
         _rule(
             "rendezvous_dns",
@@ -198,7 +205,7 @@ _GROUPS: tuple[tuple[LineRule, ...], ...] = (
 _SUSPECT = re.compile(
     rb"[Ee]rror|ailed|FAILED|refused|timed out|unreachable|mismatch|MISMATCH|[Mm]issing|memory|oom-kill|OOMKilled|"
     rb"bad_alloc|No space|not known|resol|joined|available|Pull|initialized|DERP|relay \"|too long|needed and DF|"
-    rb"checkpoint|Exception|WARN|[Cc]onnect|collective|different"
+    rb"checkpoint|Exception|WARN|[Cc]onnect|collective|different|unable"
 )
 # PyTorch and nccl-tests repeat NCCL's last message without its header, on the lines after these words.
 _QUOTES = re.compile(

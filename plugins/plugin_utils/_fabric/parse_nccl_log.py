@@ -235,8 +235,10 @@ class NcclLog:
         found = _INTERFACE.findall(text)
         for name, _address in found:
             _note(self.facts.interfaces, name, line_number)
-        if found and not thread.process.address:
-            thread.process.address = shown(found[0][1])
+        if found:
+            process, address = thread.process, shown(found[0][1])
+            process.doubtful = process.doubtful or process.address not in ("", address)
+            process.address = process.address or address
         return True
 
     def _net_socket(self, line_number: int, thread: Thread, text: bytes) -> bool:

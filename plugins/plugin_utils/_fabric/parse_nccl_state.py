@@ -31,11 +31,15 @@ _MNNVL = re.compile(rb"\bMNNVL (\d)")
 
 @dataclasses.dataclass(slots=True)
 class Process:
-    """One process that wrote to the log. ``address`` is what its bootstrap listens on, empty when unseen."""
+    """One process that wrote to the log. ``address`` is what its bootstrap listens on, empty when unseen.
+
+    ``doubtful``: two addresses were seen, so that this is one name and number of two processes, as in containers.
+    """
 
     host: str
     pid: int
     address: str = ""
+    doubtful: bool = False
     comm: str = ""
     pointers: dict[bytes, str] = dataclasses.field(default_factory=dict)
 
@@ -167,6 +171,6 @@ class Jobs:
         result = {}
         for key, process in self.processes.items():
             several = len(addresses[process.host] - {""}) > 1
-            if process.host and not (several and not process.address):
+            if process.host and not process.doubtful and not (several and not process.address):
                 result[key] = f"{process.host}@{process.address}" if several else process.host
         return result

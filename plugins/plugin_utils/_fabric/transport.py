@@ -80,7 +80,7 @@ class Places:
 
     def one_machine(self, comm: Comm, pair: PairCount) -> bool:
         """Return whether the log shows both ranks of a pair on one machine."""
-        if comm.nnodes == 1 and not comm.mnnvl:
+        if (comm.nnodes == 1 and not comm.mnnvl) or self._one_process(comm, pair):
             return True
         first, second = self.node(comm, pair.channel.a), self.node(comm, pair.channel.b)
         if not first or first != second:
@@ -90,6 +90,12 @@ class Places:
         if first in self._addressed or "@" in first or pair.channel.via.kind == "p2p":
             return True
         return not (pair.channel.same_device or comm.key in self._local_transport)
+
+    @staticmethod
+    def _one_process(comm: Comm, pair: PairCount) -> bool:
+        """Return whether one process, with a thread for each GPU, is both ranks."""
+        first, second = (comm.ranks.get(rank, []) for rank in (pair.channel.a, pair.channel.b))
+        return first == second and len(first) == 1 and bool(first[0].host) and not first[0].doubtful
 
     def on_one_node(self, comm: Comm) -> bool:
         """Return whether all ranks of a communicator are known and on one machine."""

@@ -145,3 +145,13 @@ def test_a_signal_to_the_rank_alone_reaches_the_program(ranks: Ranks) -> None:
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+@pytest.mark.xfail(strict=True, reason="a rank that was stopped before it could count its start is an attempt behind from then on")
+def test_ranks_of_one_gang_agree_on_the_attempt_although_one_was_stopped_before_it_began(ranks: Ranks) -> None:
+    # Rank 0 fails at once; torchrun stops rank 1 while its recorder is still starting, then starts both again.
+    ranks.run(["false"], LOCAL_RANK="0", TORCHELASTIC_RESTART_COUNT="0")
+    for local in ("0", "1"):
+        ranks.run(["true"], LOCAL_RANK=local, TORCHELASTIC_RESTART_COUNT="1")
+    started = [(line["local_rank"], line["attempt"]) for line in ranks.events if line["kind"] == "worker_started"]
+    assert started == [(0, 1), (0, 2), (1, 2)]

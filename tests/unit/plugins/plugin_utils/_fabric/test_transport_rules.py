@@ -188,6 +188,25 @@ def test_the_network_inside_one_machine_is_no_proof() -> None:
     assert judged(one, info("Channel 00/0 : 0[0] -> 1[1] [send] via NET/Socket/0")).transport is None
 
 
+def test_threads_of_one_process_are_on_one_machine() -> None:
+    pair = "2[c7000] -> 0[87000] [{}] via NET/IB/5/GDRDMA"
+    lines = [
+        info(f"Channel 01 : {pair.format('receive')}", "node-1", 9, 0, 21),
+        info(f"Channel 01 : {pair.format('send')}", "node-1", 9, 2, 22),
+        info("Channel 01 : 0[87000] -> 1[8d000] via P2P/IPC", "node-1", 9, 0, 21),
+    ]
+    assert judged(*lines).transport is None
+    assert judged(*(line.replace("node-1:9:22", "node-1:8:22") for line in lines)).transport == "IB"
+
+
+def test_containers_of_one_name_and_process_number_are_told_apart() -> None:
+    lines = []
+    for address, way in (("10.0.0.1", "send"), ("10.0.0.2", "receive")):
+        lines.append(info(f"Bootstrap: Using eth0:{address}<0>", "trainer", 1))
+        lines.append(info(f"Channel 00/0 : 0[0] -> 1[0] [{way}] via NET/Socket/0", "trainer", 1))
+    assert judged(*lines).transport == "Socket"
+
+
 def test_advice_about_networks_is_not_given_for_one_machine() -> None:
     lines = [info("NET/IB : No device found."), info("Using network Socket"), *ring("NET/Socket/0", 1)]
     found = judged(*lines)

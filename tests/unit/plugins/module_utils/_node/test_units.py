@@ -1,0 +1,198 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Starting and stopping supervisors, detached and through a systemd that is a script here."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import pwd
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._node import paths, units
+from ansible_collections.muster.training.tests.support.node_lab import NodeLab, eventually
+
+Dict = dict[str, t.Any]
+# Stands for a supervisor: says that it runs, then waits; its process is the one in state.json.
+SUPERVISOR = """import json, os, pathlib, sys, time
+spec = json.loads(pathlib.Path(sys.argv[2]).read_text())
+fields = pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+state = {"state": "running", "supervisor": f"{os.getpid()}@{fields[19]}", "generation": spec["generation"]}
+place = pathlib.Path(spec["folder"], "state.json")
+place.with_suffix(".tmp").write_text(json.dumps(state))
+place.with_suffix(".tmp").replace(place)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def lab(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator[NodeLab]:
+    lab = NodeLab(tmp_path)
+    monkeypatch.setattr(units, "manager", lambda: "detached")
+    for name, value in lab.env.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "run.py").write_text(SUPERVISOR)
+    yield lab
+    lab.close()
+
+
+def spec(lab: NodeLab, **changes: t.Any) -> Dict:
+    return lab.spec("a", "r-1", ["true"], **changes)
+
+
+def test_a_unit_is_started_once_and_forgets_an_earlier_generation(lab: NodeLab) -> None:
+    wanted = spec(lab)
+    folder = paths.private_dir(pathlib.Path(wanted["folder"]))
+    paths.write_json(folder / "exit.json", {"exit_code": 1})
+    paths.write_json(folder / "state.json", {"generation": 0, "crashes": 3, "supervisor": "1@1"})
+    assert units.start(wanted, lab.root) is True
+    status = units.status(folder)
+    assert (status["alive"], status["exit"], status["crashes"], status["generation"]) == (True, None, 0, 1)
+    assert paths.read_json(folder / "spec.json") == wanted
+    assert units.start(wanted, lab.root) is False
+    assert units.stop(folder, 30) == [] and units.status(folder)["alive"] is False
+
+
+def test_a_supervisor_that_does_not_begin_is_an_error_with_the_place_of_its_log(
+    lab: NodeLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (lab.root / "run.py").write_text("import sys\nsys.exit('broken')")
+    real = units._wait_until
+    monkeypatch.setattr(units, "_wait_until", lambda true, within_s: real(true, 0.05))
+    with pytest.raises(OSError, match="the supervisor did not start, see .*/units/agent/supervisor.log"):
+        units.start(spec(lab), lab.root)
+    log = pathlib.Path(spec(lab)["folder"]) / "supervisor.log"
+    eventually(lambda: "broken" in log.read_text(), "the reason in the log")
+
+
+def test_a_supervisor_that_ended_at_once_has_been_started(lab: NodeLab) -> None:
+    ended = "import json, pathlib, sys\np = pathlib.Path(json.load(open(sys.argv[2]))['folder'], 'exit.json')\np.write_text('{}')"
+    (lab.root / "run.py").write_text(ended)
+    assert units.start(spec(lab), lab.root) is True
+
+
+def test_stopping_ends_what_is_marked_and_removes_the_secrets(lab: NodeLab, tmp_path: pathlib.Path) -> None:
+    secret = tmp_path / "env.json"
+    secret.write_text("{}")
+    wanted = spec(lab, secrets=str(secret), secret_files=[str(tmp_path / "gone")])
+    assert units.start(wanted, lab.root) is True
+    eventually(lambda: units.status(pathlib.Path(wanted["folder"]))["alive"], "the supervisor")
+    assert units.stop(pathlib.Path(wanted["folder"]), 0.0) == []
+    assert lab.left() == {} and not secret.exists()
+    assert units.stop(tmp_path / "no" / "unit", 0.0) == []
+
+
+def test_the_status_of_a_unit_that_never_was_is_all_unknown(tmp_path: pathlib.Path) -> None:
+    assert units.status(tmp_path) == {
+        "alive": False,
+        "state": None,
+        "detail": "",
+        "exit": None,
+        "heartbeat_age_s": None,
+        "crashes": 0,
+        "lost": 0,
+        "child": None,
+        "generation": None,
+    }
+
+
+def test_a_heartbeat_from_the_future_is_not_negative(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "heartbeat").touch()
+    os.utime(tmp_path / "heartbeat", (4e9, 4e9))
+    assert units.status(tmp_path)["heartbeat_age_s"] == 0.0
+
+
+def properties(command: list[str]) -> dict[str, str]:
+    pairs = [item.removeprefix("--property=").split("=", 1) for item in command if item.startswith("--property=")]
+    return {key: value for key, value in pairs}
+
+
+def test_a_system_unit_has_the_limits_that_rdma_and_many_peers_need(lab: NodeLab) -> None:
+    wanted = {**spec(lab, memory=8 << 30, timeout_s=100, grace_s=30), "node": "gpu 1/a"}
+    command = units._systemd_command(wanted, "system")
+    assert command[:2] == ["systemd-run", "--quiet"] and "--unit=muster-r-1-gpu-1-a-agent" in command
+    assert properties(command) == {
+        "Restart": "on-failure",
+        "RestartSec": "200ms",
+        "KillMode": "control-group",
+        "TimeoutStopSec": "45",
+        "UMask": "0077",
+        "TasksMax": "infinity",
+        "LimitMEMLOCK": "infinity",
+        "LimitNOFILE": "1048576",
+        "MemoryMax": str(8 << 30),
+        "RuntimeMaxSec": "190",
+    }
+
+
+def test_a_users_unit_asks_for_no_limit_that_only_root_may_raise(lab: NodeLab) -> None:
+    command = units._systemd_command(spec(lab), "user")
+    assert command[:2] == ["systemd-run", "--user"]
+    assert not {"LimitMEMLOCK", "LimitNOFILE", "MemoryMax", "RuntimeMaxSec"} & set(properties(command))
+
+
+FAKE_SYSTEMD = """#!/bin/sh
+for item; do case "$item" in --*) shift;; *) break;; esac; done
+"$@" > /dev/null 2>&1 & exit 0
+"""
+
+
+def test_a_unit_is_started_through_systemd_where_it_runs(lab: NodeLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = lab.root / "bin" / "systemd-run"
+    tool.write_text(FAKE_SYSTEMD)
+    tool.chmod(0o700)
+    monkeypatch.setattr(units, "manager", lambda: "system")
+    assert units.start(spec(lab), lab.root) is True
+    assert units.stop(pathlib.Path(spec(lab)["folder"]), 30) == []
+
+
+def test_what_systemd_refuses_is_told(lab: NodeLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = lab.root / "bin" / "systemd-run"
+    tool.write_text("#!/bin/sh\necho 'Failed to start transient unit: Access denied' >&2\nexit 1\n")
+    tool.chmod(0o700)
+    monkeypatch.setattr(units, "manager", lambda: "user")
+    with pytest.raises(OSError, match="systemd-run answered 1: Failed to start transient unit: Access denied"):
+        units.start(spec(lab), lab.root)
+
+
+@pytest.mark.parametrize(
+    ("present", "uid", "manager"),
+    [
+        ((), 0, "detached"),
+        (("/run/systemd/system",), 0, "system"),
+        (("/run/systemd/system",), 1000, "detached"),
+        (("/run/systemd/system", "/var/lib/systemd/linger/me"), 1000, "detached"),
+        (("/run/systemd/system", "/var/lib/systemd/linger/me", "/run/user/1000/systemd/private"), 1000, "user"),
+    ],
+)
+def test_how_a_process_can_outlive_the_connection(
+    monkeypatch: pytest.MonkeyPatch, present: tuple[str, ...], uid: int, manager: str
+) -> None:
+    monkeypatch.setattr(units.pathlib.Path, "is_dir", lambda path: str(path) in present)
+    monkeypatch.setattr(units.pathlib.Path, "exists", lambda path: str(path) in present)
+    monkeypatch.setattr(units.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(units.os, "geteuid", lambda: uid)
+    monkeypatch.setattr(units.os, "getuid", lambda: uid)
+    monkeypatch.setattr(units, "_user_name", lambda: "me")
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    assert units.manager() == manager
+    monkeypatch.setattr(units.shutil, "which", lambda name: None)
+    assert units.manager() == "detached"
+
+
+def test_the_user_of_a_lingering_session_is_found_by_number() -> None:
+    assert units._user_name() == pwd.getpwuid(os.getuid()).pw_name
+
+
+@pytest.mark.xfail(strict=True, reason="TimeoutExpired is no OSError: a systemd that hangs ends the agent with a traceback")
+def test_a_systemd_that_hangs_is_told(lab: NodeLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = lab.root / "bin" / "systemd-run"
+    tool.write_text("#!/bin/sh\nexec sleep 60\n")
+    tool.chmod(0o700)
+    monkeypatch.setattr(units, "manager", lambda: "system")
+    monkeypatch.setattr(units, "_RUN_S", 0.05)
+    with pytest.raises(OSError, match="systemd-run"):
+        units.start(spec(lab), lab.root)

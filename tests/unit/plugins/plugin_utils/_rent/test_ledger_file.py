@@ -1,0 +1,179 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The ledger on disk: torn lines, one writer, modes, and what happens when the disk says no."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, iso
+from ansible_collections.muster.training.plugins.plugin_utils._rent.book import Book
+from ansible_collections.muster.training.plugins.plugin_utils._rent.ledger_file import LEDGER, LedgerWriter, parse, read
+
+
+def event(number: int, kind: str = "intent") -> LedgerEvent:
+    token = f"{number:08x}"
+    return LedgerEvent.from_dict(
+        {
+            "schema": 1,
+            "at": iso(1_795_255_200 + number),
+            "cluster": "lab",
+            "token": token,
+            "event": kind,
+            "resource": "instance",
+            "provider": "lambda",
+            "account": "acc1",
+            "pool": "h100",
+            "name": f"lab-h100-0-{token}",
+        }
+    )
+
+
+LINES = b"".join(event(number).line().encode() for number in range(3))
+
+
+def test_what_is_appended_is_read(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "lab"
+    assert read(folder).events == ()
+    with LedgerWriter(folder) as writer:
+        writer.append(event(1))
+        writer.append(event(1, "created"))
+    with LedgerWriter(folder) as writer:
+        writer.append(event(2))
+    assert read(folder).events == (event(1), event(1, "created"), event(2))
+    assert read(folder).warnings == ()
+
+
+def test_files_are_for_their_owner_only(tmp_path: pathlib.Path) -> None:
+    before = os.umask(0)
+    try:
+        with LedgerWriter(tmp_path / "state" / "lab") as writer:
+            writer.append(event(1))
+    finally:
+        os.umask(before)
+    assert (tmp_path / "state" / "lab").stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "state" / "lab").iterdir()} == {0o600}
+
+
+@given(st.integers(0, len(LINES)))
+def test_a_ledger_cut_anywhere_keeps_every_whole_line(cut: int) -> None:
+    data = LINES[:cut]
+    whole = data.count(b"\n")
+    if cut and not whole:
+        # A lone torn line is no empty ledger; a cut in front of the newline alone loses nothing.
+        try:
+            assert len(parse(data).events) == 1
+        except InputError:
+            pass
+        return
+    text = parse(data)
+    assert len(text.events) >= whole
+    assert len(text.events) + len(text.warnings) == len([line for line in data.split(b"\n") if line])
+
+
+@given(st.binary(max_size=300), st.integers(0, 3))
+def test_garbage_between_lines_never_hides_them(garbage: bytes, place: int) -> None:
+    lines = [event(number).line().encode() for number in range(3)]
+    data = b"".join([*lines[:place], garbage.replace(b"\n", b" ") + b"\n", *lines[place:]])
+    assert {item.token for item in parse(data).events} >= {event(number).token for number in range(3)}
+
+
+def test_a_torn_tail_is_closed_before_the_next_line(tmp_path: pathlib.Path) -> None:
+    (tmp_path / LEDGER).write_bytes(LINES + b'{"at":"2026-11')
+    with LedgerWriter(tmp_path) as writer:
+        writer.append(event(7))
+    text = read(tmp_path)
+    assert [item.token for item in text.events] == [event(number).token for number in (0, 1, 2, 7)]
+    assert len(text.warnings) == 1 and ":4" in text.warnings[0]
+
+
+def test_a_ledger_of_garbage_is_not_empty() -> None:
+    with pytest.raises(InputError, match="none can be read"):
+        parse(b"\x00\xff garbage\n")
+    assert parse(b"\n\n").events == ()
+
+
+def test_a_newer_ledger_is_refused() -> None:
+    with pytest.raises(InputError, match="schema"):
+        parse(LINES + b'{"schema":2}\n')
+
+
+def test_only_one_process_writes(tmp_path: pathlib.Path) -> None:
+    script = (
+        "import fcntl, os, sys\n"
+        "f = open(sys.argv[1], 'w'); f.write('process 77 on head\\n'); f.flush(); fcntl.flock(f, fcntl.LOCK_EX)\n"
+        "print('held', flush=True); sys.stdin.read()\n"
+    )
+    argv = [sys.executable, "-c", script, str(tmp_path / "ledger.lock")]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline() == "held\n"
+        with pytest.raises(RefusedError, match="process 77 on head"), LedgerWriter(tmp_path):
+            pass
+        other.communicate("")
+    with LedgerWriter(tmp_path) as writer:
+        writer.append(event(1))
+
+
+def test_a_writer_that_is_refused_leaves_no_descriptor_open(tmp_path: pathlib.Path) -> None:
+    with LedgerWriter(tmp_path):
+        before = len(os.listdir("/proc/self/fd"))
+        for _attempt in range(3):
+            with pytest.raises(RefusedError), LedgerWriter(tmp_path):
+                pass
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_of_one_line(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(MusterError, match="cannot be written") as caught, LedgerWriter(tmp_path / "file" / "lab"):
+        pass
+    assert "\n" not in str(caught.value)
+
+
+def test_a_full_disk_is_an_error_and_the_next_line_stands_alone(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LedgerWriter(tmp_path) as writer:
+        writer.append(event(1))
+        real = os.write
+        monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:10]))
+        with pytest.raises(MusterError, match="cannot be written"):
+            writer.append(event(2))
+        monkeypatch.undo()
+        writer.append(event(3))
+    assert [item.token for item in read(tmp_path).events] == [event(1).token, event(3).token]
+
+
+def test_every_line_is_synced(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (synced.append(descriptor), real(descriptor))[1])
+    with LedgerWriter(tmp_path) as writer:
+        at_start = len(synced)
+        writer.append(event(1))
+        writer.append(event(2))
+        assert len(synced) == at_start + 2
+
+
+class _FullDisk:
+    def append(self, event: LedgerEvent) -> None:
+        raise MusterError("the disk is full")
+
+
+def test_a_book_takes_no_intent_that_is_not_on_disk_but_every_fact() -> None:
+    book = Book([event(1)], _FullDisk())
+    with pytest.raises(MusterError):
+        book.intend(event(2))
+    assert book.tokens == {event(1).token}
+    book.note(event(3, "created"))
+    assert event(3).token in book.tokens
+    assert book.problem == "the disk is full"
