@@ -1,0 +1,81 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# Every target sets up what it needs: virtual environments below the checkout, stamped, so that later calls are quick.
+# MUSTER_PYTHON names the Python to build them with; ARGS is handed to the tool that a target calls.
+
+SHELL := bash
+.DEFAULT_GOAL := help
+
+DEV := .venv/bin/python
+ARGS ?=
+export MUSTER_TORCH_PYTHON ?= $(CURDIR)/.venv-torch/bin/python
+ifneq ($(wildcard ../shared/lab/bin),)
+export MUSTER_LAB_BIN ?= $(abspath ../shared/lab/bin)
+endif
+
+# tools/python.sh finds an interpreter, tools/venv.py makes the environments and does nothing when they are up to date.
+define ensure
+@base="$$(tools/python.sh)" && "$$base" -m tools.venv $(1)
+endef
+
+.PHONY: help demo test test-all bench drill lab e2e venv venv-torch venv-core220 venv-core222 \
+  lint unit sanity build docs clean distclean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+
+demo: venv venv-torch ## train a small model on two local nodes, kill a rank, see it resume, print the report's path
+	@$(DEV) -m tools.demo $(ARGS)
+
+test: venv venv-torch venv-core220 ## all checks (ARGS="--only unit,mypy" for some, ARGS=--list for their names)
+	@$(DEV) -m tools.check $(ARGS)
+
+test-all: venv venv-torch venv-core220 venv-core222 ## also what make test leaves out
+	@MUSTER_TEST_ALL=1 $(DEV) -m tools.check --all $(ARGS)
+
+bench: venv venv-torch ## performance ratios with their gates, each line ends in PASS or FAIL
+	@$(DEV) -m tools.bench $(ARGS)
+
+drill: venv venv-torch ## faults of every kind put into a running job, repeated
+	@$(DEV) -m tools.drill $(ARGS)
+
+lab: venv venv-torch ## checks on a cluster of local containers (root, podman, Linux)
+	@$(DEV) -m tools.lab $(ARGS)
+
+e2e: venv venv-torch ## the demo inventory from bootstrap to report
+	@$(DEV) -m tools.check --only e2e
+
+lint: venv ## style, types, layers, documentation
+	@$(DEV) -m tools.check --only ruff,format,yamllint,changelog,mypy,layers,docs-lint,ansible-lint
+
+unit: venv ## unit tests with coverage
+	@$(DEV) -m tools.check --only unit
+
+sanity: venv ## ansible-test sanity on a physical copy
+	@$(DEV) -m tools.check --only sanity
+
+build: venv ## the archive for ansible-galaxy, installed and looked at from outside
+	@$(DEV) -m tools.check --only artifact,ansible-doc,syntax
+
+docs: venv ## the documentation site below build/docs
+	@$(DEV) -m tools.docs $(ARGS)
+
+venv: ## .venv: development tools, the collection linked into it
+	$(call ensure,dev)
+
+venv-torch: ## .venv-torch: PyTorch
+	$(call ensure,torch)
+
+venv-core220: ## .venv-core220: ansible-core 2.20
+	$(call ensure,core220)
+
+venv-core222: ## .venv-core222: the ansible-core 2.22 pre-release
+	$(call ensure,core222)
+
+clean: ## remove what checks and tools made
+	rm -rf build dist .cache .ansible .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+
+distclean: clean ## also the virtual environments
+	rm -rf .venv .venv-torch .venv-core220 .venv-core222

@@ -1,0 +1,189 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The checks of the project as data: what each runs, on what, and what it needs. ``tools/check.py`` runs them.
+
+In a command ``{bin}`` is the folder of the development environment's commands, ``{python}`` its interpreter, and
+``{core220}``, ``{core222}`` are the same folders of the environments with other versions of ansible-core.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import shutil
+import typing as t
+
+Need = t.Literal["core220", "core222", "torch"]
+Tier = t.Literal["test", "all"]
+
+PACKAGE = "ansible_collections.muster.training"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Step:
+    """One check.
+
+    ``subject``: shell patterns of the files it is about; with none of them in the project there is nothing to check.
+    ``needs``: what must be on the machine, else the step is not run. ``after``: steps whose result it uses.
+    ``counted``: its output ends in pytest's counts, which go into the total instead of one for the step.
+    ``empty_status``: the exit status by which the command says that there was nothing to check.
+    ``warns``: a failure is shown and does not fail the whole.
+    """
+
+    name: str
+    title: str
+    commands: tuple[tuple[str, ...], ...]
+    subject: tuple[str, ...] = ("*",)
+    needs: tuple[Need, ...] = ()
+    after: tuple[str, ...] = ()
+    tier: Tier = "test"
+    counted: bool = False
+    empty_status: int | None = None
+    warns: bool = False
+    limit_s: int = 900
+
+
+def unit_tests(python: str, *options: str) -> tuple[str, ...]:
+    """The pytest command that all versions of ansible-core share; torch has a step of its own."""
+    return (python, "-m", "pytest", "--quiet", "-rsfE", "--tb=short", "-m", "not torch", *options)
+
+
+PYTHON_FILES = ("*.py",)
+PLUGINS = ("plugins/*.py",)
+UNIT_TESTS = ("tests/unit/*test_*.py",)
+PLAYBOOKS = ("playbooks/*.yml",)
+
+# From cheap to dear, so that the first answer comes early.
+STEPS: t.Final[tuple[Step, ...]] = (
+    Step("ruff", "ruff check", (("{bin}/ruff", "check", "."),), PYTHON_FILES),
+    Step("format", "ruff format", (("{bin}/ruff", "format", "--check", "."),), PYTHON_FILES),
+    Step("yamllint", "yamllint", (("{bin}/yamllint", "--strict", "."),), ("*.yml", "*.yaml")),
+    Step("changelog", "antsibull-changelog lint", (("{bin}/antsibull-changelog", "lint"),), ("changelogs/*",)),
+    Step(
+        "mypy",
+        "mypy strict, nodes as Python 3.10",
+        (("{bin}/mypy",), ("{bin}/mypy", "--python-version", "3.10", "plugins/module_utils")),
+        PLUGINS,
+    ),
+    Step("layers", "import-linter", (("{bin}/lint-imports",),), PLUGINS),
+    Step(
+        "unit",
+        "pytest with coverage",
+        (unit_tests("{python}", f"--cov={PACKAGE}.plugins", "--cov-report=term"),),
+        UNIT_TESTS,
+        counted=True,
+    ),
+    Step("artifact", "build and install the archive", (("{python}", "-m", "tools.artifact", "build"),)),
+    Step(
+        "ansible-doc",
+        "ansible-doc on plugins and roles",
+        (("{python}", "-m", "tools.artifact", "docs"),),
+        ("plugins/*.py", "roles/*"),
+        after=("artifact",),
+    ),
+    Step(
+        "syntax",
+        "syntax of playbooks",
+        (("{python}", "-m", "tools.artifact", "syntax"),),
+        PLAYBOOKS,
+        after=("artifact",),
+    ),
+    Step(
+        "docs-lint",
+        "antsibull-docs lint",
+        (
+            (
+                "{bin}/antsibull-docs",
+                "lint-collection-docs",
+                "--plugin-docs",
+                "--check-extra-docs-refs",
+                "--validate-collection-refs",
+                "self",
+                ".",
+            ),
+        ),
+        ("docs/docsite/*", "plugins/*", "roles/*"),
+    ),
+    Step(
+        "ansible-lint",
+        "ansible-lint production",
+        (("{bin}/ansible-lint", "--offline", "--nocolor"),),
+        ("playbooks/*", "roles/*", "meta/*", "galaxy.yml"),
+    ),
+    Step(
+        "core220",
+        "pytest and syntax on ansible-core 2.20",
+        (unit_tests("{core220}/python"), ("{python}", "-m", "tools.artifact", "syntax", "{core220}")),
+        UNIT_TESTS,
+        needs=("core220",),
+        after=("artifact",),
+    ),
+    Step(
+        "test-units",
+        "ansible-test units",
+        (("{python}", "-m", "tools.sanity", "units", "--num-workers", "2"),),
+        UNIT_TESTS,
+    ),
+    Step("sanity", "ansible-test sanity", (("{python}", "-m", "tools.sanity", "sanity"),)),
+    Step(
+        "integration",
+        "ansible-test integration",
+        (("{python}", "-m", "tools.sanity", "integration"),),
+        ("tests/integration/targets/*",),
+    ),
+    Step(
+        "torch",
+        "pytest with torch",
+        (("{python}", "-m", "pytest", "--quiet", "-rsfE", "--tb=short", "-m", "torch"),),
+        UNIT_TESTS,
+        needs=("torch",),
+        counted=True,
+        empty_status=5,
+    ),
+    Step("molecule", "molecule scenarios", (("{bin}/molecule", "test", "--all"),), ("molecule/*/molecule.yml",)),
+    Step(
+        "e2e",
+        "end to end on the demo inventory",
+        (("{python}", "-m", "tools.e2e"),),
+        ("tools/e2e.py",),
+        needs=("torch",),
+        limit_s=1200,
+    ),
+    Step(
+        "docs",
+        "documentation site",
+        (("{python}", "-m", "tools.docs"),),
+        ("docs/docsite/*",),
+        tier="all",
+    ),
+    Step(
+        "core222",
+        "pytest and syntax on ansible-core 2.22 pre-release",
+        (unit_tests("{core222}/python"), ("{python}", "-m", "tools.artifact", "syntax", "{core222}")),
+        UNIT_TESTS,
+        needs=("core222",),
+        after=("artifact",),
+        tier="all",
+        warns=True,
+    ),
+)
+
+
+def places(root: pathlib.Path, python: str) -> dict[str, str]:
+    """What the words in braces of the commands stand for."""
+    folder = os.fspath(pathlib.Path(python).parent)
+    others = {name: os.fspath(root / f".venv-{name}" / "bin") for name in ("core220", "core222")}
+    return {"python": python, "bin": folder, **others}
+
+
+def unmet(need: Need, root: pathlib.Path, environment: t.Mapping[str, str]) -> str:
+    """Why a prerequisite is not there, empty when it is."""
+    if need == "torch":
+        named = environment.get("MUSTER_TORCH_PYTHON", "")
+        if not named:
+            return "MUSTER_TORCH_PYTHON names no interpreter with torch (make venv-torch)"
+        return "" if shutil.which(named) else "the interpreter of MUSTER_TORCH_PYTHON does not exist (make venv-torch)"
+    there = (root / f".venv-{need}" / "bin" / "python").exists()
+    return "" if there else f"the environment .venv-{need} is not there (make venv-{need})"
