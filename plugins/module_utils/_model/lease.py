@@ -102,6 +102,11 @@ class Rental:
         """Return whether a lease of ``resource`` may stand for this: a cluster's stray machines still are its lease."""
         return self.resource == resource or {self.resource, resource} == {"instance", "cluster"}
 
+    def carries(self, cluster: str, token: str) -> bool:
+        """Return whether this was rented under ``token`` by ``cluster``: eight digits alone may meet a stranger's."""
+        parts = parse_name(self.name)
+        return self.token == token and (parts is None or parts.cluster == cluster)
+
     @property
     def machines(self) -> tuple[Rental, ...]:
         """Return what can run a job: the members of a cluster, else the machine itself."""

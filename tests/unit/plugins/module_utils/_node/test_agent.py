@@ -1,0 +1,334 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The node agent as a real process behind a shell: from the first question to the last file, and who may claim a run."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import NodeError
+from ansible_collections.muster.training.plugins.module_utils._node import agent, paths, procs
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import payload
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote
+from ansible_collections.muster.training.tests.support.node_lab import (
+    NodeLab,
+    NodeShell,
+    eventually,
+    fill,
+    fingerprint,
+    free_port,
+    small_disk,
+    unit_exit,
+)
+
+RUN = "r-1"
+RANK = [sys.executable, "-I", "-S", "{program}/muster_node/rank.py", "{run}/events.jsonl"]
+Dict = dict[str, t.Any]
+
+
+@pytest.fixture
+def lab(tmp_path: pathlib.Path) -> t.Iterator[NodeLab]:
+    lab = NodeLab(tmp_path)
+    yield lab
+    lab.close()
+
+
+@pytest.fixture
+def node(lab: NodeLab) -> Remote:
+    return lab.installed("a")
+
+
+def ranked(lab: NodeLab, node: Remote, *command: str) -> list[str]:
+    """Return the command of one rank inside its recorder."""
+    own = [item.format(program=node.program, run=lab.run("a", RUN)) for item in RANK]
+    return [*own, *command]
+
+
+def test_the_first_question_is_answered_from_memory_and_writes_nothing(lab: NodeLab) -> None:
+    remote = lab.remote("a")
+    before = fingerprint(lab.root)
+    wanted: Dict = {"python": sys.executable, "packages": ["no-such"], "address": "127.0.0.1", "tools": ["sh", "no-tool"]}
+    port = free_port()
+    more: Dict = {"ports": [["127.0.0.1", port]], "paths": [str(lab.root / "ckpt")], "files": ["/etc/hosts", "/no/file"]}
+    answer = remote.call("info", run_id=RUN, blobs=["ab" * 32], **wanted, **more)
+    assert fingerprint(lab.root) == before
+    assert answer["state_dir"] == str(lab.state("a")) and answer["program"] is None and remote.program is None
+    assert (answer["claim"], answer["units"], answer["live_runs"], answer["missing"]) == (None, {}, [], {"ab" * 32: 0})
+    assert answer["training"]["packages"] == {"no-such": None} and answer["interface"] == "lo"
+    assert answer["tools"]["sh"] and answer["tools"]["no-tool"] is None and answer["ports"] == {str(port): None}
+    assert answer["files"] == {"/etc/hosts": True, "/no/file": False}
+    assert answer["paths"][str(lab.root / "ckpt")]["problem"] is None and answer["free_bytes"] > 0
+    # HOME is unset on this connection.
+    assert answer["home"] == os.path.expanduser("~") or answer["home"].startswith("/")
+
+
+def test_facts_are_gathered_only_when_asked_for(node: Remote) -> None:
+    assert "facts" not in node.call("info")
+    assert node.call("info", facts=True)["facts"]["gpu"] is not None
+
+
+def test_the_sources_are_installed_once_and_privately(lab: NodeLab) -> None:
+    remote = lab.remote("a")
+    first = remote.call("install", **payload.install_request())
+    assert first["changed"] is True and remote.call("install", **payload.install_request())["changed"] is False
+    assert remote.call("info")["program"] == first["program"] == remote.program
+    modes = {mode & 0o777 for mode, _ in fingerprint(lab.nodes).values()}
+    assert modes <= {0o700, 0o600}
+    installed = pathlib.Path(first["program"], "muster_node")
+    assert {path.name: path.read_text() for path in installed.glob("*.py")} == payload.sources()
+
+
+def test_a_run_from_its_claim_to_its_last_file(lab: NodeLab, node: Remote) -> None:
+    content = b"print('hello')\n"
+    entry = {"path": "t.py", "sha256": "", "mode": 0o600, "size": len(content)}
+    packed = payload_piece(content)
+    entry["sha256"] = packed["sha256"]
+    assert node.call("put", pieces=[packed])["refused"] == {}
+    tree = {"target": "code", "manifest": [entry], "link": False}
+    secrets = {"env": {"TOKEN": "geheim-42"}, "files": {"CERT": base64.b64encode(b"geheim-43").decode()}}
+    run = lab.run("a", RUN)
+    assert lab.prepare(node, RUN, trees=[tree], files={"x/hosts": "a\n"}, secrets=secrets, write=[str(run / "ckpt")]) == {
+        "problem": None,
+        "program": node.program,
+    }
+    assert (run / "code" / "t.py").read_bytes() == content and (run / "x" / "hosts").read_text() == "a\n"
+    files = {"secrets": f"{run}/secrets/env.json", "secret_files": [f"{run}/secrets/CERT"]}
+    gate = lab.root / "gate"
+    script = f"echo $TOKEN; cat {run}/secrets/CERT; while [ ! -e {gate} ]; do sleep 0.01; done; exit 3"
+    (lab.root / "bin" / "cat").symlink_to(t.cast(str, shutil.which("cat")))
+    assert lab.start(node, RUN, ranked(lab, node, "sh", "-c", script), **files)["started"] is True
+    eventually(lambda: lab.events("a", RUN)[-1:] and lab.events("a", RUN)[-1]["kind"] == "worker_started", "the rank")
+    # While it runs the secrets are files of mode 0600 in folders of mode 0700, whatever umask the login had.
+    found = fingerprint(lab.nodes)
+    assert {mode & 0o777 for name, (mode, _) in found.items() if "/secrets/" in name} == {0o600}
+    assert {mode & 0o077 for name, (mode, _) in found.items()} == {0}
+    holders = [name for name, (_, data) in found.items() if b"geheim" in data and "secrets" not in name]
+    assert holders in ([], [f"a/runs/{RUN}/units/agent/log"])
+    answer = node.call("watch", run_id=RUN, offsets={}, streams=["events", "log"], digest=None, wait_s=0, batch_s=0)
+    assert answer["units"]["agent"]["alive"] is True and answer["units"]["agent"]["state"] == "running"
+    assert node.call("info")["live_runs"] == [{"run_id": RUN, "gpus": 0}]
+    assert node.ask("remove", run_id=RUN)["problem"] == f"run {RUN} is running"
+    gate.touch()
+    assert (unit_exit(run)["exit_code"], unit_exit(run)["cause"]) == (3, "crash")
+    last = node.call("watch", run_id=RUN, offsets=answer["offsets"], streams=["events", "log"], digest=None, wait_s=0, batch_s=0)
+    kinds = [line.split('"kind"')[1].split('"')[1] for line in (answer["text"]["events"] + last["text"]["events"]).splitlines()]
+    assert kinds == ["agent_started", "worker_started", "worker_exit", "agent_exit"]
+    stopped = node.call("stop", run_id=RUN, forget=True, within_s=5)
+    assert (stopped["stopped"], stopped["left"]) == (False, [])
+    assert not (run / "secrets").exists() and not (run / "claim.json").exists() and lab.left() == {}
+    log = node.call("read", run_id=RUN, pattern="units/*/log", limit=10)["files"]
+    assert log == [{"path": "units/agent/log", "size": 19, "text": "\ngeheim-43"}]
+    assert node.call("remove", run_id=RUN)["removed"] is True and not run.exists()
+    assert node.call("remove", run_id=RUN)["removed"] is False
+
+
+def payload_piece(data: bytes) -> Dict:
+    import hashlib
+    import zlib
+
+    packed = base64.b64encode(zlib.compress(data)).decode()
+    return {"sha256": hashlib.sha256(data).hexdigest(), "offset": 0, "data": packed, "last": True}
+
+
+def test_reading_follows_no_link_and_stays_below_its_limit(lab: NodeLab, node: Remote, tmp_path: pathlib.Path) -> None:
+    run = paths.private_dir(lab.run("a", RUN) / "ranks")
+    (tmp_path / "secret").write_text("geheim")
+    (run / "std.log").symlink_to(tmp_path / "secret")
+    (run / "real.log").write_bytes(b"\xff" * 9 + b"end")
+    (run / "folder.log").mkdir()
+    files = node.call("read", run_id=RUN, pattern="ranks/*.log", limit=3)["files"]
+    assert files == [{"path": "ranks/real.log", "size": 12, "text": "end"}]
+
+
+def test_stopping_lets_the_program_save_and_ends_all_of_it(lab: NodeLab, node: Remote) -> None:
+    lab.prepare(node, RUN)
+    lab.start(node, RUN, ["sh", "-c", "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.01; done"])
+    log = lab.run("a", RUN) / "units" / "agent" / "log"
+    eventually(lambda: log.exists() and log.read_text() == "ready\n", "the program")
+    stopped = node.call("stop", run_id=RUN, within_s=20)
+    assert (stopped["stopped"], stopped["left"], stopped["units"]["agent"]["exit"]["cause"]) == (True, [], "cancelled")
+    assert "saved" in log.read_text() and lab.left() == {}
+    assert (lab.run("a", RUN) / "claim.json").exists()
+    assert node.call("stop", run_id=RUN, within_s=20)["stopped"] is False
+    assert node.call("stop", run_id="never-was", within_s=20) == {"stopped": False, "left": [], "units": {}}
+
+
+def test_a_drill_kills_one_rank_and_no_other_process(lab: NodeLab, node: Remote) -> None:
+    lab.prepare(node, RUN)
+    lab.start(node, RUN, ranked(lab, node, "sleep", "60"), env={"RANK": "2"})
+    assert node.call("kill", run_id="never-was", target="worker", rank=0)["killed"] == []
+    pid = eventually(lambda: [line.get("pid") for line in lab.events("a", RUN) if line["kind"] == "worker_started"], "it")[0]
+    assert node.call("kill", run_id=RUN, target="worker", rank=1)["killed"] == []
+    answer = node.call("kill", run_id=RUN, target="worker", rank=2)
+    assert (answer["killed"], answer["left"]) == ([pid], [])
+    assert unit_exit(lab.run("a", RUN))["exit_code"] == 137
+    # The number may belong to somebody else by now: without the run's mark nothing is killed.
+    with open(lab.run("a", RUN) / "events.jsonl", "a") as handle:
+        handle.write(f'{{"kind": "worker_started", "rank": 7, "pid": {os.getpid()}}}\ntorn')
+    assert node.call("kill", run_id=RUN, target="worker", rank=7)["killed"] == []
+
+
+def test_a_drill_on_the_host_leaves_nothing_and_no_end(lab: NodeLab, node: Remote) -> None:
+    lab.prepare(node, RUN)
+    lab.start(node, RUN, ranked(lab, node, "sh", "-c", "sleep 60 & sleep 60"))
+    eventually(lambda: len(lab.left()) >= 4, "supervisor, recorder, shell and two programs")
+    supervisor = procs.alive((paths.read_json(lab.run("a", RUN) / "units" / "agent" / "state.json"))["supervisor"])
+    answer = node.call("kill", run_id=RUN, target="host")
+    assert (answer["killed"], answer["left"]) == ([supervisor], [])
+    eventually(lambda: lab.left() == {}, "the end of all processes")
+    status = node.call("info", run_id=RUN)["units"]["agent"]
+    assert (status["alive"], status["exit"]) == (False, None)
+
+
+@pytest.mark.xfail(strict=True, reason="the kill goes on as long as marked processes come, so it also kills the agents started since")
+def test_a_drill_on_the_agent_costs_one_lost_node(lab: NodeLab, node: Remote) -> None:
+    lab.prepare(node, RUN)
+    lab.start(node, RUN, ["sh", "-c", "sleep 60 & exec sleep 60"], policy="whole", restart={"max_lost_nodes": 1000})
+    state = lab.run("a", RUN) / "units" / "agent" / "state.json"
+    for drill in range(1, 9):
+        first = eventually(lambda: procs.alive((paths.read_json(state) or {}).get("child")), "the agent")
+        answer = node.call("kill", run_id=RUN, target="agent")
+        assert answer["left"] == [] and (not answer["killed"] or procs.start_time(first) is None)
+        eventually(lambda: procs.alive((paths.read_json(state) or {}).get("child")) not in (None, first), "the next agent")
+        assert (paths.read_json(state) or {})["lost"] == drill
+
+
+def test_of_many_controllers_exactly_one_gets_the_run(lab: NodeLab, node: Remote) -> None:
+    answers: dict[str, Dict] = {}
+    start = threading.Barrier(6)
+
+    def claim(owner: str) -> None:
+        remote = lab.remote("a", program=node.program)
+        start.wait()
+        answers[owner] = lab.prepare(remote, RUN, claim={"owner": owner, "controller": f"on {owner}", "take_over": False})
+
+    threads = [threading.Thread(target=claim, args=(f"c{number}",)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    winners = [owner for owner, answer in answers.items() if answer["problem"] is None]
+    assert len(winners) == 1
+    held = paths.read_json(lab.run("a", RUN) / "claim.json")
+    assert held == {"owner": winners[0], "controller": f"on {winners[0]}"}
+    losers = {answer["problem"] for owner, answer in answers.items() if owner not in winners}
+    assert losers == {f"run {RUN} belongs to another controller (on {winners[0]})"}
+    assert sorted(path.name for path in lab.run("a", RUN).iterdir()) == ["claim.json"]
+    again = lab.prepare(node, RUN, claim={"owner": winners[0], "controller": "elsewhere"})
+    over = lab.prepare(node, RUN, claim={"owner": "new", "controller": "new", "take_over": True})
+    assert (again["problem"], over["problem"]) == (None, None)
+    assert paths.read_json(lab.run("a", RUN) / "claim.json") == {"owner": "new", "controller": "new"}
+
+
+def test_what_cannot_be_prepared_is_given_up_with_its_reason(lab: NodeLab, node: Remote) -> None:
+    blocked = lab.root / "file"
+    blocked.touch()
+    port = free_port()
+    cases: list[tuple[Dict, str]] = [
+        ({"write": [str(blocked / "ckpt")]}, f"{blocked}/ckpt cannot be written: Not a directory"),
+        ({"trees": [{"target": "code", "manifest": [{"path": "a", "sha256": "00", "mode": 0, "size": 1}], "link": False}]}, "No such"),
+        ({"reach": {"host": "127.0.0.1", "port": port, "seconds": 0}}, f"cannot reach the first node at 127.0.0.1:{port} ("),
+        ({"meet": {"host": "127.0.0.1", "port": port, "seconds": 0, "peers": 2}}, f"only 0 of 2 other nodes could reach 127.0.0.1:{port}"),
+        ({"meet": {"host": "192.0.2.1", "port": port, "seconds": 0, "peers": 1}}, f"cannot listen on 192.0.2.1:{port}: Cannot assign"),
+    ]
+    for values, problem in cases:
+        answer = lab.prepare(node, RUN, secrets={"env": {"T": "geheim"}}, **values)
+        assert problem in answer["problem"]
+        assert not (lab.run("a", RUN) / "claim.json").exists() and not (lab.run("a", RUN) / "secrets").exists()
+    with pytest.raises(NodeError, match="^a: "):
+        node.call("prepare", run_id=RUN, claim={"owner": "me"}, program=node.program, write=[str(blocked / "x")])
+
+
+def test_nodes_that_meet_are_prepared(lab: NodeLab, node: Remote) -> None:
+    other = lab.remote("b", program=node.program)
+    where: Dict = {"host": "127.0.0.1", "port": free_port(), "seconds": 30}
+    answers: list[Dict] = []
+    first = threading.Thread(target=lambda: answers.append(lab.prepare(node, RUN, meet={**where, "peers": 1})))
+    first.start()
+    assert lab.prepare(other, RUN, reach=where)["problem"] is None
+    first.join()
+    assert answers[0]["problem"] is None
+
+
+def test_a_store_whose_port_is_taken_is_known_before_anything_starts(lab: NodeLab, node: Remote) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", free_port())) as server:
+        listen = {"host": "127.0.0.1", "port": server.getsockname()[1]}
+        spec = lab.spec("a", RUN, ["sleep", "60"], unit="store", policy="store", listen=listen)
+        problem = lab.prepare(node, RUN, store=spec)["problem"]
+    assert problem == f"cannot listen on 127.0.0.1:{listen['port']}: Address already in use" and lab.left() == {}
+
+
+def test_a_full_disk_is_a_problem_of_the_node(lab: NodeLab) -> None:
+    with small_disk(lab.nodes, "4m"):
+        remote = lab.installed("a")
+        lab.prepare(remote, RUN)
+        filler = fill(lab.nodes)
+        for op, values in (
+            ("put", {"pieces": [payload_piece(os.urandom(1 << 16))]}),
+            ("prepare", {"run_id": "r-2", "claim": {"owner": "me"}, "program": remote.program}),
+            ("prepare", {"run_id": RUN, "claim": {"owner": "me"}, "program": remote.program, "write": [f"{lab.nodes}/ckpt"]}),
+            ("start", {"run_id": RUN, "program": remote.program, "spec": lab.spec("a", RUN, ["true"])}),
+        ):
+            answer = remote.ask(op, **t.cast(Dict, values))
+            assert "No space left on device" in answer["problem"], op
+        assert remote.call("info")["state"]["problem"] == "is on a full file system"
+        filler.unlink()
+        assert lab.prepare(remote, "r-2")["problem"] is None and lab.left() == {}
+
+
+def test_a_read_only_disk_is_a_problem_of_the_node(lab: NodeLab) -> None:
+    with small_disk(lab.nodes, "1m", ",ro"):
+        remote = lab.remote("a")
+        assert remote.call("info")["state"]["problem"] == "is on a read-only file system"
+        assert "Read-only file system" in remote.ask("install", **payload.install_request())["problem"]
+        assert "Read-only file system" in remote.ask("put", pieces=[payload_piece(b"x")])["problem"]
+
+
+def test_a_signal_to_the_connection_does_not_reach_the_run(lab: NodeLab, node: Remote) -> None:
+    lab.prepare(node, RUN)
+    lab.start(node, RUN, ["sleep", "60"])
+    supervisor = procs.alive(paths.read_json(lab.run("a", RUN) / "units" / "agent" / "state.json")["supervisor"])
+    assert supervisor is not None and os.getsid(supervisor) == supervisor
+    for number in (signal.SIGHUP, signal.SIGINT):
+        os.kill(supervisor, number)
+    assert node.call("info", run_id=RUN)["units"]["agent"]["alive"] is True
+
+
+def pythons() -> list[str]:
+    """Return the interpreters at hand, the oldest first."""
+    names = [shutil.which(f"python3.{minor}") for minor in range(10, 15)]
+    found = [name for name in names if name and subprocess.run([name, "-c", ""], capture_output=True, check=False).returncode == 0]
+    return found or [sys.executable]
+
+
+def test_the_oldest_python_at_hand_runs_the_agent(lab: NodeLab) -> None:
+    oldest = pythons()[0]
+    remote = lab.remote("a", python=oldest, shell=NodeShell({**os.environ, **lab.env, "PATH": os.environ["PATH"]}))
+    remote.program = remote.call("install", **payload.install_request())["program"]
+    lab.prepare(remote, RUN)
+    assert lab.start(remote, RUN, ranked(lab, remote, "true"))["started"] is True
+    assert unit_exit(lab.run("a", RUN))["exit_code"] == 0 and len(lab.events("a", RUN)) == 4
+
+
+@pytest.mark.parametrize("name", sorted(payload.sources()))
+def test_the_sources_hold_no_syntax_newer_than_nodes_have(name: str) -> None:
+    ast.parse(payload.sources()[name], feature_version=(3, 10))
+
+
+def test_every_operation_is_one_function() -> None:
+    assert set(agent._OPS) == {"info", "put", "install", "prepare", "start", "watch", "stop", "kill", "read", "remove"}
+    assert agent.MARK == payload.MARK
