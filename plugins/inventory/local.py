@@ -60,17 +60,20 @@ class InventoryModule(BaseInventoryPlugin):
 
     def verify_file(self, path: str) -> bool:
         """Return whether the file is for this plugin."""
-        return bool(super().verify_file(path)) and path.endswith((".muster_local.yml", ".muster_local.yaml"))
+        known: t.Any = super()
+        return bool(known.verify_file(path)) and path.endswith((".muster_local.yml", ".muster_local.yaml"))
 
     def parse(self, inventory: t.Any, loader: t.Any, path: str, cache: bool = True) -> None:
         """Add the nodes."""
         super().parse(inventory, loader, path, cache)
-        self._read_config_data(path)
-        root = self.get_option("path")
-        shared = local_nodes.connection(root, self.get_option("connection"))
+        # ansible-core's base class carries no annotations.
+        own: t.Any = self
+        own._read_config_data(path)
+        root = own.get_option("path")
+        shared = local_nodes.connection(root, own.get_option("connection"))
         inventory.add_group("muster_nodes")
-        for index in range(self.get_option("nodes")):
-            name = f"{self.get_option('prefix')}{index + 1}"
+        for index in range(own.get_option("nodes")):
+            name = f"{own.get_option('prefix')}{index + 1}"
             inventory.add_host(name, group="muster_nodes")
             for key, value in {**shared, **_variables(name, index)}.items():
                 inventory.set_variable(name, key, value)

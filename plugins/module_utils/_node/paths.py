@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import pwd
+import re
 import typing as t
 
 
@@ -22,6 +23,7 @@ def home() -> pathlib.Path:
 
 def state_root(node: str, override: str | None = None) -> pathlib.Path:
     """Return this node's state folder. Two nodes on one machine (a lab) differ by their inventory name."""
+    node = re.sub(r"[^A-Za-z0-9._-]", "_", node).lstrip(".") or "_"
     if override:
         return pathlib.Path(override).expanduser() / node
     base = os.environ.get("XDG_STATE_HOME")

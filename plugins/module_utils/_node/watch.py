@@ -41,7 +41,10 @@ def changes(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.An
         if digest != request.get("digest") or "events" in news or batch_over or now >= end:
             break
         time.sleep(_LOOK_S)
-    return {"text": _read(run, offsets), "offsets": offsets, "units": statuses(run), "digest": _digest(run)}
+    # Statuses first: what a unit wrote before its end is then read below, its last line included if it has no end.
+    found, digest = statuses(run), _digest(run)
+    ended = found.get("agent", {}).get("exit") is not None
+    return {"text": _read(run, offsets, ended), "offsets": offsets, "units": found, "digest": digest}
 
 
 def statuses(run: pathlib.Path) -> dict[str, t.Any]:
@@ -63,8 +66,8 @@ def _size(run: pathlib.Path, name: str) -> int:
         return 0
 
 
-def _read(run: pathlib.Path, offsets: dict[str, int]) -> dict[str, str]:
-    """Read whole new lines of each stream and move its offset behind them."""
+def _read(run: pathlib.Path, offsets: dict[str, int], ended: bool) -> dict[str, str]:
+    """Read whole new lines of each stream and move its offset behind them; after the end, what is left."""
     text = {}
     for name, offset in offsets.items():
         try:
@@ -74,6 +77,8 @@ def _read(run: pathlib.Path, offsets: dict[str, int]) -> dict[str, str]:
         except OSError:
             continue
         cut = data.rfind(b"\n") + 1
+        if len(data) < _LIMIT and ended:
+            cut = len(data)
         if cut == 0 and len(data) == _LIMIT:
             cut = _LIMIT
         offsets[name] = offset + cut

@@ -11,12 +11,13 @@ from __future__ import annotations
 import typing as t
 
 from ...module_utils._model.errors import MusterError
+from ...module_utils._secrets.scrubber import scrub
 
 Result = dict[str, t.Any]
 
 
-def run(work: t.Callable[[], Result], scrub: t.Callable[[str], str] = lambda text: text) -> Result:
-    """Return what ``work`` returns, or a failed result with the error's one line."""
+def run(work: t.Callable[[], Result]) -> Result:
+    """Return what ``work`` returns, or a failed result with the error's one line, without any known secret."""
     try:
         return work()
     except MusterError as exc:

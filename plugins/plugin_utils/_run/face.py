@@ -39,7 +39,8 @@ class Face(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> Dict:
         """Parse the options and return what ``work`` returns, or a failure of one line."""
         super().run(tmp, task_vars)
-        _, options = self.validate_argument_spec(self.OPTIONS, **self.RULES)
+        parse: t.Any = self.validate_argument_spec
+        _, options = parse(self.OPTIONS, **self.RULES)
         # An empty answer of a survey means that the question was left open.
         cleaned = {key: None if value == "" else value for key, value in options.items()}
         return boundary.run(lambda: self.work(cleaned, task_vars or {}))

@@ -19,6 +19,7 @@ from ...module_utils._model.errors import MusterError, UnreachableError
 from ...module_utils._model.job import TORCHRUN_FAMILY, Job
 from ...module_utils._model.story import Story
 from ...module_utils._node import paths
+from ...module_utils._secrets.scrubber import scrub
 from .._hosts import watch
 from .._hosts.remote import Remote
 
@@ -118,6 +119,8 @@ class Follower:
         self._save()
 
     def _write(self, node: str, stream: str, text: str) -> None:
+        # A program may print what it was given.
+        text = scrub(text)
         name = f"logs/{node}.log" if stream == "log" else f"{stream}.jsonl"
         place = self.folder / name
         paths.private_dir(place.parent)

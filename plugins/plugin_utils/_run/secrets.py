@@ -13,6 +13,7 @@ import pathlib
 
 from ...module_utils._model.errors import InputError
 from ...module_utils._model.job import Job, SecretRef
+from ...module_utils._secrets.scrubber import remember
 
 # Ansible masks every occurrence of a registered secret; a short one would mask half the output and hide nothing.
 MIN_LENGTH = 8
@@ -27,6 +28,8 @@ def resolve(job: Job) -> tuple[dict[str, str], dict[str, bytes]]:
     files: dict[str, bytes] = {}
     for ref in job.secret_refs:
         value = _read(ref)
+        # From here on no message, log or record of this process shows it.
+        remember(value.decode(errors="replace"))
         option = f"job.secret_refs.{ref.name}"
         if not value:
             raise InputError(option, "resolves to nothing", _where(ref))

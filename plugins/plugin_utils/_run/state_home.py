@@ -21,6 +21,10 @@ from ...module_utils._model.errors import InputError, RefusedError
 from ...module_utils._node import paths
 
 
+# Longest run id: a job name of 40 characters, and what is appended to it.
+RUN_ID_LIMIT = 63
+
+
 class StateHome:
     """The folder of one cluster's state; everything in it is 0700/0600 whatever the umask says."""
 
@@ -37,7 +41,8 @@ class StateHome:
         self.folder = self.root / fields.name(63)(cluster, "muster_cluster")
 
     def run_folder(self, run_id: str) -> pathlib.Path:
-        """Return the folder of a run (it may not exist)."""
+        """Return the folder of a run (it may not exist); a run's name is a label, so that it names no other folder."""
+        fields.name(RUN_ID_LIMIT)(run_id, "run_id")
         return self.folder / "runs" / run_id
 
     def runs(self) -> list[pathlib.Path]:
