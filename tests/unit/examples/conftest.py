@@ -55,7 +55,7 @@ def environ_of(pid: int) -> list[str]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the living descendants of a process; torchrun's workers are in sessions of their own."""
+    """Return the living descendants of a process; torchrun's workers leave its process group."""
     try:
         children = [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in read_children(task)]
     except OSError:
