@@ -191,6 +191,12 @@ class Job:
         return self.processes_per_node or self.gpus_per_node or 1
 
     @property
+    def lost_budget(self) -> int:
+        """Lost nodes that are made good: none for a command, which nothing restarts, or when a loss is to fail."""
+        waits = self.restart.on_lost_node == "wait" and self.launcher != "command"
+        return self.restart.max_lost_nodes if waits else 0
+
+    @property
     def world_size(self) -> int:
         """Number of ranks over all nodes."""
         return self.nodes * self.nproc

@@ -50,7 +50,7 @@ def start(spec: dict[str, t.Any], program: pathlib.Path) -> bool:
     if status(folder)["generation"] != spec["generation"]:
         (folder / "state.json").unlink(missing_ok=True)
     paths.write_json(folder / "spec.json", spec)
-    argv = [sys.executable, "-I", str(program / "run.py"), "supervise", str(folder / "spec.json")]
+    argv = [sys.executable, "-I", "-S", str(program / "run.py"), "supervise", str(folder / "spec.json")]
     kind = manager()
     if kind == "detached":
         _start_detached(argv, folder)

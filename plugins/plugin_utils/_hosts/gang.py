@@ -118,7 +118,7 @@ def unit_spec(job: Job, node: str, run_dir: str, run_id: str, unit: str, **value
         "cwd": run_dir,
         "env": {},
         "max_crashes": job.restart.max_crashes,
-        "max_lost": job.restart.max_lost_nodes if job.restart.on_lost_node == "wait" else 0,
+        "max_lost": job.lost_budget,
         "launcher_restarts": job.restart.max_crashes + job.restart.max_lost_nodes,
         "fatal_exit_codes": list(job.restart.fatal_exit_codes),
         "wait_for": None,

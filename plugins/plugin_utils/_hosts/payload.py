@@ -67,7 +67,7 @@ def version() -> str:
 def boot_command(python: str | None) -> str:
     """Return the shell command that runs a request from memory."""
     chosen = shlex.quote(python) if python else '"$(command -v python3 || echo python3)"'
-    return f"exec {chosen} -I -c {shlex.quote(_BOOT)}"
+    return f"exec {chosen} -I -S -c {shlex.quote(_BOOT)}"
 
 
 def boot_input(request: t.Mapping[str, t.Any]) -> bytes:
@@ -83,7 +83,7 @@ def install_request() -> dict[str, t.Any]:
 def installed_command(python: str | None, program: str) -> str:
     """Return the shell command that sends a request to the installed agent."""
     chosen = shlex.quote(python) if python else '"$(command -v python3 || echo python3)"'
-    return f"exec {chosen} -I {shlex.quote(program + '/run.py')}"
+    return f"exec {chosen} -I -S {shlex.quote(program + '/run.py')}"
 
 
 def dumps(request: t.Mapping[str, t.Any]) -> bytes:

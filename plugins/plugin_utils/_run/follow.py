@@ -161,7 +161,7 @@ class Follower:
     def _revive(self, node: str) -> None:
         """Start the units of a node again when their supervisor is gone without having ended them."""
         dead = [unit for unit, status in self.units[node].items() if not status["alive"] and status["exit"] is None]
-        if not dead or self.job.restart.on_lost_node != "wait" or self.lost >= self.job.restart.max_lost_nodes:
+        if not dead or self.lost >= self.job.lost_budget:
             return
         self.lost += 1
         self.event("node_lost", node=node, detail=f"{' and '.join(dead)} of the run are gone")
@@ -202,13 +202,13 @@ class Follower:
     def _over_budget(self) -> Outcome | None:
         allowed = self.job.restart
         gone = [node for node, since in self.lost_since.items() if time.monotonic() - since > allowed.wait_s]
-        if self.lost_since and (gone or allowed.on_lost_node == "fail" or self.lost > allowed.max_lost_nodes):
+        if self.lost_since and (gone or self.lost > self.job.lost_budget):
             node = gone[0] if gone else next(iter(self.lost_since))
             return Outcome("lost", 1, "node_lost", f"{node} was lost and did not come back", node)
         dead = [
             n for n, units in self.units.items() if any(not u["alive"] and u["exit"] is None for u in units.values())
         ]
-        if dead and self.lost >= allowed.max_lost_nodes:
+        if dead and self.lost >= self.job.lost_budget:
             return Outcome("lost", 1, "node_lost", f"{dead[0]} was lost, restart.max_lost_nodes is spent", dead[0])
         if self.story.crashes > allowed.max_crashes and self.job.launcher in TORCHRUN_FAMILY:
             failure = next(item.first_failure for item in reversed(self.story.attempts) if item.first_failure)

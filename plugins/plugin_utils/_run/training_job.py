@@ -195,10 +195,14 @@ def _present(
 ) -> Dict:
     folder = paths.private_dir(home.run_folder(plan.run_id))
     running = _running(plan)
+    if running and plan.job.launcher == "mpi" and not all(_alive(plan, host.name) for host in plan.hosts):
+        # Its parts share keys that nobody keeps: one part cannot be joined to the others later.
+        gang.stop(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
+        running = False
     attempt = _generation(plan, before, running)
     current = _open_record(plan, before, attempt, running)
     members, claim = _members(request, home, plan, attempt, resolved)
-    missing = [m for m in members if not _alive(plan, m.remote.name)]
+    missing = [m for m in members if not (running and _alive(plan, m.remote.name))]
     started: list[str] = []
     _announce(request.progress, plan, running)
     paths.write_json(folder / "run.json", current)
