@@ -20,7 +20,7 @@ from ...module_utils._model.node import Node
 from ...module_utils._model.verdict import Cause, Transport, Verdict, exit_code, worst
 from ...module_utils._node import paths
 from .._fabric import bench_plan as plans
-from .._fabric import diagnose
+from .._fabric import diagnose, diagnose_scan
 from .._fabric.expect import expectation, with_expectation
 from .._fabric.islands import islands
 from .._fabric.nccl_environment import collective_interface, nccl_conf, nccl_environment
@@ -194,7 +194,7 @@ def _evidence(island: Island, members: list[Node], wanted: Expectation, whole: G
     if whole.result.backend == "gloo":
         right = {node.name: name for node in members if (name := collective_interface(node, island, members))}
         return read_sockets(whole.result, wanted.transport, right if island.link != "loopback" else None)
-    scanned = diagnose.scan(io.BytesIO("\n".join(whole.logs.values()).encode()))
+    scanned = diagnose_scan.scan(io.BytesIO("\n".join(whole.logs.values()).encode()))
     places = {str(item.host): str(item.node) for item in whole.result.evidence if item.host and item.node}
     declared: dict[int, RankPlace] = {}
     reading = read_transport(scanned.facts, declared, no_verbs=False, table=False)

@@ -20,7 +20,6 @@ from ...module_utils._model import fields
 from ...module_utils._model.errors import InputError, RefusedError
 from ...module_utils._node import paths
 
-
 # Longest run id: a job name of 40 characters, and what is appended to it.
 RUN_ID_LIMIT = 63
 

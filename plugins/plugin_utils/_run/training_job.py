@@ -14,14 +14,14 @@ import pathlib
 import time
 import typing as t
 
-from ...module_utils._model import advice, checks, drill, fabric_gate, presets
+from ...module_utils._model import advice, checks, drill, fabric_gate
 from ...module_utils._model.errors import MusterError, RefusedError
-from ...module_utils._model.job import Job, parse_job, to_yaml_names
+from ...module_utils._model.job import Job, to_yaml_names
 from ...module_utils._node import paths
 from .._hosts import gang, keys
 from .._hosts.remote import Remote, each, first_error
 from .._launch import mpi
-from . import planning, record, secrets
+from . import job_loading, planning, record, secrets
 from .follow import Follower, Outcome, Progress, describe
 from .state_home import StateHome, read_record
 
@@ -61,7 +61,7 @@ def run(request: Request) -> Dict:
     home = StateHome(request.options["state_home"], request.options["cluster"])
     if request.options["state"] == "cancelled":
         return cancel(request, home)
-    job = _job(request, home)
+    job = job_loading.load(request.options, request.base, home)
     found = planning.hosts(request.hosts, request.hostvars, job)
     given = request.options.get("run_id")
     source = planning.source(job, request.base, home.folder / "git")
@@ -104,36 +104,6 @@ def cancel(request: Request, home: StateHome) -> Dict:
     if errors:
         raise first_error(errors)
     return _result(before, folder, changed=stopped)
-
-
-def _job(request: Request, home: StateHome) -> Job:
-    known = {**presets.PRESETS, **_own_presets(request)}
-    if request.options.get("job"):
-        return parse_job(request.options["job"], known)
-    run_id = request.options.get("run_id")
-    before = read_record(home.run_folder(str(run_id))) if run_id else None
-    if before is None:
-        raise RefusedError("job: is required", "Set muster_job, or muster_run_id to continue a recorded run")
-    return parse_job(_without_template(before["job"]), known)
-
-
-def _without_template(job: Dict) -> Dict:
-    """Drop nulls and the resolved template: the recorded job is complete as it stands."""
-    return {key: value for key, value in job.items() if value is not None and key != "template"}
-
-
-def _own_presets(request: Request) -> Dict:
-    """Return a team's templates: ``NAME.yml`` in the given folders; the first folder wins."""
-    import yaml
-
-    found: Dict = {}
-    for folder in request.options.get("template_paths") or []:
-        for place in sorted(pathlib.Path(request.base, str(folder)).expanduser().glob("*.yml")):
-            try:
-                found.setdefault(place.stem, yaml.safe_load(place.read_text()) or {})
-            except (OSError, yaml.YAMLError) as exc:
-                raise RefusedError(f"{place}: is not readable as YAML", "Fix it or remove it") from exc
-    return found
 
 
 def _drill(request: Request, job: Job, found: t.Sequence[planning.Host]) -> drill.Drill | None:
