@@ -240,12 +240,17 @@ class Findings:
 
     def plain(self, line_number: int, line: bytes) -> None:
         """Look at one line that is no NCCL record."""
-        if not _SUSPECT.search(line):
+        quoted = self.quoting(line_number)
+        if not quoted and not _SUSPECT.search(line):
             return
         if _QUOTES.search(line):
             self.quotes += 1
             self._quoted_until = line_number + _QUOTED_LINES
         self._match(line_number, line, "", quoted=line_number <= self._quoted_until)
+
+    def quoting(self, line_number: int) -> bool:
+        """Return whether a line may still belong to a message that an earlier line introduced."""
+        return line_number <= self._quoted_until
 
     def add(self, finding: Finding) -> None:
         """Add a finding; of one code and kind the first stays, with the count."""

@@ -18,11 +18,10 @@ import typing as t
 from ...module_utils._model.verdict import Cause, Outcome, Ranks, TransportVerdict
 from .causes import Finding, as_cause, choose
 from .causes_combined import Table, combine, gid_findings
-from .causes_lines import Findings
+from .diagnose_scan import Scan, scan
 from .parse_iperf3 import parse_iperf3, parse_iperf3_json
-from .parse_lines import lines
-from .parse_nccl_log import NcclFacts, NcclLog
-from .parse_nccl_tests import NcclTests, NcclTestsText
+from .parse_nccl_log import NcclFacts
+from .parse_nccl_tests import NcclTests
 from .parse_nccl_tests_json import parse_nccl_tests_json
 from .parse_perftest import parse_perftest, parse_perftest_json
 from .parse_rdma_tools import GidTable, parse_ibstat, parse_show_gids
@@ -30,7 +29,6 @@ from .transport import Gdr, RankPlace, Reading, read_transport
 
 Kind = t.Literal["nccl_log", "nccl_tests", "show_gids", "unknown"]
 
-HEAD_BYTES = 256 * 1024
 MAX_JSON_BYTES = 16 * 1024 * 1024
 # Below this size latency, not bandwidth, is measured; nccl-tests starts at 8 bytes by default.
 MIN_JUDGED_BYTES = 16 * 1024 * 1024
@@ -78,18 +76,6 @@ class FileDiagnosis:
         return result
 
 
-@dataclasses.dataclass(slots=True)
-class Scan:
-    """Everything read from one file before it is judged; ``head`` is its first text that is not NCCL's."""
-
-    facts: NcclFacts
-    tests: NcclTests
-    findings: Findings
-    head: str = ""
-    lines: int = 0
-    binary: bool = False
-
-
 def diagnose_stream(stream: t.BinaryIO, name: str) -> FileDiagnosis:
     """Return the diagnosis of a seekable binary stream, called ``name`` in evidence.
 
@@ -105,37 +91,6 @@ def diagnose_stream(stream: t.BinaryIO, name: str) -> FileDiagnosis:
             return found
         stream.seek(0)
     return judge(scan(stream), name)
-
-
-def scan(stream: t.BinaryIO) -> Scan:
-    """Read a text log to its end."""
-    findings = Findings()
-    log = NcclLog(findings.record)
-    tests = NcclTestsText()
-    head: list[bytes] = []
-    room = HEAD_BYTES
-    number = 0
-    odd = 0
-    for number, line in lines(stream):
-        at = line.find(b"NCCL ")
-        if at >= 0:
-            rest = log.record(number, line, at)
-            if not rest:
-                continue
-            if rest is not line:
-                tests.piece(number, rest)
-                continue
-        if b"\r" in line:
-            line = line.replace(b"\r", b"\n")
-        if not tests.line(number, line):
-            findings.plain(number, line)
-        if room > 0:
-            head.append(line)
-            room -= len(line) + 1
-            odd += line.count(b"\0")
-    text = b"\n".join(head)
-    binary = odd * 10 > len(text) + 1
-    return Scan(log.facts, tests.finish(), findings, text.decode("utf-8", "replace"), number, binary)
 
 
 def judge(seen: Scan, name: str) -> FileDiagnosis:

@@ -53,30 +53,38 @@ class Record(t.NamedTuple):
     text: bytes
 
 
-def lines(stream: t.BinaryIO) -> t.Iterator[tuple[int, bytes]]:
-    """Yield (line number from 1, line without its end) of a binary stream.
+def blocks(stream: t.BinaryIO) -> t.Iterator[tuple[int, bytes]]:
+    """Yield (number of the first line, whole lines with their ends), about a mebibyte at a time.
 
-    A line longer than ``MAX_LINE_BYTES`` is cut there and the rest of it is skipped. Raises what ``stream.read`` does.
+    Of a line that does not end within a block, ``MAX_LINE_BYTES`` are kept. Raises what ``stream.read`` does.
     """
-    number = 0
+    number = 1
     rest = b""
-    cut = False
+    skipping = False
     for chunk in _chunks(stream):
-        parts = (rest + chunk).split(b"\n")
-        rest = parts.pop()
-        for part in parts:
-            if cut:
-                cut = False
+        if skipping:
+            end = chunk.find(b"\n")
+            if end < 0:
                 continue
-            number += 1
-            yield number, part if len(part) <= MAX_LINE_BYTES else part[:MAX_LINE_BYTES]
+            chunk, skipping = chunk[end + 1 :], False
+        data = rest + chunk
+        end = data.rfind(b"\n") + 1
+        block, rest = data[:end], data[end:]
         if len(rest) > MAX_LINE_BYTES:
-            if not cut:
-                number += 1
-                yield number, rest[:MAX_LINE_BYTES]
-            rest, cut = b"", True
-    if rest and not cut:
-        yield number + 1, rest
+            block, rest, skipping = block + rest[:MAX_LINE_BYTES] + b"\n", b"", True
+        if block:
+            yield number, block
+            number += block.count(b"\n")
+    if rest:
+        yield number, rest + b"\n"
+
+
+def lines(first: int, block: bytes) -> t.Iterator[tuple[int, bytes]]:
+    """Yield (line number, line without its end) of a block; longer lines than ``MAX_LINE_BYTES`` are cut."""
+    parts = block.split(b"\n")
+    parts.pop()
+    for number, part in enumerate(parts, first):
+        yield number, part if len(part) <= MAX_LINE_BYTES else part[:MAX_LINE_BYTES]
 
 
 def _chunks(stream: t.BinaryIO) -> t.Iterator[bytes]:

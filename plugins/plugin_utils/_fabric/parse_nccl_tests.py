@@ -131,6 +131,11 @@ class NcclTestsText:
         self._columns: list[bytes] = []
         self._pending = b""
 
+    @property
+    def expecting(self) -> bool:
+        """Whether any next line may belong to the table: something of nccl-tests was seen, or a row is not complete."""
+        return bool(self.found.marks or self._pending)
+
     def line(self, line_number: int, raw: bytes) -> bool:
         """Read one line; return whether it belongs to nccl-tests."""
         if b"#" in raw or b"Test " in raw:

@@ -117,7 +117,7 @@ def _moved(item: RankEvidence, end: SocketEnd, need: int) -> tuple[str, str]:
     least = min(counters.sent, counters.received)
     if least < max(need, 1):
         return "", f"{end.interface} moved {max(least, 0)} bytes, at least {need} were to be sent"
-    own = f", {end.carried} of them on this connection" if end.carried is not None else ""
+    own = f", {end.tx_bytes[1] - end.tx_bytes[0]} of them on this connection" if end.tx_bytes else ""
     return f"{end.local} to {end.peer}; {end.interface} sent {counters.sent} bytes{own}", ""
 
 

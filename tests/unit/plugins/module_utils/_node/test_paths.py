@@ -117,6 +117,11 @@ def test_lines_of_many_writers_never_mix(tmp_path: pathlib.Path) -> None:
         assert [line["n"] for line in lines if line["writer"] == name] == list(range(40))
 
 
+@pytest.mark.parametrize(("node", "folder"), [("gpu-1.lan", "gpu-1.lan"), ("../up", "_up"), ("a/b", "a_b"), ("..", "_"), ("[::1]", "___1_")])
+def test_a_nodes_name_names_no_other_folder(node: str, folder: str) -> None:
+    assert paths.state_root(node, "/disk") == pathlib.Path("/disk") / folder
+
+
 def test_the_state_folder_of_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/xdg")
     assert paths.state_root("n1") == pathlib.Path("/xdg/muster/nodes/n1")

@@ -15,12 +15,12 @@ import socket
 import sys
 import time
 import typing as t
+import uuid
 
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._node import paths, procs, units
 from ansible_collections.muster.training.plugins.module_utils._node import rank as rank_module
-from ansible_collections.muster.training.plugins.plugin_utils._hosts import payload
 from ansible_collections.muster.training.tests.support.node_lab import (
     FAKES,
     NodeLab,
@@ -31,7 +31,8 @@ from ansible_collections.muster.training.tests.support.node_lab import (
     unit_exit,
 )
 
-RUN = "r-1"
+# Supervisors end what carries the mark of their run, whoever started it: no two sessions share one.
+RUN = f"r-{uuid.uuid4().hex[:8]}"
 RANK = [sys.executable, "-I", "-S", str(pathlib.Path(rank_module.__file__))]
 LAUNCHER = [sys.executable, str(FAKES / "elastic_launcher.py")]
 Dict = dict[str, t.Any]
@@ -43,12 +44,7 @@ class Unit:
     def __init__(self, lab: NodeLab) -> None:
         self.lab, self.run = lab, lab.run("a", RUN)
         self.folder = self.run / "units" / "agent"
-        self.program = lab.root / "program"
-        package = paths.private_dir(self.program / "muster_node")
-        request = payload.install_request()
-        for name, text in request["sources"].items():
-            (package / name).write_text(text)
-        (self.program / "run.py").write_text(request["entry"])
+        self.program = pathlib.Path(str(lab.installed("a").program))
         paths.private_dir(self.run)
 
     def start(self, *argv: str, **changes: t.Any) -> bool:
@@ -65,7 +61,9 @@ class Unit:
 
     def end(self) -> Dict:
         value = unit_exit(self.run)
+        # An exit file comes before the last event, and a process that ends loses its environment before its life.
         eventually(lambda: not any(" supervise " in line for line in self.lab.left().values()), "the supervisor's end")
+        eventually(lambda: not self.status()["alive"], "the supervisor's end")
         return value
 
     def status(self) -> Dict:
@@ -119,7 +117,7 @@ def test_a_unit_from_its_start_to_its_good_end(unit: Unit) -> None:
         "lost": 0,
         "generation": 1,
     }
-    assert unit.log() == "ready\ngeheim-42 r-1/a/agent p\n" and unit.status()["state"] == "ended"
+    assert unit.log() == f"ready\ngeheim-42 {RUN}/a/agent p\n" and unit.status()["state"] == "ended"
     assert [line["kind"] for line in unit.lab.events("a", RUN)] == ["agent_started", "agent_exit"]
     assert list(secrets.iterdir()) == [] and unit.lab.left() == {}
     assert "geheim" not in (unit.folder / "spec.json").read_text() + (unit.run / "events.jsonl").read_text()

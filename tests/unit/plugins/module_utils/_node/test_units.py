@@ -9,6 +9,7 @@ import os
 import pathlib
 import pwd
 import typing as t
+import uuid
 
 import pytest
 
@@ -16,6 +17,8 @@ from ansible_collections.muster.training.plugins.module_utils._node import paths
 from ansible_collections.muster.training.tests.support.node_lab import NodeLab, eventually
 
 Dict = dict[str, t.Any]
+# Supervisors end what carries the mark of their run, whoever started it: no two sessions share one.
+RUN = f"r-{uuid.uuid4().hex[:8]}"
 # Stands for a supervisor: says that it runs, then waits; its process is the one in state.json.
 SUPERVISOR = """import json, os, pathlib, sys, time
 spec = json.loads(pathlib.Path(sys.argv[2]).read_text())
@@ -40,7 +43,7 @@ def lab(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator[N
 
 
 def spec(lab: NodeLab, **changes: t.Any) -> Dict:
-    return lab.spec("a", "r-1", ["true"], **changes)
+    return lab.spec("a", RUN, ["true"], **changes)
 
 
 def test_a_unit_is_started_once_and_forgets_an_earlier_generation(lab: NodeLab) -> None:
@@ -113,7 +116,7 @@ def properties(command: list[str]) -> dict[str, str]:
 def test_a_system_unit_has_the_limits_that_rdma_and_many_peers_need(lab: NodeLab) -> None:
     wanted = {**spec(lab, memory=8 << 30, timeout_s=100, grace_s=30), "node": "gpu 1/a"}
     command = units._systemd_command(wanted, "system")
-    assert command[:2] == ["systemd-run", "--quiet"] and "--unit=muster-r-1-gpu-1-a-agent" in command
+    assert command[:2] == ["systemd-run", "--quiet"] and f"--unit=muster-{RUN}-gpu-1-a-agent" in command
     assert properties(command) == {
         "Restart": "on-failure",
         "RestartSec": "200ms",

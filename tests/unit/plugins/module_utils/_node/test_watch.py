@@ -78,6 +78,16 @@ def test_a_line_longer_than_one_answer_is_told_in_pieces(tmp_path: pathlib.Path)
     assert len(first["text"]["metrics"]) == watch._LIMIT and second["text"]["metrics"] == "xxxxx\n"
 
 
+def test_a_last_line_without_an_end_comes_after_the_unit_has_ended(tmp_path: pathlib.Path) -> None:
+    folder = unit(tmp_path)
+    (folder / "log").write_text("one\nCUDA error: out of memory")
+    first = ask(tmp_path)
+    assert first["text"] == {"log": "one\n"} and ask(tmp_path, first)["text"] == {}
+    paths.write_json(folder / "exit.json", {"exit_code": 1})
+    last = ask(tmp_path, first)
+    assert last["text"] == {"log": "CUDA error: out of memory"} and ask(tmp_path, last)["text"] == {}
+
+
 @pytest.mark.parametrize("change", ["state", "dead", "exit", "lost"])
 def test_a_change_of_a_unit_is_news(tmp_path: pathlib.Path, change: str) -> None:
     folder = unit(tmp_path)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.plugin_utils._fabric import parse_nccl_state
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnose import scan
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnose_scan import scan
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.transport import as_transport, read_transport
 from ansible_collections.muster.training.tests.support.nccl_text import (
     HEADER,

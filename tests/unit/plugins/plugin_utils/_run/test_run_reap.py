@@ -1,0 +1,118 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The reaper as its unit runs it: without Ansible, from a settings file, with exit statuses."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, iso
+from ansible_collections.muster.training.plugins.plugin_utils._rent.ledger_file import LedgerWriter, read
+from ansible_collections.muster.training.plugins.plugin_utils._run import reap
+from ansible_collections.muster.training.plugins.plugin_utils._run.landlords import Outside
+from ansible_collections.muster.training.plugins.plugin_utils._run.node_pool import Context
+from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
+from ansible_collections.muster.training.tests.fakes.virtual import InlineStage, VirtualClock
+from ansible_collections.muster.training.tests.fakes.wire import TOKEN, FakeWire
+
+NAME = "lab-h100-0-1f2e3d4c"
+PLUGINS = pathlib.Path(reap.__file__).resolve().parents[2]
+
+
+def ledger(folder: pathlib.Path, clock: VirtualClock, ident: str, lease_s: float) -> None:
+    line = {
+        "schema": 1,
+        "at": iso(clock.time()),
+        "cluster": "lab",
+        "token": "1f2e3d4c",
+        "event": "intent",
+        "resource": "instance",
+        "provider": "lambda",
+        "account": "ours",
+        "pool": "h100",
+        "name": NAME,
+        "deadline": iso(clock.time() + lease_s),
+        "price_usd_per_hour": 2.99,
+    }
+    with LedgerWriter(folder / "lab") as writer:
+        writer.append(LedgerEvent.from_dict(line))
+        writer.append(LedgerEvent.from_dict({**line, "event": "created", "id": ident}))
+
+
+def test_a_lease_ends_at_its_deadline_without_a_controller(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = VirtualClock()
+    api = FakeLambda(clock)
+    thing = api.make(NAME, ssh_key_names=["k"], tags=[], end="active")
+    ledger(tmp_path, clock, thing.id, 600)
+    (tmp_path / "key").write_text(TOKEN + "\n")
+    with api.loopback() as url:
+        provider = {"name": "lambda", "account": "ours", "api_token_file": str(tmp_path / "key"), "api_url": url}
+        place = tmp_path / "reaper.json"
+        place.write_text(json.dumps({"cluster": "lab", "state_home": {"path": str(tmp_path)}, "providers": [provider]}))
+        context = Context(tmp_path, outside=Outside(clock, FakeWire(clock), {}), stage=InlineStage(clock))
+        assert reap.main([str(place)], context) == 0
+        assert len(api.alive()) == 1
+        clock.sleep(601)
+        assert reap.main([str(place)], context) == 0
+        assert api.alive() == []
+        api.make("lab-h100-1-0badcafe", ssh_key_names=["k"], tags=[], end="active")
+        assert reap.main([str(place)], context) == 1
+    shown = capsys.readouterr()
+    assert "0badcafe" in shown.err and TOKEN not in shown.out + shown.err
+    assert "deadline" in shown.out
+    assert {lease.state for lease in read(tmp_path / "lab").leases.values()} == {"verified"}
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [("{", "JSON"), ("[]", "mapping"), ("{}", "cluster"), ('{"cluster": "lab", "provider": []}', "providers")],
+)
+def test_settings_that_make_no_sense(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], text: str, word: str
+) -> None:
+    (tmp_path / "reaper.json").write_text(text)
+    assert reap.main([str(tmp_path / "reaper.json")]) == 2
+    assert word in capsys.readouterr().err
+
+
+def test_it_needs_no_ansible_and_only_the_files_that_the_role_copies(tmp_path: pathlib.Path) -> None:
+    package = tmp_path / "ansible_collections" / "muster" / "training"
+    package.mkdir(parents=True)
+    (package / "plugins").symlink_to(PLUGINS)
+    code = (
+        "import sys\n"
+        f"sys.path.insert(0, {str(tmp_path)!r})\n"
+        "import ansible_collections.muster.training.plugins.plugin_utils._run.reap as reap\n"
+        "assert not [name for name in sys.modules if name == 'ansible' or name.startswith('ansible.')]\n"
+        "files = (str(getattr(module, '__file__', '')) for module in sys.modules.values())\n"
+        "print('\\n'.join(sorted(name for name in files if 'plugins' in name)))\n"
+        "sys.exit(reap.main([]))\n"
+    )
+    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "usage" in done.stderr, done.stderr
+    used = {str(pathlib.Path(line).relative_to(package / "plugins")) for line in done.stdout.split("\n") if line}
+    folders = {"/".join(name.split("/")[:2]) for name in used}
+    assert folders <= {
+        "module_utils/_model",
+        "module_utils/_http",
+        "module_utils/_secrets",
+        "module_utils/_node",
+        "plugin_utils/_providers",
+        "plugin_utils/_rent",
+        "plugin_utils/_run",
+    }
+
+
+def test_settings_have_defaults(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "reaper.json").write_text('{"cluster": "lab"}')
+    found: dict[str, t.Any] = reap.settings(tmp_path / "reaper.json")
+    assert found["due_only"] is True and found["orphans"] == "report"
