@@ -27,109 +27,8 @@ from ansible_collections.muster.training.plugins.module_utils._model.job import 
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote
 from ansible_collections.muster.training.plugins.plugin_utils._run import planning, training_job
 from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import StateHome
-
-ROOT = pathlib.Path(__file__).parents[1]
-NODES = ("node-1", "node-2")
-STEPS_FOREVER = 1_000_000
-INTERVAL = 10
-WAIT_S = 120.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Line:
-    """One printed figure; ``ok`` None means that it has no gate."""
-
-    what: str
-    value: str
-    gate: str
-    ok: bool | None
-
-
-class Quiet:
-    """A progress sink that keeps quiet."""
-
-    def say(self, line: str) -> None:
-        """Drop a line."""
-
-    def show(self, values: t.Mapping[str, t.Any]) -> None:
-        """Drop the values."""
-
-
-class World:
-    """Two loopback nodes below a temporary folder."""
-
-    def __init__(self, root: pathlib.Path, python: str) -> None:
-        self.root, self.python = root, python
-
-    def job(self, name: str, **values: t.Any) -> dict[str, t.Any]:
-        """Return a char_lm job that would train for ever; ``values`` replace its keys."""
-        return {
-            "name": name,
-            "nodes": 2,
-            "python": self.python,
-            "code": {"from": "path", "ref": str(ROOT / "examples" / "char_lm")},
-            "script": "train.py",
-            "args": ["--data", str(ROOT / "LICENSE"), "--steps", STEPS_FOREVER, "--checkpoint-every", INTERVAL],
-            "checkpoints": {"interval_steps": INTERVAL, "path": str(self.root / "checkpoints"), "grace_s": 5},
-            "restart": {"max_crashes": 100, "max_lost_nodes": 100},
-            **values,
-        }
-
-    def remotes(self, names: t.Sequence[str]) -> list[Remote]:
-        """Return remotes that run requests as local processes, as the local connection does."""
-        return [Remote(name, _shell, sys.executable, str(self.root / "nodes")) for name in names]
-
-    def request(self, job: dict[str, t.Any], run_id: str, **options: t.Any) -> training_job.Request:
-        """Return a request as the action plugin makes it."""
-        values = {"job": job, "run_id": run_id, "state": "present", "cluster": "bench", "wait": True, **options}
-        return training_job.Request(
-            options={"state_home": {"path": str(self.root / "state")}, **values},
-            hosts=NODES,
-            hostvars={name: {"ansible_connection": "local", "muster_address": address(name)} for name in NODES},
-            base=ROOT,
-            check=False,
-            connect=self.remotes,
-            progress=Quiet(),
-        )
-
-    def run_dir(self, node: str, run_id: str) -> pathlib.Path:
-        """Return the run's folder on a node."""
-        return self.root / "nodes" / node / "runs" / run_id
-
-    def metrics(self, run_id: str) -> list[dict[str, t.Any]]:
-        """Return all metrics of a run so far, in time order, straight from the nodes."""
-        lines: list[dict[str, t.Any]] = []
-        for node in NODES:
-            place = self.run_dir(node, run_id) / "metrics.jsonl"
-            if place.exists():
-                lines += [json.loads(raw) for raw in place.read_text().splitlines() if raw.endswith("}")]
-        return sorted(lines, key=lambda line: float(line["at"]))
-
-
-def address(node: str) -> str:
-    """Return the loopback address of a node."""
-    return f"127.0.0.{node.rsplit('-', 1)[1]}"
-
-
-def _shell(command: str, data: bytes) -> tuple[int, str, str]:
-    done = subprocess.run(["/bin/sh", "-c", command], input=data, capture_output=True, check=False)
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
-
-
-def until(true: t.Callable[[], t.Any], what: str, within_s: float = WAIT_S) -> t.Any:
-    """Return the first true value of ``true``, looking often; give up with ``what``."""
-    end = time.monotonic() + within_s
-    while time.monotonic() < end:
-        value = true()
-        if value:
-            return value
-        time.sleep(0.01)
-    raise SystemExit(f"bench: waited {within_s:.0f} s for {what}")
-
-
-def first_step(lines: t.Sequence[t.Mapping[str, t.Any]], after: float = 0.0) -> float | None:
-    """Return when the first step after ``after`` was made."""
-    return next((float(line["at"]) for line in lines if "step" in line and float(line["at"]) > after), None)
+from tools.bench_memory import memory
+from tools.bench_world import INTERVAL, NODES, ROOT, Line, World, address, first_step, playbook, read, until
 
 
 def launch_cost(world: World, rounds: int) -> list[Line]:
@@ -205,40 +104,20 @@ def _by_hand(world: World, run_id: str) -> float:
             agent.wait()
 
 
-def _read(place: pathlib.Path) -> list[dict[str, t.Any]]:
-    if not place.exists():
-        return []
-    return [json.loads(raw) for raw in place.read_text().splitlines() if raw.endswith("}")]
-
-
 def _by_playbook(world: World, run_id: str) -> float:
     began = time.time()
-    play = _playbook(world, "muster.training.train", run_id)
+    play = playbook(world, "muster.training.train", run_id)
     try:
         return t.cast(float, until(lambda: first_step(world.metrics(run_id)), "our first step")) - began
     finally:
         _stop(world, run_id, play)
 
 
-def _playbook(world: World, name: str, run_id: str) -> subprocess.Popen[bytes]:
-    values = {
-        "muster_run_id": run_id,
-        "muster_state": {"path": str(world.root / "state")},
-        "muster_cluster": "bench",
-        "muster_node_state": str(world.root / "nodes"),
-        "muster_job": world.job("bench"),
-    }
-    program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
-    inventory = ROOT / "inventories" / "local" / "nodes.muster_local.yml"
-    argv = [program, "-i", str(inventory), name, "-e", json.dumps(values)]
-    return subprocess.Popen(argv, cwd=world.root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
 def _empty_playbook(world: World) -> float:
     place = world.root / "empty.yml"
     place.write_text("- hosts: muster_nodes\n  gather_facts: false\n  tasks: []\n")
     began = time.time()
-    _playbook(world, str(place), "empty").wait()
+    playbook(world, str(place), "empty").wait()
     return time.time() - began
 
 
@@ -275,7 +154,7 @@ def kills(world: World, target: str, count: int) -> list[float | None]:
 
 
 def _first_in(place: pathlib.Path) -> float | None:
-    return first_step(_read(place))
+    return first_step(read(place))
 
 
 def _ready(world: World, run_id: str, least: int) -> bool:
@@ -386,67 +265,6 @@ def _supervisors(world: World, run_id: str) -> list[str]:
         json.loads((world.run_dir(node, run_id) / "units" / unit / "state.json").read_text())["supervisor"]
         for node, unit in (("node-1", "store"), ("node-1", "agent"), ("node-2", "agent"))
     ]
-
-
-def memory(world: World, hosts: int = 64) -> list[Line]:
-    """Watch many local hosts and compare the controller's memory with an empty playbook's."""
-    names = [f"w{number}" for number in range(1, hosts + 1)]
-    place = world.root / "many.yml"
-    address_of = {name: {"muster_address": f"127.0.1.{number}"} for number, name in enumerate(names, 1)}
-    shared = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-    place.write_text(json.dumps({"all": {"hosts": address_of, "vars": shared}}))
-    job = {"name": "many", "nodes": hosts, "launcher": "command", "command": ["sleep", "8"]}
-    values = {"muster_job": job, "muster_state": {"path": str(world.root / "state")}, "muster_train_hosts": "all"}
-    values["muster_node_state"] = str(world.root / "nodes")
-    watching = _peak(_many(place, "muster.training.train", values))
-    empty = world.root / "empty_many.yml"
-    empty.write_text("- hosts: all\n  gather_facts: false\n  tasks: []\n")
-    nothing = _peak(_many(place, str(empty), values))
-    extra = (watching - nothing) / 2**20
-    shown = f"{extra:.0f} MiB more ({watching / 2**20:.0f} against {nothing / 2**20:.0f} MiB, PSS; local connection)"
-    return [Line(f"controller memory while watching {hosts} hosts", shown, "≤ 200 MiB more", extra <= 200)]
-
-
-def _many(inventory: pathlib.Path, name: str, values: dict[str, t.Any]) -> subprocess.Popen[bytes]:
-    program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
-    argv = [program, "-i", str(inventory), name, "-e", json.dumps(values)]
-    return subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def _peak(play: subprocess.Popen[bytes]) -> int:
-    """Return the largest proportional set size of the playbook's processes; what runs for a node does not count."""
-    peak = 0
-    while play.poll() is None:
-        peak = max(peak, sum(_pss(pid) for pid in _controller_tree(play.pid)))
-        time.sleep(0.1)
-    if play.returncode:
-        raise SystemExit(f"bench: the playbook ended with {play.returncode}")
-    return peak
-
-
-def _controller_tree(root: int) -> list[int]:
-    found, queue = [], [root]
-    while queue:
-        pid = queue.pop()
-        try:
-            command = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
-            children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        except OSError:
-            continue
-        if b"ansible-playbook" in command:
-            found.append(pid)
-            queue += [int(child) for child in children]
-    return found
-
-
-def _pss(pid: int) -> int:
-    try:
-        for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return 0
 
 
 def main(argv: list[str]) -> int:

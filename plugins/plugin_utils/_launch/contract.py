@@ -13,8 +13,8 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ...module_utils._node.policy import Kind
-
+# How the node's supervisor treats the end of the process; the words are those of ``_node/policy.py``.
+Policy = t.Literal["torchrun", "whole", "never"]
 STORE_PROGRAM = "{program}/muster_node/store.py"
 
 
@@ -58,7 +58,7 @@ class Launch:
     """The whole gang. ``store`` is the argument list of the first node's rendezvous store, if there is one."""
 
     nodes: tuple[NodeLaunch, ...]
-    policy: Kind
+    policy: Policy
     store: tuple[str, ...] | None = None
     restarts: str = ""
     keypair: bool = False
