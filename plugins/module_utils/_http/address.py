@@ -49,9 +49,12 @@ class BaseUrl:
     origin: Origin
     path: str
 
-    def under(self, path: str) -> BaseUrl:
-        """Return the address with ``path`` as its end, whether or not it was written with it."""
-        return BaseUrl(self.origin, self.path.removesuffix(path) + path)
+    def under(self, path: str, *others: str) -> BaseUrl:
+        """Return the address that ends in ``path``, whether it was written so, with one of ``others`` or bare."""
+        bare = self.path
+        for end in (path, *others):
+            bare = bare.removesuffix(end)
+        return BaseUrl(self.origin, bare + path)
 
     def __str__(self) -> str:
         return f"{self.origin}{self.path}"

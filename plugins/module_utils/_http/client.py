@@ -40,6 +40,10 @@ _FIXES = {
 }
 
 
+class _NoTurn(WireFailure):
+    """The API's pace leaves no time for the call before its deadline."""
+
+
 class Auth(t.Protocol):
     """Gives the credential's headers. ``_secrets.auth`` has the usual kinds."""
 
@@ -125,24 +129,29 @@ class HttpClient:
         """Send ``request``, again where that is harmless, and return the answer with its raw body."""
         deadline = Deadline(self._clock, self._timeouts.total_s)
         attempt, refreshed = 0, False
+        earlier: TransportError | None = None
         while True:
             attempt += 1
             try:
                 response = self._once(request, deadline, pacer)
             except WireFailure as failure:
+                problem = self._broken(request, failure)
+                if isinstance(failure, _NoTurn):
+                    # What went wrong before is what the user needs to know.
+                    raise (earlier or problem) from None
                 if not (failure.transient and request.repeatable and self._pause(attempt, None, deadline)):
-                    raise self._broken(request, failure) from None
+                    raise problem from None
+                earlier = problem
                 continue
             if 200 <= response.status < 300 or response.status in allow:
                 return response
             if response.status == 401 and self._auth and not refreshed and self._auth.refresh():
                 refreshed = True
                 continue
-            if self._worth_retry(request, response):
-                wish = parse_retry_after(response.headers.get("retry-after"), self._clock.time())
-                if self._pause(attempt, wish, deadline):
-                    continue
-            raise self._refused(request, response)
+            earlier = self._refused(request, response)
+            wish = parse_retry_after(response.headers.get("retry-after"), self._clock.time())
+            if not (self._worth_retry(request, response) and self._pause(attempt, wish, deadline)):
+                raise earlier
 
     def unexpected(self, request: Request, response: Response) -> TransportError:
         """Return the error for an answer of another shape than the API promises (HTML, cut JSON, wrong type)."""
@@ -174,7 +183,7 @@ class HttpClient:
                 if turn is not None:
                     turn.wait(deadline)
         except TimeoutError:
-            raise WireFailure(f"no turn within {self._timeouts.total_s:g} s", sent=False) from None
+            raise _NoTurn(f"no turn within {self._timeouts.total_s:g} s", sent=False) from None
         return self._exchange(self.base.origin, dataclasses.replace(request, headers=headers), deadline)
 
     def _pause(self, attempt: int, wish: float | None, deadline: Deadline) -> bool:

@@ -38,10 +38,13 @@ def parse(value: t.Any, world_size: int, nodes: t.Sequence[str], nproc: int) -> 
     drill = f.section(Drill)(value, "drill")
     if (drill.at_step is None) == (drill.after_s is None):
         raise InputError("drill.at_step", "one of at_step and after_s is required")
-    rank = drill.rank if drill.rank is not None else world_size - 1
-    if rank >= world_size:
+    rank = drill.rank
+    if rank is None and drill.node is None:
+        rank = world_size - 1
+    if rank is not None and rank >= world_size:
         raise InputError("drill.rank", f"must be below the world size {world_size}, not {rank}")
-    node = drill.node or nodes[rank // nproc]
+    # With a node and no rank, any rank that lives there: torchrun numbers nodes as they come.
+    node = drill.node or nodes[(rank or 0) // nproc]
     if node not in nodes:
         raise InputError("drill.node", f"'{node}' is not a node of the job", f"Its nodes are: {', '.join(nodes)}")
     return dataclasses.replace(drill, node=node, rank=rank)

@@ -42,12 +42,20 @@ def text(value: t.Any, path: str) -> str:
     """Return non-empty text without control characters."""
     if isinstance(value, (bool, list, dict)) or value is None:
         raise InputError(path, f"must be text, not {kind(value)}")
-    result = str(value)
+    result = _shown(value, path)
     if not result:
         raise InputError(path, "must not be empty")
     if any(ord(char) < 32 or ord(char) == 127 for char in result):
         raise InputError(path, "must not contain control characters")
     return result
+
+
+def _shown(value: t.Any, path: str) -> str:
+    try:
+        return str(value)
+    except ValueError:
+        # Python refuses to write out a number of thousands of digits.
+        raise InputError(path, "is a number with too many digits") from None
 
 
 def argument(value: t.Any, path: str) -> str:
@@ -56,7 +64,7 @@ def argument(value: t.Any, path: str) -> str:
         return "true" if value else "false"
     if not isinstance(value, (str, int, float)):
         raise InputError(path, f"must be text or a number, not {kind(value)}")
-    result = str(value)
+    result = _shown(value, path)
     if "\0" in result:
         raise InputError(path, "must not contain NUL")
     return result
@@ -86,7 +94,7 @@ def decimal(minimum: float) -> Parser[float]:
     def parse(value: t.Any, path: str) -> float:
         try:
             number = float(value) if not isinstance(value, bool) else float("nan")
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             number = float("nan")
         if not minimum <= number < float("inf"):
             raise InputError(path, f"must be a number of at least {minimum:g}")
@@ -136,15 +144,16 @@ def name(limit: int) -> Parser[str]:
 
 def quantity(value: t.Any, path: str) -> int:
     """Return bytes from a Kubernetes-style quantity such as ``8Gi`` (2^30) or ``8G`` (10^9); zero is refused."""
-    found = _QUANTITY.match(str(value)) if not isinstance(value, bool) else None
+    found = _QUANTITY.match(_shown(value, path)) if not isinstance(value, bool) else None
     if not found:
         raise InputError(
             path, "must be a quantity such as 8Gi or 500M", "Write the number and the unit without a space"
         )
     unit = found.group(2) or ""
-    size = int(float(found.group(1)) * (_BINARY.get(unit) or _FACTORS.get(unit, 1)))
-    if size <= 0:
-        raise InputError(path, "must be more than zero")
+    amount = float(found.group(1)) * (_BINARY.get(unit) or _FACTORS.get(unit, 1))
+    if not 1 <= amount < 2**63:
+        raise InputError(path, "must be more than zero and less than 8 EiB")
+    size = int(amount)
     return size
 
 
@@ -182,11 +191,20 @@ def nearest(word: str, allowed: t.Iterable[str]) -> str | None:
     return found[0] if found else None
 
 
-def field(parse: Parser[t.Any], default: t.Any = dataclasses.MISSING) -> t.Any:
-    """Declare a dataclass field with its parser; a field without default is required."""
+def field(parse: Parser[t.Any], default: t.Any = dataclasses.MISSING, key: str | None = None) -> t.Any:
+    """Declare a dataclass field with its parser; a field without default is required.
+
+    :param key: the key that users write, where it differs from the field (a word of Python such as ``from``).
+    """
+    about = {"parse": parse, "key": key}
     if isinstance(default, (dict, list)):
-        return dataclasses.field(default_factory=lambda: type(default)(default), metadata={"parse": parse})
-    return dataclasses.field(default=default, metadata={"parse": parse})
+        return dataclasses.field(default_factory=lambda: type(default)(default), metadata=about)
+    return dataclasses.field(default=default, metadata=about)
+
+
+def keys(cls: t.Any) -> dict[str, dataclasses.Field[t.Any]]:
+    """Return the fields of a dataclass by the keys that users write."""
+    return {item.metadata.get("key") or item.name: item for item in dataclasses.fields(cls)}
 
 
 def section(cls: type[T]) -> Parser[T]:
@@ -194,7 +212,7 @@ def section(cls: type[T]) -> Parser[T]:
 
     def parse(value: t.Any, path: str) -> T:
         given = mapping(value, path)
-        known = {item.name: item for item in dataclasses.fields(t.cast(t.Any, cls))}
+        known = keys(cls)
         for key in given:
             if key not in known:
                 near = nearest(key, known)
@@ -203,7 +221,7 @@ def section(cls: type[T]) -> Parser[T]:
         values = {}
         for key, item in known.items():
             if given.get(key) is not None:
-                values[key] = item.metadata["parse"](given[key], f"{path}.{key}")
+                values[item.name] = item.metadata["parse"](given[key], f"{path}.{key}")
             elif item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING:
                 raise InputError(f"{path}.{key}", "is required")
         return cls(**values)

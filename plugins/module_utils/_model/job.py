@@ -45,7 +45,7 @@ class Code:
     """Where the program comes from: ``ref`` is a folder on the controller (path) or ``URL@REVISION`` (git)."""
 
     ref: str = f.field(f.text)
-    source: str = f.field(f.choice("path", "git", "image", "binding"), "path")
+    source: str = f.field(f.choice("path", "git", "image", "binding"), "path", key="from")
     sha256: str | None = f.field(f.text, None)
     workdir: str = f.field(f.text, ".")
 
@@ -74,10 +74,12 @@ class SecretRef:
     """A secret by reference. For ``env``, ``key`` is the variable on the controller; for ``file``, ``path``."""
 
     name: str = f.field(f.text)
-    source: str = f.field(f.choice("env", "file", "vault", "openbao", "kubernetes", "aws_secrets_manager", "infisical"))
+    source: str = f.field(
+        f.choice("env", "file", "vault", "openbao", "kubernetes", "aws_secrets_manager", "infisical"), key="from"
+    )
     path: str | None = f.field(f.text, None)
     key: str | None = f.field(f.text, None)
-    deliver: str = f.field(f.choice("env", "file", "registry"), "env")
+    deliver: str = f.field(f.choice("env", "file", "registry"), "env", key="as")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -187,7 +189,9 @@ class Job:
 
     @property
     def nproc(self) -> int:
-        """Processes per node: as asked, else one a GPU, else one."""
+        """Processes per node: as asked, else one a GPU, else one. A command is one process that sees all GPUs."""
+        if self.launcher == "command":
+            return 1
         return self.processes_per_node or self.gpus_per_node or 1
 
     @property
@@ -201,9 +205,6 @@ class Job:
         """Number of ranks over all nodes."""
         return self.nodes * self.nproc
 
-
-# Keys that are words of Python or read better in YAML than in a dataclass.
-_YAML_NAMES = {"code": {"from": "source"}, "secret_refs": {"from": "source", "as": "deliver"}}
 
 # What the model knows and no backend carries out yet: refused by name rather than ignored.
 _LATER: tuple[tuple[str, t.Callable[[Job], bool], str], ...] = (
@@ -250,12 +251,12 @@ def parse_job(value: t.Any, presets: t.Mapping[str, t.Mapping[str, t.Any]] | Non
     template = given.get("template")
     if template is not None:
         known = presets or {}
-        if template not in known:
+        if f.text(template, "job.template") not in known:
             near = f.nearest(str(template), known)
             hint = f"Did you mean '{near}'?" if near else f"Known are: {', '.join(sorted(known))}"
             raise InputError("job.template", f"there is no template '{template}'", hint)
         given = merge(known[template], given)
-    job = f.section(Job)(_to_dataclass_names(given), "job")
+    job = f.section(Job)(given, "job")
     _check(job)
     return job
 
@@ -272,26 +273,14 @@ def merge(base: t.Mapping[str, t.Any], own: t.Mapping[str, t.Any]) -> dict[str, 
 
 def to_yaml_names(job: Job) -> dict[str, t.Any]:
     """Return the job as a mapping with the keys that users write, for the run record."""
-    result = dataclasses.asdict(job)
-    for key, renames in _YAML_NAMES.items():
-        backward = {new: old for old, new in renames.items()}
-        result[key] = _rename(result[key], backward)
-    return result
+    return t.cast("dict[str, t.Any]", _written(job))
 
 
-def _to_dataclass_names(given: dict[str, t.Any]) -> dict[str, t.Any]:
-    result = dict(given)
-    for key, renames in _YAML_NAMES.items():
-        if key in result:
-            result[key] = _rename(result[key], renames)
-    return result
-
-
-def _rename(value: t.Any, renames: t.Mapping[str, str]) -> t.Any:
-    if isinstance(value, t.Mapping):
-        return {renames.get(str(key), key): item for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_rename(item, renames) for item in value]
+def _written(value: t.Any) -> t.Any:
+    if dataclasses.is_dataclass(value):
+        return {key: _written(getattr(value, item.name)) for key, item in f.keys(type(value)).items()}
+    if isinstance(value, tuple):
+        return [_written(item) for item in value]
     return value
 
 
@@ -344,7 +333,7 @@ def _check_numbers(job: Job) -> None:
         raise InputError(
             "job.processes_per_node", f"{job.nproc} processes cannot share {job.gpus_per_node} GPUs per node"
         )
-    if job.launcher == "command" and job.nproc > 1 and not job.gpus_per_node:
+    if job.launcher == "command" and (job.processes_per_node or 1) > 1:
         raise InputError("job.processes_per_node", "the launcher 'command' starts one process per node")
     if job.launcher == "mpi" and job.restart.max_lost_nodes and job.restart.on_lost_node == "fail":
         raise InputError("job.restart.max_lost_nodes", "must be 0 with on_lost_node: fail")
@@ -358,9 +347,12 @@ def _check_texts(job: Job) -> None:
             raise InputError("job.secret_refs", f"'{ref.name}' is listed twice")
         if ref.name in job.env:
             raise InputError(f"job.env.{ref.name}", "is also a secret_ref")
+    sets = [dataset.name for dataset in job.datasets]
     for dataset in job.datasets:
         if not dataset.path:
             raise InputError(f"job.datasets.{dataset.name}.path", "is required")
+        if sets.count(dataset.name) > 1:
+            raise InputError("job.datasets", f"'{dataset.name}' is listed twice")
     for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
         if key in job.env:
             raise InputError(f"job.env.{key}", "is set by the launcher and must not be set in env")
@@ -371,7 +363,7 @@ def _check_texts(job: Job) -> None:
 def _check_pattern(pattern: str) -> None:
     try:
         groups = re.compile(pattern).groupindex
-    except re.error as exc:
+    except (re.error, OverflowError, RecursionError) as exc:
         raise InputError("job.metrics.step_pattern", f"is not a regular expression ({exc})") from exc
     if "step" not in groups:
         raise InputError(

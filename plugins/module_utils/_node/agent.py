@@ -42,6 +42,9 @@ def op_info(request: Request) -> dict[str, t.Any]:
         answer["claim"] = paths.read_json(run / "claim.json")
         answer["units"] = watch.statuses(run)
         answer["missing"] = blobs.offsets(state, request.get("blobs", []))
+        if request.get("reserve"):
+            # The first host decides between two controllers that start one run at the same moment.
+            answer["reserved"] = _claim(paths.private_dir(run), request["reserve"])
     if request.get("address"):
         answer["interface"] = probe.interface_of(request["address"])
     if request.get("python"):
@@ -96,7 +99,7 @@ def op_prepare(request: Request) -> dict[str, t.Any]:
     except OSError as exc:
         problem = f"{exc.filename or 'node'}: {exc.strerror or exc}"
     if problem:
-        op_stop({**request, "forget": True, "within_s": 5})
+        op_stop({**request, "forget": True, "within_s": 5, "remove": request.get("fresh")})
     return {"problem": problem, "program": request["program"]}
 
 
@@ -129,6 +132,8 @@ def op_stop(request: Request) -> dict[str, t.Any]:
     shutil.rmtree(run / "secrets", ignore_errors=True)
     if request.get("forget"):
         (run / "claim.json").unlink(missing_ok=True)
+    if request.get("remove") and not left:
+        shutil.rmtree(run, ignore_errors=True)
     return {"stopped": was_alive, "left": left, "units": watch.statuses(run)}
 
 
@@ -146,12 +151,9 @@ def op_kill(request: Request) -> dict[str, t.Any]:
     at = time.time()
     procs.kill_all(victims, signal.SIGKILL)
     left: list[int] = []
-    if target in ("agent", "host"):
-        spec = paths.read_json(run / "units" / "agent" / "spec.json") or {}
-        left = procs.kill_marked(spec.get("marker", "-"))
-    if target == "host":
-        spec = paths.read_json(run / "units" / "store" / "spec.json") or {}
-        left += procs.kill_marked(spec.get("marker", "-"))
+    for unit in {"agent": ("agent",), "host": ("agent", "store")}.get(target, ()):
+        spec = paths.read_json(run / "units" / unit / "spec.json") or {}
+        left += procs.kill_now(spec.get("marker", "-"))
     return {"at": at, "killed": victims, "left": left}
 
 
@@ -221,9 +223,13 @@ def _place(run: pathlib.Path, request: Request) -> str | None:
 
 def _start_store(spec: dict[str, t.Any], program: pathlib.Path) -> str | None:
     units.start(spec, program)
+    end = time.monotonic() + 10
     status = units.status(pathlib.Path(spec["folder"]))
-    if status["exit"] is not None:
-        return status["detail"] or f"the rendezvous store ended: {status['exit']['cause']}"
+    while status["state"] not in ("running", "failed") and status["exit"] is None and time.monotonic() < end:
+        time.sleep(0.01)
+        status = units.status(pathlib.Path(spec["folder"]))
+    if status["exit"] is not None or status["state"] != "running":
+        return status["detail"] or "the rendezvous store did not start"
     return None
 
 

@@ -68,22 +68,24 @@ def materialise(
     :returns: whether anything changed.
     """
     record = target.with_name(f"{target.name}.manifest.json")
-    before = {item["path"]: item["sha256"] for item in paths.read_json(record) or []}
-    wanted = {item["path"]: item["sha256"] for item in manifest}
+    before = {item["path"]: item for item in paths.read_json(record) or []}
+    after: dict[str, dict[str, t.Any]] = {}
     changed = False
     paths.private_dir(target)
-    for old in set(before) - set(wanted):
-        (target / old).unlink(missing_ok=True)
+    for old in set(before) - {item["path"] for item in manifest}:
+        _remove(target, old)
         changed = True
     for item in manifest:
         place = target / item["path"]
-        if before.get(item["path"]) == item["sha256"] and place.exists():
-            continue
-        place.parent.mkdir(parents=True, exist_ok=True)
-        _place(_blob(root, item["sha256"]), place, int(item["mode"]), link)
-        changed = True
+        known = before.get(item["path"], {})
+        same = all(known.get(key) == item[key] for key in ("sha256", "mode")) and known.get("seen") == _seen(place)
+        if not same:
+            paths.private_dir(place.parent)
+            _place(_blob(root, item["sha256"]), place, int(item["mode"]), link)
+            changed = True
+        after[item["path"]] = {**item, "seen": _seen(place)}
     if changed or not record.exists():
-        paths.write_json(record, list(manifest))
+        paths.write_json(record, list(after.values()))
     return changed
 
 
@@ -94,6 +96,27 @@ def free_bytes(path: pathlib.Path) -> int:
         place = place.parent
     stat = os.statvfs(place)
     return stat.f_bavail * stat.f_frsize
+
+
+def _seen(place: pathlib.Path) -> list[int] | None:
+    """Return what changes when a program writes a placed file: size and time of change, in nanoseconds."""
+    try:
+        stat = place.lstat()
+    except OSError:
+        return None
+    return [stat.st_size, stat.st_mtime_ns]
+
+
+def _remove(target: pathlib.Path, old: str) -> None:
+    """Remove a file and the folders that it leaves empty: a file may come where a folder was."""
+    (target / old).unlink(missing_ok=True)
+    for folder in (target / old).parents:
+        if folder == target:
+            return
+        try:
+            folder.rmdir()
+        except OSError:
+            return
 
 
 def _place(blob: pathlib.Path, place: pathlib.Path, mode: int, link: bool) -> None:

@@ -31,8 +31,11 @@ def state_root(node: str, override: str | None = None) -> pathlib.Path:
 
 
 def private_dir(path: pathlib.Path) -> pathlib.Path:
-    """Create ``path`` with mode 0700 whatever the umask says, and return it."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Create ``path`` and what lacks above it, each with mode 0700 whatever the umask says, and return it."""
+    for folder in [*reversed(path.parents), path]:
+        if not folder.exists():
+            folder.mkdir(mode=0o700, exist_ok=True)
+            os.chmod(folder, 0o700)
     return path
 
 
@@ -40,12 +43,17 @@ def write_atomic(path: pathlib.Path, data: bytes, mode: int = 0o600) -> None:
     """Replace ``path`` so that a reader, or a restart after a crash, sees the old or the new content only."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(descriptor, "wb") as handle:
-        handle.write(data)
-        handle.flush()
-        os.fsync(handle.fileno())
-    os.chmod(temporary, mode)
-    os.replace(temporary, path)
+    try:
+        with os.fdopen(descriptor, "wb") as handle:
+            handle.write(data)
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.chmod(temporary, mode)
+        os.replace(temporary, path)
+    except OSError:
+        # A full disk must not keep what could not be written.
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def write_json(path: pathlib.Path, value: t.Any, mode: int = 0o600) -> None:
@@ -63,7 +71,12 @@ def read_json(path: pathlib.Path) -> t.Any:
 
 def append_json(path: pathlib.Path, value: t.Mapping[str, t.Any]) -> None:
     """Append one JSON line with a single write, so that lines of several processes never mix."""
-    line = json.dumps(value, separators=(",", ":")).encode() + b"\n"
+    append_text(path, json.dumps(value, separators=(",", ":")) + "\n")
+
+
+def append_text(path: pathlib.Path, text: str) -> None:
+    """Append ``text`` with a single write to a file of mode 0600."""
+    line = text.encode(errors="replace")
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         os.write(descriptor, line)

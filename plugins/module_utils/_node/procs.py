@@ -93,6 +93,14 @@ def kill_all(pids: list[int], number: int = signal.SIGKILL) -> None:
             continue
 
 
+def kill_group(leader: int, number: int) -> None:
+    """Send a signal to a process group; one that is gone is no error."""
+    try:
+        os.killpg(leader, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
 def kill_marked(value: str, within_s: float = 10.0) -> list[int]:
     """Kill every process of a unit and wait until none is left.
 
@@ -104,6 +112,21 @@ def kill_marked(value: str, within_s: float = 10.0) -> list[int]:
         kill_all(left)
         time.sleep(0.02)
         left = marked(value)
+    return left
+
+
+def kill_now(value: str, within_s: float = 10.0) -> list[int]:
+    """Kill the processes of a unit that live now, not those that its supervisor starts instead of them.
+
+    :returns: the pids that are still there after ``within_s`` seconds.
+    """
+    names = [name for name in map(identity, marked(value)) if name]
+    end = time.monotonic() + within_s
+    left = [pid for pid in map(alive, names) if pid]
+    while left and time.monotonic() < end:
+        kill_all(left)
+        time.sleep(0.02)
+        left = [pid for pid in map(alive, names) if pid]
     return left
 
 

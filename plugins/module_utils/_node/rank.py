@@ -66,7 +66,9 @@ def main(argv: list[str]) -> int:
     counter = os.environ.get("MUSTER_ATTEMPT_COUNTER")
     attempt = _attempt(counter, base, local) if counter else base
     os.environ["MUSTER_ATTEMPT"] = str(attempt)
-    common = {"rank": rank, "local_rank": local, "attempt": attempt}
+    # One life of the gang: torchrun takes a new port for each, mpirun a new namespace.
+    gang = os.environ.get("PMIX_NAMESPACE") or f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+    common = {"rank": rank, "local_rank": local, "attempt": attempt, "gang": gang}
     _load_secrets(os.environ.pop("MUSTER_SECRETS_FILE", ""))
     child = os.fork()
     if child == 0:

@@ -192,7 +192,11 @@ class Supervisor:
         """Let the launcher stop its ranks, which may save a checkpoint, then kill what is left."""
         child = t.cast("subprocess.Popen[bytes]", self.child)
         self._write_state("stopping", self.stopping)
-        child.terminate()
+        if self.spec["policy"] == "torchrun":
+            # torchrun hands the signal on to its ranks, which are in sessions of their own.
+            child.terminate()
+        else:
+            procs.kill_group(child.pid, signal.SIGTERM)
         end = time.monotonic() + self.spec["grace_s"]
         while child.poll() is None and time.monotonic() < end:
             self._tick(wake, 0.1)
@@ -211,7 +215,7 @@ class Supervisor:
         for pid in procs.dead_children(os.getpid()):
             if pid != child:
                 os.waitpid(pid, os.WNOHANG)
-        (self.folder / "heartbeat").touch()
+        self._touch()
         if self.spec.get("usage"):
             self.sampler.write(pathlib.Path(self.spec["usage"]), self.spec["node"])
 
@@ -221,15 +225,17 @@ class Supervisor:
         for file in self.spec.get("secret_files", []):
             pathlib.Path(file).unlink(missing_ok=True)
         value = {"at": time.time(), "exit_code": code, "cause": cause, "crashes": self.crashes, "lost": self.lost}
-        paths.write_json(self.folder / "exit.json", {**value, "generation": self.spec["generation"]})
+        # Without this file the end would be taken for a lost node: on a full disk it waits for room.
+        while not self._write("exit.json", {**value, "generation": self.spec["generation"]}):
+            time.sleep(_TICK_S)
         self._write_state("ended", cause)
         self._event("agent_exit", exit_code=code, detail=cause)
         return 0
 
     def _write_state(self, state: str, detail: str = "") -> None:
         child = self.child.pid if self.child else 0
-        paths.write_json(
-            self.folder / "state.json",
+        self._write(
+            "state.json",
             {
                 "state": state,
                 "detail": detail,
@@ -241,7 +247,21 @@ class Supervisor:
                 "deadline": self.deadline,
             },
         )
-        (self.folder / "heartbeat").touch()
+        self._touch()
+
+    def _write(self, name: str, value: dict[str, t.Any]) -> bool:
+        """Write a file of the unit; return whether the disk took it."""
+        try:
+            paths.write_json(self.folder / name, value)
+        except OSError:
+            return False
+        return True
+
+    def _touch(self) -> None:
+        try:
+            (self.folder / "heartbeat").touch()
+        except OSError:
+            return
 
     def _event(self, kind: str, **values: t.Any) -> None:
         line = {"at": time.time(), "kind": kind, "node": self.spec["node"], "unit": self.spec["unit"], **values}

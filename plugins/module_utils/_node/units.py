@@ -134,7 +134,10 @@ def _systemd_command(spec: dict[str, t.Any], kind: str) -> list[str]:
 
 
 def _run(argv: list[str]) -> None:
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=_RUN_S, check=False)
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_RUN_S, check=False)
+    except subprocess.TimeoutExpired as exc:
+        raise OSError(f"{argv[0]} gave no answer within {_RUN_S} s") from exc
     if done.returncode != 0:
         raise OSError(f"{argv[0]} answered {done.returncode}: {done.stderr.strip()[:300]}")
 

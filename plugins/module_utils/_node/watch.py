@@ -28,6 +28,10 @@ def changes(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.An
     :param request: ``offsets``, ``wait_s``, ``batch_s``, ``streams`` and ``digest`` (the last answer's).
     """
     offsets = {name: int(request["offsets"].get(name, 0)) for name in request["streams"]}
+    for name, offset in offsets.items():
+        if _size(run, name) < offset:
+            # Another machine of the same name, or one whose disk was lost: its files begin anew.
+            offsets[name] = 0
     end = time.monotonic() + request["wait_s"]
     first: float | None = None
     while True:

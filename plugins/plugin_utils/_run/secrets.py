@@ -28,8 +28,6 @@ def resolve(job: Job) -> tuple[dict[str, str], dict[str, bytes]]:
     files: dict[str, bytes] = {}
     for ref in job.secret_refs:
         value = _read(ref)
-        # From here on no message, log or record of this process shows it.
-        remember(value.decode(errors="replace"))
         option = f"job.secret_refs.{ref.name}"
         if not value:
             raise InputError(option, "resolves to nothing", _where(ref))
@@ -37,6 +35,8 @@ def resolve(job: Job) -> tuple[dict[str, str], dict[str, bytes]]:
             raise InputError(
                 option, f"is shorter than {MIN_LENGTH} characters", "A short secret cannot be kept out of output"
             )
+        # From here on no message, log or record of this process shows it.
+        remember(value.decode(errors="replace"))
         if ref.deliver == "file":
             files[ref.name] = value
             continue
