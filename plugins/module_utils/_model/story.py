@@ -23,6 +23,7 @@ class Attempt:
 
     n: int
     started_at: float
+    gang: str | None = None
     world_size: int | None = None
     ranks: dict[int, str] = dataclasses.field(default_factory=dict)
     exits: dict[int, tuple[float, int, str]] = dataclasses.field(default_factory=dict)
@@ -59,24 +60,33 @@ class Story:
 
     def event(self, line: Line) -> None:
         """Take in one line of events.jsonl."""
-        kind = line.get("kind")
-        if kind == "worker_started" and line.get("rank") is not None:
-            attempt = self._attempt(int(line["attempt"]), float(line["at"]))
-            attempt.ranks[int(line["rank"])] = str(line.get("node"))
-            attempt.world_size = line.get("world_size")
-            pending, self._pending = self._pending, []
-            for item in pending:
-                self.metric(item)
-        elif kind == "worker_exit" and line.get("rank") is not None:
-            attempt = self._attempt(int(line["attempt"]), float(line["at"]))
-            attempt.exits[int(line["rank"])] = (float(line["at"]), int(line["exit_code"]), str(line.get("node")))
+        kind, at = line.get("kind"), _number(line.get("at"))
+        if at is None:
+            return
+        if kind in ("worker_started", "worker_exit") and isinstance(line.get("rank"), int):
+            self._rank(line, at)
         elif kind == "drill" or (kind == "agent_restart" and line.get("detail") == "node_lost") or kind == "node_lost":
             cause = "drill" if kind == "drill" else "node_lost"
-            self._fault(float(line["at"]), cause, line.get("node"))
+            self._fault(at, cause, line.get("node"))
+
+    def _rank(self, line: Line, at: float) -> None:
+        rank, started = int(line["rank"]), line.get("kind") == "worker_started"
+        attempt = self._attempt(line, rank, started, at)
+        if not started:
+            attempt.exits[rank] = (at, int(_number(line.get("exit_code")) or 0), str(line.get("node")))
+            return
+        attempt.started_at = min(attempt.started_at, at)
+        attempt.ranks[rank] = str(line.get("node"))
+        attempt.world_size = line.get("world_size")
+        pending, self._pending = self._pending, []
+        for item in pending:
+            self.metric(item)
 
     def metric(self, line: Line) -> None:
         """Take in one line of metrics.jsonl (or one parsed by the job's step pattern)."""
-        at = float(line.get("at", 0.0))
+        at = _number(line.get("at"))
+        if at is None:
+            return
         attempt = self._at(at)
         if attempt is None:
             self._pending.append(line)
@@ -94,12 +104,23 @@ class Story:
             attempt.first_step, attempt.first_step_at = step, at
         attempt.last_step, attempt.last_step_at = step, at
 
-    def _attempt(self, number: int, at: float) -> Attempt:
-        for attempt in self.attempts:
-            if attempt.n == number:
-                attempt.started_at = min(attempt.started_at, at)
+    def _attempt(self, line: Line, rank: int, started: bool, at: float) -> Attempt:
+        """Return the attempt that a rank belongs to: its gang's, else the one with the number that it counted.
+
+        Counts can differ: a rank that was stopped before it could count is behind from then on. A gang's name can come
+        again, but not while the rank of before is still there.
+        """
+        gang, number = line.get("gang"), int(_number(line.get("attempt")) or 1)
+        for attempt in reversed(self.attempts):
+            same = attempt.gang == gang if gang else attempt.n == number
+            if same and not (started and rank in attempt.exits and attempt.exits[rank][0] < at):
                 return attempt
-        attempt = Attempt(number, at)
+        last = max((item.n for item in self.attempts if item.started_at <= at), default=0)
+        taken = {item.n for item in self.attempts}
+        number = max(number, last + 1) if gang else number
+        while number in taken:
+            number += 1
+        attempt = Attempt(number, at, gang)
         self.attempts = sorted([*self.attempts, attempt], key=lambda item: item.n)
         return attempt
 
@@ -140,3 +161,14 @@ class Story:
             if after.first_step_at is not None:
                 seconds += max(0.0, after.first_step_at - before.last_step_at)
         return steps, seconds
+
+
+def _number(value: t.Any) -> float | None:
+    """Return a finite number; a program may write anything into its metrics."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if abs(number) < float("inf") else None

@@ -14,6 +14,7 @@ import typing as t
 
 from ...module_utils._model.errors import MusterError
 from ...module_utils._model.job import Job
+from ...module_utils._model.names import unit_marker
 from . import payload, trees
 from .remote import Remote, each, first_error
 
@@ -45,40 +46,51 @@ class Placed:
     link: bool
 
 
-def prepare(members: t.Sequence[Member], placed: t.Sequence[Placed], claim: Dict, run_id: str) -> None:
+def prepare(
+    members: t.Sequence[Member], placed: t.Sequence[Placed], claim: Dict, run_id: str, *, fresh: bool = False
+) -> None:
     """Claim the run, place files and open the rendezvous port on all nodes; give all up when one fails.
 
+    :param fresh: the run never ran: when a node fails, its folders are removed again.
     :raises MusterError: the reason of the first node that failed; nothing of the run is left running.
     """
     by_name = {member.remote.name: member for member in members}
 
-    def work(remote: Remote) -> None:
+    remotes = [member.remote for member in members]
+
+    def send(remote: Remote) -> None:
         member = by_name[remote.name]
         if member.missing:
             trees.send(remote, [item.tree for item in placed], member.missing, member.free_bytes)
         if not remote.program:
             remote.program = remote.call("install", **payload.install_request())["program"]
+
+    def place(remote: Remote) -> None:
+        member, program = by_name[remote.name], str(remote.program)
         remote.call(
             "prepare",
             run_id=run_id,
             claim=claim,
-            program=remote.program,
+            fresh=fresh,
+            program=program,
             trees=[{"target": p.target, "manifest": p.tree.manifest(), "link": p.link} for p in placed],
-            files={name: text.replace("{program}", remote.program) for name, text in member.files.items()},
+            files={name: text.replace("{program}", program) for name, text in member.files.items()},
             secrets=member.secrets,
-            store=_with_program(member.store, remote.program) if member.store else None,
+            store=_with_program(member.store, program) if member.store else None,
             meet=member.meet,
             reach=member.reach,
             write=list(member.write),
         )
 
-    _, errors = each([member.remote for member in members], work)
-    if errors:
-        give_up([m.remote for m in members if m.remote.name not in errors], run_id)
-        raise first_error(errors)
+    # Files first, on all nodes: nobody waits for a peer whose files are still on the way.
+    for work in (send, place):
+        _, errors = each(remotes, work)
+        if errors:
+            give_up(remotes, run_id, fresh=fresh)
+            raise first_error(errors)
 
 
-def start(members: t.Sequence[Member], run_id: str) -> list[str]:
+def start(members: t.Sequence[Member], run_id: str, *, fresh: bool = False) -> list[str]:
     """Start every agent; return the names of the nodes on which it was not running before.
 
     :raises MusterError: the reason of the first node that failed; all others were stopped again.
@@ -91,14 +103,14 @@ def start(members: t.Sequence[Member], run_id: str) -> list[str]:
 
     started, errors = each([member.remote for member in members], work)
     if errors:
-        give_up([member.remote for member in members], run_id)
+        give_up([member.remote for member in members], run_id, fresh=fresh)
         raise first_error(errors)
     return sorted(name for name, new in started.items() if new)
 
 
-def give_up(remotes: t.Sequence[Remote], run_id: str, within_s: float = 10) -> None:
-    """Stop what a failed start began, as far as nodes answer."""
-    each(remotes, lambda remote: remote.ask("stop", run_id=run_id, forget=True, within_s=within_s))
+def give_up(remotes: t.Sequence[Remote], run_id: str, *, fresh: bool, within_s: float = 10) -> None:
+    """Stop what a failed start began, as far as nodes answer; a run of another controller is left alone."""
+    each(remotes, lambda remote: remote.ask("stop", run_id=run_id, forget=True, within_s=within_s, remove=fresh))
 
 
 def stop(remotes: t.Sequence[Remote], run_id: str, within_s: float) -> tuple[dict[str, Dict], dict[str, MusterError]]:
@@ -112,7 +124,7 @@ def unit_spec(job: Job, node: str, run_dir: str, run_id: str, unit: str, **value
         "run_id": run_id,
         "node": node,
         "unit": unit,
-        "marker": f"{run_id}/{node}/{unit}",
+        "marker": unit_marker(run_dir, unit),
         "folder": f"{run_dir}/units/{unit}",
         "events": f"{run_dir}/events.jsonl",
         "cwd": run_dir,

@@ -17,7 +17,7 @@ import shlex
 import typing as t
 import zlib
 
-from ...module_utils._model.errors import NodeError
+from ...module_utils._model.errors import NodeError, UnreachableError
 
 _SOURCES = pathlib.Path(__file__).parents[2] / "module_utils" / "_node"
 _MINIMUM = "3.10"
@@ -98,7 +98,10 @@ def parse(node: str, rc: int, out: str, err: str) -> dict[str, t.Any]:
     """
     _, found, text = out.partition(MARK)
     if found:
-        return t.cast("dict[str, t.Any]", json.loads(text.splitlines()[0]))
+        try:
+            return t.cast("dict[str, t.Any]", json.loads(text.splitlines()[0]))
+        except (ValueError, IndexError) as exc:
+            raise UnreachableError(node, "its answer was cut off", "Check the connection and run again") from exc
     if rc == 127 or "not found" in err:
         raise NodeError(
             node, "has no python3", f"Install Python {_MINIMUM} or newer, or set ansible_python_interpreter"

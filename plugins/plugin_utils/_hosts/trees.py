@@ -13,7 +13,9 @@ import dataclasses
 import hashlib
 import os
 import pathlib
+import shutil
 import subprocess
+import tempfile
 import typing as t
 import zlib
 
@@ -67,7 +69,7 @@ def read(root: pathlib.Path, option: str) -> Tree:
 
 def from_git(ref: str, cache: pathlib.Path, option: str) -> tuple[pathlib.Path, str]:
     """Check out ``URL@REVISION`` below ``cache`` and return (folder, commit)."""
-    url, _, revision = ref.rpartition("@") if "@" in ref.rpartition("/")[2] else (ref, "", "HEAD")
+    url, revision = split_ref(ref)
     if url.startswith("-") or revision.startswith("-"):
         raise InputError(option, "must not start with '-'")
     mirror = cache / hashlib.sha256(url.encode()).hexdigest()[:16]
@@ -77,9 +79,26 @@ def from_git(ref: str, cache: pathlib.Path, option: str) -> tuple[pathlib.Path, 
     commit = _git(["-C", str(mirror), "rev-parse", "FETCH_HEAD"], option).strip()
     folder = cache / commit
     if not folder.exists():
-        folder.mkdir(mode=0o700)
-        _git(["-C", str(mirror), f"--work-tree={folder}", "checkout", "--quiet", "--force", commit, "--", "."], option)
+        # Under another name until it is whole: a checkout that was cut is not found again.
+        with tempfile.TemporaryDirectory(prefix=".checkout-", dir=cache) as place:
+            _git(
+                ["-C", str(mirror), f"--work-tree={place}", "checkout", "--quiet", "--force", commit, "--", "."], option
+            )
+            shutil.copytree(place, folder.with_name(f".{commit}"), symlinks=True, dirs_exist_ok=True)
+        os.replace(folder.with_name(f".{commit}"), folder)
     return folder, commit
+
+
+def split_ref(ref: str) -> tuple[str, str]:
+    """Return (URL, revision) of ``URL@REVISION``; an ``@`` in the URL's user part is none of a revision."""
+    scheme, found, rest = ref.partition("://")
+    if not found:
+        scheme, rest = "", ref
+    # After the host (URL), or after the colon of user@host:path.
+    start = rest.find("/") if found else rest.find(":") + 1
+    host, path = rest[: max(start, 0)], rest[max(start, 0) :]
+    path, _, revision = path.rpartition("@") if "@" in path else (path, "", "HEAD")
+    return f"{scheme}{found}{host}{path}", revision or "HEAD"
 
 
 def send(remote: Remote, trees: t.Iterable[Tree], missing: t.Mapping[str, int], free_bytes: int) -> int:
@@ -139,12 +158,27 @@ def _walk(root: pathlib.Path, option: str) -> t.Iterator[tuple[pathlib.Path, str
     def fail(exc: OSError) -> None:
         raise InputError(option, f"cannot read {exc.filename}: {exc.strerror}")
 
-    for folder, names, files in os.walk(root, onerror=fail):
+    entered: set[str] = set()
+    for folder, names, files in os.walk(root, onerror=fail, followlinks=True):
+        real = os.path.realpath(folder)
+        if real in entered:
+            # A linked folder is sent like its content; one that leads back is not entered again.
+            names[:] = []
+            continue
+        entered.add(real)
         names[:] = sorted(name for name in names if name not in _SKIP)
         for name in sorted(files):
             path = pathlib.Path(folder, name)
             if path.is_file() and not name.endswith(".pyc"):
-                yield path, str(path.relative_to(root))
+                yield path, _text(str(path.relative_to(root)), option)
+
+
+def _text(name: str, option: str) -> str:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InputError(option, f"holds a file whose name is not UTF-8: {ascii(name)}", "Rename it") from None
+    return name
 
 
 def _file(path: pathlib.Path, name: str, option: str) -> File:

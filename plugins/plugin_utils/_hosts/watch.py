@@ -80,7 +80,11 @@ class Watch:
                     wait_s=_WAIT_S,
                     batch_s=self.batch_s,
                 )
-            except MusterError as exc:
+            except Exception as exc:
+                # Whatever it is, a thread that ends silently would leave the run followed for ever.
+                exc = (
+                    exc if isinstance(exc, MusterError) else MusterError(f"{remote.name}: {type(exc).__name__}: {exc}")
+                )
                 self._queue.put(Update(remote.name, {}, {}, dict(offsets), asked_at, exc))
                 self._closed.wait(_RETRY_S[min(failures, len(_RETRY_S) - 1)])
                 failures += 1

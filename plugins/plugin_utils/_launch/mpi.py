@@ -15,6 +15,7 @@ import shlex
 import typing as t
 
 from ...module_utils._model.job import Job
+from ...module_utils._model.names import unit_marker
 from . import environment
 from .contract import Launch, NodeLaunch, RunContext, Slot
 
@@ -102,7 +103,7 @@ def _rank_script(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext)
         **environment.common(job, slot, nodes, run),
         "MASTER_ADDR": nodes[0].address,
         "MASTER_PORT": str(run.port),
-        "MUSTER_UNIT": f"{run.run_id}/{slot.name}/agent",
+        "MUSTER_UNIT": unit_marker(slot.run_dir, "agent"),
         "MUSTER_SECRETS_FILE": f"{slot.run_dir}/secrets/env.json",
     }
     lines = [f"export {name}={shlex.quote(value)}" for name, value in sorted(values.items())]
@@ -126,7 +127,7 @@ def _sshd(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> Nod
         ("PermitRootLogin", "prohibit-password"),
         ("AllowTcpForwarding", "no"),
         ("X11Forwarding", "no"),
-        ("SetEnv", f"{_RUN_VARIABLE}={slot.run_dir} MUSTER_UNIT={run.run_id}/{slot.name}/agent"),
+        ("SetEnv", f"{_RUN_VARIABLE}={slot.run_dir} MUSTER_UNIT={unit_marker(slot.run_dir, 'agent')}"),
     )
     config = "".join(f"{key} {value}\n" for key, value in settings)
     files = {_SSHD: config, _RANK: _rank_script(job, slot, nodes, run)}
