@@ -99,7 +99,8 @@ def op_prepare(request: Request) -> dict[str, t.Any]:
     except OSError as exc:
         problem = f"{exc.filename or 'node'}: {exc.strerror or exc}"
     if problem:
-        op_stop({**request, "forget": True, "within_s": 5, "remove": request.get("fresh")})
+        mine = request["claim"]["owner"]
+        op_stop({**request, "owner": mine, "forget": True, "within_s": 5, "remove": request.get("fresh")})
     return {"problem": problem, "program": request["program"]}
 
 
@@ -121,6 +122,9 @@ def op_watch(request: Request) -> dict[str, t.Any]:
 def op_stop(request: Request) -> dict[str, t.Any]:
     """Stop the run's units, the agent first; with ``forget`` the claim is given up too."""
     run = _run_dir(request)
+    holder = paths.read_json(run / "claim.json") or {}
+    if request.get("owner") and holder and holder.get("owner") != request["owner"]:
+        return {"problem": f"run {run.name} belongs to another controller ({holder.get('controller', 'unknown')})"}
     left: list[int] = []
     was_alive = False
     names = request.get("units") or ["agent", "store"]

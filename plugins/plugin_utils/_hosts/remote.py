@@ -27,13 +27,14 @@ class Shell(t.Protocol):
 
 @dataclasses.dataclass
 class Remote:
-    """One node: its inventory name, its shell, and the interpreter and folders that were found there."""
+    """One node: its inventory name, its shell, the interpreter and folders found there, and who asks (the owner)."""
 
     name: str
     shell: Shell
     python: str | None = None
     state_root: str | None = None
     program: str | None = None
+    owner: str | None = None
     requests: int = 0
 
     def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
@@ -50,6 +51,9 @@ class Remote:
     def ask(self, op: str, **values: t.Any) -> dict[str, t.Any]:
         """Send one request and return the answer, which may hold a ``problem``."""
         request = {"op": op, "node": self.name, "state_root": self.state_root, **values}
+        if op == "stop" and self.owner:
+            # A run that another controller holds is never stopped.
+            request["owner"] = self.owner
         if op == "info":
             request["version"] = payload.version()
         self.requests += 1

@@ -20,10 +20,12 @@ from ansible.inventory.host import Host
 from ansible.plugins.inventory import Constructable
 from ansible.template import is_trusted_as_template, trust_as_template
 
-from .paths import ASK, MISSING, Path, parse_path
+from .paths import ASK, MISSING, Path, parse_path, plain
 
 Variables = Mapping[str, t.Any]
 _EMPTY = (None, "")
+# What Ansible adds to a host's own variables (Host.get_magic_vars).
+_MAGIC = ("inventory_hostname", "inventory_hostname_short", "group_names")
 
 
 class Reader:
@@ -43,14 +45,18 @@ class Reader:
         if not isinstance(expression, str) or not is_trusted_as_template(expression):
             return None
         path = parse_path(expression)
-        return None if path is None or (extra and path.root in self._extra_variables) else path
+        if path is None or path.root in _MAGIC or (extra and path.root in self._extra_variables):
+            return None
+        return path
+
+    def missing(self, path: Path, variables: Variables) -> t.Any:
+        """Return ``MISSING`` for a path that led to nothing, or ``ASK`` where Jinja knows its first name itself."""
+        return ASK if path.root not in variables and self._is_global(path.root) else MISSING
 
     def read(self, path: Path, variables: Variables) -> t.Any:
-        """Return the value of ``path``, ``MISSING`` where Jinja would find nothing, or ``ASK``."""
+        """Return a copy of the value of ``path``, ``MISSING`` where Jinja would find nothing, or ``ASK``."""
         value = path.read(variables)
-        if value is MISSING and path.root not in variables and self._is_global(path.root):
-            return ASK
-        return value
+        return self.missing(path, variables) if value is MISSING else value
 
     def evaluate(self, expression: t.Any, variables: Variables) -> t.Any:
         """Return the value of an expression for ``variables``; raise whatever Jinja raises."""
@@ -113,7 +119,8 @@ class Constructor:
         self._native = t.cast(t.Any, C).DEFAULT_HASH_BEHAVIOUR != "merge"
         self._leading = option("leading_separator") is not False
         compose = dict(option("compose") or {})
-        self._compose = [(name, text, self._compose_path(name, text)) for name, text in compose.items()]
+        # Names from YAML are tagged text, which as a key would make each host's dictionary of the slow, large kind.
+        self._compose = [(str(name), text, self._compose_path(name, text)) for name, text in compose.items()]
         self._steps = [self._condition(name, text) for name, text in dict(option("groups") or {}).items()]
         self._steps += [self._keyed(entry) for entry in option("keyed_groups") or []]
 
@@ -139,16 +146,14 @@ class Constructor:
         """Set the composed variables; all are read before the first is written, as none may see another."""
         own = host.vars
         found = [(name, text, self._reader.read(path, own) if path else ASK) for name, text, path in self._compose]
-        left = [(name, text) for name, text, value in found if self._is_odd(value)]
+        strict = self._strict
+        left = [(name, text) for name, text, value in found if value is ASK or (strict and value is MISSING)]
         variables = host.get_vars() if left else {}
         for name, _text, value in found:
             if value is not MISSING and value is not ASK:
                 own[name] = value
         for name, text in left:
-            self._plugin._set_composite_vars({name: text}, variables, host.name, self._strict)
-
-    def _is_odd(self, value: t.Any) -> bool:
-        return value is ASK or (value is MISSING and self._strict)
+            self._plugin._set_composite_vars({name: text}, variables, host.name, strict)
 
     def _membership(self, raw_name: str) -> Membership:
         found = self._memberships.get(raw_name)
@@ -162,7 +167,9 @@ class Constructor:
         constant = expression if self._native and isinstance(expression, bool) else ASK
 
         def step(host: Host) -> None:
-            value = self._reader.read(path, host.vars) if path else constant
+            value = path.find(host.vars) if path else constant
+            if path and value is MISSING:
+                value = self._reader.missing(path, host.vars)
             if value is True:
                 self._membership(name).add(host)
             elif value is not False and (value is not MISSING or self._strict):
@@ -182,9 +189,10 @@ class Constructor:
         known: dict[str, list[Membership]] = {}
 
         def step(host: Host) -> None:
-            value = self._reader.read(path, host.vars)
+            value = path.find(host.vars)
             members = known.get(value) if type(value) is str else None
             if members is None:
+                value = self._reader.missing(path, host.vars) if value is MISSING else plain(value)
                 names = plan.names(value, self._strict)
                 if names is None:
                     slow(host)

@@ -70,10 +70,8 @@ def assign_names(hosts: Iterable[Named], taken: Collection[str]) -> tuple[dict[s
     names: dict[str, str] = {}
     shared: list[str] = []
     for name, group in wanted.items():
-        if len(group) == 1 and name not in taken:
-            names[group[0].id] = name
-            continue
-        shared.append(name)
+        if len(group) > 1 or name in taken:
+            shared.append(name)
         ordered = sorted(group, key=lambda host: (not host.alive, host.id))
         if name not in taken:
             names[ordered.pop(0).id] = name

@@ -65,8 +65,8 @@ class Path:
     root: str
     steps: tuple[str | int, ...] = ()
 
-    def read(self, variables: Mapping[str, t.Any]) -> t.Any:
-        """Return what the path leads to in ``variables``, ``MISSING`` for nothing, or ``ASK``."""
+    def find(self, variables: Mapping[str, t.Any]) -> t.Any:
+        """Return what the path leads to, not copied and of any type, ``MISSING`` for nothing, or ``ASK``."""
         value = variables.get(self.root, MISSING)
         for step in self.steps:
             kind = type(value)
@@ -76,7 +76,11 @@ class Path:
                 value = value[step] if step < len(value) else MISSING
             else:
                 return value if value is MISSING else ASK
-        # Scalars are the common case and need no copy.
+        return value
+
+    def read(self, variables: Mapping[str, t.Any]) -> t.Any:
+        """Return a plain copy of what the path leads to, ``MISSING`` for nothing, or ``ASK``."""
+        value = self.find(variables)
         return value if type(value) in _SCALARS or value is MISSING else plain(value)
 
 

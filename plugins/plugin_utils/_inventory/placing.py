@@ -113,11 +113,8 @@ class Placing:
 
     def place(self, hosts: Sequence[HostLike]) -> Iterator[Host]:
         """Add ``hosts`` and yield each with its variables set; none is added before all have their names."""
-        wanted = [Named(host.id, self._wish(host), host.record["state"] in _ALIVE) for host in hosts]
-        names, self.shared = assign_names(wanted, self._taken(hosts, wanted))
         add, known = self._inventory.add_host, self._inventory.hosts
-        for host in hosts:
-            name = names[host.id]
+        for host, name in zip(hosts, self._names(hosts), strict=True):
             before: Host | None = known.get(name)
             variables = self._variables(host, before.vars.get("muster_node") if before else None)
             entry: Host = known[add(name, self._group)]
@@ -129,23 +126,32 @@ class Placing:
                 entry.vars = variables
             yield entry
 
+    def _names(self, hosts: Sequence[HostLike]) -> list[str]:
+        """Return the inventory names of ``hosts``, in their order."""
+        wishes = [self._wish(host) for host in hosts] if self._hostname else [clean_label(host.name) for host in hosts]
+        taken = self._taken(hosts, wishes)
+        if not taken and len(set(wishes)) == len(wishes):
+            return wishes
+        alive = [host.record["state"] in _ALIVE for host in hosts]
+        wanted = [Named(host.id, wish, up) for host, wish, up in zip(hosts, wishes, alive, strict=True)]
+        names, self.shared = assign_names(wanted, taken)
+        return [names[host.id] for host in hosts]
+
     def _wish(self, host: HostLike) -> str:
-        if self._hostname is None:
-            return clean_label(host.name)
         try:
             found = self._evaluate(self._hostname, own_variables(host))
         except _REFUSED:
             raise InputError("hostname", f"cannot be evaluated for {clean_label(host.name)}") from None
         return clean_name(found) if isinstance(found, str) and found else clean_label(host.name)
 
-    def _taken(self, hosts: Sequence[HostLike], wanted: Sequence[Named]) -> set[str]:
-        """Return the names that belong to other machines of the inventory already."""
+    def _taken(self, hosts: Sequence[HostLike], wishes: Sequence[str]) -> set[str]:
+        """Return the wished names that belong to groups or to other machines of the inventory already."""
         known = self._inventory.hosts
-        taken = set(self._inventory.groups)
-        for host, wish in zip(hosts, wanted, strict=True):
-            there = known.get(wish.name)
+        taken: set[str] = self._inventory.groups.keys() & set(wishes)
+        for host, wish in zip(hosts, wishes, strict=True) if known else ():
+            there = known.get(wish)
             if there is not None and not is_same_machine(host.record, there.vars.get("muster_node")):
-                taken.add(wish.name)
+                taken.add(wish)
         return taken
 
     def _variables(self, host: HostLike, theirs: t.Any) -> dict[str, t.Any]:
@@ -168,12 +174,13 @@ class Placing:
         if found is None:
             return False
         record = host.record
-        record["ssh"] = {"host": found.host, "port": found.port, "user": found.user}
-        variables["ansible_host"] = found.host
-        if found.port is not None:
-            variables["ansible_port"] = found.port
-        if found.user is not None:
-            variables["ansible_user"] = found.user
+        address, port, user = found
+        record["ssh"] = {"host": address, "port": port, "user": user}
+        variables["ansible_host"] = address
+        if port is not None:
+            variables["ansible_port"] = port
+        if user is not None:
+            variables["ansible_user"] = user
         if self._keys_folder and record["ownership"] == "rented":
             variables["ansible_ssh_common_args"] = key_arguments(self._keys_folder, record["provider"], host.id)
         return True

@@ -43,9 +43,11 @@ def unique(listed: Iterable[Raw], key: str, api: str) -> list[Raw]:
     """
     found: dict[str, Raw] = {}
     for item in listed:
-        name = text(item.get(key))
-        if name is None:
-            raise unexpected(api, f"an item without '{key}'")
+        name = item.get(key)
+        if type(name) is not str or not name:
+            name = text(name)
+            if name is None:
+                raise unexpected(api, f"an item without '{key}'")
         found[name] = item
     return list(found.values())
 
@@ -75,10 +77,18 @@ def pick(raw: Mapping[str, t.Any], names: Iterable[str]) -> Raw:
 
 
 def text(value: t.Any) -> str | None:
-    """Return text or a whole number as text; None for anything else and for empty text."""
+    """Return text or a whole number as text; None for anything else and for empty text.
+
+    What cannot be printed is shown as such: names are written to terminals and files.
+    """
     if isinstance(value, str):
-        return value or None
+        return (value if value.isprintable() else printable(value)) or None
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def printable(value: str) -> str:
+    """Return ``value`` with a replacement character for each that is not printable."""
+    return "".join(char if char.isprintable() else "\ufffd" for char in value)
 
 
 def number(value: t.Any) -> float | None:
@@ -92,10 +102,10 @@ def number(value: t.Any) -> float | None:
     return found if 0 <= found < float("inf") else None
 
 
-def whole(value: t.Any) -> int | None:
-    """Return a whole number not below zero; None for a fraction or anything else."""
+def whole(value: t.Any, limit: int = 2**31 - 1) -> int | None:
+    """Return a whole number from zero to ``limit``; None for a fraction or anything else."""
     found = number(value)
-    return int(found) if found is not None and found == int(found) else None
+    return int(found) if found is not None and found <= limit and found == int(found) else None
 
 
 def flag(value: t.Any) -> bool | None:

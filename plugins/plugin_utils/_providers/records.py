@@ -12,17 +12,22 @@ from __future__ import annotations
 
 import re
 import typing as t
-from collections.abc import Mapping
 
 from ...module_utils._model.lease import parse_name
-from ...module_utils._model.node import Kind, NetworkType, Ownership, State
+from ...module_utils._model.node import Kind, Ownership, State
 
 Record = dict[str, t.Any]
+Addresses = tuple[str, ...]
+Gpu = tuple[str | None, int | None, float | None]
 
 # Dotted or with colons, then perhaps a zone or a prefix length.
 _ADDRESS = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,3}){3}|[0-9a-fA-F]*:[0-9a-fA-F:.]+)(?:[%/].*)?\s*\Z")
 # Several, each without zone and prefix length: the common case, seen at once.
 _CLEAN = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+( [0-9a-fA-F]+:[0-9a-fA-F:]+)*\Z")
+
+_DASHES = 3
+# More in one machine is a misread value (the node record's own limit).
+MAX_GPUS = 1024
 
 CONTAINER = "an unprivileged container: no systemd, no /dev/net/tun, cgroups read-only"
 
@@ -49,14 +54,26 @@ def address_list(addresses: tuple[str, ...]) -> list[Record]:
 
 def owner(name: str | None) -> Record:
     """Return cluster, pool and token of a machine that we rented, by its name; None each for any other."""
-    found = parse_name(name) if name else None
+    # Our names have three dashes at least; most others need no closer look.
+    found = parse_name(name) if name and name.count("-") >= _DASHES else None
     if found is None:
         return {"cluster": None, "pool": None, "token": None}
     return {"cluster": found.cluster, "pool": found.pool, "token": found.token}
 
 
+class Known(t.TypedDict, total=False):
+    """What a provider may tell beside the required parts of a record."""
+
+    product: str | None
+    region: str | None
+    preemptible: bool | None
+    memory_gib: float | None
+    price_usd_per_hour: float | None
+    created_at: str | None
+    fabric_hint: str | None
+
+
 def record(
-    *,
     id: str,
     name: str,
     provider: str,
@@ -64,61 +81,57 @@ def record(
     ownership: Ownership | None,
     kind: Kind | None,
     state: State,
-    product: str | None = None,
-    region: str | None = None,
-    preemptible: bool | None = None,
+    *,
     user: str | None = None,
-    mesh: tuple[str, ...] = (),
-    lan: tuple[str, ...] = (),
-    public: tuple[str, ...] = (),
-    gpu: Mapping[str, t.Any] | None = None,
-    cpu_count: int | None = None,
-    cpu_arch: str | None = None,
-    memory_gib: float | None = None,
-    price_usd_per_hour: float | None = None,
-    created_at: str | None = None,
-    fabric_hint: str | None = None,
-    k3s_capable: bool | None = None,
-    k3s_reasons: tuple[str, ...] = (),
+    mesh: Addresses = (),
+    lan: Addresses = (),
+    public: Addresses = (),
+    gpu: Gpu = (None, None, None),
+    cpu: tuple[int | None, str | None] = (None, None),
+    k3s: tuple[bool | None, tuple[str, ...]] = (None, ()),
+    **known: t.Unpack[Known],
 ) -> Record:
     """Return one node record. ``ssh`` host and port stay open: the inventory fills in the way it was told to take.
 
-    ``ownership`` None asks the name: machines of ours that are rented carry their lease in it.
+    ``ownership`` None asks the name: machines of ours that are rented carry their lease in it. ``gpu`` is model,
+    count and GiB of one; ``cpu`` count and architecture; ``k3s`` whether it can run and why not.
     """
     lease = owner(name)
-    networks: list[NetworkType] = []
-    if mesh:
-        networks.append("mesh")
+    networks = ["mesh"] if mesh else []
     if lan:
         networks.append("lan")
     if public:
         networks.append("public")
-    return {
+    found: Record = {
         "id": id,
         "name": name,
         "ownership": ownership or ("rented" if lease["token"] else "owned"),
         "provider": provider,
         "account": account or None,
-        "product": product,
+        "product": None,
         "kind": kind,
         "state": state,
-        "region": region,
+        "region": None,
         "site": None,
-        "preemptible": preemptible,
+        "preemptible": None,
         "ssh": {"host": None, "port": None, "user": user},
-        "addresses": {"mesh": address_list(mesh), "lan": address_list(lan), "public": address_list(public)},
+        "addresses": {
+            "mesh": address_list(mesh) if mesh else [],
+            "lan": address_list(lan) if lan else [],
+            "public": address_list(public) if public else [],
+        },
         "network_types": networks,
-        "gpu": {"model": None, "count": None, "memory_gib": None, "arch": None}
-        if gpu is None
-        else {**gpu, "arch": None},
-        "cpu": {"count": cpu_count, "arch": cpu_arch},
-        "memory_gib": memory_gib,
-        "price_usd_per_hour": price_usd_per_hour,
+        "gpu": {"model": gpu[0], "count": gpu[1], "memory_gib": gpu[2], "arch": None},
+        "cpu": {"count": cpu[0], "arch": cpu[1]},
+        "memory_gib": None,
+        "price_usd_per_hour": None,
         "owner": lease,
-        "created_at": created_at,
-        "fabric_hint": fabric_hint,
-        "k3s": {"capable": k3s_capable, "reasons": list(k3s_reasons)},
+        "created_at": None,
+        "fabric_hint": None,
+        "k3s": {"capable": k3s[0], "reasons": list(k3s[1])},
     }
+    found.update(known)
+    return found
 
 
 def clean_address(value: t.Any) -> str | None:

@@ -45,6 +45,11 @@ class Book:
             self.problem = self.problem or str(error)
 
     @property
+    def events(self) -> tuple[LedgerEvent, ...]:
+        """Return every event, those of before and those of this run."""
+        return tuple(self._events)
+
+    @property
     def leases(self) -> dict[tuple[str, str], Lease]:
         """Return the leases as this run knows them."""
         return fold(self._events)

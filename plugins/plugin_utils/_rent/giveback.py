@@ -166,7 +166,8 @@ def _listed(state: GivebackState, event: Inventory) -> GivebackState:
 def _not_listed(state: GivebackState, event: Inventory) -> GivebackState:
     listing = event.listed
     later = {**state.next_list, listing.provider: listing.at + RETRY_S}
-    state = dataclasses.replace(state, next_list=later)
+    trouble = {**state.trouble, listing.provider: listing.problem}
+    state = dataclasses.replace(state, next_list=later, trouble=trouble)
     if not event.final:
         return state
     for claim in state.claims.values():
@@ -191,7 +192,7 @@ def _look_for(claim: Claim, rentals: tuple[Rental, ...], asked_at: float) -> Cla
 def _same(claim: Claim, rental: Rental) -> bool:
     if rental.provider != claim.lease.provider or not rental.resource_fits(claim.lease.resource):
         return False
-    return rental.token == claim.lease.token or rental.id in claim.ids
+    return rental.id in claim.ids or rental.carries(claim.lease.cluster, claim.lease.token)
 
 
 def _recognise(state: GivebackState, provider: str, rentals: tuple[Rental, ...]) -> GivebackState:
@@ -201,17 +202,13 @@ def _recognise(state: GivebackState, provider: str, rentals: tuple[Rental, ...])
     for item in rentals:
         if any(_same(claim, item) for claim in state.claims.values()):
             continue
-        if item.token in state.scope:
-            state = _put(state, Claim(_companion(item, state)))
-        elif item.token in state.tokens:
-            continue
-        elif item.token is not None and _cluster_of(item) == state.request.cluster:
-            if state.request.delete_orphans:
-                state = _put(state, Claim(_companion(item, state)))
-            else:
-                orphans[(provider, item.id)] = item
-        else:
+        ours = item.token is not None and item.carries(state.request.cluster, item.token)
+        if not ours or not (item.token in state.tokens or _cluster_of(item) == state.request.cluster):
             unknown[(provider, item.id)] = item
+        elif item.token in state.scope or (item.token not in state.tokens and state.request.delete_orphans):
+            state = _put(state, Claim(_companion(item, state)))
+        elif item.token not in state.tokens:
+            orphans[(provider, item.id)] = item
     return dataclasses.replace(state, orphans=orphans, unknown=unknown)
 
 

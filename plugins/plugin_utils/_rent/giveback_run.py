@@ -126,7 +126,7 @@ def _leftovers(state: GivebackState, keepers: Keepers) -> tuple[Leftover, ...]:
 def prove(state: GivebackState, leftovers: tuple[Leftover, ...]) -> TeardownProof:
     """Return the proof that a final state of giving back amounts to."""
     claims = state.claims.values()
-    billing = [_billing(claim) for claim in claims if not claim.verified]
+    billing = [_billing(claim, state) for claim in claims if not claim.verified]
     silent = sorted(_unlisted(state).items())
     billing += [{"provider": name, "problem": problem, "usd_per_hour": None} for name, problem in silent]
     orphans = [_rental(item) for item in state.orphans.values()]
@@ -148,7 +148,11 @@ def prove(state: GivebackState, leftovers: tuple[Leftover, ...]) -> TeardownProo
 
 def _unlisted(state: GivebackState) -> dict[str, str]:
     """Return the providers whose account could not be looked at, so that nothing is known about orphans there."""
-    silent = {name: "could not be listed in time" for name in state.traits if name not in state.listed}
+    silent = {
+        name: f"could not be listed in time ({state.trouble.get(name, 'no answer')})"
+        for name in state.traits
+        if name not in state.listed
+    }
     return {**silent, **state.unlisted}
 
 
@@ -157,11 +161,12 @@ def _times(claim: Claim) -> tuple[str, str]:
     return iso(first), iso(second)
 
 
-def _billing(claim: Claim) -> dict[str, t.Any]:
+def _billing(claim: Claim, state: GivebackState) -> dict[str, t.Any]:
     lease = claim.lease
     seen = claim.live[0] if claim.live else None
     price = seen.price_usd_per_hour if seen and seen.price_usd_per_hour is not None else lease.price_usd_per_hour
-    plain = f"still listed ({seen.detail or seen.state})" if seen else "not proved gone in time"
+    trouble = f" ({state.trouble[lease.provider]})" if lease.provider in state.trouble else ""
+    plain = f"still listed ({seen.detail or seen.state})" if seen else f"not proved gone in time{trouble}"
     return {
         "token": lease.token,
         "resource": lease.resource,
@@ -170,6 +175,7 @@ def _billing(claim: Claim) -> dict[str, t.Any]:
         "name": lease.name,
         "usd_per_hour": price,
         "problem": claim.problem or plain,
+        "delete_failed": bool(claim.problem and claim.live),
     }
 
 

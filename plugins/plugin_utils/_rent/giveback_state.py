@@ -67,7 +67,11 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GivebackState:
-    """Everything the planner knows. ``tokens`` are all tokens of the ledger, ``scope`` those that are given back."""
+    """Everything the planner knows.
+
+    ``tokens`` are all tokens of the ledger, ``scope`` those that are given back. ``trouble`` is the last error of an
+    account's listing, ``unlisted`` one that no retry can heal.
+    """
 
     request: GivebackRequest
     claims: t.Mapping[Key, Claim]
@@ -78,6 +82,7 @@ class GivebackState:
     next_list: t.Mapping[str, float] = dataclasses.field(default_factory=dict)
     listed: frozenset[str] = frozenset()
     unlisted: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    trouble: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     orphans: t.Mapping[Key, Rental] = dataclasses.field(default_factory=dict)
     unknown: t.Mapping[Key, Rental] = dataclasses.field(default_factory=dict)
     busy: frozenset[str] = frozenset()

@@ -14,7 +14,7 @@ import concurrent.futures
 import time
 import typing as t
 
-from ...module_utils._model.lease import CreateAnswer, Leftover, Rental, SshEndpoint, Traits
+from ...module_utils._model.lease import CreateAnswer, Leftover, Rental, Traits
 from ...module_utils._model.offer import Offer, OfferQuery, Order
 from .readiness import ProbeReport
 
@@ -62,8 +62,8 @@ class Landlord(Keeper, t.Protocol):
 class Prober(t.Protocol):
     """Looks at a machine over SSH."""
 
-    def probe(self, token: str, member: str, endpoint: SshEndpoint) -> ProbeReport:
-        """Return what was found; never raises for a machine that does not answer."""
+    def probe(self, machine: Rental) -> ProbeReport:
+        """Return what was found on a machine with an SSH endpoint; never raises for one that does not answer."""
 
 
 class Stage(t.Protocol):

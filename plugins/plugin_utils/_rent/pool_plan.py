@@ -62,6 +62,13 @@ def open_choices(state: PoolState, now: float) -> tuple[Choice, ...]:
     )
 
 
+def planned(state: PoolState, now: float) -> tuple[Choice, ...]:
+    """Return the orders that would be placed first, whatever the pace of the APIs: what check mode shows."""
+    traits = {name: dataclasses.replace(item, create_interval_s=0.0) for name, item in state.traits.items()}
+    at_once = dataclasses.replace(state, traits=traits, next_create={})
+    return tuple(action.choice for action in _places(at_once, now))
+
+
 def next_tier(state: PoolState, now: float) -> int | None:
     """Return the next candidate, in turn, that has an offer for the whole gang; None when there is none.
 
@@ -106,10 +113,10 @@ def _probes(state: PoolState, now: float) -> t.Iterator[Action]:
             continue
         for machine in held.rental.machines:
             if machine.state == "running" and machine.ssh and machine.id not in held.passed:
-                yield Probe(slot.index, held.token, machine.id, machine.ssh)
+                yield Probe(slot.index, held.token, machine)
 
 
-def _places(state: PoolState, now: float) -> t.Iterator[Action]:
+def _places(state: PoolState, now: float) -> t.Iterator[Place]:
     choices = open_choices(state, now)
     next_create = dict(state.next_create)
     used = dict(state.used)

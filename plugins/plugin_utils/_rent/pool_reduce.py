@@ -135,11 +135,12 @@ def _listed(state: PoolState, event: Listed) -> PoolState:
             continue
         # Members that outlive their cluster carry its token, too; they are no cluster.
         resource = "cluster" if state.request.whole else "instance"
-        ours = [item for item in event.rentals if item.token == held.token or item.id == held.id]
+        cluster = state.request.cluster
+        ours = [item for item in event.rentals if item.carries(cluster, held.token) or item.id == held.id]
         found = [item for item in ours if item.resource == resource]
         state = _seen(state, slot, held, found, event) if found else _missing(state, slot, held, event)
     for item in event.rentals:
-        if item.token in state.watched:
+        if item.token in state.watched and item.carries(state.request.cluster, item.token):
             state = discard(state, item, "came to be after it had been given up")
     return state
 

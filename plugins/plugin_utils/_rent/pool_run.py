@@ -44,6 +44,7 @@ from .pool_state import (
 from .pool_state import Probe as ProbeAction
 
 Landlords = t.Mapping[str, Landlord]
+Tell = t.Callable[[str], None]
 TIDY_S = 30.0
 
 
@@ -85,6 +86,7 @@ class _Engine:
         stage: Stage,
         terms: Terms,
         tokens: t.Callable[[t.Collection[str]], str],
+        tell: Tell,
     ) -> None:
         self._landlords = landlords
         self._accounts = {name: item.account for name, item in landlords.items()}
@@ -93,6 +95,7 @@ class _Engine:
         self._stage = stage
         self._terms = terms
         self._tokens = tokens
+        self._tell = tell
         self.placed = 0
 
     def decide(self, state: PoolState, now: float) -> t.Sequence[t.Any]:
@@ -113,11 +116,19 @@ class _Engine:
 
     def take(self, state: PoolState, event: Event) -> PoolState:
         after = reduce(state, event)
+        self._report(state, after)
         for entry in pool_lines(state, event, after, self._accounts):
             self._book.note(entry)
         if self._book.problem and not after.failure:
             after = dataclasses.replace(after, failure=self._book.problem)
         return after
+
+    def _report(self, old: PoolState, new: PoolState) -> None:
+        for text in new.history[len(old.history) :]:
+            self._tell(text)
+        before, now = (sum(slot.phase == "ready" for slot in item.slots) for item in (old, new))
+        if now != before:
+            self._tell(f"{new.request.cluster}/{new.request.pool}: {now} of {len(new.slots)} ready")
 
     def _place(self, state: PoolState, action: Place) -> tuple[PoolState, t.Callable[[], t.Any] | None]:
         request, choice = state.request, action.choice
@@ -170,8 +181,8 @@ class _Engine:
     def _probe(self, action: ProbeAction) -> Probed:
         if self._prober is None:
             raise ValueError("a pool with a readiness gate needs a prober")
-        report = self._prober.probe(action.token, action.member, action.endpoint)
-        return Probed(self._stage.now(), action.slot, action.token, action.member, report)
+        report = self._prober.probe(action.machine)
+        return Probed(self._stage.now(), action.slot, action.token, action.machine.id, report)
 
 
 def survey(request: PoolRequest, landlords: Landlords, book: Book, stage: Stage) -> PoolState:
@@ -181,15 +192,25 @@ def survey(request: PoolRequest, landlords: Landlords, book: Book, stage: Stage)
     """
     needed = {str(candidate.provider) for candidate in request.candidates}
     needed |= {lease.provider for lease in pool_leases(request, book.leases.values()) if lease.open}
-    missing = sorted(needed - set(landlords))
-    if missing:
-        raise ProviderError(f"no credentials for {', '.join(missing)} are given", "Add them under providers")
+    _check_accounts(request, landlords, book, needed)
     listings = _listings({name: landlords[name] for name in needed}, stage)
     traits = {name: item.traits for name, item in landlords.items()}
     state = begin(request, book.leases.values(), listings, traits, stage.now())
     if all(slot.held is not None for slot in state.slots):
         return choose(state, (), stage.now())
     return choose(state, _offers(request, landlords, stage), stage.now())
+
+
+def _check_accounts(request: PoolRequest, landlords: Landlords, book: Book, needed: set[str]) -> None:
+    missing = sorted(needed - set(landlords))
+    if missing:
+        raise ProviderError(f"no credentials for {', '.join(missing)} are given", "Add them under providers")
+    for lease in pool_leases(request, book.leases.values()):
+        account = landlords[lease.provider].account if lease.provider in landlords else lease.account
+        if lease.open and lease.account != account:
+            # Seen from another account, a machine that runs looks gone.
+            words = f"{lease.name} was rented in account {lease.account} of {lease.provider}, not in {account}"
+            raise ProviderError(words, "Use its credentials, or set account if only the key has changed")
 
 
 def _listings(landlords: Keepers, stage: Stage) -> Listings:
@@ -232,13 +253,15 @@ def rent(
     prober: Prober | None,
     terms: Terms,
     tokens: t.Callable[[t.Collection[str]], str] = new_token,
+    tell: Tell = lambda _line: None,
 ) -> Outcome:
     """Rent what is missing of a pool and return when it is complete, or when what was taken is given back.
 
     :param prober: looks at machines over SSH; None only when the request has no gate.
+    :param tell: gets a line for everything that a waiting person wants to know.
     """
     state = survey(request, landlords, book, stage)
-    engine = _Engine(landlords, prober, book, stage, terms, tokens)
+    engine = _Engine(landlords, prober, book, stage, terms, tokens, tell)
     state, end = run(engine, state, stage)
     if not end.reason:
         _join(request, landlords, book, state, stage)

@@ -44,7 +44,7 @@ def begin(
     ours = sorted(pool_leases(request, leases), key=lambda lease: (lease.state != "joined", lease.intent_at))
     for lease in ours:
         listed = [item for item in listings.get(lease.provider, ()) if item.resource == lease.resource]
-        found = [item for item in listed if item.token == lease.token or item.id in lease.ids]
+        found = [item for item in listed if item.carries(lease.cluster, lease.token) or item.id in lease.ids]
         state = _adopt(state, lease, found, now) if found else _absent(state, lease, now)
     return state
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ...module_utils._model.lease import Created, Refused, Rental, SshEndpoint, Traits, Unsettled
+from ...module_utils._model.lease import Created, Refused, Rental, Traits, Unsettled
 from ...module_utils._model.offer import Candidate, Offer
 from .readiness import ProbeReport
 
@@ -168,12 +168,11 @@ class Probe:
 
     slot: int
     token: str
-    member: str
-    endpoint: SshEndpoint
+    machine: Rental
 
     @property
     def key(self) -> str:
-        return f"probe:{self.token}:{self.member}"
+        return f"probe:{self.token}:{self.machine.id}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

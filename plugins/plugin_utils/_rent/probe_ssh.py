@@ -3,54 +3,43 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The readiness probe over the system's ``ssh``, with one pinned host key per machine.
 
-The first key a machine shows is kept under the lease's token, not under its address: addresses are handed to other
-tenants, and a later machine at the same address must not inherit trust.
+The first key a machine shows is kept under the provider's id for it, not under its address: addresses are handed to
+other tenants, and a later machine at the same address must not inherit trust.
 
 This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pathlib
 import re
 import subprocess
 import typing as t
 
-from ...module_utils._model.lease import SshEndpoint
+from ...module_utils._model.lease import Rental, SshEndpoint
 from .readiness import PROBE_SCRIPT, Expectation, ProbeReport, judge
 
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,254}\Z")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}\Z")
+_IDENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}\Z")
 _LIMIT_S = 120.0
 
 Run = t.Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def pin_name(token: str, member: str) -> str:
-    """Return the name under which a machine's host key is kept."""
-    return f"{token}-{re.sub(r'[^A-Za-z0-9]', '_', member)[:60]}"
-
-
-def ssh_options(folder: pathlib.Path, token: str, member: str) -> tuple[str, ...]:
-    """Return the ssh options that pin a machine's key; connections of Ansible use the same."""
-    name = pin_name(token, member)
-    return (
-        "-o",
-        f"UserKnownHostsFile={folder / name}",
-        "-o",
-        f"HostKeyAlias={name}",
-        "-o",
-        "GlobalKnownHostsFile=/dev/null",
-        "-o",
-        "StrictHostKeyChecking=accept-new",
-    )
+def ssh_options(folder: pathlib.Path, provider: str, ident: str) -> tuple[str, ...]:
+    """Return the ssh options that pin a machine's key; the inventory plugins use the same file and alias."""
+    alias = f"{provider}-{ident}"
+    return ("-o", f"UserKnownHostsFile={folder / alias}", "-o", f"HostKeyAlias={alias}")
 
 
 class SshProber:
     """Probes machines by SSH.
 
     :param folder: where host keys are kept, one file a machine.
+    :param wanted: what is asked of every machine, but for the number of GPUs.
     :param identity: a private key file; None leaves the choice to ssh and its agent.
     """
 
@@ -66,14 +55,20 @@ class SshProber:
         self._identity = identity
         self._execute = execute
 
-    def probe(self, token: str, member: str, endpoint: SshEndpoint) -> ProbeReport:
-        """Return what one look at a machine gave; a machine that does not answer is ``not_yet``."""
-        if not _HOST.match(endpoint.host) or not _USER.match(endpoint.user):
-            return ProbeReport("bad", problems=("its SSH address is not one",))
+    def probe(self, machine: Rental) -> ProbeReport:
+        """Return what one look at a machine gave; a machine that does not answer is ``not_yet``.
+
+        As many GPUs are asked of it as its provider says that it has.
+        """
+        endpoint = machine.ssh
+        if endpoint is None:
+            return ProbeReport("not_yet", problems=("it has no SSH address",))
+        if not (_HOST.match(endpoint.host) and _USER.match(endpoint.user) and _IDENT.match(machine.id)):
+            return ProbeReport("bad", problems=("its SSH address or id is not one",))
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             done = self._execute(
-                self._argv(token, member, endpoint),
+                self._argv(machine.provider, machine.id, endpoint),
                 input=PROBE_SCRIPT,
                 capture_output=True,
                 text=True,
@@ -88,9 +83,10 @@ class SshProber:
             return ProbeReport("not_yet", problems=(f"ssh cannot be started ({error.strerror})",))
         if done.returncode == 255:
             return _no_connection(done.stderr)
-        return judge(done.stdout, self._wanted)
+        sold = machine.record.get("gpu", {}).get("count") or 0
+        return judge(done.stdout, dataclasses.replace(self._wanted, gpu_count=sold))
 
-    def _argv(self, token: str, member: str, endpoint: SshEndpoint) -> list[str]:
+    def _argv(self, provider: str, ident: str, endpoint: SshEndpoint) -> list[str]:
         identity = ["-o", "IdentitiesOnly=yes", "-i", self._identity] if self._identity else []
         return [
             "ssh",
@@ -99,7 +95,11 @@ class SshProber:
             "BatchMode=yes",
             "-o",
             "ConnectTimeout=10",
-            *ssh_options(self._folder, token, member),
+            "-o",
+            "GlobalKnownHostsFile=/dev/null",
+            "-o",
+            "StrictHostKeyChecking=accept-new",
+            *ssh_options(self._folder, provider, ident),
             *identity,
             "-p",
             str(endpoint.port),

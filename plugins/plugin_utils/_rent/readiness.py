@@ -116,7 +116,7 @@ def _gpu_problems(facts: t.Mapping[str, str], wanted: Expectation) -> list[str]:
         return ["nvidia-smi is missing"]
     if seen < wanted.gpu_count:
         return [f"nvidia-smi shows {seen} of {wanted.gpu_count} GPUs"]
-    code, _, count = facts.get("cuda", "").partition(" ")
+    code, _space, count = facts.get("cuda", "").partition(" ")
     if code != "0":
         return [f"CUDA does not initialise ({'error ' + code if code.isdigit() else 'libcuda ' + (code or 'hangs')})"]
     if (_number(count) or 0) < wanted.gpu_count:

@@ -9,13 +9,14 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 import re
 import time
 import typing as t
 
 from ...module_utils._model import drill as drills
-from ...module_utils._model.errors import MusterError, UnreachableError
+from ...module_utils._model.errors import MusterError
 from ...module_utils._model.job import TORCHRUN_FAMILY, Job
 from ...module_utils._model.story import Story
 from ...module_utils._node import paths
@@ -26,6 +27,8 @@ from .._hosts.remote import Remote
 _IDLE_S = 1.0
 _SAY_EVERY_S = 10.0
 _SAVE_EVERY_S = 1.0
+# With on_lost_node: fail, a node that is silent for so long is lost; shorter is a hiccup of the connection.
+_SILENT_S = 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,9 +84,13 @@ class Follower:
     def run(self) -> Outcome:
         """Follow until the run has ended; the caller stops what is left on the nodes."""
         batch = 0.2 if self.drill else 1.0
+        parent = os.getppid()
         following = watch.Watch(list(self.remotes.values()), self.run_id, self.offsets, batch)
         try:
             for update in following.updates(_IDLE_S):
+                if os.getppid() != parent:
+                    # ansible-playbook was killed and left its worker: it must not hold the run's lock.
+                    raise MusterError(f"run {self.run_id} is no longer followed: ansible-playbook has ended")
                 if update is not None:
                     self._take(update)
                 outcome = self._verdict()
@@ -124,8 +131,7 @@ class Follower:
         name = f"logs/{node}.log" if stream == "log" else f"{stream}.jsonl"
         place = self.folder / name
         paths.private_dir(place.parent)
-        with open(place, "a", encoding="utf-8") as handle:
-            handle.write(text)
+        paths.append_text(place, text)
         if stream == "events":
             for line in watch.lines(text):
                 self.story.event(line)
@@ -152,10 +158,10 @@ class Follower:
                 self.story.metric(line)
 
     def _unreachable(self, node: str, error: MusterError) -> None:
-        if node not in self.lost_since and isinstance(error, UnreachableError):
+        """Note that a node gives no answer. The job may go on there: only the nodes themselves say how it goes."""
+        if node not in self.lost_since:
             self.lost_since[node] = time.monotonic()
-            self.event("node_lost", node=node, detail=str(error))
-            self.lost += 1
+            self.event("node_silent", node=node, detail=str(error))
             self.progress.say(f"{node} does not answer: {error.message}")
 
     def _revive(self, node: str) -> None:
@@ -201,10 +207,15 @@ class Follower:
 
     def _over_budget(self) -> Outcome | None:
         allowed = self.job.restart
-        gone = [node for node, since in self.lost_since.items() if time.monotonic() - since > allowed.wait_s]
-        if self.lost_since and (gone or self.lost > self.job.lost_budget):
-            node = gone[0] if gone else next(iter(self.lost_since))
-            return Outcome("lost", 1, "node_lost", f"{node} was lost and did not come back", node)
+        patience = allowed.wait_s if allowed.on_lost_node == "wait" else _SILENT_S
+        silent = [node for node, since in self.lost_since.items() if time.monotonic() - since > patience]
+        if silent and len(self.lost_since) < len(self.remotes):
+            return Outcome("lost", 1, "node_lost", f"{silent[0]} did not answer for {patience} s", silent[0])
+        if silent:
+            raise MusterError(
+                f"none of the {len(self.remotes)} nodes answered for {patience} s",
+                "The job may go on: the same command follows it",
+            )
         dead = [
             n for n, units in self.units.items() if any(not u["alive"] and u["exit"] is None for u in units.values())
         ]

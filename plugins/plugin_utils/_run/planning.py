@@ -106,13 +106,20 @@ def port(identity: str) -> int:
     return _PORT_FIRST + 2 * (number % _PORT_PAIRS)
 
 
-def info_request(job: Job, index: int, host: Host, identity: str, found: Source) -> dict[str, t.Any]:
-    """Return what the preflight asks one host."""
+def info_request(
+    job: Job, index: int, host: Host, identity: str, found: Source, reserve: dict[str, t.Any] | None
+) -> dict[str, t.Any]:
+    """Return what the preflight asks one host.
+
+    :param reserve: the claim that the first host takes before anything else, so that of two controllers that start the
+        same run at the same moment exactly one goes on; None in check mode.
+    """
     wanted = port(identity)
     paths = [job.checkpoints.path] if job.checkpoints.path else []
     absolute = [job.script] if job.script and job.script.startswith("/") else []
     return {
         "run_id": identity,
+        "reserve": reserve if index == 0 else None,
         "python": host.python,
         "packages": list(launchers.packages(job)),
         "env": {key: job.env[key] for key in ("PYTHONPATH",) if key in job.env},

@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import platform
+import time
 import typing as t
 import uuid
 
@@ -22,6 +23,10 @@ from ...module_utils._node import paths
 
 # Longest run id: a job name of 40 characters, and what is appended to it.
 RUN_ID_LIMIT = 63
+
+
+_LOCK_S = 3.0
+_FIELDS = {"schema", "run_id", "job", "state", "outcome", "attempts", "submitted_at", "world_size"}
 
 
 class StateHome:
@@ -69,16 +74,23 @@ class StateHome:
         """
         folder = paths.private_dir(self.run_folder(run_id))
         handle = open(folder / "lock", "a+", opener=_private)  # noqa: SIM115 (held beyond this function)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            handle.seek(0)
-            holder = handle.read().strip() or "another process"
-            handle.close()
-            raise RefusedError(
-                f"run {run_id} is being followed by {holder} on this controller",
-                "Wait for it, end it, or look with the status playbook",
-            ) from exc
+        # One that was killed needs a moment to notice (see Follower.run).
+        end = time.monotonic() + _LOCK_S
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as exc:
+                if time.monotonic() < end:
+                    time.sleep(0.05)
+                    continue
+                handle.seek(0)
+                holder = handle.read().strip() or "another process"
+                handle.close()
+                raise RefusedError(
+                    f"run {run_id} is being followed by {holder} on this controller",
+                    "Wait for it, end it, or look with the status playbook",
+                ) from exc
         handle.truncate(0)
         handle.write(f"process {os.getpid()}")
         handle.flush()
@@ -101,9 +113,11 @@ def read_record(folder: pathlib.Path) -> dict[str, t.Any] | None:
         value = json.loads(place.read_bytes())
     except FileNotFoundError:
         return None
+    except NotADirectoryError as exc:
+        raise RefusedError(f"{folder} cannot be a folder", "Set muster_state.path to a folder") from exc
     except (OSError, ValueError) as exc:
         raise RefusedError(f"{place} is damaged", "Move it away or name another run id (muster_run_id)") from exc
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or not set(value) >= _FIELDS or not isinstance(value["job"], dict):
         raise RefusedError(f"{place} is damaged", "Move it away or name another run id (muster_run_id)")
     return value
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
+import shutil
+import tempfile
 import time
 import typing as t
 
@@ -59,26 +61,46 @@ class Plan:
 def run(request: Request) -> Dict:
     """Bring the job to its asked state and return the module's result."""
     home = StateHome(request.options["state_home"], request.options["cluster"])
-    if request.options["state"] == "cancelled":
-        return cancel(request, home)
+    try:
+        if request.options["state"] == "cancelled":
+            return cancel(request, home)
+        return _run(request, home)
+    except OSError as exc:
+        problem = f"the state home {home.root} cannot be used: {exc.strerror or exc}"
+        raise RefusedError(problem, "Set muster_state.path to a folder on a disk with room") from exc
+
+
+def _run(request: Request, home: StateHome) -> Dict:
     job = job_loading.load(request.options, request.base, home)
     found = planning.hosts(request.hosts, request.hostvars, job)
     given = request.options.get("run_id")
-    source = planning.source(job, request.base, home.folder / "git")
-    run_id = str(given) if given else planning.run_id(job, source)
-    before = read_record(home.run_folder(run_id))
-    if before and before["state"] == "ended" and before["outcome"] == "succeeded":
-        request.progress.say(f"run {run_id} has succeeded already; name another run_id to run it again")
-        return _result(before, home.run_folder(run_id), changed=False)
-    resolved = secrets.resolve(job)
-    drilling = _drill(request, job, found)
-    if request.check:
-        plan = _plan(request, home, job, found, source, run_id)
-        changed = not _running(plan)
-        return {"changed": changed, "run_id": run_id, "derived": plan.derived, "checks": checks.result(plan.checks)}
-    with home.lock(run_id):
-        plan = _plan(request, home, job, found, source, run_id)
-        return _present(request, home, plan, before, resolved, drilling)
+    with tempfile.TemporaryDirectory(prefix="muster-") as nowhere:
+        cache = pathlib.Path(nowhere) if request.check else home.folder / "git"
+        source = planning.source(job, request.base, cache)
+        run_id = str(given) if given else planning.run_id(job, source)
+        folder = home.run_folder(run_id)
+        before = read_record(folder)
+        if before and before["state"] == "ended" and before["outcome"] == "succeeded":
+            request.progress.say(f"run {run_id} has succeeded already; name another run_id to run it again")
+            return _result(before, folder, changed=False)
+        resolved = secrets.resolve(job)
+        drilling = _drill(request, job, found)
+        if request.check:
+            plan = _plan(request, home, job, found, source, run_id)
+            changed = not _running(plan)
+            return {"changed": changed, "run_id": run_id, "derived": plan.derived, "checks": checks.result(plan.checks)}
+        with home.lock(run_id):
+            try:
+                plan = _plan(request, home, job, found, source, run_id)
+                return _present(request, home, plan, before, resolved, drilling)
+            finally:
+                _forget_unborn(folder)
+
+
+def _forget_unborn(folder: pathlib.Path) -> None:
+    """Remove the folder of a run that never got a record."""
+    if not (folder / "run.json").exists():
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def cancel(request: Request, home: StateHome) -> Dict:
@@ -90,6 +112,8 @@ def cancel(request: Request, home: StateHome) -> Dict:
         raise RefusedError(f"there is no run {run_id} in {home.folder}", "List the runs with the status playbook")
     names = [host for host in _hosts_of(before) if host in request.hostvars]
     remotes = request.connect(names)
+    for remote in remotes:
+        remote.owner = None if request.options.get("take_over") else home.owner(create=False)["owner"]
     if request.check:
         return {"changed": before["state"] != "ended", "run_id": run_id}
     grace = int(before["job"]["checkpoints"]["grace_s"])
@@ -116,23 +140,53 @@ def _plan(
 ) -> Plan:
     """Ask all hosts at once and apply every rule; raises before anything was written."""
     remotes = request.connect([host.name for host in found])
+    reserve = None if request.check else _claim(request, home, job)
+    for remote in remotes:
+        remote.owner = reserve["owner"] if reserve else None
     by_name = {host.name: (index, host) for index, host in enumerate(found)}
 
     def ask(remote: Remote) -> tuple[Dict, float]:
         index, host = by_name[remote.name]
         began = time.time()
-        info = remote.call("info", **planning.info_request(job, index, host, run_id, source))
+        info = remote.call("info", **planning.info_request(job, index, host, run_id, source, reserve))
         # The node read its clock about half-way between our two readings.
         return info, info["time"] - (began + time.time()) / 2
 
     answers, errors = each(remotes, ask)
-    if errors:
-        raise first_error(errors)
-    infos = {host.name: answers[host.name][0] for host in found}
-    skews = {host.name: answers[host.name][1] for host in found}
-    owner = infos_owner(home, request.options.get("take_over"), infos)
-    results = checks.preflight(job, infos, skews, run_id, owner)
-    checks.refuse(results)
+    infos = {name: answer[0] for name, answer in answers.items()}
+    try:
+        if errors:
+            raise first_error(errors)
+        reserved = infos[found[0].name].get("reserved")
+        if reserved:
+            raise RefusedError(str(reserved), "Follow or cancel it there, or take it over with muster_take_over: true")
+        skews = {host.name: answers[host.name][1] for host in found}
+        owner = infos_owner(home, request.options.get("take_over"), infos)
+        results = checks.preflight(job, infos, skews, run_id, owner)
+        checks.refuse(results)
+        return _judged(home, job, found, source, remotes, run_id, infos, results)
+    except MusterError:
+        _unreserve(remotes[0], infos.get(found[0].name), run_id)
+        raise
+
+
+def _unreserve(first: Remote, info: Dict | None, run_id: str) -> None:
+    """Give back the first host's claim where it was taken just now; a run that lives keeps its claim."""
+    if info and "reserved" in info and not info["reserved"] and not info["claim"]:
+        gang.give_up([first], run_id, fresh=not info["units"])
+
+
+def _judged(
+    home: StateHome,
+    job: Job,
+    found: list[planning.Host],
+    source: planning.Source,
+    remotes: list[Remote],
+    run_id: str,
+    infos: dict[str, Dict],
+    results: list[checks.Check],
+) -> Plan:
+    """Return the plan when the network of the nodes allows the job."""
     verdicts = (paths.read_json(home.folder / "fabric.json") or {}).get("islands", [])
     gate = fabric_gate.judge(job, [host.name for host in found], verdicts)
     derived = advice.derive(
@@ -155,6 +209,14 @@ def _running(plan: Plan) -> bool:
     return any(info["units"].get("agent", {}).get("alive") for info in plan.infos.values())
 
 
+def _ended_unseen(plan: Plan, before: Dict | None) -> bool:
+    """Return whether the run ended on all nodes while nobody followed it: its end is then only to be recorded."""
+    if before is None or before["state"] == "ended":
+        return False
+    ends = [info["units"].get("agent", {}).get("exit") for info in plan.infos.values()]
+    return all(end and end["generation"] == before["generation"] for end in ends)
+
+
 def _present(
     request: Request,
     home: StateHome,
@@ -164,15 +226,21 @@ def _present(
     drilling: drill.Drill | None,
 ) -> Dict:
     folder = paths.private_dir(home.run_folder(plan.run_id))
-    running = _running(plan)
-    if running and plan.job.launcher == "mpi" and not all(_alive(plan, host.name) for host in plan.hosts):
+    unseen = _ended_unseen(plan, before)
+    running = _running(plan) or unseen
+    if (
+        running
+        and not unseen
+        and plan.job.launcher == "mpi"
+        and not all(_alive(plan, host.name) for host in plan.hosts)
+    ):
         # Its parts share keys that nobody keeps: one part cannot be joined to the others later.
         gang.stop(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
         running = False
     attempt = _generation(plan, before, running)
     current = _open_record(plan, before, attempt, running)
-    members, claim = _members(request, home, plan, attempt, resolved)
-    missing = [m for m in members if not (running and _alive(plan, m.remote.name))]
+    members, claim = _members(home, plan, attempt, resolved), _claim(request, home, plan.job)
+    missing = [m for m in members if not unseen and not (running and _alive(plan, m.remote.name))]
     started: list[str] = []
     _announce(request.progress, plan, running)
     paths.write_json(folder / "run.json", current)
@@ -183,9 +251,9 @@ def _present(
         if not running:
             paths.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "submitted", "attempt": attempt})
         try:
-            ready = members if not running else [dataclasses.replace(member, meet=None) for member in missing]
-            gang.prepare(ready, plan.source.placed, claim, plan.run_id)
-            started = gang.start(missing, plan.run_id)
+            ready = members if not running else [_alone(member, members) for member in missing]
+            gang.prepare(ready, plan.source.placed, claim, plan.run_id, fresh=before is None)
+            started = gang.start(missing, plan.run_id, fresh=before is None)
         except MusterError as exc:
             _failed_start(folder, before, current, exc, running)
             raise
@@ -193,6 +261,12 @@ def _present(
     if not request.options["wait"]:
         return _result(current, folder, changed=bool(started))
     return _follow(request, plan, members, folder, current, drilling, changed=bool(started))
+
+
+def _alone(member: gang.Member, members: t.Sequence[gang.Member]) -> gang.Member:
+    """Return a member for joining a gang that runs: only a rendezvous store is still there to be met."""
+    store = any(other.store for other in members)
+    return dataclasses.replace(member, meet=None, reach=member.reach if store else None)
 
 
 def _failed_start(folder: pathlib.Path, before: Dict | None, current: Dict, exc: MusterError, running: bool) -> None:
@@ -247,8 +321,8 @@ def _versions(plan: Plan) -> Dict:
 
 
 def _members(
-    request: Request, home: StateHome, plan: Plan, attempt: int, resolved: tuple[dict[str, str], dict[str, bytes]]
-) -> tuple[list[gang.Member], Dict]:
+    home: StateHome, plan: Plan, attempt: int, resolved: tuple[dict[str, str], dict[str, bytes]]
+) -> list[gang.Member]:
     nodes = planning.slots(plan.hosts, plan.infos, plan.run_id)
     launched, context = planning.launch(plan.job, nodes, plan.run_id, attempt)
     env, files = resolved
@@ -263,12 +337,13 @@ def _members(
             mpi.KNOWN_HOSTS_FILE: known.encode(),
         }
     made = planning.members(plan.job, plan.remotes, nodes, launched, context, plan.infos, (env, files))
-    claim = {
-        **home.owner(create=True),
-        "gpus": plan.job.gpus_per_node,
-        "take_over": bool(request.options.get("take_over")),
-    }
-    return made, claim
+    return made
+
+
+def _claim(request: Request, home: StateHome, job: Job) -> Dict:
+    """Return what a node notes about who holds the run."""
+    take_over = bool(request.options.get("take_over"))
+    return {**home.owner(create=True), "gpus": job.gpus_per_node, "take_over": take_over}
 
 
 def _alive(plan: Plan, node: str) -> bool:
@@ -306,8 +381,7 @@ def _follow(
     state = {"record": current}
 
     def restart(remote: Remote) -> None:
-        # The others run already: nobody is there to meet a first node.
-        member = dataclasses.replace(by_name[remote.name], missing={}, meet=None)
+        member = dataclasses.replace(_alone(by_name[remote.name], members), missing={})
         gang.prepare([member], plan.source.placed, claim, plan.run_id)
         gang.start([by_name[remote.name]], plan.run_id)
 

@@ -53,8 +53,7 @@ def to_host(raw: Raw, account: str) -> Host:
             product="cks",
             region=text(raw.get("zone")),
             fabric_hint=ident,
-            k3s_capable=False,
-            k3s_reasons=(REASON,),
+            k3s=(False, (REASON,)),
         ),
         data={
             "coreweave_id": ident,

@@ -13,7 +13,7 @@ import typing as t
 
 from ....module_utils._model.node import State
 from ..reading import Raw, mapping, number, objects, text, texts, whole
-from ..records import Host, clean_address, record
+from ..records import MAX_GPUS, Host, clean_address, record
 
 # An instance that is terminating may still bill; only a listing without it proves that it does not.
 STATES: t.Final[dict[str, State]] = {
@@ -50,7 +50,7 @@ def to_host(raw: Raw, account: str) -> Host:
     name = text(raw.get("name")) or text(raw.get("hostname")) or str(raw["id"])
     cluster = text(raw.get("cluster_id"))
     tags = [tag for tag in objects(raw.get("tags")) if tag.get("key")]
-    gpus = whole(specs.get("gpus"))
+    gpus = whole(specs.get("gpus"), MAX_GPUS)
     return Host(
         id=str(raw["id"]),
         name=name,
@@ -68,17 +68,16 @@ def to_host(raw: Raw, account: str) -> Host:
             user=USER,
             lan=(private,) if private else (),
             public=(public,) if public else (),
-            gpu={
-                "model": re.sub(r" \(.*", "", description) if description and gpus else None,
-                "count": gpus,
-                "memory_gib": gpu_memory_gib(description),
-            },
-            cpu_count=whole(specs.get("vcpus")),
-            cpu_arch=cpu_arch(product),
+            gpu=(
+                re.sub(r" \(.*", "", description) if description and gpus else None,
+                gpus,
+                gpu_memory_gib(description),
+            ),
+            cpu=(whole(specs.get("vcpus")), cpu_arch(product)),
             memory_gib=number(specs.get("memory_gib")),
             price_usd_per_hour=None if cents is None else cents / 100,
             fabric_hint=cluster or (region if private else None),
-            k3s_capable=True,
+            k3s=(True, ()),
         ),
         data={
             "lambda_id": str(raw["id"]),

@@ -13,7 +13,7 @@ import typing as t
 
 from ....module_utils._model.node import State
 from ..reading import Raw, mapping, moment, number, text, texts, whole
-from ..records import CONTAINER, Host, clean_address, record
+from ..records import CONTAINER, MAX_GPUS, Host, clean_address, record
 
 STATES: t.Final[dict[str, State]] = {
     "PROVISIONING": "creating",
@@ -72,19 +72,17 @@ def to_host(raw: Raw, account: str) -> Host:
             user=direct[2] if direct else "root",
             lan=(inner,) if inner else (),
             public=(public,) if public else (),
-            gpu={
-                "model": gpu_id,
-                "count": whole(gpu.get("count")) if gpu_id else 0 if cpu else None,
-                "memory_gib": gpu_memory_gib(gpu_id),
-            },
-            cpu_count=whole(cpu.get("vcpuCount")) or whole(cpu.get("count")),
-            cpu_arch="x86_64",
+            gpu=(
+                gpu_id,
+                whole(gpu.get("count"), MAX_GPUS) if gpu_id else 0 if cpu else None,
+                gpu_memory_gib(gpu_id),
+            ),
+            cpu=(whole(cpu.get("vcpuCount")) or whole(cpu.get("count")), "x86_64"),
             memory_gib=number(cpu.get("memory")),
             price_usd_per_hour=number(raw.get("cost")),
             created_at=moment(raw.get("createdAt")),
             fabric_hint=cluster_id,
-            k3s_capable=False,
-            k3s_reasons=(CONTAINER,),
+            k3s=(False, (CONTAINER,)),
         ),
         data={
             "runpod_id": str(raw["id"]),

@@ -12,7 +12,7 @@ import typing as t
 
 from ....module_utils._model.node import State
 from ..reading import Raw, flag, mapping, moment, number, text, texts, whole
-from ..records import Host, clean_address, record
+from ..records import MAX_GPUS, Host, clean_address, record
 
 # An instance that is being deleted may still bill; only a listing without it proves that it does not.
 STATES: t.Final[dict[str, State]] = {
@@ -32,7 +32,7 @@ def to_host(raw: Raw, account: str) -> Host:
     config = mapping(raw.get("configuration"))
     cents = number(raw.get("hourly_price"))
     address, port, user = clean_address(raw.get("ip")), whole(raw.get("ssh_port")), text(raw.get("ssh_user"))
-    gpus, cluster = whole(config.get("num_gpus")), text(raw.get("cluster_id"))
+    gpus, cluster = whole(config.get("num_gpus"), MAX_GPUS), text(raw.get("cluster_id"))
     name = text(raw.get("name")) or str(raw["id"])
     return Host(
         id=str(raw["id"]),
@@ -50,12 +50,12 @@ def to_host(raw: Raw, account: str) -> Host:
             preemptible=False,
             user=user,
             public=(address,) if address else (),
-            gpu={
-                "model": text(config.get("gpu_type")) if gpus else None,
-                "count": gpus,
-                "memory_gib": number(config.get("vram_per_gpu_in_gb")),
-            },
-            cpu_count=whole(config.get("vcpus")),
+            gpu=(
+                text(config.get("gpu_type")) if gpus else None,
+                gpus,
+                number(config.get("vram_per_gpu_in_gb")),
+            ),
+            cpu=(whole(config.get("vcpus")), None),
             memory_gib=number(config.get("memory_in_gb")),
             price_usd_per_hour=None if cents is None else cents / 100,
             created_at=moment(raw.get("created_at")),

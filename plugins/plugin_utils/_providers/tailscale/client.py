@@ -91,7 +91,7 @@ class TailscaleClient:
     """
 
     def __init__(self, access: Access, *, client_id: str = "", tailnet: str = "-") -> None:
-        base = access.base(API_URL).under("/api/v2")
+        base = access.base(API_URL).under("/api/v2", "/api/v1")
         http = access.http(base, None, error_detail=error_detail, advice=_ADVICE)
         auth = OAuthToken(http, client_id, access.token, access.clock) if client_id else bearer(access.token)
         self.http = access.http(base, auth, error_detail=error_detail, advice=_ADVICE)
@@ -117,7 +117,7 @@ class HeadscaleClient:
         if not access.api_url:
             raise InputError("api_url", "is missing", "Give the address of the headscale server")
         self._v2 = TailscaleClient(access, client_id=client_id)
-        base = access.base("").under("/api/v1")
+        base = access.base("").under("/api/v1", "/api/v2")
         self._v1 = access.http(base, bearer(access.token), error_detail=error_detail, advice=_ADVICE)
         self.account = access.account
 

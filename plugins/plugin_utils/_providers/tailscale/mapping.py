@@ -11,7 +11,8 @@ from __future__ import annotations
 import datetime
 import re
 
-from ..reading import Raw, moment
+from ....module_utils._model.node import State
+from ..reading import Raw, moment, text
 from ..records import Host, clean_addresses, record
 
 PREFIX = "tailscale_"
@@ -65,8 +66,8 @@ def short_name(device: Raw) -> str:
 
     The machine that joined again under its name is ``node-1`` for MagicDNS while the dead one keeps ``node``.
     """
-    hostname = str(device.get("hostname") or "")
-    label = str(device.get("name") or hostname or device["nodeId"]).partition(".")[0]
+    hostname = text(device.get("hostname")) or ""
+    label = (text(device.get("name")) or hostname or device["nodeId"]).partition(".")[0] or device["nodeId"]
     if label == hostname or (hostname and _SECOND.match(label.removeprefix(hostname.lower()))):
         return hostname
     return label
@@ -82,21 +83,9 @@ def to_host(device: Raw, account: str, now: datetime.datetime) -> Host:
     data["tailscale_online"] = connected
     data["tailscale_expired"] = ended
     data["tailscale_reachable"] = bool(connected) and not shut
-    dns = str(device.get("name") or "").rstrip(".")
-    return Host(
-        id=device["nodeId"],
-        name=name,
-        record=record(
-            id=device["nodeId"],
-            name=name,
-            provider="tailscale",
-            account=account,
-            ownership=None,
-            kind=None,
-            state="offline" if shut or connected is False else "running" if connected else "unknown",
-            mesh=clean_addresses(device.get("addresses")),
-            created_at=moment(device.get("created")),
-        ),
-        data=data,
-        dns=dns if "." in dns else None,
-    )
+    dns = (text(device.get("name")) or "").rstrip(".")
+    state: State = "offline" if shut or connected is False else "running" if connected else "unknown"
+    mesh, created = clean_addresses(device.get("addresses")), moment(device.get("created"))
+    ident = device["nodeId"]
+    found = record(ident, name, "tailscale", account, None, None, state, mesh=mesh, created_at=created)
+    return Host(ident, name, found, data, dns if "." in dns else None)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from ....module_utils._http.address import BaseUrl
 from ....module_utils._http.message import Response
 from ....module_utils._secrets.auth import bearer
 from ..access import Access
@@ -53,11 +52,10 @@ class VastClient:
     """One Vast.ai account. ``listing`` calls ``/api/v1``, ``http`` the rest; paths on the wire end with a slash."""
 
     def __init__(self, access: Access) -> None:
-        given, auth = access.base(API_URL), bearer(access.token)
-        base = BaseUrl(given.origin, given.path.removesuffix("/v0").removesuffix("/v1"))
-        self.http = access.http(base.under("/v0"), auth, error_detail=error_detail, may_retry=may_retry)
+        base, auth = access.base(API_URL), bearer(access.token)
+        self.http = access.http(base.under("/v0", "/v1"), auth, error_detail=error_detail, may_retry=may_retry)
         self.listing = access.http(
-            base.under("/v1"), auth, error_detail=error_detail, may_retry=may_retry, pace_s=PACE_S
+            base.under("/v1", "/v0"), auth, error_detail=error_detail, may_retry=may_retry, pace_s=PACE_S
         )
         self.account = access.account
 

@@ -13,7 +13,7 @@ import typing as t
 
 from ....module_utils._model.node import State
 from ..reading import Raw, epoch, flag, mapping, number, text, whole
-from ..records import CONTAINER, Host, clean_address, record
+from ..records import CONTAINER, MAX_GPUS, Host, clean_address, record
 
 STATES: t.Final[dict[str, State]] = {
     "created": "creating",
@@ -94,19 +94,20 @@ def to_host(raw: Raw, account: str) -> Host:
             preemptible=flag(raw.get("is_bid")),
             user=USER,
             public=(public,) if public else (),
-            gpu={
-                "model": text(raw.get("gpu_name")),
-                "count": whole(raw.get("num_gpus")),
-                "memory_gib": None if gpu_ram is None else round(gpu_ram / _MIB_PER_GIB, 1),
-            },
-            cpu_count=None if cores is None else int(cores),
-            cpu_arch={"amd64": "x86_64", "arm64": "aarch64"}.get(str(raw.get("cpu_arch"))),
+            gpu=(
+                text(raw.get("gpu_name")),
+                whole(raw.get("num_gpus"), MAX_GPUS),
+                None if gpu_ram is None else round(gpu_ram / _MIB_PER_GIB, 1),
+            ),
+            cpu=(
+                None if cores is None else whole(int(cores)),
+                {"amd64": "x86_64", "arm64": "aarch64"}.get(str(raw.get("cpu_arch"))),
+            ),
             memory_gib=memory_gib(raw),
             price_usd_per_hour=number(raw.get("dph_total")),
             created_at=epoch(raw.get("start_date")),
             fabric_hint=text(raw.get("cluster_id")),
-            k3s_capable=vm,
-            k3s_reasons=() if vm else (CONTAINER,),
+            k3s=(vm, () if vm else (CONTAINER,)),
         ),
         data={
             "vastai_id": ident,

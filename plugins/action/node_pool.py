@@ -1,0 +1,53 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller side of the node_pool module; its documentation is in plugins/modules/node_pool.py."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..plugin_utils._run import node_giveback, node_pool
+from ..plugin_utils._run.face import STATE_HOME, Face
+from ..plugin_utils._run.landlords import PROVIDERS
+
+
+class ActionModule(Face):
+    """Rents and gives back from the controller, in process."""
+
+    OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
+        **PROVIDERS,
+        **STATE_HOME,
+        "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+        "pool": {"type": "str"},
+        "count": {"type": "int", "default": 1},
+        "candidates": {"type": "list", "elements": "dict", "default": []},
+        "mixed": {"type": "bool", "default": False},
+        "max_price_usd_per_hour": {"type": "float"},
+        "max_total_usd_per_hour": {"type": "float"},
+        "lease_s": {"type": "int"},
+        "run_id": {"type": "str"},
+        "release": {"type": "str", "choices": ["success", "always", "never"]},
+        "max_cost_usd": {"type": "float"},
+        "ssh_public_key": {"type": "str"},
+        "ssh_public_key_file": {"type": "path"},
+        "ssh_private_key_file": {"type": "path"},
+        "user_data": {"type": "str", "no_log": True},
+        "readiness": {"type": "dict", "default": {}},
+        "wait_timeout_s": {"type": "int", "default": 1800},
+        "capacity_wait_s": {"type": "int", "default": 0},
+        "max_replacements": {"type": "int", "default": 3},
+        "release_timeout_s": {"type": "int", "default": 900},
+        "nodes": {"type": "list", "elements": "str"},
+        "due_only": {"type": "bool", "default": False},
+        "orphans": {"type": "str", "choices": ["report", "delete"], "default": "report"},
+        "hygiene": {"type": "list", "elements": "dict", "default": []},
+    }
+    RULES: t.ClassVar[dict[str, t.Any]] = {"required_if": [("state", "present", ["pool", "candidates"])]}
+
+    def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
+        """Return the result documented in the module."""
+        context = node_pool.Context(self.base, self.check, tell=self.reporter().say)
+        if options["state"] == "absent":
+            return node_giveback.absent(options, context)
+        return node_pool.present(options, context)

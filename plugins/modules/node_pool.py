@@ -1,0 +1,277 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation of the node_pool action; the work is done in plugins/action/node_pool.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_pool
+version_added: 0.1.0
+short_description: Rent a pool of GPU machines, all or nothing, and give it back with proof
+description:
+  - With O(state=present) the pool has O(count) usable machines when the module ends, or none that this call took.
+    Machines of an earlier call are adopted, missing ones are ordered at the same time, each is looked at over SSH
+    before it counts, and bad ones are given back and replaced.
+  - With O(state=absent) machines are ended, and proved gone by two listings of their account, seconds apart. It fails
+    while anything of this cluster still bills.
+  - Everything that is rented has a line in the cluster's ledger (C(ledger.jsonl) in the state home) before the order
+    leaves, and the same token at the end of its name. When an answer is lost, the account's listing decides, never a
+    second order. After a crash, the same task or O(state=absent) puts things in order.
+  - What has no line in the ledger is never ended, but for orphans with O(orphans=delete).
+  - Runs on the controller. The providers' own limits on calls are kept.
+options:
+  state:
+    description: Whether the pool shall be there.
+    type: str
+    choices: [present, absent]
+    default: present
+  pool:
+    description:
+      - The name of the pool, lower-case letters and digits, at most 16.
+      - With O(state=absent) it may be left out for all pools of the cluster.
+    type: str
+  count:
+    description: How many machines. A smaller number than before gives back the last ones.
+    type: int
+    default: 1
+  candidates:
+    description:
+      - What to rent, in order of preference. Each is a mapping with C(provider) and any of the filters of
+        M(muster.training.node_offer_info) (C(product), C(regions), C(kind), C(unit), C(gpu_model), C(gpu_count),
+        C(gpu_memory_gib_min), C(memory_gib_min), C(max_price_usd_per_hour), C(k3s_capable), C(network_types)).
+      - C(image) is the provider's name for what to start (a family or id at Lambda, an operating system at Shadeform,
+        a container image at RunPod and Vast.ai, where it is required). C(disk_gib) and C(ports) apply where they are
+        sold apart.
+      - Among the offers of one candidate the cheapest GPU-hour comes first.
+    type: list
+    elements: dict
+    default: []
+  mixed:
+    description:
+      - Whether machines of different candidates may make up one pool. A synchronous job wants equal ones, so by
+        default the next candidate is taken for all when one cannot complete the pool.
+    type: bool
+    default: false
+  max_price_usd_per_hour:
+    description: The highest price of one machine in US dollars per hour.
+    type: float
+  max_total_usd_per_hour:
+    description: The highest price of the whole pool in US dollars per hour.
+    type: float
+  lease_s:
+    description:
+      - After so many seconds from now the machines are due, whatever became of the job. A reaper ends them, and a
+        provider that knows deadlines (Shadeform) ends them itself.
+    type: int
+  run_id:
+    description: The run that the pool is for. It goes into the ledger.
+    type: str
+  release:
+    description:
+      - When O(run_id) has ended, whether the pool is due. V(success) means only after success.
+    type: str
+    choices: [success, always, never]
+  max_cost_usd:
+    description: When the machines of O(run_id) have cost this much, they are due.
+    type: float
+  ssh_public_key:
+    description:
+      - The public key that gets access, one line. Required for O(state=present), or O(ssh_public_key_file).
+    type: str
+  ssh_public_key_file:
+    description: A file with the public key.
+    type: path
+  ssh_private_key_file:
+    description: The private key for looking at machines. Without it SSH and its agent choose.
+    type: path
+  user_data:
+    description:
+      - What a machine runs at its first boot, cloud-init at Lambda, a shell script at Shadeform and Vast.ai. RunPod
+        cannot.
+      - It goes to the provider, so it should hold no secret that outlives the machine.
+    type: str
+  readiness:
+    description:
+      - What a machine must show before it counts, a mapping. C(ssh) (default true) looks at all. C(cuda) (true) wants
+        all GPUs that were sold, and CUDA to initialise. C(k3s) (false) wants that K3s can run. C(disk_free_gib_min)
+        (5), C(memory_gib_min) (0). C(patience_s) (240) is how long a machine that answers may take to be right.
+      - cloud-init and the package manager must be done.
+      - Host keys are pinned one by one, in C(known_hosts) of the cluster's state folder.
+    type: dict
+    default: {}
+  wait_timeout_s:
+    description: How long a pool may take to be complete. Then what was taken is given back.
+    type: int
+    default: 1800
+  capacity_wait_s:
+    description: How long to try again when every offer is refused for want of machines.
+    type: int
+    default: 0
+  max_replacements:
+    description: How many bad machines may be replaced for each machine of the pool.
+    type: int
+    default: 3
+  release_timeout_s:
+    description: How long giving back may take.
+    type: int
+    default: 900
+  nodes:
+    description:
+      - With O(state=absent), only these nodes, by name, provider's id or token. A machine of a cluster means the
+        whole cluster. An empty list means none, not all.
+    type: list
+    elements: str
+  due_only:
+    description:
+      - With O(state=absent), only what is due. That is a deadline that has passed, a run that has ended or cost too
+        much, and what was given up before.
+    type: bool
+    default: false
+  orphans:
+    description:
+      - What to do about machines with a name of this cluster that the ledger does not know. They are reported, and
+        make the module fail, unless V(delete) says to end them.
+    type: str
+    choices: [report, delete]
+    default: report
+  hygiene:
+    description: What was cleaned on the nodes before, for the proof (C(node), C(step), C(ok), C(problem)).
+    type: list
+    elements: dict
+    default: []
+extends_documentation_fragment:
+  - muster.training._attributes
+  - muster.training._providers
+  - muster.training._state_home
+attributes:
+  check_mode:
+    support: full
+    details: Accounts are listed and offers read. Nothing is ordered, ended or written, and machines are not looked at.
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+author:
+  - muster.training contributors (@muster-training)
+seealso:
+  - module: muster.training.node_offer_info
+  - module: muster.training.tailscale_key
+"""
+
+EXAMPLES = r"""
+- name: Four machines with eight H100 each, from the first that can give them all, for at most a day
+  muster.training.node_pool:
+    cluster: lab
+    pool: h100
+    count: 4
+    candidates:
+      - {provider: lambda, gpu_model: H100, gpu_count: 8, regions: [us-east-1, us-south-2]}
+      - {provider: shadeform, gpu_model: H100, gpu_count: 8, kind: vm}
+    max_total_usd_per_hour: 120
+    lease_s: 86400
+    ssh_public_key_file: ~/.ssh/id_ed25519.pub
+    readiness: {k3s: true}
+  register: pool
+
+- name: Give back everything that this cluster rents
+  muster.training.node_pool:
+    cluster: lab
+    state: absent
+
+- name: What a reaper does every few minutes
+  muster.training.node_pool:
+    cluster: lab
+    state: absent
+    due_only: true
+"""
+
+RETURN = r"""
+nodes:
+  description:
+    - The machines of the complete pool. Each is a node record (C(muster_node)), with C(ssh) filled in and
+      C(ssh_arguments), which pin its host key.
+  returned: when O(state=present)
+  type: list
+  elements: dict
+history:
+  description: What happened, in order, one line each.
+  returned: when O(state=present)
+  type: list
+  elements: str
+planned:
+  description: The orders that would be placed first.
+  returned: in check mode, when O(state=present)
+  type: list
+  elements: dict
+placed:
+  description: How many orders were placed, refused ones too.
+  returned: when O(state=present), not in check mode
+  type: int
+price_usd_per_hour:
+  description: What the pool costs in US dollars per hour, null when a price is not known.
+  returned: when O(state=present), not in check mode
+  type: float
+deadline:
+  description: When the leases are due, null without O(lease_s).
+  returned: when O(state=present), not in check mode
+  type: str
+not_proved_gone:
+  description: What was given up and may still be there. O(state=absent) deals with it.
+  returned: when O(state=present), not in check mode
+  type: list
+  elements: dict
+leases:
+  description:
+    - What is proved gone, with C(token), C(id), C(account) and the two times in C(absent_at).
+  returned: when O(state=absent)
+  type: list
+  elements: dict
+billing:
+  description: What is ours and not proved gone, with C(ids), C(usd_per_hour) and the C(problem).
+  returned: when O(state=absent), not in check mode
+  type: list
+  elements: dict
+orphans:
+  description: Machines with a name of this cluster and no line in its ledger.
+  returned: when O(state=absent)
+  type: list
+  elements: dict
+leftovers:
+  description: Volumes and file systems with a name of this cluster.
+  returned: when O(state=absent), not in check mode
+  type: list
+  elements: dict
+unknown:
+  description: Everything else in the accounts, never touched.
+  returned: when O(state=absent), not in check mode
+  type: list
+  elements: dict
+hygiene:
+  description: What O(hygiene) said.
+  returned: when O(state=absent), not in check mode
+  type: list
+  elements: dict
+residual_usd_per_hour:
+  description: What still bills, null when a price is not known.
+  returned: when O(state=absent), not in check mode
+  type: float
+clean:
+  description: Whether nothing of this cluster is left.
+  returned: when O(state=absent), not in check mode
+  type: bool
+reasons:
+  description: With O(due_only), why each lease is due.
+  returned: when O(state=absent)
+  type: list
+  elements: dict
+problem:
+  description: What stands in the way, empty when nothing does.
+  returned: in check mode
+  type: str
+ledger_warnings:
+  description: Lines of the ledger that could not be read.
+  returned: always
+  type: list
+  elements: str
+"""

@@ -1,0 +1,40 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The providers that machines can be rented from, by name, and where their credentials come from.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ...module_utils._secrets.sources import SecretSource
+from .access import Access
+from .contract import RentalProvider
+from .lambda_cloud.rent import LambdaRental
+from .runpod.rent import RunpodRental
+from .shadeform.rent import ShadeformRental
+from .vastai.rent import VastRental
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Entry:
+    """How to make a provider: ``make`` takes the access and the account's name."""
+
+    make: t.Callable[[Access, str], RentalProvider]
+    variable: str
+
+    def secret(self, path: str) -> SecretSource:
+        """Return the sources of its credential; ``path`` is the option's place for errors."""
+        return SecretSource(f"{path}.api_token", f"{path}.api_token_file", (self.variable,))
+
+
+CATALOG: t.Final[dict[str, Entry]] = {
+    "lambda": Entry(LambdaRental, "LAMBDA_API_KEY"),
+    "runpod": Entry(RunpodRental, "RUNPOD_API_KEY"),
+    "vastai": Entry(VastRental, "VAST_API_KEY"),
+    "shadeform": Entry(ShadeformRental, "SHADEFORM_API_KEY"),
+}

@@ -1,0 +1,115 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Changing devices of a tailnet: tags, enabled routes, approval; deleting one by id.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ....module_utils._http.address import route
+from ....module_utils._http.message import json_request
+from ..contract import delete_call, post
+from ..reading import Raw, text, texts
+from .client import TailscaleClient
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Device:
+    """One device. ``routes`` are the enabled ones; a route works when it is advertised and enabled."""
+
+    id: str
+    name: str
+    hostname: str
+    online: bool | None
+    authorized: bool | None
+    tags: tuple[str, ...]
+    routes: tuple[str, ...]
+    advertised_routes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, t.Any]:
+        """Return the device as plain data."""
+        found = dataclasses.asdict(self)
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in found.items()}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Changes:
+    """What differs; None leaves a thing as it is. Lists are whole: the API replaces them."""
+
+    tags: tuple[str, ...] | None = None
+    routes: tuple[str, ...] | None = None
+    authorized: bool | None = None
+
+    @classmethod
+    def between(
+        cls,
+        device: Device,
+        *,
+        tags: tuple[str, ...] | None,
+        routes: tuple[str, ...] | None,
+        authorized: bool | None,
+    ) -> Changes:
+        """Return what of the wishes the device does not have yet; order does not count."""
+        return cls(
+            tags=tags if tags is not None and set(tags) != set(device.tags) else None,
+            routes=routes if routes is not None and set(routes) != set(device.routes) else None,
+            authorized=authorized if authorized is not None and authorized != device.authorized else None,
+        )
+
+    @property
+    def any(self) -> bool:
+        """Return whether there is anything to do."""
+        return self != Changes()
+
+    def applied(self, device: Device) -> Device:
+        """Return the device as it is after the changes."""
+        wanted = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+        return dataclasses.replace(device, **{key: value for key, value in wanted.items() if value is not None})
+
+
+class DeviceApi:
+    """Devices of the tailnet that a client is for."""
+
+    def __init__(self, client: TailscaleClient) -> None:
+        self._client = client
+        self._http = client.http
+
+    def all(self) -> list[Device]:
+        """Return all devices of the tailnet itself, not those that others share into it."""
+        return [_device(raw) for raw in self._client.devices() if raw.get("isExternal") is not True]
+
+    def apply(self, ident: str, changes: Changes) -> None:
+        """Make the changes. Each call sets a whole value, so that repeating it is harmless."""
+        wishes = (
+            ("authorized", {"authorized": changes.authorized}),
+            ("tags", {"tags": changes.tags}),
+            ("routes", {"routes": changes.routes}),
+        )
+        for word, body in wishes:
+            if body[word] is not None:
+                request = post(route("/device/{id}/", id=ident) + word, body)
+                self._http.call(dataclasses.replace(request, idempotent=True))
+
+    def delete(self, ident: str) -> bool:
+        """Delete one device by id: names repeat, ids do not."""
+        return delete_call(self._http, json_request("DELETE", route("/device/{id}", id=ident)))
+
+
+def _device(raw: Raw) -> Device:
+    connected = raw.get("connectedToControl")
+    authorized = raw.get("authorized")
+    return Device(
+        id=str(raw["nodeId"]),
+        name=(text(raw.get("name")) or "").rstrip("."),
+        hostname=text(raw.get("hostname")) or "",
+        online=connected if isinstance(connected, bool) else None,
+        authorized=authorized if isinstance(authorized, bool) else None,
+        tags=tuple(texts(raw.get("tags"))),
+        routes=tuple(texts(raw.get("enabledRoutes"))),
+        advertised_routes=tuple(texts(raw.get("advertisedRoutes"))),
+    )

@@ -1,0 +1,64 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The reaper: ``python -m …_run.reap SETTINGS.json``, for a unit on a permanent machine, without Ansible.
+
+The settings are options of ``node_pool`` (``cluster``, ``state_home``, ``providers`` with ``api_token_file``). It ends
+what is due and exits with 0 when nothing of the cluster bills that should not, 1 when something does, 2 when it
+cannot tell.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+import typing as t
+
+from ...module_utils._model import fields
+from ...module_utils._model.errors import InputError, MusterError
+from ...module_utils._secrets.scrubber import scrub
+from .node_giveback import absent
+from .node_pool import Context
+
+_KNOWN = ("cluster", "state_home", "providers", "orphans", "release_timeout_s")
+_SHOWN = ("leases", "billing", "orphans", "residual_usd_per_hour", "reasons")
+
+
+def settings(path: pathlib.Path) -> dict[str, t.Any]:
+    """Return the options of one pass. Raises InputError for a file that cannot be read or has other keys."""
+    try:
+        given = fields.mapping(json.loads(path.read_bytes()), str(path))
+    except (OSError, ValueError):
+        raise InputError(str(path), "cannot be read as JSON") from None
+    for key in given:
+        if key not in _KNOWN:
+            near = fields.nearest(key, _KNOWN)
+            raise InputError(f"{path}: {key}", "is not a setting", f"Did you mean '{near}'?" if near else "")
+    if "cluster" not in given:
+        raise InputError(f"{path}: cluster", "is required")
+    defaults = {"state_home": {}, "providers": [], "orphans": "report", "release_timeout_s": 900}
+    return {**defaults, **given, "due_only": True, "pool": None, "nodes": None, "hygiene": []}
+
+
+def main(argv: t.Sequence[str], context: Context | None = None) -> int:
+    """Make one pass and print its outcome as one line of JSON; return the exit status."""
+    if len(argv) != 1:
+        print("usage: reap SETTINGS.json", file=sys.stderr)
+        return 2
+    try:
+        result = absent(settings(pathlib.Path(argv[0])), context or Context(pathlib.Path.cwd()))
+    except MusterError as error:
+        print(scrub(str(error)), file=sys.stderr)
+        return 2
+    print(json.dumps({key: result.get(key) for key in _SHOWN}, separators=(",", ":")))
+    if result.get("failed"):
+        print(result["msg"], file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
