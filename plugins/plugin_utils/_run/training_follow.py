@@ -1,0 +1,98 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Following a started gang to its end, and what the end proves.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import time
+import typing as t
+
+from ...module_utils._model import drill
+from ...module_utils._model.job import Job
+from ...module_utils._node import paths
+from .._hosts import gang
+from .._hosts.remote import Remote
+from . import record
+from .follow import Follower, Outcome, describe
+from .training_plan import Dict, Plan, Request, result
+
+
+def follow(
+    request: Request,
+    plan: Plan,
+    members: t.Sequence[gang.Member],
+    folder: pathlib.Path,
+    current: Dict,
+    drilling: drill.Drill | None,
+    changed: bool,
+) -> Dict:
+    by_name = {member.remote.name: member for member in members}
+    claim = json.loads((folder / "claim.json").read_text())
+    prices = {host.name: host.price_usd_per_hour for host in plan.hosts}
+    state = {"record": current}
+
+    def restart(remote: Remote) -> None:
+        member = dataclasses.replace(alone(by_name[remote.name], members), missing={})
+        gang.prepare([member], plan.source.placed, claim, plan.run_id)
+        gang.start([by_name[remote.name]], plan.run_id)
+
+    def save(follower: Follower) -> None:
+        state["record"] = record.update(state["record"], follower.story, prices, time.time())
+        paths.write_json(folder / "run.json", state["record"])
+
+    follower = Follower(plan.job, plan.run_id, folder, plan.remotes, request.progress, restart, save, drilling)
+    try:
+        outcome = follower.run()
+    except KeyboardInterrupt:
+        request.progress.say(f"run {plan.run_id} goes on without us: the same command follows it, cancel stops it")
+        raise
+    gang.stop(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
+    outcome = _attended(plan.job, follower, outcome)
+    follower.event("ended", detail=outcome.outcome)
+    ended = record.end(
+        state["record"],
+        time.time(),
+        outcome=outcome.outcome,
+        exit_code=outcome.exit_code,
+        cause=outcome.cause,
+        detail=outcome.detail,
+    )
+    ended = record.update(ended, follower.story, prices, time.time())
+    proof = _drill_proof(plan.job, follower)
+    if proof:
+        ended["drill"] = proof
+    paths.write_json(folder / "run.json", ended)
+    request.progress.say(
+        f"run {plan.run_id} {outcome.outcome}: {outcome.detail} · {describe({**follower.state(), 'nodes': 0})}"
+    )
+    return result(ended, folder, changed)
+
+
+def _attended(job: Job, follower: Follower, outcome: Outcome) -> Outcome:
+    """Fail a run that saw fewer ranks than asked, whatever its exit code."""
+    last = follower.story.attempts[-1] if follower.story.attempts else None
+    seen = len(last.ranks) if last else 0
+    believed = last.world_size if last else None
+    if outcome.outcome != "succeeded" or (seen == job.world_size and believed in (None, job.world_size)):
+        return outcome
+    detail = f"{seen} ranks with world size {believed} were seen, {job.world_size} were asked"
+    return Outcome("failed", 1, "attendance", detail)
+
+
+def _drill_proof(job: Job, follower: Follower) -> Dict | None:
+    if follower.drilled_at is None:
+        return None
+    return drill.verdict(follower.story, follower.drilled_at, job.checkpoints.interval_steps, job.world_size)
+
+
+def alone(member: gang.Member, members: t.Sequence[gang.Member]) -> gang.Member:
+    """Return a member for joining a gang that runs: only a rendezvous store is still there to be met."""
+    store = any(other.store for other in members)
+    return dataclasses.replace(member, meet=None, reach=member.reach if store else None)

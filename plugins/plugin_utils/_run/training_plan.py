@@ -1,0 +1,80 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the parts of the ``training_job`` runner share: the request, the plan, and small questions about them.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import typing as t
+
+from ...module_utils._model import checks, fabric_gate
+from ...module_utils._model.job import Job
+from .._hosts.remote import Remote
+from . import planning
+from .follow import Progress
+from .state_home import StateHome
+
+Dict = dict[str, t.Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What the face hands over: options, the play's hosts with their variables, and how to reach them."""
+
+    options: Dict
+    hosts: t.Sequence[str]
+    hostvars: t.Mapping[str, t.Any]
+    base: pathlib.Path
+    check: bool
+    connect: t.Callable[[t.Sequence[str]], list[Remote]]
+    progress: Progress
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Everything decided before anything is written."""
+
+    job: Job
+    run_id: str
+    hosts: list[planning.Host]
+    source: planning.Source
+    remotes: list[Remote]
+    infos: dict[str, Dict]
+    checks: list[checks.Check]
+    derived: Dict
+    gate: fabric_gate.Gate
+
+
+def claim(request: Request, home: StateHome, job: Job) -> Dict:
+    """Return what a node notes about who holds the run."""
+    take_over = bool(request.options.get("take_over"))
+    return {**home.owner(create=True), "gpus": job.gpus_per_node, "take_over": take_over}
+
+
+def running(plan: Plan) -> bool:
+    return any(info["units"].get("agent", {}).get("alive") for info in plan.infos.values())
+
+
+def ended_unseen(plan: Plan, before: Dict | None) -> bool:
+    """Return whether the run ended on all nodes while nobody followed it: its end is then only to be recorded."""
+    if before is None or before["state"] == "ended":
+        return False
+    ends = [info["units"].get("agent", {}).get("exit") for info in plan.infos.values()]
+    return all(end and end["generation"] == before["generation"] for end in ends)
+
+
+def alive(plan: Plan, node: str) -> bool:
+    return bool(plan.infos[node]["units"].get("agent", {}).get("alive"))
+
+
+def result(value: Dict, folder: pathlib.Path, changed: bool) -> Dict:
+    """Return the module's result: the record, where it is, and failure when the run failed."""
+    result: Dict = {"changed": changed, "run_id": value["run_id"], "run": value, "folder": str(folder)}
+    if value["outcome"] in ("failed", "lost"):
+        result.update(failed=True, msg=f"run {value['run_id']} {value['outcome']}: {value['detail']}")
+    return result

@@ -1,0 +1,152 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Starting a gang: its record, its members, and the way back when it cannot start.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import time
+
+from ...module_utils._model import drill
+from ...module_utils._model.errors import MusterError
+from ...module_utils._model.job import to_yaml_names
+from ...module_utils._node import paths
+from .._hosts import gang, keys
+from .._launch import mpi
+from . import planning, record
+from .follow import Progress
+from .state_home import StateHome
+from .training_follow import alone, follow
+from .training_plan import Dict, Plan, Request, alive, claim, ended_unseen, result, running
+
+
+def present(
+    request: Request,
+    home: StateHome,
+    plan: Plan,
+    before: Dict | None,
+    resolved: tuple[dict[str, str], dict[str, bytes]],
+    drilling: drill.Drill | None,
+) -> Dict:
+    folder = paths.private_dir(home.run_folder(plan.run_id))
+    unseen = ended_unseen(plan, before)
+    lives = running(plan) or unseen
+    if lives and not unseen and plan.job.launcher == "mpi" and not all(alive(plan, host.name) for host in plan.hosts):
+        # Its parts share keys that nobody keeps: one part cannot be joined to the others later.
+        gang.stop(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
+        lives = False
+    attempt = _generation(plan, before, lives)
+    current = _open_record(plan, before, attempt, lives)
+    members, held = _members(home, plan, attempt, resolved), claim(request, home, plan.job)
+    missing = [m for m in members if not unseen and not (lives and alive(plan, m.remote.name))]
+    started: list[str] = []
+    _announce(request.progress, plan, lives)
+    paths.write_json(folder / "run.json", current)
+    paths.write_json(folder / "claim.json", held)
+    if plan.gate.verdict:
+        paths.write_json(folder / "fabric.json", {"schema": record.SCHEMA, "islands": [plan.gate.verdict]})
+    if missing:
+        if not lives:
+            paths.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "submitted", "attempt": attempt})
+        try:
+            ready = members if not lives else [alone(member, members) for member in missing]
+            gang.prepare(ready, plan.source.placed, held, plan.run_id, fresh=before is None)
+            started = gang.start(missing, plan.run_id, fresh=before is None)
+        except MusterError as exc:
+            _failed_start(folder, before, current, exc, lives)
+            raise
+        paths.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "started", "attempt": attempt})
+    if not request.options["wait"]:
+        return result(current, folder, changed=bool(started))
+    return follow(request, plan, members, folder, current, drilling, changed=bool(started))
+
+
+def _failed_start(folder: pathlib.Path, before: Dict | None, current: Dict, exc: MusterError, running: bool) -> None:
+    """Put the record back: a run that never started leaves no trace, one that had run stays ended."""
+    if running:
+        return
+    if before is not None:
+        paths.write_json(folder / "run.json", before)
+        return
+    for name in ("run.json", "claim.json", "events.jsonl", "offsets.json", "fabric.json", "lock"):
+        (folder / name).unlink(missing_ok=True)
+    try:
+        folder.rmdir()
+    except OSError:
+        return
+
+
+def _generation(plan: Plan, before: Dict | None, running: bool) -> int:
+    """Return the number of the first attempt of this start; a gang that runs keeps the one it has."""
+    if running:
+        seen = [info["units"]["agent"]["generation"] for info in plan.infos.values() if info["units"].get("agent")]
+        return int(max(number for number in seen if number is not None))
+    done = [int(item["n"]) for item in (before or {}).get("attempts", [])]
+    return max([int((before or {}).get("generation", 0)), *done]) + 1
+
+
+def _open_record(plan: Plan, before: Dict | None, attempt: int, running: bool) -> Dict:
+    values = {
+        "launcher": plan.job.launcher,
+        "code_sha256": plan.source.code_sha256,
+        "versions": _versions(plan),
+        "derived": plan.derived,
+        "generation": attempt,
+        "fabric": _fabric(plan),
+        "hosts": [host.name for host in plan.hosts],
+    }
+    if before is None:
+        return record.new(plan.run_id, to_yaml_names(plan.job), time.time(), **values)
+    again = {"state": "running" if running else "starting", "ended_at": None, "outcome": None, "exit_code": None}
+    return {**before, **values, **again, "cause": None, "detail": None}
+
+
+def _fabric(plan: Plan) -> Dict | None:
+    verdict = plan.gate.verdict
+    return {key: verdict[key] for key in ("island", "outcome", "lane")} if verdict else None
+
+
+def _versions(plan: Plan) -> Dict:
+    first = plan.infos[plan.hosts[0].name]
+    found = {"python": first["training"]["version"], "kernel": first["kernel"], **first["training"]["packages"]}
+    return {**found, "commit": plan.source.commit} if plan.source.commit else found
+
+
+def _members(
+    home: StateHome, plan: Plan, attempt: int, resolved: tuple[dict[str, str], dict[str, bytes]]
+) -> list[gang.Member]:
+    nodes = planning.slots(plan.hosts, plan.infos, plan.run_id)
+    launched, context = planning.launch(plan.job, nodes, plan.run_id, attempt)
+    env, files = resolved
+    if launched.keypair:
+        pair = keys.make(home.run_folder(plan.run_id))
+        known = mpi.known_hosts(nodes, context, pair.host_public)
+        files = {
+            **files,
+            mpi.KEY_FILE: pair.private,
+            mpi.HOST_KEY_FILE: pair.host_private,
+            mpi.AUTHORIZED_FILE: pair.public,
+            mpi.KNOWN_HOSTS_FILE: known.encode(),
+        }
+    made = planning.members(plan.job, plan.remotes, nodes, launched, context, plan.infos, (env, files))
+    return made
+
+
+def _announce(progress: Progress, plan: Plan, running: bool) -> None:
+    derived = plan.derived
+    parts = [f"run {plan.run_id}: {plan.job.nodes} nodes × {plan.job.nproc} = world size {derived['world_size']}"]
+    if derived["effective_batch"]:
+        parts.append(f"effective batch {derived['effective_batch']}")
+    if derived["learning_rate_advice"]:
+        parts.append(f"linear scaling suggests learning rate {derived['learning_rate_advice']:g}")
+    if derived["price_usd_per_hour"]:
+        parts.append(f"${derived['price_usd_per_hour']:.2f} an hour")
+    if derived["predicted_allreduce_s"]:
+        parts.append(f"{derived['predicted_allreduce_s']:.3g} s per all-reduce of all gradients")
+    progress.say(" · ".join(parts) + (" · runs already, following it" if running else ""))
+    for warning in plan.gate.warnings:
+        progress.say(f"warning: {warning}")
