@@ -169,6 +169,13 @@ def test_pace_holds_over_retries_and_a_turn_too_late_is_an_error() -> None:
     assert not caught.value.ambiguous
 
 
+def test_no_turn_for_another_try_leaves_the_first_answer() -> None:
+    clock = FakeClock()
+    pacer = Pacer(60.0, clock)
+    with Script(Call("GET", "/v1/nodes", status=503)) as script, pytest.raises(ApiError, match="answered 503"):
+        client(script, clock, pacer=pacer, timeouts=Timeouts(total_s=30)).get("/nodes")
+
+
 def test_an_allowed_status_is_an_answer() -> None:
     with Script(Call("POST", "/v1/nodes", status=400, answer={"detail": "no capacity"})) as script:
         answer = client(script).call(json_request("POST", "/nodes", body={}), allow=(400,))

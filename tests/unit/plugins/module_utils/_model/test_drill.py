@@ -101,10 +101,10 @@ def test_a_verdict_is_a_pass_only_with_all_of_the_proof(story: Story, interval: 
     [
         ({"at_step": 5}, "b", 3),
         ({"at_step": 5, "rank": 1}, "a", 1),
-        ({"after_s": 0.5, "target": "host", "node": "a"}, "a", 3),
+        ({"after_s": 0.5, "target": "host", "node": "a"}, "a", None),
     ],
 )
-def test_node_and_rank_are_resolved(value: dict[str, t.Any], node: str, rank: int) -> None:
+def test_node_and_rank_are_resolved(value: dict[str, t.Any], node: str, rank: int | None) -> None:
     drill = drills.parse(value, 4, NODES, 2)
     assert (drill.node, drill.rank) == (node, rank)
 
@@ -136,7 +136,6 @@ def test_a_drill_is_due_at_its_step_or_after_its_time() -> None:
     assert not drills.due(by_time, story, 23.9) and drills.due(by_time, story, 24.0)
 
 
-@pytest.mark.xfail(strict=True, reason="the rank stays the last one, which does not live on the node, so nothing is ever killed")
 def test_a_worker_drill_with_only_a_node_kills_a_rank_of_that_node() -> None:
     drill = drills.parse({"at_step": 1, "target": "worker", "node": "a"}, 4, NODES, 2)
     assert drill.rank in (None, 0, 1)

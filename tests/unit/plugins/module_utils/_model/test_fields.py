@@ -107,7 +107,7 @@ def test_what_is_accepted(name: str, value: t.Any, parsed: t.Any) -> None:
         ("name", "-a", "must be lower-case letters, digits and '-', and start and end with one of the first two"),
         ("name", "abcdefghijk", "has 11 characters, at most 10 are allowed"),
         ("quantity", "8 Gi", "must be a quantity such as 8Gi or 500M. Write the number and the unit without a space"),
-        ("quantity", 0, "must be more than zero"),
+        ("quantity", 0, "must be more than zero and less than 8 EiB"),
         ("quantity", "8GiB", "must be a quantity such as 8Gi or 500M. Write the number and the unit without a space"),
         ("list", "a", "must be a list, not text"),
         ("list", {"a": 1}, "must be a list, not a mapping"),
@@ -169,7 +169,6 @@ def test_the_word_for_a_kind_never_echoes_the_value() -> None:
     assert words == ["nothing", "a boolean", "a number", "a number", "text", "a list", "a mapping", "bytes"]
 
 
-@pytest.mark.xfail(strict=True, reason="a number too large for a float or for text ends in OverflowError or ValueError")
 @pytest.mark.parametrize(("name", "digits"), [("decimal", 400), ("quantity", 400), ("argument", 5000), ("text", 5000)])
 def test_a_number_beyond_all_bounds_is_refused(name: str, digits: int) -> None:
     with pytest.raises(InputError):

@@ -135,7 +135,6 @@ def test_a_rank_that_its_launcher_stopped_did_not_fail_first() -> None:
     assert story.attempts[0].first_failure == (5.0, 3, "b")
 
 
-@pytest.mark.xfail(strict=True, reason="a program's metric whose 'at' is no number ends the follower with TypeError or ValueError")
 @pytest.mark.parametrize("at", [None, "now", [1]])
 def test_a_metric_with_a_time_that_is_no_number_is_passed_over(at: t.Any) -> None:
     story = told([started(1, 0, 1.0)])

@@ -194,7 +194,6 @@ def test_a_drill_on_the_host_leaves_nothing_and_no_end(lab: NodeLab, node: Remot
     assert (status["alive"], status["exit"]) == (False, None)
 
 
-@pytest.mark.xfail(strict=True, reason="the kill goes on as long as marked processes come, so it also kills the agents started since")
 def test_a_drill_on_the_agent_costs_one_lost_node(lab: NodeLab, node: Remote) -> None:
     lab.prepare(node, RUN)
     lab.start(node, RUN, ["sh", "-c", "sleep 60 & exec sleep 60"], policy="whole", restart={"max_lost_nodes": 1000})
@@ -274,7 +273,6 @@ time.sleep(60)
 """
 
 
-@pytest.mark.xfail(strict=True, reason="a store counts as started as soon as its supervisor lives, its failed state is not looked at")
 def test_a_store_whose_port_is_taken_is_a_problem(lab: NodeLab, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in lab.env.items():
         monkeypatch.setenv(name, value)
@@ -310,7 +308,6 @@ def test_a_read_only_disk_is_a_problem_of_the_node(lab: NodeLab) -> None:
         assert "Read-only file system" in remote.ask("put", pieces=[payload_piece(b"x")])["problem"]
 
 
-@pytest.mark.xfail(strict=True, reason="the mark names run and node but not the state folder, so a run of the same name is killed")
 def test_a_run_of_the_same_name_in_another_state_folder_is_left_alone(lab: NodeLab, node: Remote) -> None:
     lab.prepare(node, RUN)
     lab.start(node, RUN, ["sleep", "60"])

@@ -126,7 +126,6 @@ def test_free_bytes_are_those_of_the_disk_that_will_hold_the_path(tmp_path: path
     assert blobs.free_bytes(tmp_path / "not" / "yet" / "there") == pytest.approx(blobs.free_bytes(tmp_path), rel=0.1)
 
 
-@pytest.mark.xfail(strict=True, reason="the record of a tree holds no modes, so a file that became executable is left as it was")
 def test_a_file_that_became_executable_is_placed_again(tmp_path: pathlib.Path) -> None:
     store(tmp_path, b"one")
     blobs.materialise(tmp_path, [entry("run.sh", b"one", 0o600)], tmp_path / "code", False)
@@ -134,7 +133,6 @@ def test_a_file_that_became_executable_is_placed_again(tmp_path: pathlib.Path) -
     assert (tmp_path / "code" / "run.sh").stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.xfail(strict=True, reason="a placed file that a program changed is taken for the one of the manifest")
 def test_a_file_that_was_changed_on_the_node_is_placed_again(tmp_path: pathlib.Path) -> None:
     store(tmp_path, b"one")
     manifest = [entry("train.py", b"one")]
@@ -144,7 +142,6 @@ def test_a_file_that_was_changed_on_the_node_is_placed_again(tmp_path: pathlib.P
     assert (tmp_path / "code" / "train.py").read_bytes() == b"one"
 
 
-@pytest.mark.xfail(strict=True, reason="the folder of removed files stays and is in the way: IsADirectoryError")
 def test_a_folder_that_became_a_file_is_replaced(tmp_path: pathlib.Path) -> None:
     store(tmp_path, b"one")
     blobs.materialise(tmp_path, [entry("model/a.py", b"one")], tmp_path / "code", False)

@@ -73,7 +73,6 @@ def test_a_write_that_fails_leaves_the_old_content(tmp_path: pathlib.Path, monke
     assert paths.read_json(place) == {"n": 1}
 
 
-@pytest.mark.xfail(strict=True, reason="the temporary file of a failed write stays and takes room on the full disk")
 def test_a_write_that_fails_leaves_no_temporary_file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")

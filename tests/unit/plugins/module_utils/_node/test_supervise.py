@@ -117,7 +117,7 @@ def test_a_unit_from_its_start_to_its_good_end(unit: Unit) -> None:
         "lost": 0,
         "generation": 1,
     }
-    assert unit.log() == f"ready\ngeheim-42 {RUN}/a/agent p\n" and unit.status()["state"] == "ended"
+    assert unit.log() == f"ready\ngeheim-42 {unit.lab.spec('a', RUN, [])['marker']} p\n" and unit.status()["state"] == "ended"
     assert [line["kind"] for line in unit.lab.events("a", RUN)] == ["agent_started", "agent_exit"]
     assert list(secrets.iterdir()) == [] and unit.lab.left() == {}
     assert "geheim" not in (unit.folder / "spec.json").read_text() + (unit.run / "events.jsonl").read_text()
@@ -164,7 +164,7 @@ def test_the_orphans_of_a_killed_supervisor_are_ended_by_the_next_one(unit: Unit
     unit.start(*program, generation=2)
     eventually(lambda: unit.status()["child"], "the program")
     assert (unit.status()["lost"], unit.status()["generation"]) == (0, 2)
-    assert len(procs.marked(f"{RUN}/a/agent")) <= 2
+    assert len(procs.marked(unit.lab.spec("a", RUN, [])["marker"])) <= 2
     unit.gate().touch()
     assert unit.end()["exit_code"] == 0
 
@@ -297,7 +297,6 @@ def test_a_taken_port_is_found_before_anything_starts(unit: Unit) -> None:
     assert unit.status()["exit"]["cause"] == "port_taken"
 
 
-@pytest.mark.xfail(strict=True, reason="state and exit files are written without care for a full disk: the supervisor dies")
 def test_a_full_disk_delays_the_end_and_does_not_lose_it(unit: Unit, tmp_path: pathlib.Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         unit.run = unit.lab.nodes = disk

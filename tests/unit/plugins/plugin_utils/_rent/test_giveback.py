@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.module_utils._model.errors import ApiError, MusterError, TransportError
 from ansible_collections.muster.training.plugins.module_utils._model.lease import Leftover, Unsettled
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, epoch, iso
+from ansible_collections.muster.training.plugins.plugin_utils._rent import giveback
 from ansible_collections.muster.training.plugins.plugin_utils._rent.giveback_run import preview
-from ansible_collections.muster.training.plugins.plugin_utils._rent.giveback_state import GivebackRequest
+from ansible_collections.muster.training.plugins.plugin_utils._rent.giveback_state import GivebackRequest, Inventory
+from ansible_collections.muster.training.plugins.plugin_utils._rent.pool_state import Listed
 from ansible_collections.muster.training.tests.fakes.landlord import SimLandlord, h100, outage
 from ansible_collections.muster.training.tests.fakes.pool_world import World
 from ansible_collections.muster.training.tests.fakes.virtual import InlineStage, VirtualClock
@@ -38,6 +40,20 @@ def test_what_was_rented_is_given_back_and_proved() -> None:
         assert second - first >= 5.0
         assert lease.account == "acc1"
     assert [word for word in world.kinds() if word.endswith(" 1")][-3:] == ["draining 1", "deleted 1", "verified 1"]
+
+
+@pytest.mark.parametrize(("gap", "verified"), [(0.0, False), (4.9, False), (5.0, True), (60.0, True)])
+def test_two_listings_too_close_together_are_one(gap: float, verified: bool) -> None:
+    world = World()
+    world.lines.append(_line(world, "intent", "0000abcd", "lab-h100-0-0000abcd", None))
+    world.lines.append(_line(world, "failed", "0000abcd", "lab-h100-0-0000abcd", None))
+    now = world.clock.time()
+    request = GivebackRequest("lab", now + 600)
+    accounts, traits = {"lambda": "acc1"}, {"lambda": world.lambda_.traits}
+    state = giveback.begin(request, tuple(world.leases.values()), lambda _lease: True, accounts, traits)
+    for moment in (now, now + gap):
+        state = giveback.reduce(state, Inventory(Listed(moment, moment, "lambda")))
+    assert [claim.verified for claim in state.claims.values()] == [verified]
 
 
 def test_twice_is_success_and_writes_nothing() -> None:
@@ -191,6 +207,14 @@ def test_an_outage_is_waited_out_and_deletes_come_first() -> None:
     world = rented()
     world.lambda_.list_faults = [outage()] * 30
     assert world.give_back().clean
+
+
+def test_an_outage_that_does_not_end_is_named() -> None:
+    world = rented(1)
+    world.lambda_.list_faults = [outage()] * 1000
+    proof = world.give_back(timeout_at=world.clock.time() + 120)
+    assert not proof.clean
+    assert all("503" in item["problem"] for item in proof.billing) and len(proof.billing) == 2
 
 
 def test_time_runs_out_with_everything_named() -> None:

@@ -72,7 +72,9 @@ def test_a_lost_answer_makes_one_machine_at_most(late: float | None) -> None:
 def test_an_effect_after_the_settling_time_is_found_and_deleted() -> None:
     world = World(SimLandlord(VirtualClock(), offers=[h100()], boot_s=300.0))
     world.lambda_.answers = [170.0]
-    assert world.rent(1).failure == ""
+    outcome = world.rent(1)
+    assert outcome.failure == ""
+    assert "came to be after it had been given up" in "; ".join(outcome.state.history)
     assert [item.name for item in world.lambda_.machines.values()] == ["lab-h100-0-00000002"]
     assert world.leases[("00000001", "instance")].state in ("deleted", "verified")
 
@@ -356,6 +358,7 @@ def test_a_ledger_that_cannot_be_written_ends_the_renting_with_nothing_left(room
     disk = _DiskFull(room)
     world.lines.append = disk.append  # type: ignore[method-assign]
     outcome = world.rent(2)
+    assert len(world.lambda_.orders) <= room
     if room < 6:
         assert "disk is full" in outcome.failure
         assert world.alive() == 0

@@ -1,0 +1,92 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Fixtures of the end-to-end tests. What a machine lacks is listed as skipped, or fails with MUSTER_REQUIRE_LAB=1."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.tests.e2e.playbook_world import World
+
+LEFT_OUT = pytest.StashKey[list[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Know the marker of cases that only the full session runs."""
+    config.addinivalue_line("markers", "long: only with MUSTER_TEST_ALL=1")
+    config.stash[LEFT_OUT] = []
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take out the cases marked ``long`` unless MUSTER_TEST_ALL=1 asks for everything."""
+    if os.environ.get("MUSTER_TEST_ALL") == "1":
+        return
+    left = [item for item in items if item.get_closest_marker("long")]
+    items[:] = [item for item in items if item not in left]
+    config.stash[LEFT_OUT] = [item.name.partition("[")[2].rstrip("]") or item.name for item in left]
+    if left:
+        config.hook.pytest_deselected(items=left)
+
+
+def pytest_terminal_summary(terminalreporter: t.Any, config: pytest.Config) -> None:
+    """Name what was left out."""
+    names = config.stash[LEFT_OUT]
+    if names:
+        terminalreporter.write_line(f"left out, MUSTER_TEST_ALL=1 runs these {len(names)} cases: {', '.join(names)}")
+
+
+def lacking(reason: str) -> t.NoReturn:
+    """End a test whose prerequisite is not on this machine."""
+    if os.environ.get("MUSTER_REQUIRE_LAB") == "1":
+        pytest.fail(f"required by MUSTER_REQUIRE_LAB: {reason}")
+    pytest.skip(reason)
+
+
+@pytest.fixture
+def world(tmp_path: pathlib.Path) -> t.Iterator[World]:
+    """Two nodes with nothing on them; whatever a test leaves running is ended."""
+    found = World(tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: pathlib.Path) -> t.Iterator[pathlib.Path]:
+    """A file system of 256 KiB that a test may fill or make read-only."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    argv = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
+    if os.geteuid() != 0 or not shutil.which("mount") or subprocess.run(argv, capture_output=True).returncode:
+        lacking("mounting a small file system needs root")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.fixture
+def torch_python() -> str:
+    """The interpreter with torch."""
+    named = os.environ.get("MUSTER_TORCH_PYTHON", "")
+    if not named or not shutil.which(named):
+        lacking("MUSTER_TORCH_PYTHON names no interpreter with torch")
+    return named
+
+
+@pytest.fixture
+def sshd_works() -> t.Iterator[None]:
+    """OpenSSH's server, with the folder that it wants when root runs it."""
+    if not (shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/sbin")) or not shutil.which("ssh-keygen"):
+        lacking("openssh-server is not installed")
+    place = pathlib.Path("/run/sshd")
+    made = os.geteuid() == 0 and not place.exists()
+    if made:
+        place.mkdir(mode=0o755)
+    yield
+    if made:
+        place.rmdir()

@@ -1,0 +1,326 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A provider's API that is not there: a server on loopback with machines, virtual time and faults on demand.
+
+A subclass gives routes and shapes; this part serves them over real sockets, checks both directions against the
+provider's document, and injects one fault at one call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import http.server
+import json
+import re
+import socket
+import threading
+import typing as t
+import urllib.parse
+from collections.abc import Callable, Iterator
+
+from .spec import spec
+from .virtual import VirtualClock
+
+FaultKind = t.Literal[
+    "none",
+    "error_before",
+    "error_after",
+    "timeout",
+    "timeout_after",
+    "late_60s",
+    "listing_lag",
+    "flicker_404",
+    "throttled_retry_after",
+    "throttled",
+    "status_500",
+    "truncated",
+    "html",
+    "html_after",
+]
+FAULTS: tuple[FaultKind, ...] = t.get_args(FaultKind)[1:]
+LAG_S = 60.0
+_PAGE = b"<!doctype html><html><body>Sign in to continue</body></html>"
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """What goes wrong: ``kind`` at the ``nth`` (from 1) call of ``operation``."""
+
+    operation: str
+    kind: FaultKind
+    nth: int = 1
+
+
+@dataclasses.dataclass
+class Answer:
+    """What a route answers; ``data`` None sends no body."""
+
+    status: int
+    data: t.Any = None
+    headers: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class Call:
+    """One request as a route sees it. ``stale`` asks a listing for the world as it was a minute ago."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    body: t.Any
+    match: re.Match[str]
+    stale: bool = False
+    flicker: bool = False
+
+
+@dataclasses.dataclass
+class Thing:
+    """Something that bills: a machine, a cluster, a device or a key. Times are Unix seconds."""
+
+    id: str
+    name: str
+    made_at: float
+    boot_s: float
+    fields: dict[str, t.Any]
+    visible_from: float
+    ended_at: float | None = None
+    gone_at: float | None = None
+    hidden_at: float | None = None
+
+    def exists(self, now: float) -> bool:
+        """Return whether it bills."""
+        return self.gone_at is None or now < self.gone_at
+
+    def listed(self, now: float) -> bool:
+        """Return whether a listing shows it."""
+        end = self.hidden_at if self.hidden_at is not None else self.gone_at
+        return self.visible_from <= now and (end is None or now < end)
+
+
+Route = Callable[[Call], Answer]
+
+
+class FakeApi:
+    """One provider. ``calls`` lists (operation, method, path); ``violations`` what the document does not allow."""
+
+    name: t.ClassVar[str]
+    prefix: t.ClassVar[str] = ""
+    secret_header: t.ClassVar[str] = "authorization"
+    # How long the provider takes from a delete to the end of the thing.
+    ending_s: t.ClassVar[float] = 0.0
+
+    def __init__(self, clock: VirtualClock, *, boot_s: float = 60.0) -> None:
+        self.clock = clock
+        self.boot_s = boot_s
+        self.things: dict[str, Thing] = {}
+        self.calls: list[tuple[str, str, str]] = []
+        self.violations: list[str] = []
+        self.fault: Fault | None = None
+        self.tripped = False
+        self.on_call: Callable[[str], None] = lambda _operation: None
+        self._counts: dict[str, int] = {}
+        self._made = 0
+        self._lock = threading.RLock()
+        self._spec = spec(self.name, self.prefix)
+        self._routes = [(method, re.compile(f"{path}\\Z"), name, route) for name, method, path, route in self.routes()]
+
+    def routes(self) -> list[tuple[str, str, str, Route]]:
+        """Return (operation, method, path pattern, route) for every call that is served."""
+        raise NotImplementedError
+
+    def error(self, status: int, message: str) -> Answer:
+        """Return an error answer in the provider's own shape."""
+        return Answer(status, {"message": message})
+
+    # The world.
+
+    def make(self, name: str, **fields: t.Any) -> Thing:
+        """Bring a thing into being now."""
+        self._made += 1
+        now = self.clock.time()
+        lag = LAG_S if self._faulty("listing_lag") else 0.0
+        key = self.new_id(self._made)
+        self.things[key] = Thing(key, name, now, self.boot_s, fields, now + lag)
+        return self.things[key]
+
+    def new_id(self, number: int) -> str:
+        """Return an id in the provider's form."""
+        return f"{self.name}-{number}"
+
+    def end(self, thing: Thing) -> None:
+        """Delete a thing; it may take ``ending_s`` to be gone."""
+        if thing.ended_at is None:
+            now = self.clock.time()
+            thing.ended_at = now
+            thing.gone_at = now + self.ending_s
+            if self._faulty("listing_lag"):
+                thing.hidden_at = thing.gone_at + LAG_S
+
+    def alive(self) -> list[Thing]:
+        """Return what bills now."""
+        return [item for item in self.things.values() if item.exists(self.clock.time())]
+
+    def visible(self, call: Call) -> list[Thing]:
+        """Return what a listing shows."""
+        now = self.clock.time() - (LAG_S if call.stale else 0.0)
+        listed = [item for item in self.things.values() if item.listed(now) and item.made_at <= now]
+        return [] if call.flicker else listed
+
+    def find(self, key: str) -> Thing | None:
+        """Return a thing by id while the provider knows it."""
+        thing = self.things.get(key)
+        return thing if thing is not None and thing.exists(self.clock.time()) else None
+
+    def ready(self, thing: Thing) -> bool:
+        """Return whether a thing has booted."""
+        return self.clock.time() >= thing.made_at + thing.boot_s
+
+    def _faulty(self, kind: FaultKind) -> bool:
+        return self.tripped_now and self.fault is not None and self.fault.kind == kind
+
+    tripped_now = False
+
+    # The wire.
+
+    def serve(self, method: str, target: str, headers: dict[str, str], body: bytes) -> tuple[Answer | bytes, str]:
+        """Return the answer, or raw bytes to send in its place, and how the connection ends (``""``, ``cut``)."""
+        with self._lock:
+            return self._serve(method, target, headers, body)
+
+    def _serve(self, method: str, target: str, headers: dict[str, str], body: bytes) -> tuple[Answer | bytes, str]:
+        parts = urllib.parse.urlsplit(target)
+        operation, route, match = self._route(method, parts.path)
+        self.on_call(operation)
+        self.calls.append((operation, method, parts.path))
+        if "test-token" not in headers.get(self.secret_header, ""):
+            self.violations.append(f"{method} {parts.path}: no credential")
+        if "python" in headers.get("user-agent", "python").lower():
+            self.violations.append(f"{method} {parts.path}: the User-Agent would be banned")
+        problems = self._spec.check_request(method, target, body)
+        self.violations += problems
+        self._counts[operation] = self._counts.get(operation, 0) + 1
+        call = Call(
+            method, parts.path, dict(urllib.parse.parse_qsl(parts.query)), json.loads(body) if body else None, match
+        )
+        fault = self.fault
+        if fault and fault.operation == operation and fault.nth == self._counts[operation]:
+            self.tripped = True
+            return self._broken(fault.kind, call, route, target)
+        return self._checked(call, route(call), target), ""
+
+    def _route(self, method: str, path: str) -> tuple[str, Route, re.Match[str]]:
+        for known, pattern, name, route in self._routes:
+            match = pattern.match(path)
+            if known == method and match:
+                return name, route, match
+        self.violations.append(f"{method} {path}: no such route")
+        anything = re.match("", "")
+        assert anything is not None
+        return "unknown", lambda _call: self.error(404, "no such route"), anything
+
+    def _checked(self, call: Call, answer: Answer, target: str) -> Answer:
+        self.violations += self._spec.check_answer(call.method, target, answer.status, answer.data)
+        return answer
+
+    def _apply(self, call: Call, route: Route) -> Answer:
+        """Carry a call out with the fault's own delays in force."""
+        self.tripped_now = True
+        try:
+            return route(call)
+        finally:
+            self.tripped_now = False
+
+    def _broken(self, kind: FaultKind, call: Call, route: Route, target: str) -> tuple[Answer | bytes, str]:
+        if kind in ("listing_lag", "flicker_404"):
+            return self._shown_otherwise(kind, call, route, target)
+        if kind == "late_60s":
+            self.clock.later(LAG_S, lambda: t.cast(None, self._apply(call, route)))
+            return b"", "silent"
+        if kind in ("error_before", "status_500", "throttled", "throttled_retry_after", "timeout", "html"):
+            return self._no_effect(kind)
+        answer = self._checked(call, self._apply(call, route), target)
+        if kind == "error_after":
+            return self.error(500, "internal error"), ""
+        if kind == "timeout_after":
+            return b"", "silent"
+        if kind == "html_after":
+            return _PAGE, ""
+        # truncated: a body whose length fits, so that only its content tells.
+        whole = json.dumps(answer.data).encode() if answer.data is not None else b'{"id": "x"}'
+        return whole[: max(1, len(whole) // 2)], ""
+
+    def _no_effect(self, kind: FaultKind) -> tuple[Answer | bytes, str]:
+        if kind in ("timeout", "html"):
+            return (b"", "silent") if kind == "timeout" else (_PAGE, "")
+        if kind in ("error_before", "status_500"):
+            return self.error(503 if kind == "error_before" else 500, "internal error"), ""
+        answer = self.error(429, "too many requests")
+        if kind == "throttled_retry_after":
+            answer.headers["Retry-After"] = "7"
+        return answer, ""
+
+    def _shown_otherwise(self, kind: FaultKind, call: Call, route: Route, target: str) -> tuple[Answer, str]:
+        if kind == "flicker_404" and not self.is_listing(call):
+            # Not known for a moment, and nothing done: the next call finds it.
+            return self.error(404, "not found"), ""
+        call.stale = kind == "listing_lag"
+        call.flicker = kind == "flicker_404"
+        return self._checked(call, self._apply(call, route), target), ""
+
+    def is_listing(self, call: Call) -> bool:
+        """Return whether a call only reads."""
+        return call.method == "GET"
+
+    @contextlib.contextmanager
+    def loopback(self) -> Iterator[str]:
+        """Serve on a free loopback port; yield the address."""
+        server = _server(self)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}{self.base_path}"
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join(5)
+
+    base_path: t.ClassVar[str] = ""
+
+
+def _server(api: FakeApi) -> http.server.ThreadingHTTPServer:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            super().setup()
+            self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+        def _serve(self) -> None:
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            body = self.rfile.read(int(headers.get("content-length", "0")))
+            answer, end = api.serve(self.command, self.path, headers, body)
+            if end == "silent":
+                # The client's wire turns this into a time-out, without a real wait.
+                answer = Answer(504, None, {"X-Fake-Silence": "1"})
+            self._send(answer)
+
+        def _send(self, answer: Answer | bytes) -> None:
+            if isinstance(answer, bytes):
+                status, kind, payload, extra = 200, "text/html", answer, {}
+            else:
+                payload = b"" if answer.data is None else json.dumps(answer.data).encode()
+                status, kind, extra = answer.status, "application/json", answer.headers
+            head = [f"HTTP/1.1 {status} X", f"Content-Type: {kind}", f"Content-Length: {len(payload)}"]
+            head += [f"{name}: {value}" for name, value in extra.items()]
+            self.wfile.write("\r\n".join([*head, "", ""]).encode() + payload)
+
+        do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = _serve
+
+        def log_message(self, *_args: t.Any) -> None:
+            return None
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    return server

@@ -1,0 +1,139 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The nodes' root file system: made once by mmdebstrap from a recipe, kept as an image named by the recipe's digest."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import json
+import pathlib
+import platform
+import subprocess
+import time
+import typing as t
+
+from .host import LabError
+from .podman import Podman
+
+NAME = "localhost/muster-lab"
+USER = "muster"
+_BUILD_S = 900
+
+# A node as a rented machine comes: systemd, sshd with a mounted key, a user who may use sudo. No torch, no collection.
+_SSHD = """HostKey /etc/ssh/lab/host_key
+AuthorizedKeysFile /etc/ssh/lab/authorized_keys
+PasswordAuthentication no
+PermitRootLogin prohibit-password
+UseDNS no
+"""
+_SUDO = f"{USER} ALL=(ALL:ALL) NOPASSWD: ALL\n"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Recipe:
+    """What a root file system is made of. ``files``: path -> (mode, text); ``commands`` run inside it at the end."""
+
+    suite: str
+    packages: tuple[str, ...]
+    files: t.Mapping[str, tuple[str, str]]
+    commands: tuple[str, ...]
+
+    @property
+    def tag(self) -> str:
+        """The first 12 digits of the recipe's SHA-256, with the machine's architecture."""
+        content = json.dumps([dataclasses.asdict(self), platform.machine()], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:12]
+
+
+HOSTS: t.Final = Recipe(
+    suite="trixie",
+    packages=(
+        "systemd",
+        "systemd-sysv",
+        "libpam-systemd",
+        "dbus",
+        "iproute2",
+        "openssh-server",
+        "python3",
+        "ca-certificates",
+        "procps",
+        "sudo",
+        "openmpi-bin",
+    ),
+    files={
+        "/etc/ssh/sshd_config.d/lab.conf": ("0644", _SSHD),
+        "/etc/sudoers.d/lab": ("0440", _SUDO),
+    },
+    commands=(
+        # Keys of an image would be the same on all machines made from it.
+        "rm -f /etc/ssh/ssh_host_*",
+        f"useradd --create-home --shell /bin/bash {USER}",
+        # An interpreter may be mounted below root's home; other users must get through.
+        "chmod 0711 /root",
+        # No terminals, and no kernel modules: the kernel is the host's.
+        "systemctl mask getty.target console-getty.service systemd-modules-load.service",
+        ": > /etc/machine-id",
+    ),
+)
+
+
+def ensure(podman: Podman, recipe: Recipe = HOSTS, say: t.Callable[[str], None] = print) -> str:
+    """Return the name of the recipe's image, building it when it is not there; older images of the lab are removed.
+
+    :raises LabError: when it cannot be built.
+    """
+    image = f"{NAME}:{recipe.tag}"
+    with _lock(podman.home / "image.lock"):
+        if podman.run("image", "exists", image).returncode == 0:
+            return image
+        began = time.monotonic()
+        say(f"building the image {image} (once)")
+        archive = podman.home / f"{recipe.tag}.tar"
+        try:
+            _bootstrap(recipe, archive)
+            podman("import", "--quiet", str(archive), image, limit_s=_BUILD_S)
+        finally:
+            archive.unlink(missing_ok=True)
+        _remove_older(podman, image)
+        say(f"built it in {time.monotonic() - began:.0f} s")
+    return image
+
+
+def _bootstrap(recipe: Recipe, archive: pathlib.Path) -> None:
+    argv = ["mmdebstrap", "--variant=minbase", "--quiet", f"--include={','.join(recipe.packages)}"]
+    for place, (mode, text) in recipe.files.items():
+        source = archive.with_name(f"{recipe.tag}-{pathlib.PurePath(place).name}")
+        source.write_text(text)
+        argv += [f"--customize-hook=upload {source} {place}", f'--customize-hook=chmod {mode} "$1{place}"']
+    argv += [f"--customize-hook=chroot \"$1\" sh -c '{command}'" for command in recipe.commands]
+    try:
+        done = subprocess.run(
+            [*argv, recipe.suite, str(archive)], capture_output=True, text=True, timeout=_BUILD_S, check=False
+        )
+    except subprocess.TimeoutExpired as exc:
+        raise LabError(f"mmdebstrap did not end within {_BUILD_S} s") from exc
+    finally:
+        for place in recipe.files:
+            archive.with_name(f"{recipe.tag}-{pathlib.PurePath(place).name}").unlink(missing_ok=True)
+    if done.returncode != 0:
+        lines = [line for line in done.stderr.splitlines() if line.startswith("E:")] or done.stderr.splitlines()
+        raise LabError(f"mmdebstrap failed: {(lines or ['no output'])[-1]}")
+
+
+def _remove_older(podman: Podman, image: str) -> None:
+    for entry in podman.json("image", "list", "--filter", f"reference={NAME}") or []:
+        for name in entry.get("Names") or []:
+            if name != image:
+                # One that another lab still runs stays; the next build tries again.
+                podman.run("image", "rm", name)
+
+
+@contextlib.contextmanager
+def _lock(path: pathlib.Path) -> t.Iterator[None]:
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,226 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The lab's nodes: containers that boot systemd, on a network of their own, reached over SSH with a key of the run."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import ipaddress
+import json
+import pathlib
+import shutil
+import socket
+import subprocess
+import time
+import typing as t
+import uuid
+
+from . import traces
+from .host import LabError
+from .podman import Podman
+
+SHARED = "/shared"
+_BOOT_S = 60
+_STOP_S = 20
+# The first addresses of the subnet are the bridge's own.
+_FIRST_ADDRESS = 11
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Mount:
+    """A folder of this machine that the nodes see read-only at the same path."""
+
+    path: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Node:
+    """One node: its inventory name, its container, its address on the lab's network."""
+
+    name: str
+    container: str
+    address: str
+
+
+class Lab:
+    """Nodes that live from :meth:`up` to :meth:`down`. ``folder`` holds keys, the shared disk and inventories."""
+
+    def __init__(self, podman: Podman, folder: pathlib.Path, size: int = 2) -> None:
+        self.podman = podman
+        self.folder = folder
+        self.shared = folder / "shared"
+        self.id = f"{traces.LABEL}-{uuid.uuid4().hex[:8]}"
+        self.size = size
+        self.nodes: tuple[Node, ...] = ()
+        self.made: frozenset[str] = frozenset()
+        self._before: frozenset[str] = frozenset()
+
+    def up(self, root_image: str, mounts: t.Sequence[Mount] = ()) -> None:
+        """Make keys, network and nodes, and wait until systemd and sshd of each are ready.
+
+        :raises LabError: naming the node that did not boot and its failed units.
+        """
+        self._before = traces.take()
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.shared.mkdir(exist_ok=True)
+        self.shared.chmod(0o777)
+        subnet = self._network()
+        self.nodes = tuple(
+            Node(f"lab-{index + 1}", f"{self.id}-{index + 1}", str(subnet[_FIRST_ADDRESS + index]))
+            for index in range(self.size)
+        )
+        self._keys()
+        with concurrent.futures.ThreadPoolExecutor(self.size) as pool:
+            for done in [pool.submit(self._create, node, root_image, mounts) for node in self.nodes]:
+                done.result()
+        self.made = traces.own(self.podman, self.id)
+
+    def down(self) -> list[str]:
+        """Remove all that :meth:`up` made; return what is still there afterwards (nothing, if all is well)."""
+        self._close_connections()
+        self.made |= traces.own(self.podman, self.id)
+        traces.remove(self.podman, self.id)
+        chains = traces.remove_chains(self.podman, self._before)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        left = [*traces.left(self.podman, self.id, self.made), *chains]
+        return [*left, f"folder {self.folder}"] if self.folder.exists() else left
+
+    def node(self, name: str) -> Node:
+        """Return a node by its inventory name."""
+        return next(node for node in self.nodes if node.name == name)
+
+    def run(self, node: str, *argv: str, limit_s: float = 60) -> subprocess.CompletedProcess[bytes]:
+        """Run a command as root on a node, past SSH, and return how it ended."""
+        return self.podman.run("exec", self.node(node).container, *argv, limit_s=limit_s)
+
+    def ask(self, node: str, *argv: str) -> str:
+        """Run a command as root on a node, past SSH, and return its output.
+
+        :raises LabError: when it fails.
+        """
+        done = self.run(node, *argv)
+        if done.returncode != 0:
+            said = (done.stderr or done.stdout).decode(errors="replace").strip()
+            raise LabError(f"{argv[0]} on {node} answered {done.returncode}: {said[-500:]}")
+        return done.stdout.decode(errors="replace").strip()
+
+    def power_off(self, node: str) -> None:
+        """Take a node away at once, as a lost machine goes: no process gets a signal that it could act on."""
+        self.podman("kill", "--signal=KILL", self.node(node).container)
+        self.podman("wait", self.node(node).container, limit_s=_STOP_S)
+
+    def shut_down(self, node: str) -> None:
+        """Stop a node in an orderly way: systemd ends its units and then itself."""
+        self.podman("stop", f"--time={_STOP_S}", self.node(node).container, limit_s=_STOP_S + 30)
+
+    def power_on(self, node: str) -> None:
+        """Boot a node that was stopped, with the disk and the address that it had, and wait until it is ready."""
+        self.podman("start", self.node(node).container)
+        self._wait_ready(self.node(node))
+
+    def inventory(self, user: str, **variables: t.Any) -> pathlib.Path:
+        """Write an inventory by which Ansible reaches all nodes as ``user``; return its path."""
+        options = [
+            f"UserKnownHostsFile={self.folder}/known_hosts",
+            "StrictHostKeyChecking=yes",
+            "IdentitiesOnly=yes",
+            "ServerAliveInterval=2",
+            "ServerAliveCountMax=3",
+        ]
+        common = {
+            "ansible_user": user,
+            "ansible_ssh_private_key_file": f"{self.folder}/key",
+            "ansible_ssh_common_args": " ".join(f"-o {option}" for option in options),
+            **variables,
+        }
+        hosts = {node.name: {"ansible_host": node.address} for node in self.nodes}
+        path = self.folder / f"inventory-{uuid.uuid4().hex[:6]}.json"
+        path.write_text(json.dumps({"muster_nodes": {"hosts": hosts, "vars": common}}, indent=1))
+        return path
+
+    def _network(self) -> list[ipaddress.IPv4Address]:
+        # Not an internal one: netavark gives its bridge no address, and then this machine has no route to the nodes.
+        self.podman("network", "create", "--disable-dns", *traces.labels(self.id), self.id)
+        found = self.podman.json("network", "inspect", self.id)[0]["subnets"][0]["subnet"]
+        return list(ipaddress.IPv4Network(found))
+
+    def _keys(self) -> None:
+        for node in self.nodes:
+            place = self.folder / "ssh" / node.name
+            place.mkdir(mode=0o755, parents=True)
+            _key(place / "host_key")
+        _key(self.folder / "key")
+        own = (self.folder / "key.pub").read_text()
+        lines = []
+        for node in self.nodes:
+            place = self.folder / "ssh" / node.name
+            (place / "authorized_keys").write_text(own)
+            lines.append(f"{node.address} {(place / 'host_key.pub').read_text()}")
+        (self.folder / "known_hosts").write_text("".join(lines))
+
+    def _create(self, node: Node, root_image: str, mounts: t.Sequence[Mount]) -> None:
+        binds = [
+            f"--volume={self.folder}/ssh/{node.name}:/etc/ssh/lab:ro",
+            f"--volume={self.shared}:{SHARED}",
+            *(f"--volume={mount.path}:{mount.path}:ro" for mount in mounts),
+        ]
+        self.podman(
+            "run",
+            "--detach",
+            f"--name={node.container}",
+            f"--hostname={node.name}",
+            # The private cgroup namespace makes the node's systemd, and what it measures, see a clean root.
+            "--privileged",
+            "--cgroupns=private",
+            "--systemd=always",
+            "--tmpfs=/run",
+            "--tmpfs=/tmp:exec",
+            "--shm-size=256m",
+            f"--network={self.id}",
+            f"--ip={node.address}",
+            # A node that comes back with another hardware address is not found until its neighbours forget the old one.
+            f"--mac-address={_mac(node.address)}",
+            *traces.labels(self.id),
+            *binds,
+            root_image,
+            "/sbin/init",
+        )
+        self._wait_ready(node)
+
+    def _wait_ready(self, node: Node) -> None:
+        end = time.monotonic() + _BOOT_S
+        state = ""
+        while time.monotonic() < end and state != "degraded":
+            done = self.podman.run("exec", node.container, "systemctl", "is-system-running")
+            state = done.stdout.decode().strip() or "not there"
+            if state == "running" and _speaks_ssh(node.address):
+                return
+            time.sleep(0.1)
+        failed = self.podman.run("exec", node.container, "systemctl", "list-units", "--failed", "--plain", "--no-legend")
+        units = "".join(f", failed: {line.split()[0]}" for line in failed.stdout.decode().splitlines())
+        raise LabError(f"{node.name} is not ready: systemd is {state}, sshd does not answer or a unit failed{units}")
+
+    def _close_connections(self) -> None:
+        for place in (self.folder / "ansible" / "cp").glob("*"):
+            argv = ["ssh", "-o", f"ControlPath={place}", "-O", "exit", "any"]
+            subprocess.run(argv, capture_output=True, timeout=10, check=False)
+
+
+def _mac(address: str) -> str:
+    """Return a locally administered hardware address that is as unique as the IPv4 address."""
+    return ":".join(["0a", "58", *(f"{byte:02x}" for byte in ipaddress.IPv4Address(address).packed)])
+
+
+def _key(path: pathlib.Path) -> None:
+    argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", traces.LABEL, "-f", str(path)]
+    subprocess.run(argv, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=30)
+
+
+def _speaks_ssh(address: str) -> bool:
+    try:
+        with socket.create_connection((address, 22), timeout=2) as connection:
+            return connection.recv(4) == b"SSH-"
+    except OSError:
+        return False

@@ -1,0 +1,142 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a lab is on this machine: podman's objects by label, and what their networks leave in the kernel."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shlex
+import socket
+import subprocess
+
+from .podman import Podman
+
+LABEL = "muster-lab"
+_TABLES = ("filter", "nat")
+# netavark makes these for the first network and leaves them behind with the last.
+_CHAIN = re.compile(r"\bNETAVARK[-_]")
+_SHARED_CHAINS = re.compile(r"\bNETAVARK(_FORWARD|-HOSTPORT-(DNAT|MASQ|SETMARK))\b")
+
+
+def labels(lab_id: str) -> list[str]:
+    """Return podman's options that mark an object as a part of a lab of this process."""
+    return [f"--label={LABEL}={lab_id}", f"--label={LABEL}-owner={_identity(os.getpid())}"]
+
+
+def remove(podman: Podman, lab_id: str) -> None:
+    """Remove the containers, their volumes and the networks of a lab."""
+    for container in _named(podman, "ps", lab_id):
+        podman.run("rm", "--force", "--volumes", "--time=0", container)
+    for network in _named(podman, "network", lab_id):
+        podman.run("network", "rm", "--force", network)
+
+
+def sweep(podman: Podman) -> list[str]:
+    """Remove the labs whose process is gone (it was killed); return their names."""
+    gone = [name for name, owner in _owners(podman).items() if not _lives(owner)]
+    for name in gone:
+        remove(podman, name)
+    return gone
+
+
+def take() -> frozenset[str]:
+    """Return what the kernel has now, one line each: interfaces, routes, firewall rules, mounts and processes."""
+    found = {f"interface {name}" for _, name in socket.if_nameindex()}
+    found |= {f"route {line.strip()}" for family in ("-4", "-6") for line in _said("ip", family, "route")}
+    found |= {f"rule {table} {line}" for table in _TABLES for line in _rules(table)}
+    found |= {f"mount {line.split()[1]}" for line in pathlib.Path("/proc/mounts").read_text().splitlines()}
+    return frozenset(found | {f"process {_identity(int(pid))}" for pid in os.listdir("/proc") if pid.isdigit()})
+
+
+def own(podman: Podman, lab_id: str) -> frozenset[str]:
+    """Return the lines of :func:`take` that belong to a lab, told by its bridge, its subnet and its containers."""
+    found: set[str] = set()
+    networks = _named(podman, "network", lab_id)
+    containers = _named(podman, "ps", lab_id)
+    words = [line.rpartition(" ")[2] for line in networks + containers]
+    exact: set[str] = set()
+    for network in podman.json("network", "inspect", *networks) if networks else []:
+        bridge, subnet = network["network_interface"], network["subnets"][0]["subnet"]
+        members = pathlib.Path("/sys/class/net", bridge, "brif")
+        exact |= {f"interface {name.name}" for name in members.glob("*")} | {f"interface {bridge}"}
+        words += [f" dev {bridge} ", subnet, *_chains(subnet)]
+    for container in podman.json("inspect", *containers) if containers else []:
+        words += [container["Id"], str(pathlib.PurePath(container["GraphDriver"]["Data"]["UpperDir"]).parent)]
+        exact.add(f"mount {container['NetworkSettings']['SandboxKey']}")
+        exact |= {f"process {_identity(container['State'][key])}" for key in ("Pid", "ConmonPid")}
+    for line in take():
+        if line in exact or any(word in f"{line} " for word in words):
+            found.add(line)
+    return frozenset(found)
+
+
+def left(podman: Podman, lab_id: str, made: frozenset[str]) -> list[str]:
+    """Return what is left of a lab: podman's objects that carry its name, and what of ``made`` the kernel still has."""
+    found = [f"container {name}" for name in _named(podman, "ps", lab_id)]
+    found += [f"network {name}" for name in _named(podman, "network", lab_id)]
+    if not _owners(podman):
+        found += [f"volume {name}" for name in podman("volume", "ls", "--quiet").split()]
+    return found + sorted(made & take())
+
+
+def remove_chains(podman: Podman, before: frozenset[str]) -> list[str]:
+    """Remove the firewall chains that netavark leaves behind, unless they were there ``before`` or are in use.
+
+    :returns: those that are still there although they should not be.
+    """
+    if _owners(podman) or any(_SHARED_CHAINS.search(line) for line in before):
+        return []
+    rules = [(table, line) for table in _TABLES for line in _rules(table) if _CHAIN.search(line)]
+    if any(not _SHARED_CHAINS.search(line) for _, line in rules):
+        return []
+    for table, line in rules:
+        if line.startswith("-A "):
+            _said("iptables", "-t", table, "-D", *shlex.split(line)[1:])
+    for table, line in rules:
+        if line.startswith(":"):
+            _said("iptables", "-t", table, "-X", line[1:].split()[0])
+    return [f"rule {line}" for table in _TABLES for line in _rules(table) if _SHARED_CHAINS.search(line)]
+
+
+def _chains(subnet: str) -> list[str]:
+    """Return the chains that firewall rules about a subnet lead to."""
+    lines = [line for table in _TABLES for line in _rules(table) if subnet in line]
+    return [name for line in lines for name in re.findall(r"\bNETAVARK-[0-9A-F]{6,}\b", line)]
+
+
+def _owners(podman: Podman) -> dict[str, str]:
+    """Return lab -> the identity of the process that made it, for every lab there is."""
+    entries = podman.json("network", "ls", "--filter", f"label={LABEL}") or []
+    return {entry["labels"][LABEL]: entry["labels"][f"{LABEL}-owner"] for entry in entries}
+
+
+def _named(podman: Podman, kind: str, lab_id: str) -> list[str]:
+    words = ["ps", "--all", "--format={{.Names}}"] if kind == "ps" else ["network", "ls", "--format={{.Name}}"]
+    return podman(*words, "--filter", f"label={LABEL}={lab_id}").split()
+
+
+def _identity(pid: int) -> str:
+    """Return a name for a process that a reused number does not share: pid and start time (proc(5), field 22)."""
+    try:
+        text = pathlib.Path("/proc", str(pid), "stat").read_text()
+    except OSError:
+        return ""
+    return f"{pid}-{text[text.rindex(')') + 2 :].split()[19]}"
+
+
+def _lives(owner: str) -> bool:
+    return _identity(int(owner.partition("-")[0])) == owner
+
+
+def _rules(table: str) -> list[str]:
+    """Return the rules and the chains of a table that somebody made, without counters (built-in chains have a policy)."""
+    lines = [re.sub(r" \[\d+:\d+\]$", "", line) for line in _said("iptables-save", "-t", table)]
+    return [line for line in lines if line.startswith("-A ") or (line.startswith(":") and line.endswith(" -"))]
+
+
+def _said(*argv: str) -> list[str]:
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+    return done.stdout.splitlines()

@@ -1,0 +1,200 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The gang on two real nodes: all are prepared before any starts, and a failure of one leaves nothing on the others."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import re
+import sys
+import threading
+import typing as t
+import uuid
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, NodeError, UnreachableError
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
+from ansible_collections.muster.training.plugins.module_utils._node import paths, units
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import gang, trees
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote
+from ansible_collections.muster.training.tests.support.node_lab import NodeLab, NodeShell, eventually, free_port, unit_exit
+
+RUN = f"r-{uuid.uuid4().hex[:8]}"
+CLAIM = {"owner": "me", "controller": "here"}
+Dict = dict[str, t.Any]
+
+
+@pytest.fixture
+def lab(tmp_path: pathlib.Path) -> t.Iterator[NodeLab]:
+    lab = NodeLab(tmp_path)
+    yield lab
+    lab.close()
+
+
+def member(lab: NodeLab, name: str, *argv: str, **changes: t.Any) -> gang.Member:
+    spec = lab.spec(name, RUN, argv or ["sleep", "60"])
+    values: Dict = {"files": {}, "store": None, "secrets": {}, "missing": {}, "free_bytes": 1 << 30, "write": ()}
+    return gang.Member(**{"remote": lab.installed(name, owner="me"), "spec": spec, **values, **changes})
+
+
+def names(lab: NodeLab, name: str) -> list[str]:
+    run = lab.run(name, RUN)
+    return sorted(path.name for path in run.iterdir()) if run.exists() else []
+
+
+def test_both_are_prepared_and_started_with_what_they_need(lab: NodeLab, tmp_path: pathlib.Path) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "t.py").write_text("print('from the tree')\n")
+    placed = [gang.Placed(trees.read(code, "o"), "code", False)]
+    missing = dict.fromkeys((file.sha256 for file in placed[0].tree.files), 0)
+    where: Dict = {"host": "127.0.0.1", "port": free_port(), "seconds": 30}
+    files = {"script.sh": "cat {program}/run.py", "plain": "{other}"}
+    secrets = gang.secret_payload({"TOKEN": "geheim-42"}, {"CERT": b"\x00geheim"})
+    common: Dict = {"files": files, "secrets": secrets, "missing": missing}
+    argv = (sys.executable, "-c", "print(open('{program}/run.py').read()[:6]); exec(open('code/t.py').read())")
+    a = member(lab, "a", *argv, **common, meet={**where, "peers": 1})
+    b = member(lab, "b", *argv, **common, reach=where)
+    gang.prepare([a, b], placed, CLAIM, RUN)
+    for name in "ab":
+        run = lab.run(name, RUN)
+        assert (run / "script.sh").read_text() == f"cat {lab.state(name)}/agent/{pathlib.Path(str(a.remote.program)).name}/run.py"
+        assert (run / "plain").read_text() == "{other}" and paths.read_json(run / "claim.json") == CLAIM
+        assert (run / "secrets" / "CERT").read_bytes() == b"\x00geheim" and lab.left() == {}
+    assert gang.start([a, b], RUN) == ["a", "b"]
+    for name in "ab":
+        assert unit_exit(lab.run(name, RUN))["exit_code"] == 0
+        assert (lab.run(name, RUN) / "units" / "agent" / "log").read_text() == "import\nfrom the tree\n"
+        assert "geheim" not in (lab.run(name, RUN) / "units" / "agent" / "spec.json").read_text()
+    eventually(lambda: lab.left() == {}, "the supervisors' end")
+    answers, errors = gang.stop([a.remote, b.remote], RUN, 5)
+    assert errors == {} and [answers[name]["left"] for name in "ab"] == [[], []]
+    assert not [name for name in "ab" if {"claim.json", "secrets"} & set(names(lab, name))]
+
+
+def test_a_gang_that_runs_is_not_started_again(lab: NodeLab) -> None:
+    both = [member(lab, "a"), member(lab, "b")]
+    gang.prepare(both, [], CLAIM, RUN)
+    assert gang.start(both[:1], RUN) == ["a"] and gang.start(both, RUN) == ["b"] and gang.start(both, RUN) == []
+    gang.give_up([item.remote for item in both], RUN, fresh=False)
+    assert lab.left() == {}
+
+
+def test_a_node_that_cannot_be_prepared_gives_all_up_and_is_named(lab: NodeLab) -> None:
+    (lab.root / "file").touch()
+    secrets = gang.secret_payload({"TOKEN": "geheim-42"}, {})
+    a, b = member(lab, "a", secrets=secrets), member(lab, "b", write=(f"{lab.root}/file/ckpt",))
+    with pytest.raises(NodeError, match=f"^b: {lab.root}/file/ckpt cannot be written: Not a directory$"):
+        gang.prepare([a, b], [], CLAIM, RUN)
+    assert [names(lab, name) for name in "ab"] == [[], []] and lab.left() == {}
+
+
+def test_a_node_that_cannot_start_stops_the_others(lab: NodeLab) -> None:
+    both = [member(lab, "a"), member(lab, "b")]
+    gang.prepare(both, [], CLAIM, RUN)
+    (lab.run("b", RUN) / "units").write_text("in the way")
+    with pytest.raises(NodeError, match="^b: cannot start the unit: "):
+        gang.start(both, RUN)
+    assert lab.left() == {} and unit_exit(lab.run("a", RUN))["cause"] == "cancelled"
+    assert [("claim.json" in names(lab, name)) for name in "ab"] == [False, False]
+
+
+def test_a_node_that_does_not_answer_gives_the_others_up(lab: NodeLab) -> None:
+    def cut(command: str, data: bytes) -> tuple[int, str, str]:
+        raise UnreachableError("b", "timed out", "Check its address")
+
+    a, b = member(lab, "a"), member(lab, "b")
+    b.remote.shell = cut
+    with pytest.raises(UnreachableError, match="^b: timed out. Check its address$"):
+        gang.prepare([a, b], [], CLAIM, RUN)
+    assert names(lab, "a") == []
+    answers, errors = gang.stop([a.remote, b.remote], RUN, 1)
+    assert list(answers) == ["a"] and isinstance(errors["b"], UnreachableError)
+
+
+def test_a_run_of_another_controller_is_left_alone(lab: NodeLab) -> None:
+    other = member(lab, "a")
+    gang.prepare([other], [], {"owner": "you", "controller": "there"}, RUN)
+    gang.start([other], RUN)
+    mine = [gang.Member(**{**_fields(other), "remote": lab.remote("a", program=other.remote.program, owner="me")}), member(lab, "b")]
+    with pytest.raises(MusterError, match=rf"^a: run {RUN} belongs to another controller \(there\)$"):
+        gang.prepare(mine, [], CLAIM, RUN)
+    assert units.status(lab.run("a", RUN) / "units" / "agent")["alive"] is True and names(lab, "b") == []
+
+
+def _fields(item: gang.Member) -> Dict:
+    return {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
+
+
+def test_a_node_without_the_agent_gets_it_first(lab: NodeLab) -> None:
+    fresh = member(lab, "a", "true", remote=lab.remote("a"))
+    gang.prepare([fresh], [], CLAIM, RUN)
+    assert fresh.remote.program == str(lab.state("a") / "agent" / pathlib.Path(str(fresh.remote.program)).name)
+    assert pathlib.Path(str(fresh.remote.program), "run.py").exists()
+
+
+def test_a_unit_has_every_field_that_the_supervisor_reads() -> None:
+    documented = re.search(r"``spec\.json`` holds: ``(.*?)``", str(units.__doc__), re.DOTALL)
+    assert documented is not None
+    job = parse_job({"name": "x", "script": "/t.py", "restart": {"max_crashes": 2, "max_lost_nodes": 5, "fatal_exit_codes": [9]}})
+    spec = gang.unit_spec(job, "a", "/s/runs/r", "r", "agent", argv=["x"], policy="never", generation=1)
+    assert set(spec) == set(documented.group(1).split())
+    assert (spec["folder"], spec["events"]) == ("/s/runs/r/units/agent", "/s/runs/r/events.jsonl")
+    marks = {gang.unit_spec(job, "a", folder, "r", unit)["marker"] for folder in ("/s/runs/r", "/t/runs/r") for unit in ("agent", "store")}
+    assert spec["marker"] in marks and len(marks) == 4
+    assert (spec["max_crashes"], spec["max_lost"], spec["launcher_restarts"], spec["fatal_exit_codes"]) == (2, 5, 7, [9])
+    strict = parse_job({"name": "x", "script": "/t.py", "restart": {"on_lost_node": "fail"}})
+    assert gang.unit_spec(strict, "a", "/s", "r", "agent")["max_lost"] == 0
+
+
+def test_no_secrets_are_no_payload() -> None:
+    assert gang.secret_payload({}, {}) == {}
+    assert gang.secret_payload({"A": "1"}, {"F": b"\xff"}) == {"env": {"A": "1"}, "files": {"F": "/w=="}}
+
+
+class Slow(NodeShell):
+    """A node whose files take long to arrive: their request is held until the other node has been asked to prepare."""
+
+    def __init__(self, env: t.Mapping[str, str], other: threading.Event) -> None:
+        super().__init__(env)
+        self.other, self.overtaken = other, False
+
+    def __call__(self, command: str, data: bytes) -> tuple[int, str, str]:
+        if json.loads(data.splitlines()[-1])["op"] == "put":
+            self.overtaken = self.other.wait(1.0)
+        return super().__call__(command, data)
+
+
+class Telling(NodeShell):
+    """A node that tells when it is asked to prepare."""
+
+    def __init__(self, env: t.Mapping[str, str], asked: threading.Event) -> None:
+        super().__init__(env)
+        self.asked = asked
+
+    def __call__(self, command: str, data: bytes) -> tuple[int, str, str]:
+        if json.loads(data.splitlines()[-1])["op"] == "prepare":
+            self.asked.set()
+        return super().__call__(command, data)
+
+
+def test_no_node_waits_for_its_peers_before_all_files_have_arrived(lab: NodeLab, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "data").write_text("much of it")
+    placed = [gang.Placed(trees.read(tmp_path / "data", "o"), "data", False)]
+    missing = {placed[0].tree.files[0].sha256: 0}
+    asked = threading.Event()
+    slow = Slow(lab.env, asked)
+    where: Dict = {"host": "127.0.0.1", "port": free_port(), "seconds": 30}
+    a, b = member(lab, "a", missing=missing), member(lab, "b", missing=missing)
+    a.remote.shell, b.remote.shell = Telling(lab.env, asked), slow
+    both = [dataclasses.replace(a, meet={**where, "peers": 1}), dataclasses.replace(b, reach=where)]
+    gang.prepare(both, placed, CLAIM, RUN)
+    assert slow.overtaken is False
+
+
+def test_the_shell_is_all_that_a_node_needs() -> None:
+    assert [field.name for field in dataclasses.fields(Remote)][:2] == ["name", "shell"]

@@ -1,0 +1,125 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The controller's end of the watch: one queue for all nodes, offsets that continue, and errors that do not end it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import typing as t
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import NodeError, UnreachableError
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import watch
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote
+
+Dict = dict[str, t.Any]
+
+
+class Node(Remote):
+    """A node that answers what it is told and then waits until the test lets it go on."""
+
+    def __init__(self, name: str, *answers: t.Any) -> None:
+        super().__init__(name, lambda command, data: (0, "", ""))
+        self.answers, self.asked, self.done = list(answers), list[Dict](), threading.Event()
+
+    def call(self, op: str, **values: t.Any) -> Dict:
+        assert op == "watch"
+        self.asked.append(json.loads(json.dumps(values)))
+        if not self.answers:
+            self.done.wait(30)
+            raise UnreachableError(self.name, "the test is over")
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return t.cast(Dict, answer)
+
+
+@pytest.fixture(autouse=True)
+def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "_RETRY_S", (0.0, 0.0))
+
+
+def answer(digest: str, offset: int, text: str = "") -> Dict:
+    units = {"agent": {"alive": True}}
+    return {"text": {"log": text} if text else {}, "offsets": {"log": offset}, "units": units, "digest": digest}
+
+
+def follow(nodes: list[Node], count: int, offsets: t.Mapping[str, t.Mapping[str, int]] | None = None) -> list[watch.Update]:
+    """Return the first ``count`` updates of a watch on ``nodes``."""
+    following = watch.Watch(nodes, "r-1", offsets or {}, 1.5)
+    found: list[watch.Update] = []
+    try:
+        for update in following.updates(30):
+            assert update is not None
+            found.append(update)
+            if len(found) == count:
+                break
+    finally:
+        following.close()
+        for node in nodes:
+            node.done.set()
+    return found
+
+
+def test_each_question_continues_the_last_answer() -> None:
+    node = Node("a", answer("d1", 10, "one\n"), answer("d2", 25, "two\n"))
+    found = follow([node], 2, {"a": {"log": 5}})
+    assert [(update.text, update.offsets) for update in found] == [({"log": "one\n"}, {"log": 10}), ({"log": "two\n"}, {"log": 25})]
+    assert [(asked["digest"], asked["offsets"]) for asked in node.asked[:2]] == [(None, {"log": 5}), ("d1", {"log": 10})]
+    assert node.asked[0]["streams"] == list(watch.STREAMS) and node.asked[0]["batch_s"] == 1.5
+    assert found[0].units == {"agent": {"alive": True}} and found[0].asked_at <= found[1].asked_at
+
+
+def test_all_nodes_share_one_queue() -> None:
+    nodes = [Node("a", answer("d", 1)), Node("b", answer("d", 1)), Node("c", answer("d", 1))]
+    assert {update.node for update in follow(nodes, 3)} == {"a", "b", "c"}
+
+
+def test_a_node_that_does_not_answer_is_asked_again_from_where_it_was() -> None:
+    lost = UnreachableError("a", "timed out")
+    node = Node("a", answer("d1", 10), lost, lost, lost, answer("d1", 12, "x\n"))
+    found = follow([node], 5)
+    assert [update.error for update in found] == [None, lost, lost, lost, None]
+    assert [asked["offsets"] for asked in node.asked[1:5]] == [{"log": 10}] * 4 and found[4].text == {"log": "x\n"}
+    assert found[2].offsets == {"log": 10} and found[2].units == {}
+
+
+def test_a_problem_that_a_node_tells_is_an_update_too() -> None:
+    problem = NodeError("a", "disk full")
+    assert follow([Node("a", problem)], 1)[0].error is problem
+
+
+def test_silence_is_told_and_closing_ends_the_updates() -> None:
+    node = Node("a")
+    following = watch.Watch([node], "r-1", {}, 1.0)
+    updates = following.updates(0.01)
+    assert next(updates) is None
+    following.close()
+    assert list(updates) == []
+    node.done.set()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_unexpected_error_is_told_too() -> None:
+    following = watch.Watch([Node("a", ValueError("half an answer"))], "r-1", {}, 1.0)
+    try:
+        update = next(following.updates(0.3))
+        assert update is not None and update.error is not None
+    finally:
+        following.close()
+
+
+@given(text=st.text(max_size=60))
+def test_any_text_gives_objects_only(text: str) -> None:
+    assert all(isinstance(value, dict) for value in watch.lines(text))
+
+
+@given(values=st.lists(st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5)), max_size=5), torn=st.text(max_size=5))
+def test_whole_lines_are_kept_and_a_torn_one_is_passed_over(values: list[Dict], torn: str) -> None:
+    text = "".join(json.dumps(value) + "\n" for value in values) + '{"torn": ' + json.dumps(torn)
+    assert list(watch.lines(text)) == values

@@ -1,0 +1,110 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What goes to a node and what comes back: a real interpreter runs it, and every answer is an answer or one error."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import NodeError
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import payload
+
+ANSWER = {"a": [1, "\u2028\x1e"], "problem": None}
+TEXT = payload.MARK + json.dumps(ANSWER) + "\n"
+
+
+def test_an_answer_is_found_among_what_a_login_prints() -> None:
+    assert payload.parse("n", 0, "Welcome!\nLast login: today\n" + TEXT + "bye\n", "warning: x\n") == ANSWER
+
+
+@pytest.mark.parametrize(
+    ("rc", "err", "message"),
+    [
+        (127, "sh: 1: exec: python3: not found\n", "n: has no python3. Install Python 3.10 or newer, or set"),
+        (1, "bash: line 1: /opt/py: command not found", "n: has no python3"),
+        (1, "muster: Python 3.8 is too old\n", "n: Python 3.8 is too old. Python 3.10 or newer is needed"),
+        (1, "Traceback\nValueError: x\n", "n: the node agent gave no answer (exit code 1: ValueError: x)"),
+        (0, "", "n: the node agent gave no answer (exit code 0: no output)"),
+    ],
+)
+def test_no_answer_is_one_line_that_says_why(rc: int, err: str, message: str) -> None:
+    with pytest.raises(NodeError) as caught:
+        payload.parse("n", rc, "no mark here", err)
+    assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
+
+
+@given(rc=st.integers(0, 255), out=st.text(max_size=30), err=st.text(max_size=30))
+def test_any_output_without_the_mark_is_a_problem_of_the_node(rc: int, out: str, err: str) -> None:
+    with pytest.raises(NodeError, match="^n: "):
+        payload.parse("n", rc, out.replace("\x1e", ""), err)
+
+
+@pytest.mark.parametrize("length", [len(payload.MARK), len(payload.MARK) + 5, len(TEXT) - 3])
+def test_an_answer_that_was_cut_is_a_problem_of_the_node(length: int) -> None:
+    with pytest.raises(NodeError):
+        payload.parse("n", 137, TEXT[:length], "")
+
+
+def run(python: str, request: dict[str, object]) -> subprocess.CompletedProcess[bytes]:
+    argv = ["/bin/sh", "-c", payload.boot_command(python)]
+    return subprocess.run(argv, input=payload.boot_input(request), capture_output=True, check=False, env={"PATH": "/bin"})
+
+
+def test_the_sources_run_from_memory(tmp_path: pathlib.Path) -> None:
+    done = run(sys.executable, {"op": "info", "node": "n", "state_root": str(tmp_path / "state")})
+    answer = payload.parse("n", done.returncode, done.stdout.decode(), done.stderr.decode())
+    assert answer["state_dir"] == str(tmp_path / "state" / "n") and list(tmp_path.iterdir()) == []
+
+
+def test_an_interpreter_with_a_blank_in_its_path_is_one_word(tmp_path: pathlib.Path) -> None:
+    place = tmp_path / "my python"
+    place.symlink_to(sys.executable)
+    assert b"state_dir" in run(str(place), {"op": "info", "node": "n", "state_root": str(tmp_path)}).stdout
+
+
+def test_no_interpreter_is_told() -> None:
+    done = run("/no/python", {"op": "info"})
+    with pytest.raises(NodeError, match="has no python3"):
+        payload.parse("n", done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def old_python() -> str | None:
+    for minor in (9, 8, 7, 6):
+        place = shutil.which(f"python3.{minor}")
+        if place and subprocess.run([place, "-c", ""], capture_output=True, check=False).returncode == 0:
+            return place
+    return None
+
+
+@pytest.mark.skipif(old_python() is None, reason="no Python below 3.10 is at hand")
+def test_an_old_interpreter_says_that_it_is_old() -> None:
+    done = run(str(old_python()), {"op": "info"})
+    with pytest.raises(NodeError, match=r"n: Python 3\.[6-9] is too old\. Python 3\.10 or newer is needed"):
+        payload.parse("n", done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def test_the_version_is_that_of_the_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = payload.version()
+    assert len(before) == 16 and before == payload.install_request()["version"]
+    payload.version.cache_clear()
+    monkeypatch.setattr(payload, "sources", lambda: {"agent.py": "changed"})
+    try:
+        assert payload.version() != before
+    finally:
+        payload.version.cache_clear()
+
+
+def test_a_request_to_the_installed_copy_carries_no_sources() -> None:
+    data = payload.dumps({"op": "watch"})
+    assert json.loads(data) == {"op": "watch"} and len(payload.boot_input({"op": "watch"})) > 10_000
+    command = payload.installed_command(None, "/home/me/my state/agent/1")
+    assert command.endswith(" '/home/me/my state/agent/1/run.py'") and "command -v python3" in command and " -I " in command

@@ -1,0 +1,84 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A node as the backend sees it: which copy is asked, all nodes at once, and which of many errors is shown."""
+
+from __future__ import annotations
+
+import json
+import threading
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, NodeError, UnreachableError
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import payload
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote, each, first_error
+
+
+class Shell:
+    """Answers with what it was told, and keeps what it was asked."""
+
+    def __init__(self, *answers: dict[str, t.Any]) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, dict[str, t.Any]]] = []
+
+    def __call__(self, command: str, data: bytes) -> tuple[int, str, str]:
+        self.asked.append((command, json.loads(data.splitlines()[-1])))
+        return 0, payload.MARK + json.dumps(self.answers.pop(0)) + "\n", ""
+
+
+def test_the_installed_copy_is_asked_as_soon_as_it_is_known() -> None:
+    shell = Shell({"program": "/s/agent/1"}, {"text": {}}, {"program": None}, {"problem": None})
+    remote = Remote("n", shell, python="/py", state_root="/s")
+    remote.call("info", run_id="r")
+    assert remote.program == "/s/agent/1"
+    remote.call("watch", run_id="r")
+    remote.call("info")
+    remote.call("prepare")
+    assert ["-c" in command for command, _ in shell.asked] == [True, False, True, True]
+    command, request = shell.asked[1]
+    assert command.split()[:3] == ["exec", "/py", "-I"] and command.split()[-1] == "/s/agent/1/run.py"
+    assert request == {"op": "watch", "node": "n", "state_root": "/s", "run_id": "r"}
+    assert shell.asked[0][1]["version"] == payload.version() and remote.requests == 4
+
+
+def test_a_problem_is_an_error_of_the_node_unless_it_is_asked_for() -> None:
+    remote = Remote("n", Shell({"problem": "disk full"}, {"problem": "disk full"}))
+    assert remote.ask("put") == {"problem": "disk full"}
+    with pytest.raises(NodeError, match="^n: disk full$"):
+        remote.call("put")
+
+
+def test_all_nodes_work_at_once_and_errors_are_kept_by_name() -> None:
+    together = threading.Barrier(3, timeout=30)
+
+    def work(remote: Remote) -> str:
+        together.wait()
+        if remote.name == "b":
+            raise NodeError("b", "no room")
+        return remote.name.upper()
+
+    results, errors = each([Remote(name, Shell()) for name in "abc"], work)
+    assert results == {"a": "A", "c": "C"} and str(errors["b"]) == "b: no room"
+    assert each([], work) == ({}, {})
+
+
+def test_a_defect_is_not_taken_for_an_answer() -> None:
+    def work(remote: Remote) -> None:
+        raise KeyError(remote.name)
+
+    with pytest.raises(KeyError):
+        each([Remote("a", Shell())], work)
+
+
+def test_what_a_node_said_is_shown_before_what_could_not_be_reached() -> None:
+    errors: dict[str, MusterError] = {
+        "a": UnreachableError("a", "timed out", "Check its address"),
+        "c": NodeError("c", "no room", "Free space"),
+        "b": UnreachableError("b", "timed out"),
+    }
+    assert str(first_error(errors)) == "c: no room (also failed: a, b). Free space"
+    assert first_error({"a": errors["a"]}) is errors["a"]
+    many = {f"n{number}": NodeError(f"n{number}", "x") for number in range(9)}
+    assert str(first_error(many)) == "n0: x (also failed: n1, n2, n3, n4, n5…)"

@@ -1,0 +1,232 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Folders by content, checkouts from real git repositories, and transfers to a real node that only send what is missing."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import typing as t
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
+from ansible_collections.muster.training.plugins.module_utils._node import blobs
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import trees
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote
+
+needs_git = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
+
+
+def write(root: pathlib.Path, files: t.Mapping[str, bytes]) -> pathlib.Path:
+    for name, data in files.items():
+        place = root / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)
+    return root
+
+
+class Node(Remote):
+    """A node whose requests go straight to a blob store below a folder; ``sent`` lists the pieces' sizes."""
+
+    def __init__(self, root: pathlib.Path) -> None:
+        super().__init__("n", lambda command, data: (1, "", ""))
+        self.root, self.sent = root, list[int]()
+
+    def ask(self, op: str, **values: t.Any) -> dict[str, t.Any]:
+        assert op == "put"
+        self.sent += [len(piece["data"]) for piece in values["pieces"]]
+        return {"refused": blobs.put(self.root, values["pieces"])}
+
+
+def test_a_tree_is_its_files_without_version_control_and_caches(tmp_path: pathlib.Path) -> None:
+    wanted = {"train.py": b"1", "pkg/a.py": b"22", "data.bin": b""}
+    skipped = {".git/config": b"x", "pkg/__pycache__/a.pyc": b"x", "b.pyc": b"x", ".venv/bin/python": b"x"}
+    root = write(tmp_path / "code", {**wanted, **skipped})
+    (root / "train.py").chmod(0o755)
+    (root / "broken").symlink_to("nowhere")
+    tree = trees.read(root, "option")
+    assert {file.path: (file.size, file.mode) for file in tree.files} == {
+        "data.bin": (0, 0o600),
+        "train.py": (1, 0o700),
+        "pkg/a.py": (2, 0o600),
+    }
+    assert tree.bytes == 3 and [entry["path"] for entry in tree.manifest()] == [file.path for file in tree.files]
+
+
+def test_the_digest_is_that_of_content_names_and_the_executable_bit(tmp_path: pathlib.Path) -> None:
+    root = write(tmp_path / "a", {"x": b"1", "y": b"2"})
+    digest = trees.read(root, "o").sha256
+    assert trees.read(write(tmp_path / "b", {"y": b"2", "x": b"1"}), "o").sha256 == digest
+    (root / "x").chmod(0o755)
+    executable = trees.read(root, "o").sha256
+    (root / "x").chmod(0o644)
+    (root / "y").rename(root / "z")
+    assert len({digest, executable, trees.read(root, "o").sha256}) == 3
+
+
+def test_a_single_file_is_a_tree_and_a_missing_one_an_error(tmp_path: pathlib.Path) -> None:
+    write(tmp_path, {"LICENSE": b"text"})
+    assert [file.path for file in trees.read(tmp_path / "LICENSE", "o").files] == ["LICENSE"]
+    with pytest.raises(InputError, match=f"^job.code.ref: there is no {tmp_path}/none$"):
+        trees.read(tmp_path / "none", "job.code.ref")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_what_cannot_be_read_is_named(tmp_path: pathlib.Path) -> None:
+    root = write(tmp_path / "code", {"a": b"1"})
+    (root / "a").chmod(0)
+    with pytest.raises(InputError, match=f"cannot read {root}/a: Permission denied"):
+        trees.read(root, "o")
+
+
+FILES = st.dictionaries(st.sampled_from(["a", "b", "d/c"]), st.binary(max_size=40), min_size=1)
+
+
+@settings(max_examples=25)
+@given(files=FILES, cut=st.integers(0, 40), piece=st.integers(1, 16))
+def test_only_what_is_missing_is_sent(files: dict[str, bytes], cut: int, piece: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("tree")
+    tree = trees.read(write(folder / "code", files), "o")
+    node = Node(folder / "node")
+    shas = sorted({file.sha256 for file in tree.files})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trees, "PIECE_BYTES", piece)
+        first = blobs.offsets(node.root, shas)
+        # An earlier transfer was cut: some of the first file is there already.
+        data = next(file.source.read_bytes() for file in tree.files if file.sha256 == shas[0])[:cut]
+        (node.root / "blobs").mkdir(parents=True)
+        (node.root / "blobs" / f"{shas[0]}.part").write_bytes(data)
+        missing = blobs.offsets(node.root, shas)
+        sent = trees.send(node, [tree], missing, 1 << 30)
+    sizes = {file.sha256: file.size for file in tree.files}
+    assert sent == sum(sizes.values()) - len(data) and set(first.values()) == {0}
+    assert blobs.offsets(node.root, shas) == {}
+    assert all((node.root / "blobs" / sha).stat().st_size == sizes[sha] for sha in shas)
+    before = len(node.sent)
+    assert trees.send(node, [tree], {}, 0) == 0 and len(node.sent) == before
+
+
+def test_a_disk_that_is_too_small_is_known_before_anything_is_sent(tmp_path: pathlib.Path) -> None:
+    tree = trees.read(write(tmp_path / "code", {"a": b"x" * 2000}), "o")
+    node = Node(tmp_path / "node")
+    with pytest.raises(RefusedError, match=r"^n: 0\.00 GB must be copied and 0\.00 GB are free\. Free space"):
+        trees.send(node, [tree], {tree.files[0].sha256: 0}, 1999)
+    assert node.sent == []
+    assert trees.send(node, [tree], {tree.files[0].sha256: 0}, 2000) == 2000
+
+
+def test_a_file_that_changes_while_it_is_copied_is_told(tmp_path: pathlib.Path) -> None:
+    root = write(tmp_path / "code", {"a": b"old"})
+    tree = trees.read(root, "o")
+    (root / "a").write_bytes(b"new")
+    with pytest.raises(RefusedError, match="^n: 1 files arrived damaged or changed while being copied. Run again$"):
+        trees.send(Node(tmp_path / "node"), [tree], {tree.files[0].sha256: 0}, 1 << 30)
+
+
+def git(root: pathlib.Path, *argv: str) -> str:
+    identity = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "init.defaultBranch=main"]
+    return subprocess.run(["git", *identity, *argv], cwd=root, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: pathlib.Path) -> pathlib.Path:
+    root = write(tmp_path / "origin", {"train.py": b"one"})
+    git(root, "init", "--quiet")
+    git(root, "add", ".")
+    git(root, "commit", "--quiet", "-m", "one")
+    git(root, "tag", "v1")
+    write(root, {"train.py": b"two"})
+    git(root, "commit", "--quiet", "-a", "-m", "two")
+    return root
+
+
+@needs_git
+def test_a_revision_is_checked_out_once_below_the_cache(repository: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    cache = tmp_path / "cache"
+    folder, commit = trees.from_git(f"file://{repository}@v1", cache, "o")
+    assert (folder / "train.py").read_bytes() == b"one" and commit == git(repository, "rev-parse", "v1")
+    head, newest = trees.from_git(f"file://{repository}", cache, "o")
+    assert (head / "train.py").read_bytes() == b"two" and newest == git(repository, "rev-parse", "HEAD")
+    assert trees.from_git(f"file://{repository}@v1", cache, "o") == (folder, commit)
+    assert not (folder / ".git").exists() and folder.stat().st_mode & 0o777 == 0o700
+
+
+@needs_git
+@pytest.mark.parametrize("ref", ["{}@no-such", "{}-no-such-folder"])
+def test_what_git_cannot_do_is_one_line(repository: pathlib.Path, tmp_path: pathlib.Path, ref: str) -> None:
+    with pytest.raises(InputError, match="^job.code.ref: git failed: ") as caught:
+        trees.from_git("file://" + ref.format(repository), tmp_path / "cache", "job.code.ref")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("ref", ["--upload-pack=touch x", "https://example.org/x@--output=x"])
+def test_an_option_is_no_repository(tmp_path: pathlib.Path, ref: str) -> None:
+    with pytest.raises(InputError, match="must not start with '-'"):
+        trees.from_git(ref, tmp_path, "o")
+
+
+def test_a_token_in_a_url_is_never_shown(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "git"
+    tool.write_text("#!/bin/sh\necho \"fatal: unable to access 'https://me:geheim-42@host.example/x/': 403\" >&2\nexit 128\n")
+    tool.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    with pytest.raises(InputError) as caught:
+        trees.from_git("https://me:geheim-42@host.example/x", tmp_path / "cache", "o")
+    assert str(caught.value) == "o: git failed: fatal: unable to access 'https://host.example/x/': 403"
+
+
+def test_a_controller_without_git_says_so(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match="git did not answer: FileNotFoundError"):
+        trees.from_git("https://example.org/x", tmp_path / "cache", "o")
+
+
+@needs_git
+def test_a_branch_with_a_slash_is_a_revision(repository: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    git(repository, "branch", "feature/x", "v1")
+    folder, _ = trees.from_git(f"file://{repository}@feature/x", tmp_path / "cache", "o")
+    assert (folder / "train.py").read_bytes() == b"one"
+
+
+@needs_git
+def test_a_checkout_that_was_cut_is_made_again(
+    repository: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = trees._git
+
+    def cut(argv: list[str], option: str) -> str:
+        if "checkout" in argv:
+            raise InputError(option, "git did not answer: TimeoutExpired")
+        return real(argv, option)
+
+    with monkeypatch.context() as patch, pytest.raises(InputError):
+        patch.setattr(trees, "_git", cut)
+        trees.from_git(f"file://{repository}@v1", tmp_path / "cache", "o")
+    folder, _ = trees.from_git(f"file://{repository}@v1", tmp_path / "cache", "o")
+    assert (folder / "train.py").exists()
+
+
+def test_a_name_that_is_no_text_is_told(tmp_path: pathlib.Path) -> None:
+    root = tmp_path / "code"
+    root.mkdir()
+    with open(os.path.join(os.fsencode(root), b"caf\xe9.py"), "w"):
+        pass
+    with pytest.raises(InputError):
+        trees.read(root, "o")
+
+
+def test_a_linked_folder_is_sent_or_refused(tmp_path: pathlib.Path) -> None:
+    write(tmp_path / "shared", {"lib.py": b"1"})
+    root = write(tmp_path / "code", {"train.py": b"1"})
+    (root / "lib").symlink_to(tmp_path / "shared")
+    try:
+        found = [file.path for file in trees.read(root, "o").files]
+    except InputError:
+        return
+    assert "lib/lib.py" in found

@@ -1,0 +1,83 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Secrets of a job, found on the controller and never shown."""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
+from ansible_collections.muster.training.plugins.module_utils._secrets import scrubber
+from ansible_collections.muster.training.plugins.plugin_utils._run import boundary, secrets
+
+
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scrubber, "_registry", scrubber._Registry())
+
+
+def job(**ref: t.Any) -> Job:
+    return parse_job({"name": "x", "script": "/t.py", "secret_refs": [{"name": "TOKEN", **ref}]})
+
+
+def test_a_variable_of_the_controller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "geheim-42")
+    monkeypatch.setenv("OTHER", "geheim-43")
+    assert secrets.resolve(job(**{"from": "env"})) == ({"TOKEN": "geheim-42"}, {})
+    assert secrets.resolve(job(**{"from": "env", "key": "OTHER"})) == ({"TOKEN": "geheim-43"}, {})
+    assert secrets.resolve(job(**{"from": "env", "as": "file"})) == ({}, {"TOKEN": b"geheim-42"})
+    assert scrubber.scrub("geheim-42 and geheim-43") == "******** and ********"
+
+
+def test_a_file_without_its_last_line_end(tmp_path: pathlib.Path) -> None:
+    place = tmp_path / "token"
+    place.write_bytes(b"geheim-42\n")
+    assert secrets.resolve(job(**{"from": "file", "path": str(place)})) == ({"TOKEN": "geheim-42"}, {})
+    place.write_bytes(b"\x00\xff binary")
+    assert secrets.resolve(job(**{"from": "file", "path": str(place), "as": "file"}))[1] == {"TOKEN": b"\x00\xff binary"}
+
+
+def test_no_references_are_no_secrets() -> None:
+    assert secrets.resolve(parse_job({"name": "x", "script": "/t.py"})) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "job.secret_refs.TOKEN: resolves to nothing. {} is empty"),
+        (b"\n", "job.secret_refs.TOKEN: resolves to nothing. {} is empty"),
+        (b"geheim7", "job.secret_refs.TOKEN: is shorter than 8 characters. A short secret cannot be kept out of output"),
+        (b"geheim-\xff\xfe", "job.secret_refs.TOKEN: is not text. Deliver it as a file: as: file"),
+        (b"geheim\0-42", "job.secret_refs.TOKEN: contains a NUL character. Deliver it as a file: as: file"),
+        (None, "job.secret_refs.TOKEN: cannot read {}: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_used_is_told_without_its_value(tmp_path: pathlib.Path, content: bytes | None, problem: str) -> None:
+    place = tmp_path / "token"
+    if content is not None:
+        place.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        secrets.resolve(job(**{"from": "file", "path": str(place)}))
+    assert str(caught.value) == problem.format(place) and "geheim" not in str(caught.value)
+
+
+def test_a_missing_variable_or_path_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TOKEN", raising=False)
+    with pytest.raises(InputError, match="resolves to nothing. Set the environment variable TOKEN for ansible-playbook"):
+        secrets.resolve(job(**{"from": "env"}))
+    with pytest.raises(InputError, match=r"job\.secret_refs\.TOKEN\.path: is required with from: file"):
+        secrets.resolve(job(**{"from": "file"}))
+
+
+def test_a_short_secret_does_not_mask_the_message_that_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "s")
+
+    def work() -> boundary.Result:
+        return {"found": secrets.resolve(job(**{"from": "env"}))}
+
+    assert boundary.run(work)["msg"].startswith("job.secret_refs.TOKEN: is shorter than 8 characters")
