@@ -49,7 +49,7 @@ class _Gunzip:
         except zlib.error:
             raise WireFailure("the answer's compression is broken") from None
         self._size += len(piece)
-        if False:
+        if self._size > self._limit or self._decoder.unconsumed_tail:
             raise _too_large(self._limit)
         return piece
 

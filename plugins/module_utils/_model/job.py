@@ -255,7 +255,7 @@ def parse_job(value: t.Any, presets: t.Mapping[str, t.Mapping[str, t.Any]] | Non
             near = f.nearest(str(template), known)
             hint = f"Did you mean '{near}'?" if near else f"Known are: {', '.join(sorted(known))}"
             raise InputError("job.template", f"there is no template '{template}'", hint)
-        given = merge(known[template], given)
+        given = merge(f.mapping(known[template], f"job.template {template}"), given)
     job = f.section(Job)(given, "job")
     _check(job)
     return job

@@ -56,6 +56,7 @@ class Story:
         self.checkpoint: tuple[int, str] | None = None
         self.last: dict[str, float] = {}
         self.faults: list[tuple[float, str, str | None]] = []
+        self.base = 1
         self._pending: list[Line] = []
 
     def event(self, line: Line) -> None:
@@ -65,6 +66,9 @@ class Story:
             return
         if kind in ("worker_started", "worker_exit") and isinstance(line.get("rank"), int):
             self._rank(line, at)
+        elif kind == "submitted":
+            # The run was started again: budgets begin anew.
+            self.base = int(_number(line.get("attempt")) or 1)
         elif kind == "drill" or (kind == "agent_restart" and line.get("detail") == "node_lost") or kind == "node_lost":
             cause = "drill" if kind == "drill" else "node_lost"
             self._fault(at, cause, line.get("node"))
@@ -143,8 +147,9 @@ class Story:
 
     @property
     def crashes(self) -> int:
-        """Return how many attempts a failing program ended (not drills, not lost nodes)."""
-        return sum(1 for item in self.attempts if item.first_failure and item.fault is None)
+        """Return how many attempts of this start a failing program ended (not drills, not lost nodes)."""
+        mine = [item for item in self.attempts if item.n >= self.base]
+        return sum(1 for item in mine if item.first_failure and item.fault is None)
 
     def ranks_seen(self) -> int:
         """Return the ranks that started in the newest attempt."""

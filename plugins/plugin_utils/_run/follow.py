@@ -230,7 +230,12 @@ class Follower:
         if not self.drill or self.drilled_at is not None or not drills.due(self.drill, self.story, watch.now()):
             return
         node = t.cast(str, self.drill.node)
-        answer = self.remotes[node].call("kill", run_id=self.run_id, target=self.drill.target, rank=self.drill.rank)
+        try:
+            values = {"target": self.drill.target, "rank": self.drill.rank}
+            answer = self.remotes[node].call("kill", run_id=self.run_id, **values)
+        except MusterError:
+            # It is tried again with the next news.
+            return
         if not answer["killed"]:
             return
         self.drilled_at = float(answer["at"])
@@ -243,12 +248,12 @@ class Follower:
     def _tell(self) -> None:
         values = self.state()
         self.progress.show(values)
-        new_attempt = len(self.story.attempts) > self._shown_attempts and values["step"] is not None
+        attempts = self.story.attempts
+        new_attempt = len(attempts) > self._shown_attempts and attempts[-1].first_step is not None
         if new_attempt or time.monotonic() - self._said_at > _SAY_EVERY_S:
             self._said_at = time.monotonic()
-            if new_attempt and self.story.attempts[-1].first_step is None:
-                return
-            self._shown_attempts = len(self.story.attempts)
+            if new_attempt:
+                self._shown_attempts = len(attempts)
             self.progress.say(describe(values))
 
     def state(self) -> dict[str, t.Any]:
@@ -315,6 +320,7 @@ def _text(path: pathlib.Path) -> str:
 
 def _number(text: str | None) -> float | None:
     try:
-        return float((text or "").replace(",", ""))
+        number = float((text or "").replace(",", ""))
     except ValueError:
         return None
+    return number if abs(number) < float("inf") else None

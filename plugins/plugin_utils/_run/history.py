@@ -91,7 +91,11 @@ def _fetch(folder: pathlib.Path, record: Dict, connect: Connect, known: t.Contai
     def work(remote: Remote) -> None:
         for pattern in ("ranks/**/std*.log", "units/*/log", "units/*/supervisor.log"):
             for item in remote.call("read", run_id=run_id, pattern=pattern, limit=4 << 20)["files"]:
-                place = folder / "logs" / remote.name / pathlib.PurePosixPath(item["path"]).relative_to(".")
+                name = pathlib.PurePosixPath(item["path"])
+                if name.is_absolute() or ".." in name.parts:
+                    # A node's answer is not to be trusted with places on the controller.
+                    continue
+                place = folder / "logs" / remote.name / name
                 if place.suffix != ".log":
                     place = place.with_suffix(".log")
                 paths.private_dir(place.parent)

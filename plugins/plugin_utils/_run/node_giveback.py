@@ -14,10 +14,10 @@ import typing as t
 from collections.abc import Mapping
 
 from ...module_utils._model import fields
-from ...module_utils._model.errors import InputError, RefusedError
+from ...module_utils._model.errors import InputError
 from ...module_utils._model.lease import TeardownProof, cluster_name, pool_name
 from ...module_utils._model.ledger import Lease
-from ...module_utils._node.paths import write_json
+from ...module_utils._node.paths import read_json, write_json
 from ...module_utils._secrets.scrubber import scrub_value
 from .._rent.book import Book
 from .._rent.giveback_run import give_back, preview
@@ -27,7 +27,7 @@ from .._rent.ledger_file import LedgerWriter, read
 from .._rent.reaper import RunView, due
 from .landlords import keepers
 from .node_pool import Context, Dict, Nowhere
-from .state_home import StateHome, read_record
+from .state_home import StateHome
 
 PROOF = "teardown.json"
 Scope = t.Callable[[Lease], bool]
@@ -99,14 +99,20 @@ def _runs(folder: pathlib.Path, leases: t.Collection[Lease]) -> dict[str, RunVie
     """Return what the run records say about the runs that leases belong to."""
     found = {}
     for run_id in {lease.run_id for lease in leases if lease.run_id and lease.open}:
-        try:
-            record = read_record(folder / "runs" / fields.name(63)(run_id, "run_id"))
-        except (InputError, RefusedError):
-            # A damaged record must not keep the deadline of a lease from being kept.
-            continue
-        if record is not None:
+        # A damaged record, or an id that is none, must not keep the deadline of a lease from being kept.
+        name = parse_run(run_id)
+        record = read_json(folder / "runs" / name / "run.json") if name else None
+        if isinstance(record, dict):
             found[run_id] = RunView(str(record.get("state")), record.get("outcome"))
     return found
+
+
+def parse_run(run_id: str) -> str | None:
+    """Return a run id that is a plain name, None for any other text (a ledger may come from anywhere)."""
+    try:
+        return fields.name(63)(run_id, "run_id")
+    except InputError:
+        return None
 
 
 def _preview(

@@ -133,26 +133,3 @@ def test_the_recorded_process_is_the_program_itself(ranks: Ranks) -> None:
     procs.kill_all([pid])
     assert process.wait(timeout=30) == 137
     process.communicate()
-
-
-@pytest.mark.xfail(strict=True, reason="the recorder ignores SIGTERM and does not hand it on, so only a group can be stopped")
-def test_a_signal_to_the_rank_alone_reaches_the_program(ranks: Ranks) -> None:
-    process = ranks.start(["sh", "-c", "trap 'exit 9' TERM; echo ready; while :; do sleep 0.01; done"], **TORCHRUN)
-    try:
-        assert process.stdout is not None and process.stdout.readline() == "ready\n"
-        eventually(lambda: ranks.events, "the start")
-        process.terminate()
-        assert process.wait(timeout=1) == 9
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-
-
-@pytest.mark.xfail(strict=True, reason="a rank that was stopped before it could count its start is an attempt behind from then on")
-def test_ranks_of_one_gang_agree_on_the_attempt_although_one_was_stopped_before_it_began(ranks: Ranks) -> None:
-    # Rank 0 fails at once; torchrun stops rank 1 while its recorder is still starting, then starts both again.
-    ranks.run(["false"], LOCAL_RANK="0", TORCHELASTIC_RESTART_COUNT="0")
-    for local in ("0", "1"):
-        ranks.run(["true"], LOCAL_RANK=local, TORCHELASTIC_RESTART_COUNT="1")
-    started = [(line["local_rank"], line["attempt"]) for line in ranks.events if line["kind"] == "worker_started"]
-    assert started == [(0, 1), (0, 2), (1, 2)]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.module_utils._http.body import WireFailure
 from ansible_collections.muster.training.plugins.module_utils._model.errors import ApiError, InputError, TransportError
 from ansible_collections.muster.training.plugins.module_utils._model.lease import Created, Refused, Rental, Unsettled
-from ansible_collections.muster.training.plugins.module_utils._model.offer import Offer, OfferQuery, Order
+from ansible_collections.muster.training.plugins.module_utils._model.offer import Offer, OfferQuery, Order, same_model
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
 from ansible_collections.muster.training.plugins.plugin_utils._providers.access import Access
 from ansible_collections.muster.training.plugins.plugin_utils._providers.lambda_cloud.rent import LambdaRental
@@ -25,7 +25,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._providers.shadefo
 from ansible_collections.muster.training.plugins.plugin_utils._providers.sshkeys import KeyRing, key_name, public_key
 from ansible_collections.muster.training.plugins.plugin_utils._providers.vastai.rent import VastRental
 from ansible_collections.muster.training.tests.fakes.cycle import KEY
+from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
 from ansible_collections.muster.training.tests.fakes.runpod import FakeRunpod
+from ansible_collections.muster.training.tests.fakes.shadeform import FakeShadeform
 from ansible_collections.muster.training.tests.fakes.vastai import FakeVast
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
 from ansible_collections.muster.training.tests.fakes.wire import TOKEN, access
@@ -404,6 +406,57 @@ def test_lambda_offers_regions_that_the_user_names_although_none_is_listed() -> 
         (named,) = provider.offers(OfferQuery(regions=("us-east-3",)))
     assert (nowhere.region, nowhere.stock, nowhere.available) == (None, 0, False)
     assert (named.region, named.stock, named.available, named.cpu_arch) == ("us-east-3", None, False, "aarch64")
+
+
+def test_every_providers_offers_have_what_an_order_needs() -> None:
+    makes: tuple[tuple[t.Any, t.Any], ...] = (
+        (FakeLambda, LambdaRental),
+        (FakeRunpod, RunpodRental),
+        (FakeVast, VastRental),
+        (FakeShadeform, ShadeformRental),
+    )
+    for fake, make in makes:
+        clock = VirtualClock()
+        api = fake(clock)
+        with api.loopback() as url:
+            provider = make(access(url, clock))
+            found = [
+                offer for offer in provider.offers(OfferQuery(gpu_model="H100", gpu_count=1)) if offer.gpu_count == 1
+            ]
+            assert found and all(same_model("H100", offer.gpu_model) for offer in found)
+            first = found[0]
+            assert first.price_usd_per_hour > 0 and first.gpu_memory_gib and first.provider == provider.name
+            made = provider.create(order(provider.name, offer=first))
+            assert isinstance(made, Created), made
+            (rental,) = provider.rentals()
+            assert (rental.name, rental.token) == (NAME, "1f2e3d4c")
+        assert api.violations == []
+
+
+def test_a_runpod_clusters_price_is_that_of_all_its_machines() -> None:
+    clock = VirtualClock()
+    api = FakeRunpod(clock)
+    with api.loopback() as url:
+        query = OfferQuery(unit="cluster", gpu_count=8, regions=("US-TX-3", "EU-XX-1"))
+        first, second = RunpodRental(access(url, clock)).offers(query, 4)
+    assert first.price_usd_per_hour == pytest.approx(2.99 * 8 * 4)
+    assert (first.region, first.available, first.unit) == ("US-TX-3", True, "cluster")
+    assert (second.region, second.available) == ("EU-XX-1", None)
+
+
+def test_leftovers_are_those_with_a_name_of_the_cluster() -> None:
+    mine, other = {"id": "v1", "name": NAME}, {"id": "v2", "name": "somebody"}
+    calls: tuple[tuple[t.Any, str, t.Any], ...] = (
+        (RunpodRental, "/v2/network-volumes", {"networkVolumes": [mine, other]}),
+        (ShadeformRental, "/v1/volumes", {"volumes": [mine, other]}),
+        (LambdaRental, "/api/v1/file-systems", {"data": [mine, other]}),
+    )
+    for make, path, answer in calls:
+        script, provider = scripted(make, Call("GET", path, answer=answer))
+        with script:
+            (found,) = provider.leftovers({"lab"})
+        assert (found.id, found.name, found.usd_per_hour) == ("v1", NAME, None)
+    assert scripted(VastRental)[1].leftovers({"lab"}) == ()
 
 
 @pytest.mark.parametrize(

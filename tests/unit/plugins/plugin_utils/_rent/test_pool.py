@@ -330,6 +330,70 @@ def test_a_crash_between_create_and_its_line_is_healed_by_the_next_run() -> None
     assert world.give_back().clean and world.alive() == 0
 
 
+def test_a_second_call_finds_a_machine_dead_and_replaces_it() -> None:
+    world = World()
+    world.rent(2)
+    next(iter(world.lambda_.machines.values())).state = "failed"
+    assert world.rent(2).failure == ""
+    assert len(world.lambda_.machines) == 2 and "lambda-1" in world.lambda_.deleted
+
+
+def test_a_second_call_finds_a_machine_gone_and_replaces_it() -> None:
+    world = World()
+    world.rent(2)
+    world.clock.sleep(3600)
+    world.lambda_.machines.pop("lambda-1")
+    outcome = world.rent(2)
+    assert (outcome.failure, outcome.placed, len(world.lambda_.machines)) == ("", 1, 2)
+    assert "is not listed any more" in "; ".join(outcome.state.history)
+
+
+def test_a_second_call_waits_for_what_was_made_a_moment_ago() -> None:
+    world = World()
+    world.rent(1)
+    for machine in world.lambda_.machines.values():
+        machine.visible_from = world.clock.time() + 40
+    outcome = world.rent(1)
+    assert (outcome.failure, outcome.placed, len(world.lambda_.machines)) == ("", 0, 1)
+
+
+def test_a_second_call_settles_the_open_order_of_the_first() -> None:
+    world = World()
+    world.rent(1)
+    world.lines.events = [event for event in world.lines.events if event.event == "intent"]
+    (machine,) = world.lambda_.machines.values()
+    machine.visible_from = world.clock.time() + 30
+    outcome = world.rent(1)
+    assert (outcome.failure, outcome.placed, len(world.lambda_.machines)) == ("", 0, 1)
+
+
+def test_a_machine_that_had_been_given_up_is_not_taken_back() -> None:
+    world = World()
+    world.rent(1)
+    world.give_back()
+    world.lambda_.make("lab-h100-0-00000001")
+    assert world.rent(1).failure == ""
+    assert [item.name for item in world.lambda_.machines.values()] == ["lab-h100-0-00000002"]
+
+
+def test_two_machines_of_one_order_become_one() -> None:
+    world = World()
+    world.rent(1)
+    world.lambda_.make("lab-h100-0-00000001")
+    assert world.rent(1).failure == ""
+    assert list(world.lambda_.machines) == ["lambda-1"]
+
+
+def test_a_machine_that_cannot_be_deleted_is_told_and_does_not_hold_up_the_pool() -> None:
+    world = World()
+    world.lambda_.states = ["failed"]
+    world.lambda_.delete_faults = [outage()] * 100
+    outcome = world.rent(1)
+    assert outcome.failure == ""
+    assert "cannot be deleted" in "; ".join(outcome.state.history)
+    assert [item["delete_failed"] for item in outcome.proof.billing] == [True]
+
+
 def test_a_machine_with_our_form_of_name_but_no_line_is_not_adopted() -> None:
     world = World()
     world.lambda_.make("lab-h100-0-deadbeef")

@@ -277,7 +277,6 @@ def test_a_restart_is_said_with_its_first_step(world: World) -> None:
     assert found[-1] == "nodes 1/2 · ranks 2/2 · step 1 · loss 2.0000 · restarts 1"
 
 
-@pytest.mark.xfail(strict=True, reason="the line before the first step counts as that of the attempt, so its first step is not said")
 def test_the_first_attempt_is_said_with_its_first_step(world: World) -> None:
     assert said_of_steps(world, FIRST_STEPS) == ["nodes 1/2 · ranks 2/2 · step 1 · loss 3.0000"]
 
@@ -290,7 +289,6 @@ def test_a_line_for_people_leaves_out_what_is_unknown() -> None:
     assert follow.describe({**bare, **full, "restarts": 1, "cost_usd": 2.5}) == text
 
 
-@pytest.mark.xfail(strict=True, reason="int() of NaN or infinity in a matched step ends the follower")
 @pytest.mark.parametrize("step", ["nan", "inf"])
 def test_a_step_that_is_no_number_is_passed_over(world: World, step: str) -> None:
     pattern = {"step_pattern": r"step (?P<step>\S+)"}
@@ -298,7 +296,6 @@ def test_a_step_that_is_no_number_is_passed_over(world: World, step: str) -> Non
     assert world.run(first, news("a", unit(exit_code=0)), news("b", unit(exit_code=0)), metrics=pattern).outcome == "succeeded"
 
 
-@pytest.mark.xfail(strict=True, reason="crashes of earlier starts count too, so a run that failed by a crash can never be continued")
 def test_a_run_that_crashed_may_be_continued(world: World) -> None:
     earlier = [started("a", 0), started("b", 1), ended("a", 0, 9), {"kind": "ended", "at": T0 + 10, "detail": "failed"}]
     again = [{"kind": "submitted", "at": T0 + 20, "attempt": 2}]
@@ -308,7 +305,6 @@ def test_a_run_that_crashed_may_be_continued(world: World) -> None:
     assert world.run(*now, *good, restart={"max_crashes": 0}).outcome == "succeeded"
 
 
-@pytest.mark.xfail(strict=True, reason="a kill that meets an unreachable node ends the follower, although the run goes on")
 def test_a_drill_on_a_node_that_is_away_waits_for_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(node: Killable, op: str, **values: t.Any) -> Dict:
         raise UnreachableError(node.name, "timed out")
