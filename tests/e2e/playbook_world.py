@@ -232,12 +232,15 @@ class World:
 
         A process of a run carries MUSTER_UNIT in its environment; a supervisor names its unit's folder.
         """
-        mark, place = f"MUSTER_UNIT={self.run_id}/".encode(), b"\0supervise\0" + os.fsencode(self.nodes)
         return {
             pid: command.replace(b"\0", b" ").decode(errors="replace")[:300]
             for pid, command, environment in everything()
-            if mark in environment or place in command
+            if b"\0supervise\0" + os.fsencode(self.nodes) in command or self._marked(environment)
         }
+
+    def _marked(self, environment: bytes) -> bool:
+        marks = [item for item in environment.split(b"\0") if item.startswith(b"MUSTER_UNIT=")]
+        return any(name in mark for mark in marks for name in (self.run_id.encode(), os.fsencode(self.root)))
 
     def supervisors(self, node: str) -> list[int]:
         """Return the supervisors of the run's units on a node."""
@@ -263,10 +266,10 @@ class World:
 
     def close(self) -> None:
         """End whatever of this world still lives; only processes that name its folder or its run."""
-        mark, place = f"MUSTER_UNIT={self.run_id}/".encode(), os.fsencode(self.root)
+        place = os.fsencode(self.root)
         for _ in range(3):
             for pid, command, environment in everything():
-                if mark in environment or place in command or place in environment:
+                if place in command or place in environment or self._marked(environment):
                     try:
                         os.kill(pid, signal.SIGKILL)
                     except ProcessLookupError:

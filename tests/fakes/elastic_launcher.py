@@ -4,7 +4,7 @@
 """A stand-in for torchrun in tests without torch: ``elastic_launcher.py NPROC MAX_RESTARTS COMMAND...``.
 
 It does what the supervisor and the rank recorder rely on: one process a local rank, each in a session of its own with
-RANK, LOCAL_RANK and WORLD_SIZE; when a rank fails all are stopped and started again, at most MAX_RESTARTS times; on
+RANK, LOCAL_RANK, WORLD_SIZE and an address that is new for each life; when a rank fails all are stopped and started again, at most MAX_RESTARTS times; on
 SIGTERM the ranks' groups get SIGTERM and the launcher ends after them. There is no rendezvous between nodes.
 """
 
@@ -19,13 +19,14 @@ import time
 STOPPED = 143
 
 
-def start(nproc: int, command: list[str]) -> list[subprocess.Popen[bytes]]:
-    """Start all ranks of this node."""
+def start(nproc: int, command: list[str], life: int) -> list[subprocess.Popen[bytes]]:
+    """Start all ranks of this node for the given life of the gang."""
     first = int(os.environ.get("NODE_RANK", "0")) * nproc
     world = int(os.environ.get("NNODES", "1")) * nproc
     ranks = []
     for local in range(nproc):
         values = {"RANK": str(first + local), "LOCAL_RANK": str(local), "WORLD_SIZE": str(world)}
+        values.update({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{os.getpid()}{life}"})
         ranks.append(subprocess.Popen(command, env={**os.environ, **values}, start_new_session=True))
     return ranks
 
@@ -45,7 +46,7 @@ def main(argv: list[str]) -> int:
     asked: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
     while True:
-        ranks = start(nproc, command)
+        ranks = start(nproc, command, restarts)
         while not asked and all(rank.poll() in (None, 0) for rank in ranks):
             if all(rank.poll() == 0 for rank in ranks):
                 return 0

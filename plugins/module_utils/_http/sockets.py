@@ -76,7 +76,7 @@ class TimedSocket:
         self._deadline, self._step_s, self.received = deadline, step_s, 0
 
     def _limit(self) -> None:
-        self.raw.settimeout(self._step_s)
+        self.raw.settimeout(self._deadline.within(self._step_s))
 
     def receive_into(self, buffer: t.Any) -> int:
         self._limit()

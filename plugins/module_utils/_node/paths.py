@@ -13,6 +13,7 @@ import os
 import pathlib
 import pwd
 import re
+import threading
 import typing as t
 
 
@@ -41,7 +42,7 @@ def private_dir(path: pathlib.Path) -> pathlib.Path:
 
 def write_atomic(path: pathlib.Path, data: bytes, mode: int = 0o600) -> None:
     """Replace ``path`` so that a reader, or a restart after a crash, sees the old or the new content only."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
         with os.fdopen(descriptor, "wb") as handle:

@@ -45,13 +45,21 @@ def _reaches(own: Address, peer: Node, network: str) -> bool:
         return False
 
 
-def collective_interface(node: Node, island: Island, peers: t.Iterable[Node] = ()) -> str | None:
+def collective_interface(
+    node: Node, island: Island, peers: t.Iterable[Node] = (), address: str | None = None
+) -> str | None:
     """Return the interface that sockets of a collective bind to on this node.
 
     Of the interfaces with an address in a network that all peers share, the fastest; the first where none states
     its speed. None when no address names its interface.
+
+    :param address: the address that the user declared for the node: the interface that owns it wins.
     """
     network = "mesh" if island.link == "mesh" else "lan"
+    owned = [item for item in (*node.addresses.lan, *node.addresses.mesh, *node.addresses.public) if item.interface]
+    declared = next((item.interface for item in owned if item.address == address), None)
+    if declared:
+        return declared
     others = [peer for peer in peers if peer.name != node.name and peer.name in island.nodes]
     candidates = [item for item in getattr(node.addresses, network) if item.interface]
     shared = [item for item in candidates if all(_reaches(item, peer, network) for peer in others)]

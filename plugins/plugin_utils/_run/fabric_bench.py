@@ -18,6 +18,7 @@ import typing as t
 from ...module_utils._model.errors import InputError, MusterError
 from .._fabric.bench_plan import Stage
 from .._fabric.bench_result import BenchResult
+from .._hosts import watch
 from .._hosts.remote import each
 from . import training_job
 from .state_home import StateHome
@@ -40,6 +41,7 @@ class GroupRun:
     problem: str
     logs: t.Mapping[str, str]
     seconds: float
+    silent: t.Mapping[int, str] = dataclasses.field(default_factory=dict)
 
 
 class Quiet:
@@ -88,13 +90,17 @@ def run_group(
         problem = str(record.get("msg", ""))
     except MusterError as exc:
         problem = str(exc)
-    documents, logs = _collect(inner, group, run_id)
+    documents, logs, events = _collect(inner, group, run_id)
     result, trouble = _parse(documents)
     attempts = record.get("run", {}).get("attempts", [])
     seen = tuple(sorted(int(rank) for rank in (attempts[-1]["rank_list"] if attempts else [])))
-    shutil.rmtree(StateHome(request.options["state_home"], _CLUSTER).run_folder(run_id), ignore_errors=True)
+    folder = StateHome(request.options["state_home"], _CLUSTER).run_folder(run_id)
+    # A node that is gone cannot be asked any more: what it told while it lived is here.
+    told = folder / "events.jsonl"
+    events += watch.lines(told.read_text(errors="replace")) if told.exists() else []
+    shutil.rmtree(folder, ignore_errors=True)
     asked = len(group) * stage.processes_per_node
-    return GroupRun(group, result, seen, asked, problem or trouble, logs, time.monotonic() - began)
+    return GroupRun(group, result, seen, asked, problem or trouble, logs, time.monotonic() - began, _silent(events))
 
 
 def _job(request: training_job.Request, group: tuple[str, ...], stage: Stage, backend: str, collective: str) -> Dict:
@@ -122,21 +128,36 @@ def _job(request: training_job.Request, group: tuple[str, ...], stage: Stage, ba
     return job
 
 
-def _collect(request: training_job.Request, group: tuple[str, ...], run_id: str) -> tuple[list[str], dict[str, str]]:
+def _collect(
+    request: training_job.Request, group: tuple[str, ...], run_id: str
+) -> tuple[list[str], dict[str, str], list[Dict]]:
     documents: list[str] = []
     logs: dict[str, str] = {}
+    events: list[Dict] = []
 
-    def work(remote: t.Any) -> tuple[list[Dict], list[Dict]]:
+    def work(remote: t.Any) -> tuple[list[Dict], list[Dict], list[Dict]]:
         out = remote.call("read", run_id=run_id, pattern=_OUT, limit=64 << 20)["files"]
         nccl = remote.call("read", run_id=run_id, pattern="code/nccl.*.log", limit=_LOG_BYTES)["files"]
+        told = remote.call("read", run_id=run_id, pattern="events.jsonl", limit=_LOG_BYTES)["files"]
         remote.ask("remove", run_id=run_id)
-        return out, nccl
+        return out, nccl, told
 
     answers, _ = each(request.connect(group), work)
-    for node, (out, nccl) in answers.items():
+    for node, (out, nccl, told) in answers.items():
+        events += [line for item in told for line in watch.lines(item["text"])]
         documents += [item["text"] for item in out]
         logs.update({f"{node}/{item['path']}": item["text"] for item in nccl})
-    return documents, logs
+    return documents, logs, events
+
+
+def _silent(events: t.Iterable[Dict]) -> dict[int, str]:
+    """Return rank -> node of the ranks that started and whose end nobody recorded: they were killed, or they hang."""
+    ended = {line["rank"] for line in events if line.get("kind") == "worker_exit"}
+    return {
+        int(line["rank"]): str(line.get("node"))
+        for line in events
+        if line.get("kind") == "worker_started" and line.get("rank") is not None and line["rank"] not in ended
+    }
 
 
 def _parse(documents: t.Sequence[str]) -> tuple[BenchResult | None, str]:

@@ -21,6 +21,7 @@ from ...module_utils._model.verdict import Cause, Transport, Verdict, exit_code,
 from ...module_utils._node import paths
 from .._fabric import bench_plan as plans
 from .._fabric import diagnose, diagnose_scan
+from .._fabric.causes import CAUSES
 from .._fabric.expect import expectation, with_expectation
 from .._fabric.islands import islands
 from .._fabric.nccl_environment import collective_interface, nccl_conf, nccl_environment
@@ -51,6 +52,8 @@ def run(request: training_job.Request) -> Dict:
     backend = request.options.get("backend") or ("nccl" if all(node.gpu.count for node in nodes) else "gloo")
     if request.check:
         return {"changed": False, "islands": [island.to_dict() for island in found]}
+    # The groups of one round run at once: the state home must have its owner before they look for it.
+    home.owner(create=True)
     verdicts = [_verify(request, island, nodes, backend) for island in found]
     entries = [{**verdict.to_dict(), "nodes": list(island.nodes)} for verdict, island in verdicts]
     document = {"schema": _SCHEMA, "islands": entries}
@@ -62,7 +65,7 @@ def run(request: training_job.Request) -> Dict:
         "fabric": document,
         "file": str(home.folder / "fabric.json"),
         "exit_code": exit_code(outcome),
-        "hosts": _host_variables(nodes, verdicts),
+        "hosts": _host_variables(nodes, verdicts, _addresses(request, nodes)),
         "table": [summary(verdict) for verdict, _ in verdicts],
     }
     for verdict, _ in verdicts:
@@ -121,7 +124,13 @@ def _verify(request: training_job.Request, island: Island, nodes: list[Node], ba
     )
     stages = _run_stages(request, plan, wanted, secrets.token_hex(3))
     timing = (record.iso(began), round(time.monotonic() - clock, 3))
-    return judge(_case(island, members, wanted, stages, plan, timing)), island
+    return judge(_case(island, members, wanted, stages, plan, timing, _addresses(request, members))), island
+
+
+def _addresses(request: training_job.Request, nodes: t.Iterable[Node]) -> dict[str, str]:
+    """Return the addresses that the user declared for the nodes of a job."""
+    found = {node.name: request.hostvars[node.name].get("muster_address") for node in nodes}
+    return {name: str(address) for name, address in found.items() if address}
 
 
 def _run_stages(
@@ -154,12 +163,13 @@ def _case(
     stages: t.Mapping[str, list[GroupRun]],
     plan: plans.BenchPlan,
     timing: tuple[str | None, float],
+    addresses: t.Mapping[str, str],
 ) -> Case:
     whole = next(iter(stages.get("island") or stages.get("inside") or ()), None)
     if whole is None:
         reason = "one CPU node: nothing crosses a network and there is no GPU to test"
         return Case(island.name, island.nodes, island.lane, expectation=wanted, reasons=(reason,), started_at=timing[0])
-    seen = _evidence(island, members, wanted, whole)
+    seen = _evidence(island, members, wanted, whole, addresses)
     row = whole.result.judged if whole.result else None
     measured = None
     if whole.result and row:
@@ -167,8 +177,10 @@ def _case(
         algorithm = stage.environment.get("NCCL_ALGO")
         took_part = len(whole.result.names)
         measured = Measured(plan.collective, row.size_bytes, whole.result.ranks, took_part, row.busbw_gb_s, algorithm)
-    ranks = whole.ranks_seen if whole.result is None else {item.rank for item in whole.result.evidence}
-    pairs, blamed = _pairs(stages, wanted)
+    lost = whole.silent if whole.result is None else {}
+    ranks = set(whole.ranks_seen) - set(lost) if whole.result is None else {item.rank for item in whole.result.evidence}
+    blamed = tuple(_missing_cause(rank, node) for rank, node in lost.items())
+    pairs, slow = _pairs(stages, wanted)
     transport = dataclasses.replace(seen.transport, pairs=tuple(_with_rates(seen.transport.pairs, pairs)))
     return Case(
         island=island.name,
@@ -179,7 +191,7 @@ def _case(
         expectation=wanted,
         wrong_values=whole.result.wrong_values if whole.result else None,
         ranks=attendance(whole.ranks_asked, ranks),
-        causes=(*seen.causes, *blamed),
+        causes=(*seen.causes, *slow, *blamed),
         reasons=tuple(reason for reason in (*seen.reasons, whole.problem) if reason),
         started_at=timing[0],
         duration_s=timing[1],
@@ -187,12 +199,18 @@ def _case(
     )
 
 
-def _evidence(island: Island, members: list[Node], wanted: Expectation, whole: GroupRun) -> Seen:
+def _evidence(
+    island: Island, members: list[Node], wanted: Expectation, whole: GroupRun, addresses: t.Mapping[str, str]
+) -> Seen:
     """Return the proof of the transport: NCCL's channel lines, else RDMA counters; for gloo the ranks' sockets."""
     if whole.result is None:
         return Seen(Transport(expected=wanted.transport))
     if whole.result.backend == "gloo":
-        right = {node.name: name for node in members if (name := collective_interface(node, island, members))}
+        right = {
+            node.name: name
+            for node in members
+            if (name := collective_interface(node, island, members, addresses.get(node.name)))
+        }
         return read_sockets(whole.result, wanted.transport, right if island.link != "loopback" else None)
     scanned = diagnose_scan.scan(io.BytesIO("\n".join(whole.logs.values()).encode()))
     places = {str(item.host): str(item.node) for item in whole.result.evidence if item.host and item.node}
@@ -210,7 +228,9 @@ def _pairs(
     stages: t.Mapping[str, list[GroupRun]], wanted: Expectation
 ) -> tuple[dict[tuple[str, str], float | None], tuple[Cause, ...]]:
     """Return the bandwidth of each tested pair, and the nodes and paths that are to blame for slow ones."""
-    groups = [*stages.get("pairs", []), *stages.get("neighbours", [])]
+    # Two nodes are tested as an island at once: that is their one pair.
+    two = [group for group in stages.get("island", []) if len(group.nodes) == 2 and group.result]
+    groups = [*stages.get("pairs", []), *stages.get("neighbours", []), *two]
     rates: dict[tuple[str, str], float | None] = {}
     for group in groups:
         row = group.result.judged if group.result else None
@@ -228,20 +248,27 @@ def _slow_cause(evidence: str, node: str | None) -> Cause:
     return Cause(code, evidence, _SLOW_FIXES[code], node)
 
 
+def _missing_cause(rank: int, node: str) -> Cause:
+    return Cause("ranks_missing", f"rank {rank} on {node} fell silent in the test", CAUSES["ranks_missing"].fix, node)
+
+
 def _with_rates(pairs: t.Iterable[t.Any], rates: t.Mapping[tuple[str, str], float | None]) -> t.Iterator[t.Any]:
     for pair in pairs:
         rate = rates.get((pair.a, pair.b), rates.get((pair.b, pair.a)))
         yield dataclasses.replace(pair, busbw_gb_s=rate) if rate is not None else pair
 
 
-def _host_variables(nodes: list[Node], verdicts: t.Sequence[tuple[Verdict, Island]]) -> dict[str, Dict]:
+def _host_variables(
+    nodes: list[Node], verdicts: t.Sequence[tuple[Verdict, Island]], addresses: t.Mapping[str, str]
+) -> dict[str, Dict]:
     """Return for each host what plays need: island, lane, outcome, and NCCL's environment for the node."""
     result: dict[str, Dict] = {}
     for verdict, island in verdicts:
         peers = [node for node in nodes if node.name in island.nodes]
         proven = verdict.outcome in ("pass", "warn") and verdict.transport.verdict in ("rdma_gdr", "rdma_no_gdr")
         for node in peers:
-            values = nccl_environment(node, island, peers=peers, verified=proven)
+            interface = collective_interface(node, island, peers, addresses.get(node.name))
+            values = nccl_environment(node, island, peers=peers, interface=interface, verified=proven)
             result[node.name] = {
                 "island": island.name,
                 "lane": verdict.lane,

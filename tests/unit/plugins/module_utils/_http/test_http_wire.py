@@ -83,7 +83,7 @@ def test_a_kept_connection_that_died_is_replaced_unseen() -> None:
         (b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n", "not HTTP", False),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n", "larger than 1000 bytes", False),
         (b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 5000, "larger than 1000 bytes", False),
-        (http_answer(gzip.compress(b"0" * 1_000_000), headers={"Content-Encoding": "gzip"}), "larger than 1000", False),
+        (http_answer(gzip.compress(b"0" * 300_000), headers={"Content-Encoding": "gzip"}), "larger than 1000", False),
         (http_answer(gzip.compress(b"0" * 90)[:-9], headers={"Content-Encoding": "gzip"}), "cut short", True),
         (http_answer(b"not gzip", headers={"Content-Encoding": "gzip"}), "compression is broken", False),
         (http_answer(b"x", headers={"Content-Encoding": "br"}), "not asked for", False),
