@@ -5,17 +5,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-import threading
-import typing as t
-
-from ansible.plugins.callback import CallbackBase
-
-from ..plugin_utils._run.follow import describe
-from ..plugin_utils._run.progress import PIPE_VARIABLE
-
 DOCUMENTATION = r"""
 name: progress
 type: aggregate
@@ -28,6 +17,17 @@ description:
 author:
   - muster.training contributors (@muster-training)
 """
+
+import json
+import os
+import sys
+import threading
+import typing as t
+
+from ansible.plugins.callback import CallbackBase
+
+from ..plugin_utils._run.follow import describe
+from ..plugin_utils._run.progress import PIPE_VARIABLE
 
 
 class CallbackModule(CallbackBase):

@@ -5,14 +5,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import typing as t
-
-from ansible.plugins.inventory import BaseInventoryPlugin
-
-from ..plugin_utils._run import local_nodes
-
 DOCUMENTATION = r"""
 name: local
 version_added: 0.1.0
@@ -51,6 +43,14 @@ EXAMPLES = r"""
 plugin: muster.training.local
 nodes: 2
 """
+
+import os
+import sys
+import typing as t
+
+from ansible.plugins.inventory import BaseInventoryPlugin
+
+from ..plugin_utils._run import local_nodes
 
 
 class InventoryModule(BaseInventoryPlugin):

@@ -15,7 +15,14 @@ import pytest
 from ansible_collections.muster.training.tests.lab import host, image, interpreter, nodes, podman, traces
 from ansible_collections.muster.training.tests.lab.plays import Controller
 
+NOTES: list[str] = []
 REQUIRED = os.environ.get("MUSTER_REQUIRE_LAB") == "1"
+
+
+def pytest_terminal_summary(terminalreporter: t.Any) -> None:
+    """Say what the lab did."""
+    for note in NOTES:
+        terminalreporter.write_line(f"lab: {note}")
 
 
 def not_run(reason: str) -> t.NoReturn:
@@ -46,17 +53,17 @@ def lab(torch_wanted: interpreter.Interpreter) -> t.Iterator[nodes.Lab]:
         not_run(str(error))
     for what, names in (("installed", installed), ("removed what was left of", swept)):
         if names:
-            print(f"lab: {what} {', '.join(names)}")
+            NOTES.append(f"{what} {', '.join(names)}")
     made = nodes.Lab(tool, pathlib.Path(tempfile.mkdtemp(prefix="muster-lab-")))
     began = time.monotonic()
     try:
         made.up(root_image, torch_wanted.mounts)
-        print(f"lab: {len(made.nodes)} nodes ready after {time.monotonic() - began:.1f} s")
+        NOTES.append(f"{len(made.nodes)} nodes ready after {time.monotonic() - began:.1f} s")
         yield made
     finally:
         left = made.down()
     assert left == [], "the lab left something behind"
-    print("lab: nothing of it is left")
+    NOTES.append(f"nothing is left: {len(made.made)} things in the kernel and podman's objects are gone")
 
 
 @pytest.fixture(scope="session")
@@ -69,7 +76,7 @@ def torch_python(lab: nodes.Lab, torch_wanted: interpreter.Interpreter) -> str:
 
 
 @pytest.fixture
-def controller(lab: nodes.Lab, request: pytest.FixtureRequest) -> t.Iterator[Controller]:
+def controller(lab: nodes.Lab) -> t.Iterator[Controller]:
     """A controller that logs in as root."""
     made = Controller(lab)
     yield made

@@ -18,11 +18,6 @@ MEMORY_MIB = 512
 SECRET = "lab-secret-not-to-be-seen-anywhere"
 
 
-def unit_of(controller: Controller, node: str) -> str:
-    """Return the name of a node's agent unit."""
-    return f"muster-{controller.run_id}-{node}-agent.service"
-
-
 @pytest.fixture(scope="module")
 def running(lab: Lab) -> t.Iterator[Controller]:
     """A run of one rank a node with a memory limit and a secret, living."""
@@ -40,24 +35,27 @@ def running(lab: Lab) -> t.Iterator[Controller]:
 
 def test_agent_is_a_transient_unit_in_the_slice(lab: Lab, running: Controller) -> None:
     for node in lab.nodes:
-        assert systemd.units(lab, node.name) == [unit_of(running, node.name)]
-        shown = systemd.show(lab, node.name, unit_of(running, node.name))
+        assert systemd.units(lab, node.name) == [systemd.unit(running, node.name)]
+        shown = systemd.show(lab, node.name, systemd.unit(running, node.name))
         wanted = {
             "ActiveState": "active",
             "Transient": "yes",
             "Slice": "muster.slice",
             "Restart": "on-failure",
-            "KillMode": "control-group",
+            # Only the supervisor is asked to stop; it then lets the ranks save.
+            "KillMode": "mixed",
+            # Without this systemd stops the whole unit when the kernel kills one rank that wants too much memory.
+            "OOMPolicy": "continue",
             "MemoryMax": str(MEMORY_MIB << 20),
         }
         assert {key: shown[key] for key in wanted} == wanted
-        assert shown["ControlGroup"] == f"/muster.slice/{unit_of(running, node.name)}"
+        assert shown["ControlGroup"] == f"/muster.slice/{systemd.unit(running, node.name)}"
 
 
 def test_control_group_holds_supervisor_and_ranks(lab: Lab, running: Controller) -> None:
     ranks = {rank: pid for rank, _, pid, _ in running.began()}
     for rank, node in enumerate(lab.nodes):
-        unit = unit_of(running, node.name)
+        unit = systemd.unit(running, node.name)
         held = systemd.members(lab, node.name, unit)
         main = int(systemd.show(lab, node.name, unit)["MainPID"])
         assert "supervise" in held[main]
@@ -67,7 +65,7 @@ def test_control_group_holds_supervisor_and_ranks(lab: Lab, running: Controller)
 def test_secret_reaches_the_ranks_and_nothing_else(lab: Lab, running: Controller) -> None:
     assert {length for *_, length in running.began()} == {len(SECRET)}
     for node in lab.nodes:
-        unit = unit_of(running, node.name)
+        unit = systemd.unit(running, node.name)
         for argv in (
             ("systemctl", "show", unit),
             ("systemctl", "cat", unit),
@@ -91,7 +89,7 @@ def test_run_survives_its_controller_and_connections(lab: Lab, controller: Contr
     for node in lab.nodes:
         # The connection's own processes on the node too, as when the network goes away for good.
         lab.run(node.name, "sh", "-c", "kill -KILL $(ps -C sshd-session -o pid=)")
-        assert systemd.show(lab, node.name, unit_of(controller, node.name))["ActiveState"] == "active"
+        assert systemd.show(lab, node.name, systemd.unit(controller, node.name))["ActiveState"] == "active"
     again = controller.start("train", job)
     until(lambda: "runs already, following it" in again.output, "the second controller to follow the run")
     controller.finish()

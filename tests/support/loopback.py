@@ -25,6 +25,13 @@ def raw_server(*conversations: Conversation, family: socket.AddressFamily = sock
     listener.listen(8)
     opened: list[socket.socket] = []
 
+    def talk(sock: socket.socket, conversation: Conversation) -> None:
+        with contextlib.suppress(OSError):
+            conversation(sock)
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+        sock.close()
+
     def serve() -> None:
         for conversation in conversations:
             try:
@@ -33,11 +40,7 @@ def raw_server(*conversations: Conversation, family: socket.AddressFamily = sock
                 return
             opened.append(sock)
             sock.settimeout(10)
-            with contextlib.suppress(OSError):
-                conversation(sock)
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-            sock.close()
+            threading.Thread(target=talk, args=(sock, conversation), daemon=True).start()
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()

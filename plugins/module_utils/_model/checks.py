@@ -160,7 +160,7 @@ def _shared_packages(infos: t.Mapping[str, Info]) -> list[str]:
 def _same_version(package: str, infos: t.Mapping[str, Info]) -> Check:
     found = {node: (info.get("training") or {}).get("packages", {}).get(package) for node, info in infos.items()}
     # A build suffix such as +cu128 or +cpu is another build of the same release.
-    versions = {str(version).split("+")[0] for version in found.values() if version is not None}
+    versions = {str(version).partition("+")[0] for version in found.values() if version is not None}
     shown = ", ".join(f"{node} has {version}" for node, version in found.items())
     text = f"the nodes have different versions of {package}: {shown}"
     return _check(

@@ -53,13 +53,12 @@ def test_request_on_the_wire_is_complete() -> None:
 
 
 def test_connection_is_kept_for_reads_and_fresh_for_creates() -> None:
-    def twice(sock: socket.socket) -> None:
-        for _turn in range(2):
-            read_request(sock)
+    def go_on(sock: socket.socket) -> None:
+        while read_request(sock):
             sock.sendall(http_answer(b"1"))
 
     wire = Wire()
-    with raw_server(twice, reply(http_answer(b"2"))) as port:
+    with raw_server(go_on, reply(http_answer(b"2"))) as port:
         assert [exchange(port, request, wire=wire) for request in (GET, GET, POST)] == [b"1", b"1", b"2"]
     wire.close()
 

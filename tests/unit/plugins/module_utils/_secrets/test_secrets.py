@@ -61,7 +61,7 @@ def test_one_final_line_break_is_dropped(ending: str) -> None:
 @pytest.mark.parametrize(
     "value",
     ["", "\n", "short", "aaaaaaaaaaaa", TOKEN + "\n\n", "a\nb" + TOKEN, "\ufeff" + TOKEN, TOKEN + "\0",
-     TOKEN + "\x1b[0m",     "x" * 70_000, None, 12345678, b"bytes-token-1", ["list"]],
+     TOKEN + "\x1b[0m", "x" * 70_000, None, 12345678, b"bytes-token-1", ["list"]],
 )  # fmt: skip
 def test_malformed_secret_is_refused_without_echo(value: object) -> None:
     with pytest.raises(InputError, match=r"^api_token: ") as caught:

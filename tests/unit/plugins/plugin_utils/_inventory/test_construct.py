@@ -129,6 +129,29 @@ def test_plain_paths_make_variables_and_groups() -> None:
     assert '"model": "H100"' in variables["host0"] and '"none"' not in variables["host0"]
 
 
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("leading", [True, False])
+@pytest.mark.parametrize(
+    "value", ["x", "", None, [], {}, 0, 1, True, False, 1.5, ["a", "", None, 3], {"k": None, "l": ""}, ...]
+)
+@pytest.mark.parametrize(
+    "entry",
+    [{}, {"prefix": "p"}, {"separator": "-"}, {"default_value": "d"}, {"prefix": "p", "trailing_separator": False},
+     {"default_value": "d", "trailing_separator": False}, {"parent_group": "family"}],
+)  # fmt: skip
+def test_keyed_groups_of_every_kind_of_value(
+    entry: dict[str, t.Any], value: t.Any, leading: bool, strict: bool
+) -> None:
+    options = {"keyed_groups": [{"key": "a", **entry}], "leading_separator": leading, "strict": strict}
+    same(trusted(options), [{} if value is ... else {"a": value}])
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("value", [True, False, None, "", "yes", 0, 1, [], ...])
+def test_conditions_of_every_kind_of_value(value: t.Any, strict: bool) -> None:
+    same(trusted({"groups": {"g": "a"}, "strict": strict}), [{} if value is ... else {"a": value}])
+
+
 def test_a_composed_container_is_a_copy() -> None:
     plugin = Plugin(trusted({"compose": {"copy": "node.map"}}), {})
     plugin.inventory.add_host("h")
