@@ -15,7 +15,8 @@ class ActionModule(Face):
     """Runs in process on the controller and reaches the hosts over their own connections."""
 
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
-        "job": {"type": "dict"},
+        # Not a dict here: the job model itself says, by name, what is wrong with it.
+        "job": {"type": "raw"},
         "run_id": {"type": "str"},
         "state": {"type": "str", "choices": ["present", "cancelled"], "default": "present"},
         "hosts": {"type": "list", "elements": "str"},

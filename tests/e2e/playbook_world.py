@@ -104,7 +104,9 @@ class Play:
             code = self.process.wait(limit_s)
         except subprocess.TimeoutExpired:
             self.kill(signal.SIGKILL)
-            raise AssertionError(f"ansible-playbook did not end within {limit_s:.0f} s:\n{self.output[-3000:]}") from None
+            raise AssertionError(
+                f"ansible-playbook did not end within {limit_s:.0f} s:\n{self.output[-3000:]}"
+            ) from None
         return Result(code, self.output, time.monotonic() - self.began)
 
     def signal(self, number: int) -> None:

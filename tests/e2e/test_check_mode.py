@@ -8,8 +8,6 @@ from __future__ import annotations
 import socket
 import subprocess
 
-import pytest
-
 from ansible_collections.muster.training.plugins.plugin_utils._run import planning
 from ansible_collections.muster.training.tests.e2e.playbook_world import World, assert_refused, until
 
@@ -52,7 +50,6 @@ def test_a_taken_port_is_found(world: World) -> None:
     assert world.digest() == {}
 
 
-@pytest.mark.xfail(strict=True, reason="the code is fetched into the state home")
 def test_code_from_git(world: World) -> None:
     """Looking at a repository must not leave a copy of it."""
     place = world.root / "repository"

@@ -97,9 +97,6 @@ def test_the_same_command_after_an_interruption(world: World, moment: float | st
         assert sorted(int(line.split()[2]) for line in lines) == sorted(began.values()), "running ranks were disturbed"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Ansible's worker is in a session of its own: it lives on and holds the lock of the run"
-)
 def test_the_same_command_after_only_ansible_playbook_was_killed(world: World) -> None:
     """SIGKILL reaches the process that was started and nothing else, as from the OOM killer."""
     job = world.rank_job()
@@ -110,9 +107,6 @@ def test_the_same_command_after_only_ansible_playbook_was_killed(world: World) -
     assert_ends_well(world, world.start(job=job))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the second node looks for the first one's port, on which a command has nothing listening"
-)
 def test_the_same_command_after_a_kill_between_the_starts_of_two_nodes(world: World) -> None:
     """The first node runs and the second one does not: the second command starts only the second one."""
     job = world.rank_job()

@@ -44,7 +44,6 @@ def test_started_without_waiting_then_followed(world: World) -> None:
     )
 
 
-@pytest.mark.xfail(strict=True, reason="a run that ended well while nobody followed it is started again")
 def test_a_run_that_ended_unfollowed_is_not_started_again(world: World) -> None:
     """The second command finds that the run has ended and records how."""
     job = unfollowed(world)
@@ -95,7 +94,6 @@ def test_cancel_while_somebody_follows(world: World) -> None:
     assert world.record()["outcome"] == "cancelled"
 
 
-@pytest.mark.xfail(strict=True, reason="SIGTERM reaches only the recorder of the rank, which keeps it for itself")
 def test_cancel_lets_a_command_save(world: World) -> None:
     """The program gets SIGTERM and checkpoints.grace_s seconds."""
     text = (
@@ -189,12 +187,11 @@ def test_a_node_that_goes_away_for_good_ends_the_run(world: World) -> None:
     (world.root / "away").touch()
     result = play.wait(40)
     assert result.code != 0 and len(result.errors) == 1 and "Traceback" not in result.output, result.output
-    assert "node-2 was lost" in result.errors[0]
+    assert "node-2 did not answer" in result.errors[0]
     assert world.record()["outcome"] == "lost"
     assert set(world.ranks()) == {1}, "the reachable node is stopped, of the other one nothing is known"
 
 
-@pytest.mark.xfail(strict=True, reason="a command's run counts as lost as soon as one connection fails, though it lives")
 def test_a_node_that_comes_back_is_followed_again(world: World) -> None:
     """The network's loss is not the run's: it goes on and ends well."""
     play = world.start(job=world.rank_job(talk=True), hosts=away(world))
@@ -205,10 +202,9 @@ def test_a_node_that_comes_back_is_followed_again(world: World) -> None:
     until(lambda: "node-2 is back" in play.output or play.process.poll() is not None, "the node to come back")
     assert_ends_well(world, play)
     kinds = [event["kind"] for event in world.events()]
-    assert kinds.index("node_lost") < kinds.index("node_back")
+    assert kinds.index("node_silent") < kinds.index("node_back")
 
 
-@pytest.mark.xfail(strict=True, reason="an answer with a problem is asked for again for ever, and nothing is said")
 @pytest.mark.parametrize("gone", [pytest.param("the run's folder", marks=pytest.mark.long), "the node's state"])
 def test_a_node_that_lost_its_state_ends_the_run(world: World, gone: str) -> None:
     """Somebody cleaned up on a node: nothing can be followed there any more."""

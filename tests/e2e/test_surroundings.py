@@ -53,8 +53,8 @@ def test_without_home(world: World) -> None:
     "umask",
     [
         0o077,
-        pytest.param(0o022, marks=pytest.mark.xfail(strict=True, reason="parents 0755 and logs 0644 on the controller")),
-        pytest.param(0o000, marks=pytest.mark.xfail(strict=True, reason="parents 0777 and logs 0666 on the controller")),
+        0o022,
+        0o000,
     ],
     ids=lambda umask: f"{umask:03o}",
 )

@@ -4,8 +4,9 @@
 """A stand-in for torchrun in tests without torch: ``elastic_launcher.py NPROC MAX_RESTARTS COMMAND...``.
 
 It does what the supervisor and the rank recorder rely on: one process a local rank, each in a session of its own with
-RANK, LOCAL_RANK, WORLD_SIZE and an address that is new for each life; when a rank fails all are stopped and started again, at most MAX_RESTARTS times; on
-SIGTERM the ranks' groups get SIGTERM and the launcher ends after them. There is no rendezvous between nodes.
+RANK, LOCAL_RANK, WORLD_SIZE and an address that is new for each life; when a rank fails all are stopped and started
+again, at most MAX_RESTARTS times; on SIGTERM the ranks' groups get SIGTERM and the launcher ends after them. There is
+no rendezvous between nodes.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import time
 import typing as t
 
 import pytest
+
 from ansible_collections.muster.training.tests.lab import host, image, interpreter, nodes, podman, traces
 from ansible_collections.muster.training.tests.lab.plays import Controller
 

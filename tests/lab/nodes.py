@@ -198,7 +198,9 @@ class Lab:
             if state == "running" and _speaks_ssh(node.address):
                 return
             time.sleep(0.1)
-        failed = self.podman.run("exec", node.container, "systemctl", "list-units", "--failed", "--plain", "--no-legend")
+        failed = self.podman.run(
+            "exec", node.container, "systemctl", "list-units", "--failed", "--plain", "--no-legend"
+        )
         units = "".join(f", failed: {line.split()[0]}" for line in failed.stdout.decode().splitlines())
         raise LabError(f"{node.name} is not ready: systemd is {state}, sshd does not answer or a unit failed{units}")
 

@@ -28,8 +28,9 @@ def unit(controller: Controller, node: str, name: str = "agent") -> str:
 
 def units(lab: Lab, node: str, user: bool = False) -> list[str]:
     """Return the units of runs, in whatever state; with ``user`` those of the user's own systemd."""
-    text = lab.ask(node, *_systemctl(user), "list-units", "--all", "--plain", "--no-legend", "muster-*")
-    return [line.split()[0] for line in text.splitlines()]
+    done = lab.run(node, *_systemctl(user), "list-units", "--all", "--plain", "--no-legend", "muster-*")
+    # A user's own systemd that does not run has no units.
+    return [line.split()[0] for line in done.stdout.decode().splitlines()]
 
 
 def show(lab: Lab, node: str, name: str, user: bool = False) -> dict[str, str]:
@@ -58,13 +59,13 @@ def supervisors(lab: Lab, node: str) -> list[Process]:
     return [item for item in processes(lab, node) if "run.py supervise " in item.command]
 
 
-def traces(lab: Lab, node: str) -> list[str]:
+def traces(lab: Lab, node: str, run_id: str) -> list[str]:
     """Return what a run must not leave on a node: units, files below /run, processes that carry its mark."""
-    found = [f"unit {name}" for name in units(lab, node)]
-    found += [f"file {name}" for name in lab.ask(node, "find", "/run", "-name", "muster-*").splitlines()]
-    script = "grep -lz ^MUSTER_UNIT= /proc/[0-9]*/environ 2>/dev/null; true"
+    found = [f"unit {name}" for name in [*units(lab, node), *units(lab, node, user=True)] if run_id in name]
+    found += [f"file {name}" for name in lab.ask(node, "find", "/run", "-name", f"*{run_id}*").splitlines()]
+    script = f"grep -lz '^MUSTER_UNIT=.*{run_id}' /proc/[0-9]*/environ 2>/dev/null; true"
     found += [f"process {name}" for name in lab.ask(node, "sh", "-c", script).split()]
-    return found + [f"process {item.command}" for item in supervisors(lab, node)]
+    return found + [f"process {item.command}" for item in supervisors(lab, node) if run_id in item.command]
 
 
 def _systemctl(user: bool) -> list[str]:

@@ -9,6 +9,7 @@ import json
 import typing as t
 
 import pytest
+
 from ansible_collections.muster.training.tests.lab import systemd
 from ansible_collections.muster.training.tests.lab.nodes import Lab
 from ansible_collections.muster.training.tests.lab.plays import ROOT, Controller
@@ -21,7 +22,16 @@ LIMIT_S = 240
 
 def char_lm(controller: Controller, python: str, shared: bool, **values: t.Any) -> dict[str, t.Any]:
     """Return the example as a job over both nodes, its text staged, its checkpoints on a shared or on local disks."""
-    args = ["--steps", LAST, "--step-time-min", 0.05, "--checkpoint-every", INTERVAL, "--data", "{run_dir}/data/text/LICENSE"]
+    args = [
+        "--steps",
+        LAST,
+        "--step-time-min",
+        0.05,
+        "--checkpoint-every",
+        INTERVAL,
+        "--data",
+        "{run_dir}/data/text/LICENSE",
+    ]
     checkpoints: dict[str, t.Any] = {"interval_steps": INTERVAL, "grace_s": 5}
     if shared:
         checkpoints["path"] = f"{controller.shared}/checkpoints"
@@ -61,7 +71,7 @@ def test_drill_of_a_host_resumes(lab: Lab, controller: Controller, torch_python:
     proof = controller.record()["drill"]
     assert (proof["resumed"], proof["world_size"]) == (True, 2)
     for other in lab.nodes:
-        assert systemd.traces(lab, other.name) == []
+        assert systemd.traces(lab, other.name, controller.run_id) == []
 
 
 @pytest.mark.parametrize(("node", "orderly"), [("lab-2", True), ("lab-1", False)])
@@ -78,7 +88,7 @@ def test_node_that_reboots_is_waited_for(
     assert ended.code == 0, ended.output
     assert_resumed(controller)
     for other in lab.nodes:
-        assert systemd.traces(lab, other.name) == []
+        assert systemd.traces(lab, other.name, controller.run_id) == []
 
 
 def test_fabric_between_two_machines_is_measured(lab: Lab, torch_python: str, controller: Controller) -> None:

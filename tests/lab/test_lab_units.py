@@ -9,6 +9,7 @@ import signal
 import typing as t
 
 import pytest
+
 from ansible_collections.muster.training.tests.e2e.playbook_world import until
 from ansible_collections.muster.training.tests.lab import systemd
 from ansible_collections.muster.training.tests.lab.nodes import Lab
@@ -75,7 +76,9 @@ def test_secret_reaches_the_ranks_and_nothing_else(lab: Lab, running: Controller
             ("sh", "-c", f"cat /run/systemd/transient/{unit} /proc/[0-9]*/cmdline"),
         ):
             assert SECRET not in lab.ask(node.name, *argv), argv
-        holders = lab.run(node.name, "grep", "-rlF", SECRET, "/root", "/run", "/var/log", "/tmp").stdout.decode().split()
+        places = ("/root", "/home", "/run", "/var/log", "/tmp")
+        search = ("find", *places, "-xdev", "-type", "f", "-exec", "grep", "-lF", SECRET, "{}", "+")
+        holders = lab.run(node.name, *search).stdout.decode().split()
         assert [name.rpartition("/")[2] for name in holders] == ["env.json"], "only the run's own file holds it"
         assert lab.ask(node.name, "stat", "-c", "%a %U", *holders) == "600 root"
 
@@ -100,4 +103,4 @@ def test_run_survives_its_controller_and_connections(lab: Lab, controller: Contr
     record = controller.record()
     assert (record["outcome"], record["world_size"]) == ("succeeded", {"asked": 2, "seen": 2})
     for node in lab.nodes:
-        assert systemd.traces(lab, node.name) == []
+        assert systemd.traces(lab, node.name, controller.run_id) == []

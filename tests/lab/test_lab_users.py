@@ -8,6 +8,7 @@ from __future__ import annotations
 import typing as t
 
 import pytest
+
 from ansible_collections.muster.training.tests.e2e.playbook_world import until
 from ansible_collections.muster.training.tests.lab import systemd
 from ansible_collections.muster.training.tests.lab.image import USER
@@ -48,7 +49,7 @@ def run_past_its_connections(lab: Lab, controller: Controller) -> dict[str, list
     assert ended.code == 0, ended.output
     assert controller.began() == began, "a rank was started again"
     for node in lab.nodes:
-        assert systemd.traces(lab, node.name) == []
+        assert systemd.traces(lab, node.name, controller.run_id) == []
     return seen
 
 
@@ -68,7 +69,9 @@ def test_detached_run_outlives_its_connections(lab: Lab, as_user: Make) -> None:
 
 
 @pytest.mark.usefixtures("lingering")
-@pytest.mark.parametrize("login", [{"user": USER}, {"user": "root", "ansible_become": True, "ansible_become_user": USER}])
+@pytest.mark.parametrize(
+    "login", [{"user": USER}, {"user": "root", "ansible_become": True, "ansible_become_user": USER}]
+)
 def test_with_linger_it_is_a_unit_of_the_user(lab: Lab, login: dict[str, t.Any]) -> None:
     """Logged in as the user, and as root that becomes the user, for whom sudo sets no XDG_RUNTIME_DIR."""
     controller = Controller(lab, **login)

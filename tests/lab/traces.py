@@ -11,10 +11,12 @@ import re
 import shlex
 import socket
 import subprocess
+import time
 
 from .podman import Podman
 
 LABEL = "muster-lab"
+_SETTLE_S = 5
 _TABLES = ("filter", "nat")
 # netavark makes these for the first network and leaves them behind with the last.
 _CHAIN = re.compile(r"\bNETAVARK[-_]")
@@ -79,6 +81,10 @@ def left(podman: Podman, lab_id: str, made: frozenset[str]) -> list[str]:
     found += [f"network {name}" for name in _named(podman, "network", lab_id)]
     if not _owners(podman):
         found += [f"volume {name}" for name in podman("volume", "ls", "--quiet").split()]
+    end = time.monotonic() + _SETTLE_S
+    # The monitor of a container ends a moment after the container was removed.
+    while made & take() and time.monotonic() < end:
+        time.sleep(0.1)
     return found + sorted(made & take())
 
 

@@ -131,3 +131,8 @@ APIS: dict[str, tuple[t.Callable[[], ListApi], str, str]] = {
     "tailscale": (tailscale_api, "tailscale.yml", ""),
     "coreweave": (coreweave_api, "coreweave.yml", "/v1beta1"),
 }
+
+
+def endings() -> dict[str, tuple[str, str]]:
+    """Return the end of each plugin's file name and the path of its API."""
+    return {name: (ending, path) for name, (_make, ending, path) in APIS.items()}

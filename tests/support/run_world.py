@@ -59,10 +59,23 @@ class RunWorld:
         """Return nodes; those that a test has put into ``nodes`` are used as they are."""
         return [self.nodes.get(name) or self.lab.remote(name) for name in names]
 
-    def request(self, job: Dict | None, controller: str = "home", check: bool = False, **options: t.Any) -> training_job.Request:
+    def request(
+        self, job: Dict | None, controller: str = "home", check: bool = False, **options: t.Any
+    ) -> training_job.Request:
         """Return a request for the run; ``options`` are the module's."""
-        common: Dict = {"cluster": "default", "state": "present", "wait": True, "take_over": False, "template_paths": []}
-        mine: Dict = {"state_home": {"path": str(self.root / controller)}, "job": job, "run_id": self.run_id, "drill": None}
+        common: Dict = {
+            "cluster": "default",
+            "state": "present",
+            "wait": True,
+            "take_over": False,
+            "template_paths": [],
+        }
+        mine: Dict = {
+            "state_home": {"path": str(self.root / controller)},
+            "job": job,
+            "run_id": self.run_id,
+            "drill": None,
+        }
         hostvars = {"a": {"muster_address": "127.0.0.1"}, "b": {"muster_address": "127.0.0.2"}}
         return training_job.Request(
             options={**common, **mine, **options},

@@ -329,9 +329,10 @@ def _check_program(job: Job) -> None:
 
 
 def _check_numbers(job: Job) -> None:
-    if job.gpus_per_node and job.nproc > job.gpus_per_node:
+    if job.gpus_per_node and (job.processes_per_node or 1) > job.gpus_per_node:
         raise InputError(
-            "job.processes_per_node", f"{job.nproc} processes cannot share {job.gpus_per_node} GPUs per node"
+            "job.processes_per_node",
+            f"{job.processes_per_node} processes cannot share {job.gpus_per_node} GPUs per node",
         )
     if job.launcher == "command" and (job.processes_per_node or 1) > 1:
         raise InputError("job.processes_per_node", "the launcher 'command' starts one process per node")

@@ -45,7 +45,8 @@ sys.meta_path.insert(0, Finder())
 from muster_node import agent
 agent.main([""])
 """
-_ENTRY = """import pathlib, sys
+_ENTRY = """import os, pathlib, sys
+os.umask(0o077)
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from muster_node import agent
 sys.exit(agent.main(sys.argv))

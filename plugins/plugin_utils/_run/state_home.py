@@ -67,13 +67,14 @@ class StateHome:
             identity = place.read_text().strip()
         return {"owner": identity, "controller": f"{platform.node()}:{self.root}"}
 
-    def lock(self, run_id: str) -> t.IO[str]:
+    def lock(self, run_id: str) -> t.IO[bytes]:
         """Hold the run's lock until the returned file is closed.
 
         :raises RefusedError: when another process on this controller holds it.
         """
         folder = paths.private_dir(self.run_folder(run_id))
-        handle = open(folder / "lock", "a+", opener=_private)  # noqa: SIM115 (held beyond this function)
+        # Unbuffered: on a full disk it is the write that fails, not closing the file later.
+        handle = open(folder / "lock", "r+b", 0, opener=_private)  # noqa: SIM115 (held beyond this function)
         # One that was killed needs a moment to notice (see Follower.run).
         end = time.monotonic() + _LOCK_S
         while True:
@@ -85,15 +86,18 @@ class StateHome:
                     time.sleep(0.05)
                     continue
                 handle.seek(0)
-                holder = handle.read().strip() or "another process"
+                holder = handle.read().decode().strip() or "another process"
                 handle.close()
                 raise RefusedError(
                     f"run {run_id} is being followed by {holder} on this controller",
                     "Wait for it, end it, or look with the status playbook",
                 ) from exc
         handle.truncate(0)
-        handle.write(f"process {os.getpid()}")
-        handle.flush()
+        try:
+            handle.write(f"process {os.getpid()}".encode())
+        except OSError:
+            handle.close()
+            raise
         return handle
 
 
@@ -123,4 +127,4 @@ def read_record(folder: pathlib.Path) -> dict[str, t.Any] | None:
 
 
 def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+    return os.open(path, flags | os.O_CREAT, 0o600)

@@ -123,7 +123,7 @@ def _plan(
         return info, info["time"] - (began + time.time()) / 2
 
     answers, errors = each(remotes, ask)
-    infos = {name: answer[0] for name, answer in answers.items()}
+    infos = {host.name: answers[host.name][0] for host in found if host.name in answers}
     try:
         if errors:
             raise first_error(errors)

@@ -31,7 +31,15 @@ def answer(**changes: t.Any) -> Dict:
     folder = {"path": "/state", "exists": True, "problem": None, "free_bytes": 1 << 40}
     gpu = {"count": 8, "model": "NVIDIA H100 80GB HBM3", "memory_gib": 79.6}
     found = {"state": folder, "training": training, "ports": {"20000": None}, "paths": {"/ckpt": folder}, "tools": {}}
-    return {**found, "files": {"/t.py": True}, "live_runs": [], "claim": None, "units": {}, "facts": {"gpu": gpu}, **changes}
+    return {
+        **found,
+        "files": {"/t.py": True},
+        "live_runs": [],
+        "claim": None,
+        "units": {},
+        "facts": {"gpu": gpu},
+        **changes,
+    }
 
 
 def preflight(a: Dict, b: Dict | None = None, wanted: Job | None = None, skew: float = 0.1) -> list[checks.Check]:
@@ -45,25 +53,58 @@ def test_healthy_nodes_pass_every_check() -> None:
     flat = checks.result(found)
     assert (flat["ok"], flat["exit_code"], flat["failures"]) == (True, 0, [])
     assert all(not check.problem and not check.fix for check in found)
-    assert {check.name for check in found} >= {"clock", "state_folder", "port", "python", "idle", "owner", "gpus", "same_torch"}
+    assert {check.name for check in found} >= {
+        "clock",
+        "state_folder",
+        "port",
+        "python",
+        "idle",
+        "owner",
+        "gpus",
+        "same_torch",
+    }
 
 
 DEFECTS: dict[str, tuple[Dict, str, str]] = {
-    "state": ({"state": {"path": "/s", "problem": "is on a full file system", "free_bytes": 0}}, "state_folder", "is on a full"),
-    "room": ({"state": {"path": "/s", "problem": None, "free_bytes": 9 << 20}}, "state_folder", "/s has only 9 MiB free"),
+    "state": (
+        {"state": {"path": "/s", "problem": "is on a full file system", "free_bytes": 0}},
+        "state_folder",
+        "is on a full",
+    ),
+    "room": (
+        {"state": {"path": "/s", "problem": None, "free_bytes": 9 << 20}},
+        "state_folder",
+        "/s has only 9 MiB free",
+    ),
     "path": ({"paths": {"/c": {"problem": "is not writable for uid 7"}}}, "path", "/c is not writable for uid 7"),
-    "port": ({"ports": {"20000": "Address already in use"}}, "port", "port 20000 cannot be used: Address already in use"),
+    "port": (
+        {"ports": {"20000": "Address already in use"}},
+        "port",
+        "port 20000 cannot be used: Address already in use",
+    ),
     "python": ({"training": {"problem": "there is no py", "packages": {}}}, "python", "there is no py"),
-    "missing": ({"training": {"executable": "/p", "packages": {"torch": None}}}, "package_torch", "/p has no package torch"),
+    "missing": (
+        {"training": {"executable": "/p", "packages": {"torch": None}}},
+        "package_torch",
+        "/p has no package torch",
+    ),
     "old": ({"training": {"packages": {"torch": "2.0.1"}}}, "package_torch", "torch 2.0.1 does not satisfy >=2.1"),
     "tool": ({"tools": {"sshd": None, "orted|prted": None}}, "tool_sshd", "there is no sshd"),
     "file": ({"files": {"/t.py": False}}, "file", "cannot read /t.py"),
     "busy": ({"live_runs": [{"run_id": "y-2", "gpus": 8}]}, "idle", "run y-2 is using this node's GPUs"),
-    "claim": ({"claim": {"owner": "you", "controller": "laptop"}}, "owner", "run x-1 belongs to another controller (laptop)"),
+    "claim": (
+        {"claim": {"owner": "you", "controller": "laptop"}},
+        "owner",
+        "run x-1 belongs to another controller (laptop)",
+    ),
     "gpus": ({"facts": {"gpu": {"count": 4}}}, "gpus", "4 GPUs were found, 8 are needed"),
     "none": ({"facts": {}}, "gpus", "0 GPUs were found, 8 are needed"),
     "model": ({"facts": {"gpu": {"count": 8, "model": "A100"}}}, "gpus", "the GPUs are A100, not h100"),
-    "memory": ({"facts": {"gpu": {"count": 8, "model": "H100", "memory_gib": 40}}}, "gpus", "the GPUs have 40 GiB, 79 are needed"),
+    "memory": (
+        {"facts": {"gpu": {"count": 8, "model": "H100", "memory_gib": 40}}},
+        "gpus",
+        "the GPUs have 40 GiB, 79 are needed",
+    ),
 }
 
 
@@ -150,7 +191,9 @@ def test_version_rules(version: str, wanted: str, met: bool) -> None:
 NUMBERS = st.lists(st.integers(0, 12), min_size=1, max_size=4).map(lambda parts: ".".join(map(str, parts)))
 
 
-@given(version=NUMBERS, parts=st.lists(st.tuples(st.sampled_from([">=", "==", "<", "<=", ">", "!="]), NUMBERS), max_size=3))
+@given(
+    version=NUMBERS, parts=st.lists(st.tuples(st.sampled_from([">=", "==", "<", "<=", ">", "!="]), NUMBERS), max_size=3)
+)
 def test_version_rules_agree_with_the_standard_on_plain_releases(version: str, parts: list[tuple[str, str]]) -> None:
     wanted = ",".join(operator + limit for operator, limit in parts)
     assert checks.satisfies(version, wanted) is SpecifierSet(wanted).contains(version)

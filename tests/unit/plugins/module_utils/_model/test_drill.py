@@ -62,7 +62,9 @@ def test_a_step_counter_that_continues_a_recent_checkpoint_is_the_proof() -> Non
         (range(51, 60), 50, 3, 10, "3 of 4 ranks came back"),
     ],
 )
-def test_what_is_no_proof(after: range | None, resumed_from: int | None, ranks: int, interval: int | None, problem: str) -> None:
+def test_what_is_no_proof(
+    after: range | None, resumed_from: int | None, ranks: int, interval: int | None, problem: str
+) -> None:
     found = drills.verdict(told(range(1, 58), after, resumed_from, ranks), FAULT, interval, 4)
     assert (found["resumed"], found["problem"]) == (False, problem)
 

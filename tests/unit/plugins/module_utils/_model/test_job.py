@@ -54,7 +54,9 @@ NESTED: dict[str, st.SearchStrategy[t.Any]] = {
     "template": WORDS | st.none() | st.integers(),
 }
 CHANGES = some_of({item.name: NESTED.get(item.name, ANY) for item in dataclasses.fields(Job)})
-ONE_LINE = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FF, exclude_characters="\x7f"), min_size=1, max_size=9)
+ONE_LINE = st.text(
+    st.characters(min_codepoint=32, max_codepoint=0x2FF, exclude_characters="\x7f"), min_size=1, max_size=9
+)
 ENV_NAMES = st.from_regex(r"[A-Z][A-Z0-9_]{0,5}", fullmatch=True).filter(lambda name: name not in ("RANK",))
 VALID = st.fixed_dictionaries(
     {"name": st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True), "nodes": st.integers(1, 99)},
@@ -70,7 +72,9 @@ VALID = st.fixed_dictionaries(
         "restart": st.fixed_dictionaries({}, optional={"fatal_exit_codes": st.lists(st.integers(1, 255), max_size=2)}),
         "requires": st.dictionaries(ONE_LINE, st.sampled_from(["", ">=2.1"]), max_size=2),
         "metrics": st.just({"step_pattern": "s=(?P<step>[0-9]+)\tl=(?P<loss>[0-9.]+)"}),
-        "batch": st.fixed_dictionaries({}, optional={"base_learning_rate": st.floats(0, 1), "per_rank": st.integers(1)}),
+        "batch": st.fixed_dictionaries(
+            {}, optional={"base_learning_rate": st.floats(0, 1), "per_rank": st.integers(1)}
+        ),
         "timeout_s": st.integers(1, 10**6),
     },
 )
@@ -191,9 +195,9 @@ def test_a_template_is_merged_key_by_key_and_the_own_keys_win() -> None:
         parse_job({**SCRIPT, "template": "pytorch_dpd"}, PRESETS)
 
 
-MAPPINGS = st.recursive(st.integers(), lambda items: st.dictionaries(st.sampled_from("abc"), items), max_leaves=6).filter(
-    lambda value: isinstance(value, dict)
-)
+MAPPINGS = st.recursive(
+    st.integers(), lambda items: st.dictionaries(st.sampled_from("abc"), items), max_leaves=6
+).filter(lambda value: isinstance(value, dict))
 
 
 @given(base=MAPPINGS, own=MAPPINGS)

@@ -17,19 +17,38 @@ Line = dict[str, t.Any]
 TIMES = st.floats(0, 2e9)
 EVENTS = st.one_of(
     st.fixed_dictionaries(
-        {"kind": st.just("worker_started"), "at": TIMES, "attempt": st.integers(1, 4), "rank": st.none() | st.integers(0, 3)},
-        optional={"node": st.sampled_from("ab"), "world_size": st.none() | st.integers(0, 8), "gang": st.sampled_from("gh")},
+        {
+            "kind": st.just("worker_started"),
+            "at": TIMES,
+            "attempt": st.integers(1, 4),
+            "rank": st.none() | st.integers(0, 3),
+        },
+        optional={
+            "node": st.sampled_from("ab"),
+            "world_size": st.none() | st.integers(0, 8),
+            "gang": st.sampled_from("gh"),
+        },
     ),
     st.fixed_dictionaries(
-        {"kind": st.just("worker_exit"), "at": TIMES, "attempt": st.integers(1, 4), "rank": st.none() | st.integers(0, 3)},
+        {
+            "kind": st.just("worker_exit"),
+            "at": TIMES,
+            "attempt": st.integers(1, 4),
+            "rank": st.none() | st.integers(0, 3),
+        },
         optional={"node": st.sampled_from("ab"), "gang": st.sampled_from("gh")},
     ).flatmap(lambda line: st.sampled_from([0, 1, 137, 143]).map(lambda code: {**line, "exit_code": code})),
     st.fixed_dictionaries(
-        {"kind": st.sampled_from(["drill", "node_lost", "agent_restart", "node_back", "submitted", "ended"]), "at": TIMES},
+        {
+            "kind": st.sampled_from(["drill", "node_lost", "agent_restart", "node_back", "submitted", "ended"]),
+            "at": TIMES,
+        },
         optional={"node": st.sampled_from("ab"), "detail": st.sampled_from(["node_lost", "crash"])},
     ),
 )
-VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | st.lists(st.integers(), max_size=2)
+VALUES = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | st.lists(st.integers(), max_size=2)
+)
 METRICS = st.dictionaries(
     st.sampled_from(["step", "loss", "tokens_per_s", "checkpoint_step", "path", "resumed_from_step", "x"]), VALUES
 ).flatmap(lambda line: st.one_of(st.just(line), TIMES.map(lambda at: {**line, "at": at})))
@@ -51,7 +70,15 @@ def test_any_order_of_lines_is_a_story(lines: list[tuple[str, Line]]) -> None:
 
 def started(n: int, rank: int, at: float) -> tuple[str, Line]:
     node = "ab"[rank]
-    return "event", {"kind": "worker_started", "attempt": n, "rank": rank, "node": node, "at": at, "world_size": 2, "pid": 9}
+    return "event", {
+        "kind": "worker_started",
+        "attempt": n,
+        "rank": rank,
+        "node": node,
+        "at": at,
+        "world_size": 2,
+        "pid": 9,
+    }
 
 
 def ended(n: int, rank: int, at: float, code: int) -> tuple[str, Line]:
@@ -85,10 +112,10 @@ def told(lines: t.Iterable[tuple[str, Line]]) -> Story:
 
 @given(data=st.data())
 def test_the_story_does_not_depend_on_how_the_nodes_answers_are_mixed(data: st.DataObject) -> None:
-    a, b, mixed = list(NODE_A), list(NODE_B), []
+    a, b, mixed = list(NODE_A), list(NODE_B), list[tuple[str, Line]]()
     while a or b:
-        source = a if not b or (a and data.draw(st.booleans())) else b
-        mixed.append(source.pop(0))
+        of_a = bool(data.draw(st.booleans()))
+        mixed.append((a if a and (of_a or not b) else b).pop(0))
     assert told(mixed).attempts == told(NODE_A + NODE_B).attempts
 
 
@@ -99,7 +126,7 @@ def test_a_crash_and_the_resume_are_told() -> None:
     assert first.first_failure == (15.0, 9, "b") and first.ended_at == 15.0
     assert (first.first_step, first.last_step, second.first_step, second.resumed_from) == (1, 12, 11, 10)
     assert second.first_failure is None and second.ended_at == 30.1
-    assert story.losses() == (2, pytest.approx(8.0))
+    assert story.losses()[0] == 2 and story.losses()[1] == pytest.approx(8.0)
     assert (story.crashes, story.checkpoint, story.first_step_at) == (1, (10, "/c/10"), 3.0)
     assert story.last == {"at": 22.0, "step": 11, "loss": 0.5, "tokens_per_s": 7.0}
 
@@ -122,14 +149,20 @@ def test_the_ranks_of_one_gang_are_one_attempt_although_one_counts_behind(order:
     assert story.attempts[-1].first_failure is None and story.ranks_seen() == 2
 
 
-@pytest.mark.xfail(strict=True, reason="attempts are ordered by the arrival of their gangs' first lines instead of by their time")
+@pytest.mark.xfail(
+    strict=True, reason="attempts are ordered by the arrival of their gangs' first lines instead of by their time"
+)
 def test_a_gang_that_is_heard_of_late_is_still_the_first_attempt() -> None:
     story = told([*SECOND_OF_B, *FIRST_GANG, *SECOND_OF_A])
     assert [sorted(attempt.ranks) for attempt in story.attempts] == [[0], [0, 1]]
 
 
 # The launcher 'command' meets at the same address in every start; rank 1's node was lost, so its end is unknown.
-LOST = [in_gang(started(1, 0, 1.0), 1, "g"), in_gang(started(1, 1, 1.0), 1, "g"), in_gang(ended(1, 0, 5.0, 143), 1, "g")]
+LOST = [
+    in_gang(started(1, 0, 1.0), 1, "g"),
+    in_gang(started(1, 1, 1.0), 1, "g"),
+    in_gang(ended(1, 0, 5.0, 143), 1, "g"),
+]
 AGAIN = [in_gang(started(2, 0, 9.0), 2, "g"), in_gang(started(2, 1, 9.1), 2, "g")]
 
 
@@ -138,7 +171,9 @@ def test_a_second_start_under_the_name_of_the_first_is_an_attempt_of_its_own() -
     assert [(attempt.n, sorted(attempt.ranks)) for attempt in story.attempts] == [(1, [0, 1]), (2, [0, 1])]
 
 
-@pytest.mark.xfail(strict=True, reason="a rank whose end is unknown is put into the attempt of before, and attendance then fails")
+@pytest.mark.xfail(
+    strict=True, reason="a rank whose end is unknown is put into the attempt of before, and attendance then fails"
+)
 def test_a_second_start_may_be_told_by_the_lost_node_first() -> None:
     story = told([*LOST, *reversed(AGAIN)])
     assert [(attempt.n, sorted(attempt.ranks)) for attempt in story.attempts] == [(1, [0, 1]), (2, [0, 1])]

@@ -39,7 +39,11 @@ def entry(path: str, data: bytes, mode: int = 0o600) -> dict[str, t.Any]:
 
 
 @settings(max_examples=50)
-@given(data=st.binary(max_size=200), cuts=st.lists(st.integers(0, 200), max_size=4), lost=st.lists(st.integers(0, 60), max_size=4))
+@given(
+    data=st.binary(max_size=200),
+    cuts=st.lists(st.integers(0, 200), max_size=4),
+    lost=st.lists(st.integers(0, 60), max_size=4),
+)
 def test_a_transfer_resumes_from_any_cut(data: bytes, cuts: list[int], lost: list[int]) -> None:
     with tempfile.TemporaryDirectory() as name:
         root = pathlib.Path(name)
@@ -97,7 +101,9 @@ def test_copies_have_their_mode_and_links_are_the_blob_itself(tmp_path: pathlib.
     assert blob.read_bytes() == b"one"
 
 
-def test_a_link_becomes_a_copy_where_links_are_not_possible(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_becomes_a_copy_where_links_are_not_possible(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: t.Any) -> None:
         raise OSError(18, "Invalid cross-device link")
 
@@ -118,7 +124,9 @@ def test_after_any_series_of_trees_the_last_one_is_there(trees: list[dict[str, b
         store(root, b"", b"1", b"22")
         for tree in trees:
             blobs.materialise(root, [entry(path, data) for path, data in tree.items()], root / "t", False)
-        files = {str(path.relative_to(root / "t")): path.read_bytes() for path in (root / "t").rglob("*") if path.is_file()}
+        files = {
+            str(path.relative_to(root / "t")): path.read_bytes() for path in (root / "t").rglob("*") if path.is_file()
+        }
         assert files == trees[-1]
 
 

@@ -52,9 +52,8 @@ def test_parents_are_left_to_the_umask_that_agents_set(tmp_path: pathlib.Path) -
 def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path: pathlib.Path) -> None:
     place = tmp_path / "exit.json"
     paths.write_atomic(place, b"old")
-    reader = open(place, "rb")
-    paths.write_atomic(place, b"new")
-    with reader:
+    with open(place, "rb") as reader:
+        paths.write_atomic(place, b"new")
         # Whoever had the old file open still reads all of it: it was replaced, not rewritten.
         assert reader.read() == b"old"
     assert place.read_bytes() == b"new" and [item.name for item in tmp_path.iterdir()] == ["exit.json"]
@@ -116,7 +115,9 @@ def test_lines_of_many_writers_never_mix(tmp_path: pathlib.Path) -> None:
         assert [line["n"] for line in lines if line["writer"] == name] == list(range(40))
 
 
-@pytest.mark.parametrize(("node", "folder"), [("gpu-1.lan", "gpu-1.lan"), ("../up", "_up"), ("a/b", "a_b"), ("..", "_"), ("[::1]", "___1_")])
+@pytest.mark.parametrize(
+    ("node", "folder"), [("gpu-1.lan", "gpu-1.lan"), ("../up", "_up"), ("a/b", "a_b"), ("..", "_"), ("[::1]", "___1_")]
+)
 def test_a_nodes_name_names_no_other_folder(node: str, folder: str) -> None:
     assert paths.state_root(node, "/disk") == pathlib.Path("/disk") / folder
 

@@ -62,7 +62,9 @@ def test_ranks_that_were_stopped_along_did_not_fail() -> None:
 
 
 CODES = st.sampled_from([0, 1, 2, 65, 137, 143])
-ENDINGS = st.builds(Ending, CODES, st.sampled_from([0, 9, 15]), st.lists(st.lists(CODES, max_size=3).map(tuple), max_size=5).map(tuple))
+ENDINGS = st.builds(
+    Ending, CODES, st.sampled_from([0, 9, 15]), st.lists(st.lists(CODES, max_size=3).map(tuple), max_size=5).map(tuple)
+)
 COUNTS = st.integers(0, 3)
 FATAL = st.sampled_from([(), (65,), (1, 65)])
 BUDGETS = st.builds(Budget, COUNTS, COUNTS, COUNTS, COUNTS, FATAL, COUNTS)

@@ -75,7 +75,9 @@ def test_writable_asks_the_nearest_folder_that_exists(tmp_path: pathlib.Path) ->
 
 def test_a_file_in_the_way_is_a_problem(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").touch()
-    assert probe.writable(tmp_path / "file" / "below")["problem"] == f"cannot be created, {tmp_path}/file is not a folder"
+    assert (
+        probe.writable(tmp_path / "file" / "below")["problem"] == f"cannot be created, {tmp_path}/file is not a folder"
+    )
     assert probe.try_write(tmp_path / "file" / "below") == "cannot be written: Not a directory"
 
 
@@ -101,7 +103,9 @@ def test_live_runs_are_those_whose_supervisor_lives(tmp_path: pathlib.Path) -> N
 def test_the_interface_of_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     owned = [("lo", "127.0.0.1", 8), ("eth0", "192.0.2.1", 24), ("ib0", "192.0.2.12", 24)]
     monkeypatch.setattr(facts_net, "kernel_addresses", lambda: owned)
-    found = [probe.interface_of(address) for address in ("192.0.2.1", "192.0.2.12", "192.0.2.2", "127.0.0.9", "localhost")]
+    found = [
+        probe.interface_of(address) for address in ("192.0.2.1", "192.0.2.12", "192.0.2.2", "127.0.0.9", "localhost")
+    ]
     assert found == ["eth0", "ib0", None, "lo", "lo"]
 
 

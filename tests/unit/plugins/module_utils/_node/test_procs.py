@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Processes of a run, found through a real /proc: reused numbers, odd names, orphans in sessions of their own, zombies."""
+"""Processes of a run, found through a real /proc: reused numbers, odd names, orphans and zombies."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ def test_what_has_ended_is_gone_also_while_nobody_waited_for_it(marker: str) -> 
 
 def test_orphans_in_sessions_of_their_own_are_found_by_their_mark_and_killed(marker: str) -> None:
     # A launcher starts two workers as session leaders and is killed itself, as torchrun is when its host is lost.
-    program = "import subprocess, time\nfor _ in range(2): subprocess.Popen(['sleep', '60'], start_new_session=True)\ntime.sleep(60)"
+    start = "subprocess.Popen(['sleep', '60'], start_new_session=True)"
+    program = f"import subprocess, time\nfor _ in range(2): {start}\ntime.sleep(60)"
     launcher = spawn(marker, [sys.executable, "-c", program])
     eventually(lambda: len(procs.marked(marker)) == 3, "two workers and their launcher")
     launcher.kill()

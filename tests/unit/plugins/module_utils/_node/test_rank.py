@@ -34,7 +34,12 @@ class Ranks:
         return read_lines(self.folder / "events.jsonl")
 
     def start(self, argv: list[str], **env: str) -> subprocess.Popen[str]:
-        values = {"PATH": os.environ["PATH"], "MUSTER_NODE": "a", "MUSTER_ATTEMPT_COUNTER": str(self.folder / "n"), **env}
+        values = {
+            "PATH": os.environ["PATH"],
+            "MUSTER_NODE": "a",
+            "MUSTER_ATTEMPT_COUNTER": str(self.folder / "n"),
+            **env,
+        }
         command = [sys.executable, "-I", "-S", PROGRAM, str(self.folder / "events.jsonl"), *argv]
         pipe = subprocess.PIPE
         return subprocess.Popen(command, env=values, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
@@ -69,7 +74,9 @@ def test_start_and_end_are_recorded_with_rank_and_node(ranks: Ranks) -> None:
         ({"RANK": "x"}, None, None),
     ],
 )
-def test_every_launchers_variables_are_understood(ranks: Ranks, env: dict[str, str], rank: int | None, world: int | None) -> None:
+def test_every_launchers_variables_are_understood(
+    ranks: Ranks, env: dict[str, str], rank: int | None, world: int | None
+) -> None:
     assert ranks.run(["true"], **env)[0] == 0
     assert [(line["rank"], line.get("world_size", world)) for line in ranks.events] == [(rank, world)] * 2
 
@@ -96,8 +103,13 @@ def test_attempts_are_counted_for_each_local_rank(ranks: Ranks) -> None:
 
 def test_without_a_counter_the_first_number_stands(ranks: Ranks) -> None:
     missing = str(ranks.folder / "no" / "folder" / "n")
-    assert ranks.run(["sh", "-c", "echo $MUSTER_ATTEMPT"], MUSTER_ATTEMPT_BASE="7", MUSTER_ATTEMPT_COUNTER=missing)[1] == "7\n"
-    assert ranks.run(["sh", "-c", "echo $MUSTER_ATTEMPT"], MUSTER_ATTEMPT_BASE="7", MUSTER_ATTEMPT_COUNTER="")[1] == "7\n"
+    assert (
+        ranks.run(["sh", "-c", "echo $MUSTER_ATTEMPT"], MUSTER_ATTEMPT_BASE="7", MUSTER_ATTEMPT_COUNTER=missing)[1]
+        == "7\n"
+    )
+    assert (
+        ranks.run(["sh", "-c", "echo $MUSTER_ATTEMPT"], MUSTER_ATTEMPT_BASE="7", MUSTER_ATTEMPT_COUNTER="")[1] == "7\n"
+    )
 
 
 def test_secrets_come_from_a_file_that_the_program_does_not_see(ranks: Ranks) -> None:
@@ -117,7 +129,9 @@ def test_a_rank_runs_also_where_nothing_can_be_recorded(tmp_path: pathlib.Path) 
 
 
 def test_a_signal_to_the_group_lets_the_program_save_and_the_end_is_recorded(ranks: Ranks) -> None:
-    process = ranks.start(["sh", "-c", "trap 'echo saved; exit 9' TERM; echo ready; while :; do sleep 0.01; done"], **TORCHRUN)
+    process = ranks.start(
+        ["sh", "-c", "trap 'echo saved; exit 9' TERM; echo ready; while :; do sleep 0.01; done"], **TORCHRUN
+    )
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     eventually(lambda: ranks.events, "the start")
     os.killpg(process.pid, signal.SIGTERM)

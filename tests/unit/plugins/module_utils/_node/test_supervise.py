@@ -102,7 +102,11 @@ def test_a_unit_from_its_start_to_its_good_end(unit: Unit) -> None:
     paths.write_json(paths.private_dir(secrets) / "env.json", {"TOKEN": "geheim-42"})
     paths.write_atomic(secrets / "CERT", b"geheim-43")
     program = waits_for(unit.gate(), "echo $TOKEN $MUSTER_UNIT $PLAIN; exit 0")
-    values: Dict = {"secrets": str(secrets / "env.json"), "secret_files": [str(secrets / "CERT")], "env": {"PLAIN": "p"}}
+    values: Dict = {
+        "secrets": str(secrets / "env.json"),
+        "secret_files": [str(secrets / "CERT")],
+        "env": {"PLAIN": "p"},
+    }
     assert unit.start(*program, usage=str(unit.run / "usage.jsonl"), **values) is True
     eventually(lambda: unit.status()["child"], "the program")
     assert unit.start(*program, **values) is False
@@ -117,7 +121,10 @@ def test_a_unit_from_its_start_to_its_good_end(unit: Unit) -> None:
         "lost": 0,
         "generation": 1,
     }
-    assert unit.log() == f"ready\ngeheim-42 {unit.lab.spec('a', RUN, [])['marker']} p\n" and unit.status()["state"] == "ended"
+    assert (
+        unit.log() == f"ready\ngeheim-42 {unit.lab.spec('a', RUN, [])['marker']} p\n"
+        and unit.status()["state"] == "ended"
+    )
     assert [line["kind"] for line in unit.lab.events("a", RUN)] == ["agent_started", "agent_exit"]
     assert list(secrets.iterdir()) == [] and unit.lab.left() == {}
     assert "geheim" not in (unit.folder / "spec.json").read_text() + (unit.run / "events.jsonl").read_text()
@@ -145,7 +152,10 @@ def test_budgets_hold(unit: Unit, changes: Dict, program: str, starts: int, endi
 
 def test_a_program_that_is_not_there_ends_the_unit_and_says_so(unit: Unit) -> None:
     unit.start("no-such-program", "--token", "geheim-42")
-    assert (unit.end()["exit_code"], unit.log()) == (127, "muster: cannot run no-such-program: No such file or directory\n")
+    assert (unit.end()["exit_code"], unit.log()) == (
+        127,
+        "muster: cannot run no-such-program: No such file or directory\n",
+    )
 
 
 def test_the_orphans_of_a_killed_supervisor_are_ended_by_the_next_one(unit: Unit) -> None:
@@ -219,7 +229,9 @@ def test_the_launcher_restarts_its_ranks_itself(unit: Unit) -> None:
     assert (ending["exit_code"], ending["crashes"], ending["lost"]) == (0, 0, 0)
     started = sorted((line["attempt"], line["rank"]) for line in unit.events("worker_started"))
     assert started == [(1, 0), (1, 1), (2, 0), (2, 1)] and len(unit.events("agent_started")) == 1
-    failed = [(line["attempt"], line["rank"], line["exit_code"]) for line in unit.events("worker_exit") if line["exit_code"]]
+    failed = [
+        (line["attempt"], line["rank"], line["exit_code"]) for line in unit.events("worker_exit") if line["exit_code"]
+    ]
     assert sorted(failed) == [(1, 0, 5), (1, 1, 143)] and unit.lab.left() == {}
 
 
@@ -243,7 +255,10 @@ def test_the_ranks_of_a_killed_launcher_are_gone_before_the_next_one_starts(unit
     assert (ending["exit_code"], ending["lost"], unit.lab.left()) == (0, 1, {})
     assert [line["attempt"] for line in unit.events("worker_started")] == [1, 1, 2, 2]
     second = next(line for line in unit.events("agent_started")[1:])
-    assert unit.events("agent_restart")[0]["detail"] == "node_lost" and second["at"] >= unit.events("agent_restart")[0]["at"]
+    assert (
+        unit.events("agent_restart")[0]["detail"] == "node_lost"
+        and second["at"] >= unit.events("agent_restart")[0]["at"]
+    )
 
 
 def test_a_fatal_exit_code_of_a_rank_is_not_repeated_by_the_launcher(unit: Unit) -> None:
@@ -256,7 +271,9 @@ def test_a_unit_waits_for_its_rendezvous_and_gives_up_in_time(unit: Unit) -> Non
     where: Dict = {"host": "127.0.0.1", "port": free_port()}
     unit.start("true", wait_for={**where, "seconds": 0})
     ending = unit.end()
-    assert (ending["exit_code"], ending["cause"]) == (111, "rendezvous_unreachable") and unit.events("agent_started") == []
+    assert (ending["exit_code"], ending["cause"]) == (111, "rendezvous_unreachable") and unit.events(
+        "agent_started"
+    ) == []
     unit.start("true", wait_for={**where, "seconds": 60}, generation=2)
     assert eventually(lambda: unit.status()["state"] == "waiting", "the wait") and unit.status()["alive"]
     with socket.create_server((where["host"], where["port"])):

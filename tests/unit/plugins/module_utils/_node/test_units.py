@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pathlib
 import pwd
+import shutil
 import typing as t
 import uuid
 
@@ -72,7 +73,8 @@ def test_a_supervisor_that_does_not_begin_is_an_error_with_the_place_of_its_log(
 
 
 def test_a_supervisor_that_ended_at_once_has_been_started(lab: NodeLab) -> None:
-    ended = "import json, pathlib, sys\np = pathlib.Path(json.load(open(sys.argv[2]))['folder'], 'exit.json')\np.write_text('{}')"
+    folder = "pathlib.Path(json.load(open(sys.argv[2]))['folder'])"
+    ended = f"import json, pathlib, sys\n({folder} / 'exit.json').write_text('{{}}')"
     (lab.root / "run.py").write_text(ended)
     assert units.start(spec(lab), lab.root) is True
 
@@ -109,8 +111,9 @@ def test_a_heartbeat_from_the_future_is_not_negative(tmp_path: pathlib.Path) -> 
 
 
 def properties(command: list[str]) -> dict[str, str]:
-    pairs = [item.removeprefix("--property=").split("=", 1) for item in command if item.startswith("--property=")]
-    return {key: value for key, value in pairs}
+    given = [item.removeprefix("--property=") for item in command if item.startswith("--property=")]
+    pairs = [(key, value) for key, _, value in (item.partition("=") for item in given)]
+    return dict(pairs)
 
 
 def test_a_system_unit_has_the_limits_that_rdma_and_many_peers_need(lab: NodeLab) -> None:
@@ -174,15 +177,15 @@ def test_what_systemd_refuses_is_told(lab: NodeLab, monkeypatch: pytest.MonkeyPa
 def test_how_a_process_can_outlive_the_connection(
     monkeypatch: pytest.MonkeyPatch, present: tuple[str, ...], uid: int, manager: str
 ) -> None:
-    monkeypatch.setattr(units.pathlib.Path, "is_dir", lambda path: str(path) in present)
-    monkeypatch.setattr(units.pathlib.Path, "exists", lambda path: str(path) in present)
-    monkeypatch.setattr(units.shutil, "which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr(units.os, "geteuid", lambda: uid)
-    monkeypatch.setattr(units.os, "getuid", lambda: uid)
+    monkeypatch.setattr(pathlib.Path, "is_dir", lambda path: str(path) in present)
+    monkeypatch.setattr(pathlib.Path, "exists", lambda path: str(path) in present)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    monkeypatch.setattr(os, "getuid", lambda: uid)
     monkeypatch.setattr(units, "_user_name", lambda: "me")
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     assert units.manager() == manager
-    monkeypatch.setattr(units.shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     assert units.manager() == "detached"
 
 

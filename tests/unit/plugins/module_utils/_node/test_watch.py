@@ -53,7 +53,9 @@ def test_each_line_is_told_once(tmp_path: pathlib.Path) -> None:
 
 
 @settings(max_examples=40)
-@given(data=st.data(), lines=st.lists(st.binary(max_size=12).map(lambda raw: raw.replace(b"\n", b"") + b"\n"), max_size=8))
+@given(
+    data=st.data(), lines=st.lists(st.binary(max_size=12).map(lambda raw: raw.replace(b"\n", b"") + b"\n"), max_size=8)
+)
 def test_however_a_file_grows_its_lines_arrive_in_order_and_whole(
     data: st.DataObject, lines: list[bytes], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -96,7 +98,12 @@ def test_a_change_of_a_unit_is_news(tmp_path: pathlib.Path, change: str) -> None
     if change == "exit":
         paths.write_json(folder / "exit.json", {"exit_code": 0})
     else:
-        unit(tmp_path, **{"state": {"state": "stopping"}, "dead": {"supervisor": "1@1"}, "lost": {"lost": 1}}[change])
+        changes: dict[str, Answer] = {
+            "state": {"state": "stopping"},
+            "dead": {"supervisor": "1@1"},
+            "lost": {"lost": 1},
+        }
+        unit(tmp_path, **changes[change])
     after = ask(tmp_path, before)
     assert after["digest"] != before["digest"] and after["units"]["agent"]["alive"] is (change != "dead")
 

@@ -16,12 +16,22 @@ import uuid
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, NodeError, UnreachableError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import (
+    MusterError,
+    NodeError,
+    UnreachableError,
+)
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._node import paths, units
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import gang, trees
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote
-from ansible_collections.muster.training.tests.support.node_lab import NodeLab, NodeShell, eventually, free_port, unit_exit
+from ansible_collections.muster.training.tests.support.node_lab import (
+    NodeLab,
+    NodeShell,
+    eventually,
+    free_port,
+    unit_exit,
+)
 
 RUN = f"r-{uuid.uuid4().hex[:8]}"
 CLAIM = {"owner": "me", "controller": "here"}
@@ -62,7 +72,9 @@ def test_both_are_prepared_and_started_with_what_they_need(lab: NodeLab, tmp_pat
     gang.prepare([a, b], placed, CLAIM, RUN)
     for name in "ab":
         run = lab.run(name, RUN)
-        assert (run / "script.sh").read_text() == f"cat {lab.state(name)}/agent/{pathlib.Path(str(a.remote.program)).name}/run.py"
+        assert (
+            run / "script.sh"
+        ).read_text() == f"cat {lab.state(name)}/agent/{pathlib.Path(str(a.remote.program)).name}/run.py"
         assert (run / "plain").read_text() == "{other}" and paths.read_json(run / "claim.json") == CLAIM
         assert (run / "secrets" / "CERT").read_bytes() == b"\x00geheim" and lab.left() == {}
     assert gang.start([a, b], RUN) == ["a", "b"]
@@ -120,7 +132,10 @@ def test_a_run_of_another_controller_is_left_alone(lab: NodeLab) -> None:
     other = member(lab, "a")
     gang.prepare([other], [], {"owner": "you", "controller": "there"}, RUN)
     gang.start([other], RUN)
-    mine = [gang.Member(**{**_fields(other), "remote": lab.remote("a", program=other.remote.program, owner="me")}), member(lab, "b")]
+    mine = [
+        gang.Member(**{**_fields(other), "remote": lab.remote("a", program=other.remote.program, owner="me")}),
+        member(lab, "b"),
+    ]
     with pytest.raises(MusterError, match=rf"^a: run {RUN} belongs to another controller \(there\)$"):
         gang.prepare(mine, [], CLAIM, RUN)
     assert units.status(lab.run("a", RUN) / "units" / "agent")["alive"] is True and names(lab, "b") == []
@@ -140,13 +155,24 @@ def test_a_node_without_the_agent_gets_it_first(lab: NodeLab) -> None:
 def test_a_unit_has_every_field_that_the_supervisor_reads() -> None:
     documented = re.search(r"``spec\.json`` holds: ``(.*?)``", str(units.__doc__), re.DOTALL)
     assert documented is not None
-    job = parse_job({"name": "x", "script": "/t.py", "restart": {"max_crashes": 2, "max_lost_nodes": 5, "fatal_exit_codes": [9]}})
+    job = parse_job(
+        {"name": "x", "script": "/t.py", "restart": {"max_crashes": 2, "max_lost_nodes": 5, "fatal_exit_codes": [9]}}
+    )
     spec = gang.unit_spec(job, "a", "/s/runs/r", "r", "agent", argv=["x"], policy="never", generation=1)
     assert set(spec) == set(documented.group(1).split())
     assert (spec["folder"], spec["events"]) == ("/s/runs/r/units/agent", "/s/runs/r/events.jsonl")
-    marks = {gang.unit_spec(job, "a", folder, "r", unit)["marker"] for folder in ("/s/runs/r", "/t/runs/r") for unit in ("agent", "store")}
+    marks = {
+        gang.unit_spec(job, "a", folder, "r", unit)["marker"]
+        for folder in ("/s/runs/r", "/t/runs/r")
+        for unit in ("agent", "store")
+    }
     assert spec["marker"] in marks and len(marks) == 4
-    assert (spec["max_crashes"], spec["max_lost"], spec["launcher_restarts"], spec["fatal_exit_codes"]) == (2, 5, 7, [9])
+    assert (spec["max_crashes"], spec["max_lost"], spec["launcher_restarts"], spec["fatal_exit_codes"]) == (
+        2,
+        5,
+        7,
+        [9],
+    )
     strict = parse_job({"name": "x", "script": "/t.py", "restart": {"on_lost_node": "fail"}})
     assert gang.unit_spec(strict, "a", "/s", "r", "agent")["max_lost"] == 0
 

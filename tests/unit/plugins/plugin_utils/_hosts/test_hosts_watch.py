@@ -49,7 +49,9 @@ def answer(digest: str, offset: int, text: str = "") -> Dict:
     return {"text": {"log": text} if text else {}, "offsets": {"log": offset}, "units": units, "digest": digest}
 
 
-def follow(nodes: list[Node], count: int, offsets: t.Mapping[str, t.Mapping[str, int]] | None = None) -> list[watch.Update]:
+def follow(
+    nodes: list[Node], count: int, offsets: t.Mapping[str, t.Mapping[str, int]] | None = None
+) -> list[watch.Update]:
     """Return the first ``count`` updates of a watch on ``nodes``."""
     following = watch.Watch(nodes, "r-1", offsets or {}, 1.5)
     found: list[watch.Update] = []
@@ -69,8 +71,14 @@ def follow(nodes: list[Node], count: int, offsets: t.Mapping[str, t.Mapping[str,
 def test_each_question_continues_the_last_answer() -> None:
     node = Node("a", answer("d1", 10, "one\n"), answer("d2", 25, "two\n"))
     found = follow([node], 2, {"a": {"log": 5}})
-    assert [(update.text, update.offsets) for update in found] == [({"log": "one\n"}, {"log": 10}), ({"log": "two\n"}, {"log": 25})]
-    assert [(asked["digest"], asked["offsets"]) for asked in node.asked[:2]] == [(None, {"log": 5}), ("d1", {"log": 10})]
+    assert [(update.text, update.offsets) for update in found] == [
+        ({"log": "one\n"}, {"log": 10}),
+        ({"log": "two\n"}, {"log": 25}),
+    ]
+    assert [(asked["digest"], asked["offsets"]) for asked in node.asked[:2]] == [
+        (None, {"log": 5}),
+        ("d1", {"log": 10}),
+    ]
     assert node.asked[0]["streams"] == list(watch.STREAMS) and node.asked[0]["batch_s"] == 1.5
     assert found[0].units == {"agent": {"alive": True}} and found[0].asked_at <= found[1].asked_at
 
@@ -119,7 +127,10 @@ def test_any_text_gives_objects_only(text: str) -> None:
     assert all(isinstance(value, dict) for value in watch.lines(text))
 
 
-@given(values=st.lists(st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5)), max_size=5), torn=st.text(max_size=5))
+@given(
+    values=st.lists(st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5)), max_size=5),
+    torn=st.text(max_size=5),
+)
 def test_whole_lines_are_kept_and_a_torn_one_is_passed_over(values: list[Dict], torn: str) -> None:
     text = "".join(json.dumps(value) + "\n" for value in values) + '{"torn": ' + json.dumps(torn)
     assert list(watch.lines(text)) == values

@@ -29,8 +29,12 @@ def test_keys_fit_together_are_new_and_leave_nothing_behind(tmp_path: pathlib.Pa
     assert first.host_public.startswith("ssh-ed25519 ") and len(first.host_public.split()) == 2
 
 
-def test_without_ssh_keygen_the_user_is_told_what_to_install(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ssh_keygen_the_user_is_told_what_to_install(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RefusedError, match="^ssh-keygen did not make a key. Install OpenSSH's client on the controller$"):
+    with pytest.raises(
+        RefusedError, match="^ssh-keygen did not make a key. Install OpenSSH's client on the controller$"
+    ):
         keys.make(tmp_path / "run")
     assert list(tmp_path.iterdir()) == []

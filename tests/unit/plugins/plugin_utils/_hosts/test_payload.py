@@ -56,7 +56,9 @@ def test_an_answer_that_was_cut_is_a_problem_of_the_node(length: int) -> None:
 
 def run(python: str, request: dict[str, object]) -> subprocess.CompletedProcess[bytes]:
     argv = ["/bin/sh", "-c", payload.boot_command(python)]
-    return subprocess.run(argv, input=payload.boot_input(request), capture_output=True, check=False, env={"PATH": "/bin"})
+    return subprocess.run(
+        argv, input=payload.boot_input(request), capture_output=True, check=False, env={"PATH": "/bin"}
+    )
 
 
 def test_the_sources_run_from_memory(tmp_path: pathlib.Path) -> None:
@@ -107,4 +109,8 @@ def test_a_request_to_the_installed_copy_carries_no_sources() -> None:
     data = payload.dumps({"op": "watch"})
     assert json.loads(data) == {"op": "watch"} and len(payload.boot_input({"op": "watch"})) > 10_000
     command = payload.installed_command(None, "/home/me/my state/agent/1")
-    assert command.endswith(" '/home/me/my state/agent/1/run.py'") and "command -v python3" in command and " -I " in command
+    assert (
+        command.endswith(" '/home/me/my state/agent/1/run.py'")
+        and "command -v python3" in command
+        and " -I " in command
+    )

@@ -11,7 +11,11 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, NodeError, UnreachableError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import (
+    MusterError,
+    NodeError,
+    UnreachableError,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import payload
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote, each, first_error
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Folders by content, checkouts from real git repositories, and transfers to a real node that only send what is missing."""
+"""Folders by content, checkouts from real git repositories, and transfers that only send what is missing."""
 
 from __future__ import annotations
 
@@ -90,7 +90,9 @@ FILES = st.dictionaries(st.sampled_from(["a", "b", "d/c"]), st.binary(max_size=4
 
 @settings(max_examples=25)
 @given(files=FILES, cut=st.integers(0, 40), piece=st.integers(1, 16))
-def test_only_what_is_missing_is_sent(files: dict[str, bytes], cut: int, piece: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_only_what_is_missing_is_sent(
+    files: dict[str, bytes], cut: int, piece: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     folder = tmp_path_factory.mktemp("tree")
     tree = trees.read(write(folder / "code", files), "o")
     node = Node(folder / "node")
@@ -131,7 +133,9 @@ def test_a_file_that_changes_while_it_is_copied_is_told(tmp_path: pathlib.Path) 
 
 def git(root: pathlib.Path, *argv: str) -> str:
     identity = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "init.defaultBranch=main"]
-    return subprocess.run(["git", *identity, *argv], cwd=root, check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ["git", *identity, *argv], cwd=root, check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 @pytest.fixture
@@ -173,7 +177,9 @@ def test_an_option_is_no_repository(tmp_path: pathlib.Path, ref: str) -> None:
 
 def test_a_token_in_a_url_is_never_shown(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = tmp_path / "git"
-    tool.write_text("#!/bin/sh\necho \"fatal: unable to access 'https://me:geheim-42@host.example/x/': 403\" >&2\nexit 128\n")
+    tool.write_text(
+        "#!/bin/sh\necho \"fatal: unable to access 'https://me:geheim-42@host.example/x/': 403\" >&2\nexit 128\n"
+    )
     tool.chmod(0o700)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     with pytest.raises(InputError) as caught:

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from ansible_collections.muster.training.plugins.module_utils._model.job import LAUNCHERS, Job
 from ansible_collections.muster.training.plugins.plugin_utils._launch import launchers
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._launch.gangs import RUN, job, slots

@@ -41,7 +41,9 @@ def test_the_variables_of_the_contract() -> None:
 
 def test_no_rank_is_set_above_the_launcher() -> None:
     nodes = slots()
-    assert not {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR"} & set(environment.common(job(), nodes[0], nodes, RUN))
+    assert not {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR"} & set(
+        environment.common(job(), nodes[0], nodes, RUN)
+    )
 
 
 def test_a_gpu_job_sees_the_gpus_and_the_users_word_is_the_last() -> None:
@@ -61,7 +63,11 @@ def test_checkpoints_and_datasets_have_their_places() -> None:
     wanted = job(datasets=[{"name": "my-text", "path": "d"}], checkpoints={"keep": 5, "resume": "required"})
     values = environment.common(wanted, nodes[0], nodes, dataclasses.replace(RUN, checkpoint_dir="/mnt/x-1"))
     assert values["MUSTER_DATASET_MY_TEXT"] == "/state/a/runs/x-1/data/my-text"
-    assert [values[f"MUSTER_{key}"] for key in ("CHECKPOINT_DIR", "CHECKPOINT_KEEP", "RESUME")] == ["/mnt/x-1", "5", "required"]
+    assert [values[f"MUSTER_{key}"] for key in ("CHECKPOINT_DIR", "CHECKPOINT_KEEP", "RESUME")] == [
+        "/mnt/x-1",
+        "5",
+        "required",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +78,12 @@ def test_checkpoints_and_datasets_have_their_places() -> None:
         ({"code": {"ref": ".", "workdir": "src/"}}, ("/py0", "-u", "/state/a/runs/x-1/code/src/train.py")),
         ({"script": None, "module": "pkg.train"}, ("/py0", "-u", "-m", "pkg.train")),
         (
-            {"script": None, "launcher": "command", "command": ["bash", "-c"], "args": ["ls {run_dir} {deepspeed_config} ${x} {}"]},
+            {
+                "script": None,
+                "launcher": "command",
+                "command": ["bash", "-c"],
+                "args": ["ls {run_dir} {deepspeed_config} ${x} {}"],
+            },
             ("bash", "-c", "ls /state/a/runs/x-1 /state/a/runs/x-1/deepspeed.json ${x} {}"),
         ),
     ],

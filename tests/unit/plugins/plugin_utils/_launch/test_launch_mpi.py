@@ -67,7 +67,9 @@ def test_the_sshd_of_a_run_accepts_its_key_only() -> None:
     assert node.argv == ("/usr/sbin/sshd", "-D", "-e", "-f", "/state/b/runs/x-1/mpi_sshd.conf")
     assert (config["Port"], config["ListenAddress"]) == ("20001", "10.0.0.2")
     assert config["AuthorizedKeysFile"] == "/state/b/runs/x-1/secrets/mpi_authorized_keys"
-    assert {config[key] for key in ("PasswordAuthentication", "KbdInteractiveAuthentication", "AllowTcpForwarding")} == {"no"}
+    assert {
+        config[key] for key in ("PasswordAuthentication", "KbdInteractiveAuthentication", "AllowTcpForwarding")
+    } == {"no"}
     mark = unit_marker("/state/b/runs/x-1", "agent")
     assert config["SetEnv"] == f"MUSTER_LOCAL_RUN=/state/b/runs/x-1 MUSTER_UNIT={mark}"
 
@@ -79,7 +81,9 @@ def test_openssh_accepts_the_configuration(tmp_path: pathlib.Path) -> None:
     pair = keys.make(run)
     (run / "secrets" / mpi.HOST_KEY_FILE).touch(0o600)
     (run / "secrets" / mpi.HOST_KEY_FILE).write_bytes(pair.host_private)
-    node = launchers.launch(training(), tuple(dataclasses.replace(slot, run_dir=str(run)) for slot in slots()), RUN).nodes[1]
+    node = launchers.launch(
+        training(), tuple(dataclasses.replace(slot, run_dir=str(run)) for slot in slots()), RUN
+    ).nodes[1]
     (run / "mpi_sshd.conf").write_text(node.files["mpi_sshd.conf"])
     argv = [str(SSHD), "-t", "-f", str(run / "mpi_sshd.conf")]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
@@ -96,7 +100,9 @@ TEXT = st.text(st.characters(min_codepoint=1, max_codepoint=0x2FF), max_size=12)
 def test_the_rank_script_hands_any_text_on(value: str, argument: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     run = tmp_path_factory.mktemp("run")
     program = "import json, os, sys; print(json.dumps([os.environ['MINE'], sys.argv[1], os.environ['MASTER_ADDR']]))"
-    wanted = training(script=None, module=None, command=[sys.executable, "-c", program], args=[argument], env={"MINE": value})
+    wanted = training(
+        script=None, module=None, command=[sys.executable, "-c", program], args=[argument], env={"MINE": value}
+    )
     nodes = tuple(dataclasses.replace(slot, run_dir=str(run), agent_python=sys.executable) for slot in slots())
     (run / "code").mkdir()
     text = launchers.launch(wanted, nodes, RUN).nodes[1].files["mpi_rank.sh"]

@@ -50,7 +50,8 @@ def test_the_rank_command_ends_the_argument_list() -> None:
 
 
 @pytest.mark.parametrize(
-    ("launcher", "variable"), [("deepspeed", "MUSTER_DEEPSPEED_CONFIG"), ("accelerate", "ACCELERATE_DEEPSPEED_CONFIG_FILE")]
+    ("launcher", "variable"),
+    [("deepspeed", "MUSTER_DEEPSPEED_CONFIG"), ("accelerate", "ACCELERATE_DEEPSPEED_CONFIG_FILE")],
 )
 def test_deepspeed_and_accelerate_are_torchrun_with_a_configuration(launcher: str, variable: str) -> None:
     plain = launchers.launch(job(), slots(), RUN)

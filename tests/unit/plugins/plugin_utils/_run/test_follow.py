@@ -11,12 +11,17 @@ from __future__ import annotations
 import itertools
 import json
 import pathlib
+import types
 import typing as t
 
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model import drill as drills
-from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, NodeError, UnreachableError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import (
+    MusterError,
+    NodeError,
+    UnreachableError,
+)
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
 from ansible_collections.muster.training.plugins.module_utils._secrets import scrubber
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import watch
@@ -35,7 +40,10 @@ def unit(alive: bool = True, exit_code: int | None = None, cause: str = "", at: 
 
 def news(node: str, units: Dict | None = None, asked_at: float = 1e9, **text: t.Any) -> watch.Update:
     """Return an answer of a node; streams are given as text or as a list of objects."""
-    streams = {key: value if isinstance(value, str) else "".join(json.dumps(item) + "\n" for item in value) for key, value in text.items()}
+    streams = {
+        key: value if isinstance(value, str) else "".join(json.dumps(item) + "\n" for item in value)
+        for key, value in text.items()
+    }
     return watch.Update(node, streams, unit() if units is None else units, {"events": 1}, asked_at)
 
 
@@ -63,7 +71,7 @@ class World:
         self.kill_answer: Dict = {"killed": [7], "at": T0 + 5}
         self.script: list[watch.Update | None] = []
         self.batch = 0.0
-        monkeypatch.setattr(follow.watch, "Watch", self._watch)
+        monkeypatch.setattr(watch, "Watch", self._watch)
 
     def _watch(self, remotes: t.Any, run_id: str, offsets: t.Any, batch_s: float) -> World:
         self.batch = batch_s
@@ -118,12 +126,17 @@ def made(**changes: t.Any) -> Job:
 @pytest.fixture
 def world(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(scrubber, "_registry", scrubber._Registry())
-    monkeypatch.setattr(follow.watch, "now", lambda: T0 + 100)
+    monkeypatch.setattr(watch, "now", lambda: T0 + 100)
     return World(tmp_path, monkeypatch)
 
 
 def test_a_run_succeeds_when_every_node_has_ended_well(world: World) -> None:
-    both = [news("a", events=[started("a", 0)]), news("b", events=[started("b", 1)]), None, news("a", unit(exit_code=0))]
+    both = [
+        news("a", events=[started("a", 0)]),
+        news("b", events=[started("b", 1)]),
+        None,
+        news("a", unit(exit_code=0)),
+    ]
     outcome = world.run(*both, news("b", unit(exit_code=0)))
     assert (outcome.outcome, outcome.exit_code, outcome.cause) == ("succeeded", 0, "succeeded")
     assert [values["ranks"] for values in world.shown] == [1, 2, 2, 2] and world.saved >= 1
@@ -139,7 +152,12 @@ def test_mpi_has_ended_with_its_first_node(world: World) -> None:
     ("cause", "code", "outcome", "detail"),
     [
         ("crash", 1, ("failed", 9), "a rank on b ended with exit code 9 and restart.max_crashes is spent"),
-        ("fatal_exit_code", 65, ("failed", 65), "a rank on b ended with exit code 65, which restart.fatal_exit_codes names"),
+        (
+            "fatal_exit_code",
+            65,
+            ("failed", 65),
+            "a rank on b ended with exit code 65, which restart.fatal_exit_codes names",
+        ),
         ("timeout", 124, ("failed", 124), "timeout_s has passed"),
         ("node_lost", 137, ("lost", 137), "b was lost, restart.max_lost_nodes is spent"),
         ("rendezvous_unreachable", 111, ("lost", 111), "b could not reach the rendezvous store"),
@@ -154,7 +172,11 @@ def test_how_a_run_ends_badly(world: World, cause: str, code: int, outcome: tupl
 
 def test_a_run_that_somebody_stopped_is_cancelled_whatever_ended_after(world: World) -> None:
     later = unit(exit_code=1, cause="crash", at=T0 + 1)
-    found = world.run(news("a", {**unit(), "store": unit()["agent"]}), news("b", unit(exit_code=143, cause="cancelled")), news("a", later))
+    found = world.run(
+        news("a", {**unit(), "store": unit()["agent"]}),
+        news("b", unit(exit_code=143, cause="cancelled")),
+        news("a", later),
+    )
     assert (found.outcome, found.exit_code, found.detail) == ("cancelled", 143, "stopped on b")
 
 
@@ -170,11 +192,13 @@ def test_a_node_that_is_silent_for_a_while_is_no_end(world: World) -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let five seconds pass whenever somebody looks."""
     times = itertools.count(0.0, 5.0)
-    monkeypatch.setattr(follow.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr(follow, "time", types.SimpleNamespace(monotonic=lambda: next(times)))
 
 
 @pytest.mark.usefixtures("clock")
-@pytest.mark.parametrize(("restart", "patience"), [({"wait_s": 100}, 100), ({"on_lost_node": "fail", "wait_s": 100}, 10)])
+@pytest.mark.parametrize(
+    ("restart", "patience"), [({"wait_s": 100}, 100), ({"on_lost_node": "fail", "wait_s": 100}, 10)]
+)
 def test_a_node_that_stays_silent_is_lost(world: World, restart: Dict, patience: int) -> None:
     found = world.run(news("a"), lost("b"), *[None] * 60, restart=restart)
     assert (found.outcome, found.cause, found.node) == ("lost", "node_lost", "b")
@@ -205,14 +229,18 @@ def test_a_restart_that_fails_is_told_and_tried_within_the_budget(world: World) 
     assert world.restarted == ["b", "b"] and "b: not started again: b: disk full" in world.said
 
 
-@pytest.mark.parametrize("job", [{"restart": {"on_lost_node": "fail"}}, {"launcher": "command", "script": None, "command": ["x"]}])
+@pytest.mark.parametrize(
+    "job", [{"restart": {"on_lost_node": "fail"}}, {"launcher": "command", "script": None, "command": ["x"]}]
+)
 def test_a_supervisor_that_is_gone_ends_what_is_not_started_again(world: World, job: Dict) -> None:
     found = world.run(news("a"), news("b", unit(alive=False)), **job)
     assert found.outcome == "lost" and world.restarted == []
 
 
 def test_crashes_beyond_the_budget_end_a_run_that_torchrun_would_repeat(world: World) -> None:
-    crashing = [line for n in (1, 2) for line in (started("a", 0, n, T0 + 10 * n), ended("a", 0, 9, n, T0 + 10 * n + 5))]
+    crashing = [
+        line for n in (1, 2) for line in (started("a", 0, n, T0 + 10 * n), ended("a", 0, 9, n, T0 + 10 * n + 5))
+    ]
     found = world.run(news("a", events=crashing[:2]), news("a", events=crashing[2:]), restart={"max_crashes": 1})
     assert (found.outcome, found.exit_code, found.cause) == ("failed", 9, "crash")
 
@@ -224,7 +252,9 @@ def test_text_goes_to_its_files_without_secrets(world: World) -> None:
     world.run(first, news("b", log="other\n"), news("a", unit(exit_code=0), log="end\n"), news("b", unit(exit_code=0)))
     assert (world.folder / "logs" / "a.log").read_text() == "token ********\nend\n"
     assert (world.folder / "logs" / "b.log").read_text() == "other\n"
-    assert read_lines(world.folder / "metrics.jsonl") == lines and read_lines(world.folder / "usage.jsonl") == [{"cpu_percent": 1}]
+    assert read_lines(world.folder / "metrics.jsonl") == lines and read_lines(world.folder / "usage.jsonl") == [
+        {"cpu_percent": 1}
+    ]
     assert world.shown[-1]["step"] == 3 and world.shown[-1]["loss"] == 0.5
 
 
@@ -233,7 +263,10 @@ def test_steps_are_read_from_the_log_by_the_jobs_pattern(world: World) -> None:
     log = "noise\nstep 1 loss 2.5 1,000 tok\nstep 1 loss 2.6\nstep 1,200 loss bad\n"
     first = news("a", events=[started("a", 0)], log=log)
     world.run(first, news("a", unit(exit_code=0)), news("b", unit(exit_code=0)), metrics=pattern)
-    found = [{key: value for key, value in line.items() if key != "at"} for line in read_lines(world.folder / "metrics.jsonl")]
+    found = [
+        {key: value for key, value in line.items() if key != "at"}
+        for line in read_lines(world.folder / "metrics.jsonl")
+    ]
     assert found == [{"step": 1, "loss": 2.5, "tokens_per_s": 1000.0}, {"step": 1200}]
 
 
@@ -242,11 +275,16 @@ def test_a_run_is_followed_on_from_its_folder(world: World) -> None:
     (world.folder / "metrics.jsonl").write_text(json.dumps({"at": T0 + 1, "step": 8}) + "\n")
     (world.folder / "offsets.json").write_text('{"a": {"events": 77}}')
     follower = world.follower()
-    assert follower.offsets == {"a": {"events": 77}} and follower.state()["step"] == 8 and follower.state()["ranks"] == 1
+    assert (
+        follower.offsets == {"a": {"events": 77}} and follower.state()["step"] == 8 and follower.state()["ranks"] == 1
+    )
 
 
 def test_a_drill_kills_when_its_step_is_seen_and_only_once(world: World) -> None:
-    steps = [news("a", events=[started("a", 0), started("b", 1)]), *(news("a", metrics=[{"at": T0 + n, "step": n}]) for n in (1, 2, 3))]
+    steps = [
+        news("a", events=[started("a", 0), started("b", 1)]),
+        *(news("a", metrics=[{"at": T0 + n, "step": n}]) for n in (1, 2, 3)),
+    ]
     drill = drills.Drill("worker", 1, "b", at_step=2)
     world.run(*steps, news("a", unit(exit_code=0)), news("b", unit(exit_code=0)), drill=drill)
     assert world.killed == [{"op": "kill", "node": "b", "run_id": "x-1", "target": "worker", "rank": 1}]
@@ -258,8 +296,15 @@ def test_a_drill_kills_when_its_step_is_seen_and_only_once(world: World) -> None
 def test_a_drill_that_hits_nothing_is_tried_again(world: World) -> None:
     world.kill_answer = {"killed": []}
     steps = [news("a", events=[started("a", 0)]), news("a", metrics=[{"at": T0 + 1, "step": 5}]), None]
-    world.run(*steps, news("a", unit(exit_code=0)), news("b", unit(exit_code=0)), drill=drills.Drill("host", 0, "a", at_step=5))
-    assert len(world.killed) >= 2 and not [line for line in read_lines(world.folder / "events.jsonl") if line["kind"] == "drill"]
+    world.run(
+        *steps,
+        news("a", unit(exit_code=0)),
+        news("b", unit(exit_code=0)),
+        drill=drills.Drill("host", 0, "a", at_step=5),
+    )
+    assert len(world.killed) >= 2 and not [
+        line for line in read_lines(world.folder / "events.jsonl") if line["kind"] == "drill"
+    ]
 
 
 FIRST_STEPS = [[started("a", 0), started("b", 1)], [{"at": T0 + 1, "step": 1, "loss": 3.0}]]
@@ -284,16 +329,27 @@ def test_the_first_attempt_is_said_with_its_first_step(world: World) -> None:
 def test_a_line_for_people_leaves_out_what_is_unknown() -> None:
     bare: Dict = {"nodes": 0, "nodes_asked": 2, "ranks": 0, "ranks_asked": 2, "restarts": 0}
     assert follow.describe(bare) == "ranks 0/2"
-    full = {"nodes": 2, "ranks": 2, "step": 7, "loss": 0.25, "tokens_per_s": 12345.6, "samples_per_s": 3.21, "checkpoint_step": 5}
-    text = "nodes 2/2 · ranks 2/2 · step 7 · loss 0.2500 · 12,346 tokens/s · 3.2 samples/s · checkpoint 5 · restarts 1 · $2.50"
-    assert follow.describe({**bare, **full, "restarts": 1, "cost_usd": 2.5}) == text
+    full = {
+        "nodes": 2,
+        "ranks": 2,
+        "step": 7,
+        "loss": 0.25,
+        "tokens_per_s": 12345.6,
+        "samples_per_s": 3.21,
+        "checkpoint_step": 5,
+    }
+    text = "nodes 2/2 · ranks 2/2 · step 7 · loss 0.2500 · 12,346 tokens/s · 3.2 samples/s · checkpoint 5"
+    assert follow.describe({**bare, **full, "restarts": 1, "cost_usd": 2.5}) == f"{text} · restarts 1 · $2.50"
 
 
 @pytest.mark.parametrize("step", ["nan", "inf"])
 def test_a_step_that_is_no_number_is_passed_over(world: World, step: str) -> None:
     pattern = {"step_pattern": r"step (?P<step>\S+)"}
     first = news("a", events=[started("a", 0)], log=f"step {step}\n")
-    assert world.run(first, news("a", unit(exit_code=0)), news("b", unit(exit_code=0)), metrics=pattern).outcome == "succeeded"
+    assert (
+        world.run(first, news("a", unit(exit_code=0)), news("b", unit(exit_code=0)), metrics=pattern).outcome
+        == "succeeded"
+    )
 
 
 def test_a_run_that_crashed_may_be_continued(world: World) -> None:
@@ -312,4 +368,7 @@ def test_a_drill_on_a_node_that_is_away_waits_for_it(world: World, monkeypatch: 
     monkeypatch.setattr(Killable, "call", away)
     steps = [news("a", events=[started("a", 0)]), news("a", metrics=[{"at": T0 + 1, "step": 5}])]
     drill = drills.Drill("host", 0, "a", at_step=5)
-    assert world.run(*steps, news("a", unit(exit_code=0)), news("b", unit(exit_code=0)), drill=drill).outcome == "succeeded"
+    assert (
+        world.run(*steps, news("a", unit(exit_code=0)), news("b", unit(exit_code=0)), drill=drill).outcome
+        == "succeeded"
+    )

@@ -77,7 +77,10 @@ def test_a_run_that_is_not_there_is_answered_with_those_that_are(home: StateHome
 def test_live_is_what_known_nodes_say_now(home: StateHome) -> None:
     place(home, "run-1", 0, state="running", hosts=["a", "b", "gone"])
     place(home, "done-1", 9, state="ended", hosts=["a"])
-    answers: dict[str, Dict] = {"a": {"info": {"units": {"agent": {"alive": True}}}}, "b": {"info": UnreachableError("b", "timed out")}}
+    answers: dict[str, Dict] = {
+        "a": {"info": {"units": {"agent": {"alive": True}}}},
+        "b": {"info": UnreachableError("b", "timed out")},
+    }
     running, done = history.info(home, None, connect(answers), {"a", "b"})["runs"]
     assert running["live"] == {"units": {"a": {"agent": {"alive": True}}}, "unreachable": {"b": "b: timed out"}}
     assert done["live"] is None
@@ -86,7 +89,9 @@ def test_live_is_what_known_nodes_say_now(home: StateHome) -> None:
 def test_the_last_lines_of_every_log(home: StateHome) -> None:
     folder = place(home, "run-1", 0)
     for name in ("a", "b"):
-        (paths.private_dir(folder / "logs") / f"{name}.log").write_text("".join(f"{name} {number}\n" for number in range(9)))
+        (paths.private_dir(folder / "logs") / f"{name}.log").write_text(
+            "".join(f"{name} {number}\n" for number in range(9))
+        )
     found = history.logs(home, None, 2, False, connect({}), ())
     assert found["logs"] == {"a.log": ["a 7", "a 8"], "b.log": ["b 7", "b 8"]} and found["problems"] == {}
     with pytest.raises(RefusedError, match="there is no run in .*/none. Start one with the train playbook"):
@@ -101,14 +106,24 @@ def test_the_logs_of_ranks_are_fetched_from_the_nodes_that_answer(home: StateHom
         path = files.get(values["pattern"])
         return {"files": [{"path": path, "size": 3, "text": f"{path}\n"}] if path else []}
 
-    found = history.logs(home, "run-1", 5, True, connect({"a": {"read": read}, "b": {"read": UnreachableError("b", "no")}}), {"a", "b"})
-    assert found["logs"] == {"a/ranks/0/stdout.log": ["ranks/0/stdout.log"], "a/units/agent/log.log": ["units/agent/log"]}
+    found = history.logs(
+        home, "run-1", 5, True, connect({"a": {"read": read}, "b": {"read": UnreachableError("b", "no")}}), {"a", "b"}
+    )
+    assert found["logs"] == {
+        "a/ranks/0/stdout.log": ["ranks/0/stdout.log"],
+        "a/units/agent/log.log": ["units/agent/log"],
+    }
     assert found["problems"] == {"b": "b: no"}
     assert (folder / "logs" / "a" / "ranks" / "0" / "stdout.log").stat().st_mode & 0o777 == 0o600
 
 
-@given(lines=st.lists(st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_size=30), max_size=30), count=st.integers(0, 20))
-def test_the_tail_of_a_file_is_its_last_lines(lines: list[str], count: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+@given(
+    lines=st.lists(st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_size=30), max_size=30),
+    count=st.integers(0, 20),
+)
+def test_the_tail_of_a_file_is_its_last_lines(
+    lines: list[str], count: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     file = tmp_path_factory.getbasetemp() / "tail.log"
     file.write_text("".join(f"{line}\n" for line in lines))
     assert history.tail(file, count) == (lines[-count:] if count else [])

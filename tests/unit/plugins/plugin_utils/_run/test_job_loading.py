@@ -55,7 +55,9 @@ def test_a_template_that_is_no_mapping_is_named(tmp_path: pathlib.Path, text: st
 
 
 def test_a_recorded_run_names_its_job(tmp_path: pathlib.Path) -> None:
-    wanted = parse_job({**JOB, "template": "ours", "nodes": 3, "secret_refs": [{"name": "T", "from": "env"}]}, {"ours": {"nodes": 9}})
+    wanted = parse_job(
+        {**JOB, "template": "ours", "nodes": 3, "secret_refs": [{"name": "T", "from": "env"}]}, {"ours": {"nodes": 9}}
+    )
     folder = paths.private_dir(StateHome({"path": str(tmp_path / "state")}, "lab").run_folder("x-1"))
     paths.write_json(folder / "run.json", record.new("x-1", to_yaml_names(wanted), 1000.0))
     found = load(tmp_path, run_id="x-1")
@@ -64,7 +66,8 @@ def test_a_recorded_run_names_its_job(tmp_path: pathlib.Path) -> None:
 
 
 def test_without_a_job_and_a_record_the_user_is_told_what_to_set(tmp_path: pathlib.Path) -> None:
-    for options in ({}, {"run_id": "x-1"}, {"job": {}}):
+    nothing: list[dict[str, t.Any]] = [{}, {"run_id": "x-1"}, {"job": {}}]
+    for options in nothing:
         with pytest.raises(RefusedError, match="^job: is required. Set muster_job, or muster_run_id"):
             load(tmp_path, **options)
     with pytest.raises(InputError, match="^run_id: "):

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import pathlib
+import shutil
 import subprocess
 import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
 from ansible_collections.muster.training.plugins.module_utils._node import paths, procs
 from ansible_collections.muster.training.plugins.plugin_utils._run import local_nodes
 from ansible_collections.muster.training.tests.support.node_lab import fingerprint
@@ -23,7 +25,7 @@ def root(tmp_path: pathlib.Path) -> t.Iterator[str]:
 
 
 def sshd_or_skip() -> None:
-    program = local_nodes.shutil.which("sshd") or local_nodes.shutil.which("sshd", path="/usr/sbin:/sbin")
+    program = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/sbin")
     reason = local_nodes._reason(program)
     if reason:
         pytest.skip(reason)
@@ -42,11 +44,11 @@ def test_without_a_running_sshd_the_connection_is_local(root: str) -> None:
 
 
 def test_why_there_is_no_sshd_is_told(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_nodes.shutil, "which", lambda name, path=None: None)
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: None)
     found = local_nodes.present(root, 2, False)
     assert found == {"changed": False, "connection": "local", "reason": "no sshd is installed"}
     assert not local_nodes.folder(root).exists()
-    monkeypatch.setattr(local_nodes.shutil, "which", lambda name, path=None: "/sbin/sshd" if name == "sshd" else None)
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: "/sbin/sshd" if name == "sshd" else None)
     assert local_nodes.present(root, 2, False)["reason"] == "ssh-keygen is not installed"
 
 
@@ -60,7 +62,7 @@ def test_absent_twice_changes_once(root: str) -> None:
 def test_an_sshd_that_does_not_start_is_an_error_with_its_log(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sshd_or_skip()
     monkeypatch.setattr(local_nodes, "_config", lambda *_: "NoSuchKeyword yes\n")
-    with pytest.raises(local_nodes.RefusedError, match="sshd did not start: .*sshd.log, or use connection: local"):
+    with pytest.raises(RefusedError, match="sshd did not start: .*sshd.log, or use connection: local"):
         local_nodes.present(root, 1, False)
 
 
@@ -73,12 +75,23 @@ def test_a_real_sshd_comes_serves_every_address_and_goes(root: str) -> None:
     found = local_nodes.connection(root, "auto")
     options = str(found["ansible_ssh_common_args"]).split()
     for index in (0, 1):
-        where = ["-p", str(found["ansible_port"]), "-i", str(found["ansible_ssh_private_key_file"]), "-o", "BatchMode=yes"]
+        where = [
+            "-p",
+            str(found["ansible_port"]),
+            "-i",
+            str(found["ansible_ssh_private_key_file"]),
+            "-o",
+            "BatchMode=yes",
+        ]
         target = f"{found['ansible_user']}@{local_nodes.address(index)}"
-        done = subprocess.run(["ssh", *where, *options, target, "echo here"], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["ssh", *where, *options, target, "echo here"], capture_output=True, text=True, check=False
+        )
         assert (done.returncode, done.stdout) == (0, "here\n"), done.stderr
     pid = procs.alive((paths.read_json(local_nodes.folder(root) / "sshd.json") or {})["process"])
     assert pid is not None and local_nodes.connection(root, "local") == {"ansible_connection": "local"}
     assert local_nodes.present(root, 3, False)["changed"] is True
     local_nodes.absent(root, False)
-    assert not local_nodes.folder(root).exists() and local_nodes.connection(root, "auto") == {"ansible_connection": "local"}
+    assert not local_nodes.folder(root).exists() and local_nodes.connection(root, "auto") == {
+        "ansible_connection": "local"
+    }

@@ -28,10 +28,17 @@ def job(**changes: t.Any) -> Job:
 
 def answers(**changes: t.Any) -> dict[str, Dict]:
     """Return what the nodes answered to a preflight."""
-    common: Dict = {"executable": "/usr/bin/python3", "interface": "eth0", "tools": {}, "user": "uid 0", "free_bytes": 9}
+    common: Dict = {
+        "executable": "/usr/bin/python3",
+        "interface": "eth0",
+        "tools": {},
+        "user": "uid 0",
+        "free_bytes": 9,
+    }
     training = {"executable": "/py", "version": "3.12", "packages": {}}
     return {
-        name: {**common, "training": training, "state_dir": f"/s/{name}", "missing": {"ab": 0}, **changes} for name in ("a", "b")
+        name: {**common, "training": training, "state_dir": f"/s/{name}", "missing": {"ab": 0}, **changes}
+        for name in ("a", "b")
     }
 
 
@@ -89,7 +96,12 @@ def test_the_interpreter_of_the_job_wins_over_the_hosts() -> None:
 
 @pytest.mark.parametrize(
     ("addresses", "lane"),
-    [(["127.0.0.1", "127.0.0.2"], "loopback"), (["127.0.0.1", "10.0.0.1"], "network"), (["localhost"], "loopback"), (["n1"], "network")],
+    [
+        (["127.0.0.1", "127.0.0.2"], "loopback"),
+        (["127.0.0.1", "10.0.0.1"], "network"),
+        (["localhost"], "loopback"),
+        (["n1"], "network"),
+    ],
 )
 def test_all_on_this_machine_is_loopback(addresses: list[str], lane: str) -> None:
     found = [planning.Host(str(index), address, "py", None, "ssh", {}) for index, address in enumerate(addresses)]
@@ -100,7 +112,11 @@ def test_the_trees_of_a_job_are_read_relative_to_the_playbook(tmp_path: pathlib.
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "train.py").write_text("1")
     (tmp_path / "text").write_text("2")
-    wanted: Dict = {"script": "train.py", "code": {"ref": ".", "workdir": "src"}, "datasets": [{"name": "d", "path": "text"}]}
+    wanted: Dict = {
+        "script": "train.py",
+        "code": {"ref": ".", "workdir": "src"},
+        "datasets": [{"name": "d", "path": "text"}],
+    }
     found = planning.source(job(**wanted), tmp_path, tmp_path / "git")
     assert [(item.target, item.link) for item in found.placed] == [("code", False), ("data/d", True)]
     assert found.code_sha256 == found.placed[0].tree.sha256 and found.commit is None
@@ -143,7 +159,9 @@ def test_what_a_preflight_asks(tmp_path: pathlib.Path) -> None:
     found = planning.hosts(["a", "b"], VARS, job())
     port, nothing = planning.port("x-1"), planning.Source((), None, None)
     wanted = job(env={"PYTHONPATH": "/lib", "TOKEN": "geheim"}, checkpoints={"path": "/mnt/c"}, requires={"numpy": ""})
-    first, second = (planning.info_request(wanted, index, found[index], "x-1", nothing, {"owner": "me"}) for index in (0, 1))
+    first, second = (
+        planning.info_request(wanted, index, found[index], "x-1", nothing, {"owner": "me"}) for index in (0, 1)
+    )
     assert (first["ports"], second["ports"]) == ([["10.0.0.1", port]], [])
     assert (first["reserve"], second["reserve"]) == ({"owner": "me"}, None)
     assert first["env"] == {"PYTHONPATH": "/lib"} and first["packages"] == ["torch", "numpy"]
@@ -174,7 +192,9 @@ def test_a_gang_under_torchrun_meets_at_the_first_nodes_store() -> None:
 
 def test_a_gang_without_a_store_meets_once_at_the_first_node() -> None:
     first, second = made(job(script=None, launcher="command", command=["x"]))
-    assert first.store is None and first.meet is not None and first.meet["peers"] == 1 and first.spec["wait_for"] is None
+    assert (
+        first.store is None and first.meet is not None and first.meet["peers"] == 1 and first.spec["wait_for"] is None
+    )
     assert second.meet is None and second.reach is not None and second.write == ("/s/b/runs/x-1/checkpoints",)
 
 

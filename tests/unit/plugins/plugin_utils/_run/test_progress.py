@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
+import types
 import typing as t
 
 import pytest
@@ -33,7 +35,9 @@ def received(reader: int) -> list[dict[str, t.Any]]:
 
 
 @pytest.mark.parametrize("value", [None, "", "x"])
-def test_without_a_callback_lines_are_printed_and_values_are_not(value: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_callback_lines_are_printed_and_values_are_not(
+    value: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv(progress.PIPE_VARIABLE, raising=False)
     if value is not None:
         monkeypatch.setenv(progress.PIPE_VARIABLE, value)
@@ -49,7 +53,7 @@ def test_the_callback_gets_lines_and_at_most_four_values_a_second(pipe: int, mon
     reporter = progress.Reporter(shown.append)
     reporter.say("go")
     now = 1000.0
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    monkeypatch.setattr(progress, "time", types.SimpleNamespace(monotonic=lambda: now, strftime=time.strftime))
     for step in range(10):
         reporter.show({"step": step})
         now += 0.1

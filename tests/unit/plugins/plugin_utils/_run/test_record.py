@@ -29,7 +29,14 @@ def new() -> record.Record:
 def story(*, resumed: bool = False, failed: bool = False) -> Story:
     told = Story()
     for rank in range(4):
-        line = {"kind": "worker_started", "attempt": 1, "rank": rank, "node": "ab"[rank // 2], "at": T0 + 5, "world_size": 4}
+        line = {
+            "kind": "worker_started",
+            "attempt": 1,
+            "rank": rank,
+            "node": "ab"[rank // 2],
+            "at": T0 + 5,
+            "world_size": 4,
+        }
         told.event(line)
     told.metric({"at": T0 + 10, "step": 1, "loss": 2.0})
     told.metric({"at": T0 + 20, "step": 30})
@@ -49,8 +56,20 @@ def test_a_new_record_knows_what_was_asked_and_nothing_else() -> None:
     assert set(json.loads(json.dumps(value))) == set(value)
     assert (value["schema"], value["state"], value["world_size"]) == (1, "starting", {"asked": 4, "seen": None})
     assert value["submitted_at"] == "2023-11-14T22:13:20.000+00:00" and value["attempts"] == []
-    unknown = ("outcome", "exit_code", "ended_at", "first_step_at", "checkpoint", "steps_lost", "transport_seen", "fabric")
-    assert [value[key] for key in unknown] == [None] * len(unknown) and value["cost"] == {"usd": None, "complete": False}
+    unknown = (
+        "outcome",
+        "exit_code",
+        "ended_at",
+        "first_step_at",
+        "checkpoint",
+        "steps_lost",
+        "transport_seen",
+        "fabric",
+    )
+    assert [value[key] for key in unknown] == [None] * len(unknown) and value["cost"] == {
+        "usd": None,
+        "complete": False,
+    }
 
 
 @pytest.mark.parametrize(
@@ -73,7 +92,10 @@ def test_a_run_in_its_first_attempt() -> None:
     (attempt,) = value["attempts"]
     assert (attempt["n"], attempt["cause"], attempt["exit_code"], attempt["ranks"]) == (1, None, None, 4)
     assert (attempt["first_step"], attempt["last_step"], attempt["logs"]) == (1, 30, ["logs/a.log", "logs/b.log"])
-    assert [(node["id"], node["price_usd_per_hour"], node["to"]) for node in attempt["nodes"]] == [("a", 2.0, None), ("b", 1.6, None)]
+    assert [(node["id"], node["price_usd_per_hour"], node["to"]) for node in attempt["nodes"]] == [
+        ("a", 2.0, None),
+        ("b", 1.6, None),
+    ]
 
 
 def test_a_run_that_crashed_and_resumed() -> None:

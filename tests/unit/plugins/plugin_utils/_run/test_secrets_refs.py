@@ -39,7 +39,9 @@ def test_a_file_without_its_last_line_end(tmp_path: pathlib.Path) -> None:
     place.write_bytes(b"geheim-42\n")
     assert secrets.resolve(job(**{"from": "file", "path": str(place)})) == ({"TOKEN": "geheim-42"}, {})
     place.write_bytes(b"\x00\xff binary")
-    assert secrets.resolve(job(**{"from": "file", "path": str(place), "as": "file"}))[1] == {"TOKEN": b"\x00\xff binary"}
+    assert secrets.resolve(job(**{"from": "file", "path": str(place), "as": "file"}))[1] == {
+        "TOKEN": b"\x00\xff binary"
+    }
 
 
 def test_no_references_are_no_secrets() -> None:
@@ -51,13 +53,18 @@ def test_no_references_are_no_secrets() -> None:
     [
         (b"", "job.secret_refs.TOKEN: resolves to nothing. {} is empty"),
         (b"\n", "job.secret_refs.TOKEN: resolves to nothing. {} is empty"),
-        (b"geheim7", "job.secret_refs.TOKEN: is shorter than 8 characters. A short secret cannot be kept out of output"),
+        (
+            b"geheim7",
+            "job.secret_refs.TOKEN: is shorter than 8 characters. A short secret cannot be kept out of output",
+        ),
         (b"geheim-\xff\xfe", "job.secret_refs.TOKEN: is not text. Deliver it as a file: as: file"),
         (b"geheim\0-42", "job.secret_refs.TOKEN: contains a NUL character. Deliver it as a file: as: file"),
         (None, "job.secret_refs.TOKEN: cannot read {}: No such file or directory"),
     ],
 )
-def test_what_cannot_be_used_is_told_without_its_value(tmp_path: pathlib.Path, content: bytes | None, problem: str) -> None:
+def test_what_cannot_be_used_is_told_without_its_value(
+    tmp_path: pathlib.Path, content: bytes | None, problem: str
+) -> None:
     place = tmp_path / "token"
     if content is not None:
         place.write_bytes(content)
@@ -68,7 +75,9 @@ def test_what_cannot_be_used_is_told_without_its_value(tmp_path: pathlib.Path, c
 
 def test_a_missing_variable_or_path_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TOKEN", raising=False)
-    with pytest.raises(InputError, match="resolves to nothing. Set the environment variable TOKEN for ansible-playbook"):
+    with pytest.raises(
+        InputError, match="resolves to nothing. Set the environment variable TOKEN for ansible-playbook"
+    ):
         secrets.resolve(job(**{"from": "env"}))
     with pytest.raises(InputError, match=r"job\.secret_refs\.TOKEN\.path: is required with from: file"):
         secrets.resolve(job(**{"from": "file"}))

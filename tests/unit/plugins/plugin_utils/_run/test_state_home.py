@@ -15,7 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
-from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import StateHome, default_root, read_record
+from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import (
+    StateHome,
+    default_root,
+    read_record,
+)
 
 
 def home(root: pathlib.Path, cluster: str = "lab") -> StateHome:
@@ -24,7 +28,9 @@ def home(root: pathlib.Path, cluster: str = "lab") -> StateHome:
 
 def test_the_default_place_follows_xdg(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/xdg")
-    assert default_root() == pathlib.Path("/xdg/muster") and StateHome(None, "lab").folder == pathlib.Path("/xdg/muster/lab")
+    assert default_root() == pathlib.Path("/xdg/muster") and StateHome(None, "lab").folder == pathlib.Path(
+        "/xdg/muster/lab"
+    )
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", "/home/me")
     assert StateHome({"store": "local"}, "lab").root == pathlib.Path("/home/me/.local/state/muster")
@@ -77,7 +83,9 @@ def test_the_owner_is_made_once_and_only_when_something_is_written(tmp_path: pat
 def test_a_run_is_followed_by_one_process(tmp_path: pathlib.Path) -> None:
     found = home(tmp_path)
     with found.lock("r-1") as handle:
-        with pytest.raises(RefusedError, match=f"run r-1 is being followed by process {os.getpid()} on this controller. Wait"):
+        with pytest.raises(
+            RefusedError, match=f"run r-1 is being followed by process {os.getpid()} on this controller. Wait"
+        ):
             found.lock("r-1")
         found.lock("r-2").close()
         assert handle.name.endswith("r-1/lock")
@@ -97,7 +105,10 @@ def test_no_record_is_none_and_a_damaged_one_is_refused(tmp_path: pathlib.Path) 
         read_record(tmp_path)
 
 
-@given(data=st.binary(max_size=30) | st.recursive(st.none() | st.integers(), lambda s: st.lists(s)).map(lambda v: json.dumps(v).encode()))
+@given(
+    data=st.binary(max_size=30)
+    | st.recursive(st.none() | st.integers(), lambda s: st.lists(s)).map(lambda v: json.dumps(v).encode())
+)
 def test_any_content_is_a_record_or_refused(data: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.getbasetemp()
     (folder / "run.json").write_bytes(data)

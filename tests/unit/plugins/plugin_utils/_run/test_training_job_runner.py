@@ -40,8 +40,16 @@ def world(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator
 
 def gone(world: RunWorld) -> bool:
     """Whether nothing of the run is left on any node: by /proc, and no claim or secret on disk."""
-    eventually(lambda: not [line for line in world.lab.left().values() if "muster_node" in line or "supervise" in line], "its end")
-    rests = [path for name in "ab" for path in world.lab.run(name, world.run_id).glob("*") if path.name in ("claim.json", "secrets")]
+    eventually(
+        lambda: not [line for line in world.lab.left().values() if "muster_node" in line or "supervise" in line],
+        "its end",
+    )
+    rests = [
+        path
+        for name in "ab"
+        for path in world.lab.run(name, world.run_id).glob("*")
+        if path.name in ("claim.json", "secrets")
+    ]
     return rests == []
 
 
@@ -50,15 +58,18 @@ def started_ranks(world: RunWorld) -> int:
     return len([line for line in events if line["kind"] == "worker_started"])
 
 
-def waiting(world: RunWorld, then: str = "exit 0") -> list[str]:
-    """Return a command that waits for the file ``gate`` and then does ``then``."""
-    return ["sh", "-c", f"trap 'echo saved; exit 0' TERM; echo ready $RANK; while [ ! -e {world.root}/gate ]; do sleep 0.01; done; {then}"]
+def waiting(world: RunWorld) -> list[str]:
+    """Return a command that waits for the file ``gate``, and saves when it is stopped before."""
+    wait = f"while [ ! -e {world.root}/gate ]; do sleep 0.01; done"
+    return ["sh", "-c", f"trap 'echo saved; exit 0' TERM; echo ready $RANK; {wait}"]
 
 
 def test_a_run_from_its_plan_to_its_record(world: RunWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", "geheim-42")
     (world.root / "code").mkdir()
-    (world.root / "code" / "hello.sh").write_text('echo "rank $RANK of $WORLD_SIZE with $TOKEN in $PWD"; cat "$MUSTER_DATASET_TEXT/text"\n')
+    (world.root / "code" / "hello.sh").write_text(
+        'echo "rank $RANK of $WORLD_SIZE with $TOKEN in $PWD"; cat "$MUSTER_DATASET_TEXT/text"\n'
+    )
     (world.root / "text").write_text("data\n")
     (world.lab.root / "bin" / "cat").symlink_to(t.cast(str, shutil.which("cat")))
     code = {"code": {"ref": "code"}, "datasets": [{"name": "text", "path": "text"}]}
@@ -69,7 +80,12 @@ def test_a_run_from_its_plan_to_its_record(world: RunWorld, monkeypatch: pytest.
     assert checked["derived"]["world_size"] == 2 and checked["derived"]["lane"] == "loopback"
     found = world.play(job)
     record = found["run"]
-    assert (found["changed"], record["state"], record["outcome"], record["exit_code"]) == (True, "ended", "succeeded", 0)
+    assert (found["changed"], record["state"], record["outcome"], record["exit_code"]) == (
+        True,
+        "ended",
+        "succeeded",
+        0,
+    )
     assert record["world_size"] == {"asked": 2, "seen": 2} and record["launcher"] == "command"
     assert [(item["n"], item["ranks"], item["exit_code"]) for item in record["attempts"]] == [(1, 2, 0)]
     assert json.loads((world.folder() / "run.json").read_text()) == json.loads(json.dumps(record))
@@ -86,7 +102,9 @@ def test_a_run_from_its_plan_to_its_record(world: RunWorld, monkeypatch: pytest.
 
 
 def test_a_run_that_failed_is_continued_where_it_was(world: RunWorld) -> None:
-    script = f'echo here >> "$MUSTER_CHECKPOINT_DIR/seen"; [ $RANK = 1 ] && [ ! -e {world.root}/mended ] && exit 7; exit 0'
+    script = (
+        f'echo here >> "$MUSTER_CHECKPOINT_DIR/seen"; [ $RANK = 1 ] && [ ! -e {world.root}/mended ] && exit 7; exit 0'
+    )
     job = world.job("sh", "-c", script)
     found = world.play(job)
     assert found["failed"] is True and (found["run"]["outcome"], found["run"]["exit_code"]) == ("failed", 7)
@@ -94,7 +112,10 @@ def test_a_run_that_failed_is_continued_where_it_was(world: RunWorld) -> None:
     (world.root / "mended").touch()
     again = world.play(job)
     assert (again["run"]["outcome"], again["changed"]) == ("succeeded", True)
-    assert [(item["n"], item["cause"], item["ranks"]) for item in again["run"]["attempts"]] == [(1, "crash", 2), (2, None, 2)]
+    assert [(item["n"], item["cause"], item["ranks"]) for item in again["run"]["attempts"]] == [
+        (1, "crash", 2),
+        (2, None, 2),
+    ]
     for name in "ab":
         assert (world.lab.run(name, world.run_id) / "checkpoints" / "seen").read_text() == "here\nhere\n"
     # The record alone is enough to name the job.
@@ -124,7 +145,10 @@ def test_a_node_that_cannot_start_leaves_nothing_anywhere(world: RunWorld) -> No
         ({"python": "/no/python"}, "there is no /no/python (and 1 more). Install it"),
         ({"nodes": 3}, "job.nodes: asks for 3 nodes, the play has 2 hosts"),
         ({"code": {"ref": "none"}}, "job.code.ref: there is no "),
-        ({"secret_refs": [{"name": "NO_SUCH_VARIABLE", "from": "env"}]}, "job.secret_refs.NO_SUCH_VARIABLE: resolves to nothing"),
+        (
+            {"secret_refs": [{"name": "NO_SUCH_VARIABLE", "from": "env"}]},
+            "job.secret_refs.NO_SUCH_VARIABLE: resolves to nothing",
+        ),
     ],
 )
 def test_what_is_refused_before_the_start_leaves_no_trace(world: RunWorld, changes: Dict, error: str) -> None:
@@ -140,7 +164,8 @@ def test_what_is_refused_before_the_start_leaves_no_trace(world: RunWorld, chang
 
 @pytest.mark.parametrize("name", ["../up", "/tmp/x", "a b"])
 def test_a_run_is_not_named_after_another_folder(world: RunWorld, name: str) -> None:
-    for options in ({"run_id": name}, {"run_id": name, "state": "cancelled"}):
+    asked: list[Dict] = [{"run_id": name}, {"run_id": name, "state": "cancelled"}]
+    for options in asked:
         with pytest.raises(InputError, match="^run_id: "):
             world.play(world.job("true"), **options)
 
@@ -161,7 +186,11 @@ def test_a_run_is_cancelled_and_may_save_first(world: RunWorld) -> None:
     before = fingerprint(world.folder())
     assert world.play(None, state="cancelled", check=True)["changed"] is True and fingerprint(world.folder()) == before
     cancelled = world.play(None, state="cancelled")
-    assert (cancelled["changed"], cancelled["run"]["outcome"], cancelled["run"]["exit_code"]) == (True, "cancelled", 143)
+    assert (cancelled["changed"], cancelled["run"]["outcome"], cancelled["run"]["exit_code"]) == (
+        True,
+        "cancelled",
+        143,
+    )
     assert "failed" not in cancelled and gone(world)
     assert all("saved" in log.read_text() for log in logs)
     again = world.play(None, state="cancelled")
@@ -208,7 +237,9 @@ def test_the_run_of_another_controller_is_left_alone_until_it_is_taken_over(worl
     world.play(job, "first", wait=False)
     eventually(lambda: started_ranks(world) == 2, "both ranks")
     for check in (True, False):
-        with pytest.raises(RefusedError, match=rf"run {world.run_id} belongs to another controller \(.*/first\).*muster_take_over"):
+        with pytest.raises(
+            RefusedError, match=rf"run {world.run_id} belongs to another controller \(.*/first\).*muster_take_over"
+        ):
             world.play(job, "second", check)
     assert started_ranks(world) == 2 and len([line for line in world.lab.left().values() if " supervise " in line]) == 2
     results: list[Dict] = []
@@ -220,14 +251,19 @@ def test_the_run_of_another_controller_is_left_alone_until_it_is_taken_over(worl
     assert (results[0]["changed"], results[0]["run"]["outcome"], started_ranks(world)) == (False, "succeeded", 2)
 
 
-@pytest.mark.xfail(strict=True, reason="only the first host's claim is taken over, the others still name the controller of before")
+@pytest.mark.xfail(
+    strict=True, reason="only the first host's claim is taken over, the others still name the controller of before"
+)
 def test_a_run_that_was_taken_over_is_the_new_controllers(world: RunWorld) -> None:
     job = world.job(*waiting(world))
     world.play(job, "first", wait=False)
     eventually(lambda: started_ranks(world) == 2, "both ranks")
     world.play(job, "second", take_over=True, wait=False)
     owner = (world.root / "second" / "owner").read_text()
-    assert [paths.read_json(world.lab.run(name, world.run_id) / "claim.json")["owner"] for name in "ab"] == [owner, owner]
+    assert [paths.read_json(world.lab.run(name, world.run_id) / "claim.json")["owner"] for name in "ab"] == [
+        owner,
+        owner,
+    ]
     with pytest.raises(RefusedError, match=r"belongs to another controller \(.*/second\)"):
         world.play(job, "first", wait=False)
 
@@ -258,7 +294,9 @@ def test_of_two_controllers_at_once_exactly_one_runs_the_job(world: RunWorld) ->
     assert not world.folder(loser).exists() and world.folder(winners[0]).exists()
 
 
-@pytest.mark.xfail(strict=True, reason="what the new machine writes is read from the old one's offsets, so its rank is not seen")
+@pytest.mark.xfail(
+    strict=True, reason="what the new machine writes is read from the old one's offsets, so its rank is not seen"
+)
 def test_a_run_continues_on_a_new_machine_of_the_old_name(world: RunWorld) -> None:
     job = world.job("sh", "-c", f"[ $RANK = 1 ] && [ ! -e {world.root}/mended ] && exit 7; exit 0")
     world.play(job)
@@ -270,7 +308,10 @@ def test_a_run_continues_on_a_new_machine_of_the_old_name(world: RunWorld) -> No
     assert (found["run"]["outcome"], found["run"]["world_size"]["seen"]) == ("succeeded", 2)
 
 
-@pytest.mark.xfail(strict=True, reason="without a record the generation is 1 again, which the nodes take for a lost supervisor's return")
+@pytest.mark.xfail(
+    strict=True,
+    reason="without a record the generation is 1 again, which the nodes take for a lost supervisor's return",
+)
 def test_a_controller_that_kept_nothing_can_run_the_job_again(world: RunWorld) -> None:
     job = world.job("sh", "-c", f"[ -e {world.root}/mended ] || exit 7")
     assert world.play(job, "vanished")["run"]["outcome"] == "failed"
@@ -299,12 +340,15 @@ def test_a_damaged_record_is_not_guessed_at(world: RunWorld) -> None:
 def elastic(world: RunWorld, steps: int, *more: str) -> Dict:
     """Return a job of one node and two ranks under the stand-ins; rank 0 counts steps, rank 1 waits for the last."""
     python = world.root / "python"
-    python.write_text(f"#!/bin/sh\nexec {world.lab.root}/bin/python3 {FAKES}/python_with_torch.py \"$@\"\n")
+    python.write_text(f'#!/bin/sh\nexec {world.lab.root}/bin/python3 {FAKES}/python_with_torch.py "$@"\n')
     python.chmod(0o700)
     count = f"{world.lab.root}/bin/python3 {FAKES}/counting_program.py {steps} 10 {' '.join(more)}"
-    rank = f"if [ $RANK = 0 ]; then {count}; : > {world.root}/done; fi; while [ ! -e {world.root}/done ]; do sleep 0.01; done"
+    wait = f"while [ ! -e {world.root}/done ]; do sleep 0.01; done"
+    rank = f"if [ $RANK = 0 ]; then {count}; : > {world.root}/done; fi; {wait}"
     (world.root / "code").mkdir()
-    (world.root / "code" / "train.py").write_text(f"import subprocess, sys\nsys.exit(subprocess.call(['sh', '-c', {rank!r}]))\n")
+    (world.root / "code" / "train.py").write_text(
+        f"import subprocess, sys\nsys.exit(subprocess.call(['sh', '-c', {rank!r}]))\n"
+    )
     own: Dict = {"name": "x", "nodes": 1, "processes_per_node": 2, "script": "train.py", "code": {"ref": "code"}}
     return {**own, "python": str(python), "checkpoints": {"interval_steps": 10, "grace_s": 5}}
 
