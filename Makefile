@@ -20,7 +20,7 @@ define ensure
 @base="$$(tools/python.sh)" && "$$base" -m tools.venv $(1)
 endef
 
-.PHONY: help demo test test-all bench drill lab e2e venv venv-torch venv-core220 venv-core222 \
+.PHONY: help demo test test-all bench lab e2e venv venv-torch venv-core220 venv-core222 \
   lint unit sanity build docs clean distclean
 
 help: ## this list
@@ -38,11 +38,8 @@ test-all: venv venv-torch venv-core220 venv-core222 ## also what make test leave
 bench: venv venv-torch ## performance ratios with their gates, each line ends in PASS or FAIL
 	@$(DEV) -m tools.bench $(ARGS)
 
-drill: venv venv-torch ## faults of every kind put into a running job, repeated
-	@$(DEV) -m tools.drill $(ARGS)
-
 lab: venv venv-torch ## checks on a cluster of local containers (root, podman, Linux)
-	@$(DEV) -m tools.lab $(ARGS)
+	@$(DEV) -m pytest -q -rs --import-mode=importlib tests/lab $(ARGS)
 
 e2e: venv venv-torch ## the demo inventory from bootstrap to report
 	@$(DEV) -m tools.check --only e2e

@@ -75,6 +75,13 @@ STEPS: t.Final[tuple[Step, ...]] = (
         UNIT_TESTS,
         counted=True,
     ),
+    Step(
+        "faults",
+        "provider faults, all cases",
+        (("{python}", "-m", "pytest", "--quiet", "-rsfE", "--tb=short", "tests/faults"),),
+        ("tests/faults/*.py",),
+        counted=True,
+    ),
     Step("artifact", "build and install the archive", (("{python}", "-m", "tools.artifact", "build"),)),
     Step(
         "ansible-doc",

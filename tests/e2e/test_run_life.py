@@ -115,7 +115,7 @@ def test_status_logs_and_report_without_the_nodes(world: World) -> None:
     assert status.code == 0 and '"outcome": "succeeded"' in status.output, status.output
     assert logs.code == 0 and '"working"' in logs.output and "node-2.log" in logs.output, logs.output
     assert report.code == 0 and (world.run_folder() / "report" / "report.html").exists(), report.output
-    assert not [path for path in world.nodes.rglob("runs")], "looking must not make the nodes' folders again"
+    assert not list(world.nodes.rglob("runs")), "looking must not make the nodes' folders again"
 
 
 def failing(world: World, rank: int, code: int, **values: t.Any) -> dict[str, t.Any]:

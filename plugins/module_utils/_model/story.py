@@ -24,6 +24,7 @@ class Attempt:
     n: int
     started_at: float
     gang: str | None = None
+    counted: int = 1
     world_size: int | None = None
     ranks: dict[int, str] = dataclasses.field(default_factory=dict)
     exits: dict[int, tuple[float, int, str]] = dataclasses.field(default_factory=dict)
@@ -79,7 +80,9 @@ class Story:
         if not started:
             attempt.exits[rank] = (at, int(_number(line.get("exit_code")) or 0), str(line.get("node")))
             return
-        attempt.started_at = min(attempt.started_at, at)
+        if at < attempt.started_at:
+            attempt.started_at = at
+            self._order()
         attempt.ranks[rank] = str(line.get("node"))
         attempt.world_size = line.get("world_size")
         pending, self._pending = self._pending, []
@@ -117,16 +120,21 @@ class Story:
         gang, number = line.get("gang"), int(_number(line.get("attempt")) or 1)
         for attempt in reversed(self.attempts):
             same = attempt.gang == gang if gang else attempt.n == number
-            if same and not (started and rank in attempt.exits and attempt.exits[rank][0] < at):
+            again = started and rank in attempt.ranks and any(end[0] < at for end in attempt.exits.values())
+            if same and not again:
                 return attempt
-        last = max((item.n for item in self.attempts if item.started_at <= at), default=0)
-        taken = {item.n for item in self.attempts}
-        number = max(number, last + 1) if gang else number
-        while number in taken:
-            number += 1
         attempt = Attempt(number, at, gang)
-        self.attempts = sorted([*self.attempts, attempt], key=lambda item: item.n)
+        attempt.counted = number
+        self.attempts.append(attempt)
+        self._order()
         return attempt
+
+    def _order(self) -> None:
+        """Order attempts by time and number them so that each is above the one before, whatever its ranks counted."""
+        self.attempts.sort(key=lambda item: item.started_at)
+        before = 0
+        for attempt in self.attempts:
+            attempt.n = before = max(attempt.counted, before + 1)
 
     def _at(self, at: float) -> Attempt | None:
         started = [attempt for attempt in self.attempts if attempt.started_at <= at]

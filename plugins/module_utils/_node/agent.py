@@ -85,6 +85,7 @@ def op_prepare(request: Request) -> dict[str, t.Any]:
     Ends with a connection to the first node's port, so that "prepared" means that the gang can meet.
     """
     run = paths.private_dir(_run_dir(request))
+    watch.name_folder(run)
     refusal = _claim(run, request["claim"])
     if refusal:
         return {"problem": refusal}
@@ -102,6 +103,11 @@ def op_prepare(request: Request) -> dict[str, t.Any]:
         mine = request["claim"]["owner"]
         op_stop({**request, "owner": mine, "forget": True, "within_s": 5, "remove": request.get("fresh")})
     return {"problem": problem, "program": request["program"]}
+
+
+def op_claim(request: Request) -> dict[str, t.Any]:
+    """Take a run that lives over from another controller."""
+    return {"problem": _claim(_run_dir(request), request["claim"])}
 
 
 def op_start(request: Request) -> dict[str, t.Any]:
@@ -306,6 +312,7 @@ _OPS: dict[str, t.Callable[[Request], dict[str, t.Any]]] = {
     "put": op_put,
     "install": op_install,
     "prepare": op_prepare,
+    "claim": op_claim,
     "start": op_start,
     "watch": op_watch,
     "stop": op_stop,

@@ -14,10 +14,12 @@ from __future__ import annotations
 import pathlib
 import time
 import typing as t
+import uuid
 
-from . import units
+from . import paths, units
 
 _STREAMS = {"events": "events.jsonl", "metrics": "metrics.jsonl", "usage": "usage.jsonl", "log": "units/agent/log"}
+_FOLDER = "folder.json"
 _LOOK_S = 0.05
 _LIMIT = 1 << 20
 
@@ -27,10 +29,12 @@ def changes(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.An
 
     :param request: ``offsets``, ``wait_s``, ``batch_s``, ``streams`` and ``digest`` (the last answer's).
     """
-    offsets = {name: int(request["offsets"].get(name, 0)) for name in request["streams"]}
+    folder = paths.read_json(run / _FOLDER)
+    # Another machine of the same name has other files, which begin anew.
+    known = request["offsets"] if request["offsets"].get("folder") in (None, folder) else {}
+    offsets = {name: int(known.get(name, 0)) for name in request["streams"]}
     for name, offset in offsets.items():
         if _size(run, name) < offset:
-            # Another machine of the same name, or one whose disk was lost: its files begin anew.
             offsets[name] = 0
     end = time.monotonic() + request["wait_s"]
     first: float | None = None
@@ -48,7 +52,14 @@ def changes(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.An
     # Statuses first: what a unit wrote before its end is then read below, its last line included if it has no end.
     found, digest = statuses(run), _digest(run)
     ended = found.get("agent", {}).get("exit") is not None
-    return {"text": _read(run, offsets, ended), "offsets": offsets, "units": found, "digest": digest}
+    text = _read(run, offsets, ended)
+    return {"text": text, "offsets": {**offsets, "folder": folder}, "units": found, "digest": digest}
+
+
+def name_folder(run: pathlib.Path) -> None:
+    """Give the run's folder a name that no other folder has, unless it has one."""
+    if not (run / _FOLDER).exists():
+        paths.write_json(run / _FOLDER, uuid.uuid4().hex)
 
 
 def statuses(run: pathlib.Path) -> dict[str, t.Any]:

@@ -108,6 +108,13 @@ def start(members: t.Sequence[Member], run_id: str, *, fresh: bool = False) -> l
     return sorted(name for name, new in started.items() if new)
 
 
+def claim(remotes: t.Sequence[Remote], run_id: str, held: Dict) -> None:
+    """Note on all nodes that a run that lives is ours from now on."""
+    _, errors = each(remotes, lambda remote: remote.call("claim", run_id=run_id, claim=held))
+    if errors:
+        raise first_error(errors)
+
+
 def give_up(remotes: t.Sequence[Remote], run_id: str, *, fresh: bool, within_s: float = 10) -> None:
     """Stop what a failed start began, as far as nodes answer; a run of another controller is left alone."""
     each(remotes, lambda remote: remote.ask("stop", run_id=run_id, forget=True, within_s=within_s, remove=fresh))

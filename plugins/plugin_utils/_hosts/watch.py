@@ -33,7 +33,7 @@ class Update:
     node: str
     text: t.Mapping[str, str]
     units: t.Mapping[str, t.Any]
-    offsets: t.Mapping[str, int]
+    offsets: t.Mapping[str, t.Any]
     asked_at: float
     error: MusterError | None = None
 
@@ -42,7 +42,7 @@ class Watch:
     """Follows a run on all its nodes. Iterate :meth:`updates`; call :meth:`close` at the end."""
 
     def __init__(
-        self, remotes: t.Sequence[Remote], run_id: str, offsets: t.Mapping[str, t.Mapping[str, int]], batch_s: float
+        self, remotes: t.Sequence[Remote], run_id: str, offsets: t.Mapping[str, t.Mapping[str, t.Any]], batch_s: float
     ) -> None:
         self.run_id = run_id
         self.batch_s = batch_s
@@ -64,7 +64,7 @@ class Watch:
         """Stop following; open requests end by themselves."""
         self._closed.set()
 
-    def _follow(self, remote: Remote, offsets: dict[str, int]) -> None:
+    def _follow(self, remote: Remote, offsets: dict[str, t.Any]) -> None:
         digest: str | None = None
         failures = 0
         while not self._closed.is_set():

@@ -69,7 +69,7 @@ class Follower:
         self.progress, self.restart, self.save, self.drill = progress, restart, save, drill
         self.story = Story()
         self.units: dict[str, t.Mapping[str, t.Any]] = {}
-        self.offsets: dict[str, dict[str, int]] = paths.read_json(folder / "offsets.json") or {}
+        self.offsets: dict[str, dict[str, t.Any]] = paths.read_json(folder / "offsets.json") or {}
         self.pattern = re.compile(job.metrics.step_pattern) if job.metrics.step_pattern else None
         self.lost_since: dict[str, float] = {}
         self.revived_at: dict[str, float] = {}

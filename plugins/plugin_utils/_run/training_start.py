@@ -49,6 +49,8 @@ def present(
     paths.write_json(folder / "claim.json", held)
     if plan.gate.verdict:
         paths.write_json(folder / "fabric.json", {"schema": record.SCHEMA, "islands": [plan.gate.verdict]})
+    if lives and request.options.get("take_over"):
+        gang.claim(plan.remotes, plan.run_id, held)
     if missing:
         if not lives:
             paths.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "submitted", "attempt": attempt})
@@ -81,12 +83,16 @@ def _failed_start(folder: pathlib.Path, before: Dict | None, current: Dict, exc:
 
 
 def _generation(plan: Plan, before: Dict | None, running: bool) -> int:
-    """Return the number of the first attempt of this start; a gang that runs keeps the one it has."""
+    """Return the number of the first attempt of this start; a gang that runs keeps the one it has.
+
+    Nodes know numbers that this controller does not when another one started the run before.
+    """
+    agents = [info["units"].get("agent", {}) for info in plan.infos.values()]
+    seen = [int(agent["generation"]) for agent in agents if agent.get("generation") is not None]
     if running:
-        seen = [info["units"]["agent"]["generation"] for info in plan.infos.values() if info["units"].get("agent")]
-        return int(max(number for number in seen if number is not None))
+        return max(seen)
     done = [int(item["n"]) for item in (before or {}).get("attempts", [])]
-    return max([int((before or {}).get("generation", 0)), *done]) + 1
+    return max([int((before or {}).get("generation", 0)), *done, *seen]) + 1
 
 
 def _open_record(plan: Plan, before: Dict | None, attempt: int, running: bool) -> Dict:

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import contextlib
+import pathlib
+import re
 import threading
 import urllib.parse
 
@@ -35,6 +37,7 @@ from ansible_collections.muster.training.plugins.module_utils._http.policy impor
     parse_retry_after,
     shared_pacer,
 )
+from ansible_collections.muster.training.plugins.module_utils._http.version import VERSION
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.tests.support.fake_clock import FakeClock
 
@@ -202,3 +205,9 @@ def test_response_shows_only_clean_names() -> None:
     response = Response(500, {"cf-ray": "8a<script>", "content-type": "Text/HTML;x"}, b"secret body")
     assert response.request_id() == "8ascript" and response.content_type() == "text/html"
     assert "secret" not in repr(response)
+
+
+def test_the_version_that_servers_see_is_the_collection_s() -> None:
+    galaxy = pathlib.Path(__file__).parents[5] / "galaxy.yml"
+    found = re.search(r"^version: *[\"']?([^\"'\s]+)", galaxy.read_text(encoding="utf-8"), re.M)
+    assert found is not None and found.group(1) == VERSION

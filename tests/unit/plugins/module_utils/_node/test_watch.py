@@ -33,7 +33,7 @@ def unit(run: pathlib.Path, name: str = "agent", **state: t.Any) -> pathlib.Path
 
 
 def test_a_run_without_files_has_no_news(tmp_path: pathlib.Path) -> None:
-    offsets = {"events": 0, "metrics": 0, "usage": 0, "log": 0}
+    offsets = {"events": 0, "metrics": 0, "usage": 0, "log": 0, "folder": None}
     assert ask(tmp_path) == {"text": {}, "offsets": offsets, "units": {}, "digest": ""}
 
 

@@ -251,9 +251,6 @@ def test_the_run_of_another_controller_is_left_alone_until_it_is_taken_over(worl
     assert (results[0]["changed"], results[0]["run"]["outcome"], started_ranks(world)) == (False, "succeeded", 2)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="only the first host's claim is taken over, the others still name the controller of before"
-)
 def test_a_run_that_was_taken_over_is_the_new_controllers(world: RunWorld) -> None:
     job = world.job(*waiting(world))
     world.play(job, "first", wait=False)
@@ -294,9 +291,6 @@ def test_of_two_controllers_at_once_exactly_one_runs_the_job(world: RunWorld) ->
     assert not world.folder(loser).exists() and world.folder(winners[0]).exists()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="what the new machine writes is read from the old one's offsets, so its rank is not seen"
-)
 def test_a_run_continues_on_a_new_machine_of_the_old_name(world: RunWorld) -> None:
     job = world.job("sh", "-c", f"[ $RANK = 1 ] && [ ! -e {world.root}/mended ] && exit 7; exit 0")
     world.play(job)
@@ -308,10 +302,6 @@ def test_a_run_continues_on_a_new_machine_of_the_old_name(world: RunWorld) -> No
     assert (found["run"]["outcome"], found["run"]["world_size"]["seen"]) == ("succeeded", 2)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="without a record the generation is 1 again, which the nodes take for a lost supervisor's return",
-)
 def test_a_controller_that_kept_nothing_can_run_the_job_again(world: RunWorld) -> None:
     job = world.job("sh", "-c", f"[ -e {world.root}/mended ] || exit 7")
     assert world.play(job, "vanished")["run"]["outcome"] == "failed"
