@@ -24,8 +24,6 @@ ROOT = pathlib.Path(__file__).parents[2]
 INVENTORY = ROOT / "inventories" / "local" / "nodes.muster_local.yml"
 NODES = ("node-1", "node-2")
 LIMIT_S = 90.0
-# What a node may keep when a run was refused: the installed agent and files by checksum, both reused by the next run.
-CACHES = ("agent", "blobs")
 
 # One rank that a test can see and end: it holds a lock as long as it lives, so that a second rank with its number
 # is noticed, notes that it began, and ends when the file "finish" appears.
@@ -250,9 +248,12 @@ class World:
         return [pid for pid, command in self.processes().items() if f"supervise {folder}/units" in command]
 
     def left_behind(self) -> list[str]:
-        """Return what a refused run must not leave: run folders and claims on the controller and on nodes."""
+        """Return what a refused run must not leave: run folders on the controller and on nodes.
+
+        The installed agent and files by checksum may stay on a node: the next run uses them again.
+        """
         found = [*self.root.glob("state*/*/runs/*"), *self.nodes.glob("*/runs/*")]
-        return sorted(str(path.relative_to(self.root)) for path in found if not _only_lock(path))
+        return sorted(str(path.relative_to(self.root)) for path in found)
 
     def digest(self) -> dict[str, str]:
         """Return path -> type, mode and checksum of all that the controller and the nodes hold."""
@@ -280,13 +281,8 @@ class World:
             play.process.wait()
 
 
-def _only_lock(path: pathlib.Path) -> bool:
-    """Return whether a run's folder holds nothing but its lock (a test of its own is about that)."""
-    return path.is_dir() and [item.name for item in path.iterdir()] == ["lock"]
-
-
 def everything() -> t.Iterator[tuple[int, bytes, bytes]]:
-    """Yield (pid, command line, environment) of all processes that we may look at, this one and its parents excluded."""
+    """Yield (pid, command line, environment) of all processes that we may look at, without this one and its parents."""
     own = set(ancestors(os.getpid()))
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) in own:

@@ -16,6 +16,7 @@ from ansible_collections.muster.training.tests.e2e.playbook_world import NODES, 
 
 # Seconds after the start, and what must have happened: on a slow machine the seconds all come early in a run.
 DELAYS = (0.3, 0.5, 0.7, 0.9, 1.1, 1.5, 2.5)
+LONG_DELAYS = (0.3, 0.7, 2.5)
 STAGES = ("run folder", "claim", "ranks")
 KINDS = ("INT", "TERM", "KILL")
 
@@ -25,7 +26,7 @@ def cases() -> list[t.Any]:
     found = []
     for index, moment in enumerate((*DELAYS, *STAGES)):
         for number, kind in enumerate(KINDS):
-            short = number == index % len(KINDS) or moment == STAGES[-1]
+            short = (number == index % len(KINDS) and moment not in LONG_DELAYS) or moment == STAGES[-1]
             found.append(pytest.param(moment, kind, marks=() if short else pytest.mark.long, id=f"{kind} at {moment}"))
     return found
 

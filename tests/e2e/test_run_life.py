@@ -180,7 +180,7 @@ def away(world: World) -> dict[str, dict[str, t.Any]]:
 
 
 def test_a_node_that_goes_away_for_good_ends_the_run(world: World) -> None:
-    """With on_lost_node: fail the run is lost at once and names the node."""
+    """With on_lost_node: fail the run is lost after some seconds of silence, and the error names the node."""
     job = world.rank_job(talk=True, restart={"on_lost_node": "fail"})
     play = world.start(job=job, hosts=away(world))
     until(lambda: len(world.ranks()) == 2 and "ranks 2/2" in play.output, "both ranks")
@@ -201,8 +201,8 @@ def test_a_node_that_comes_back_is_followed_again(world: World) -> None:
     (world.root / "away").unlink()
     until(lambda: "node-2 is back" in play.output or play.process.poll() is not None, "the node to come back")
     assert_ends_well(world, play)
-    kinds = [event["kind"] for event in world.events()]
-    assert kinds.index("node_silent") < kinds.index("node_back")
+    kinds = [event["kind"] for event in world.events() if event.get("node") == "node-2"]
+    assert kinds.index("node_silent") < kinds.index("node_back") and "node_lost" not in kinds
 
 
 @pytest.mark.parametrize("gone", [pytest.param("the run's folder", marks=pytest.mark.long), "the node's state"])
@@ -211,7 +211,7 @@ def test_a_node_that_lost_its_state_ends_the_run(world: World, gone: str) -> Non
     play = world.start(job=world.rank_job(talk=True, restart={"on_lost_node": "fail"}))
     until(lambda: len(world.ranks()) == 2 and "ranks 2/2" in play.output, "both ranks")
     shutil.rmtree(world.node_folder("node-2") if gone == "the run's folder" else world.nodes / "node-2")
-    result = play.wait(12)
+    result = play.wait(40)
     assert result.code != 0 and "node-2" in result.errors[0], result.output
 
 

@@ -82,9 +82,9 @@ class Lab:
         self._close_connections()
         self.made |= traces.own(self.podman, self.id)
         traces.remove(self.podman, self.id)
-        chains = traces.remove_chains(self.podman, self._before)
+        tidied = traces.tidy(self.podman, self._before)
         shutil.rmtree(self.folder, ignore_errors=True)
-        left = [*traces.left(self.podman, self.id, self.made), *chains]
+        left = [*traces.left(self.podman, self.id, self.made), *tidied]
         return [*left, f"folder {self.folder}"] if self.folder.exists() else left
 
     def node(self, name: str) -> Node:
@@ -174,8 +174,9 @@ class Lab:
             # The private cgroup namespace makes the node's systemd, and what it measures, see a clean root.
             "--privileged",
             "--cgroupns=private",
-            "--systemd=always",
+            *_systemd_options(),
             "--tmpfs=/run",
+            "--tmpfs=/run/lock",
             "--tmpfs=/tmp:exec",
             "--shm-size=256m",
             f"--network={self.id}",
@@ -208,6 +209,15 @@ class Lab:
         for place in (self.folder / "ansible" / "cp").glob("*"):
             argv = ["ssh", "-o", f"ControlPath={place}", "-O", "exit", "any"]
             subprocess.run(argv, capture_output=True, timeout=10, check=False)
+
+
+def _systemd_options() -> list[str]:
+    """Return podman's options for a container that boots systemd (its Container Interface: ``container``, signal)."""
+    if pathlib.Path("/sys/fs/cgroup/cgroup.controllers").exists():
+        return ["--systemd=always"]
+    # On cgroup version 1 podman's preparation mounts the host's name=systemd hierarchy into every node: they share one
+    # root, and a node that shuts down takes the others' control groups away (seen with podman 4.3.1).
+    return ["--systemd=false", "--env=container=podman", "--stop-signal=SIGRTMIN+3"]
 
 
 def _mac(address: str) -> str:

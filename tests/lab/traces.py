@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import re
@@ -17,6 +18,7 @@ from .podman import Podman
 
 LABEL = "muster-lab"
 _SETTLE_S = 5
+_CGROUPS = pathlib.Path("/sys/fs/cgroup")
 _TABLES = ("filter", "nat")
 # netavark makes these for the first network and leaves them behind with the last.
 _CHAIN = re.compile(r"\bNETAVARK[-_]")
@@ -45,10 +47,11 @@ def sweep(podman: Podman) -> list[str]:
 
 
 def take() -> frozenset[str]:
-    """Return what the kernel has now, one line each: interfaces, routes, firewall rules, mounts and processes."""
+    """Return what the kernel has now, one line each: interfaces, routes, rules, control groups, mounts, processes."""
     found = {f"interface {name}" for _, name in socket.if_nameindex()}
     found |= {f"route {line.strip()}" for family in ("-4", "-6") for line in _said("ip", family, "route")}
     found |= {f"rule {table} {line}" for table in _TABLES for line in _rules(table)}
+    found |= {f"cgroup {path}" for parent in _parent_groups() for path in (parent, *parent.glob("*/"))}
     found |= {f"mount {line.split()[1]}" for line in pathlib.Path("/proc/mounts").read_text().splitlines()}
     return frozenset(found | {f"process {_identity(int(pid))}" for pid in os.listdir("/proc") if pid.isdigit()})
 
@@ -88,13 +91,23 @@ def left(podman: Podman, lab_id: str, made: frozenset[str]) -> list[str]:
     return found + sorted(made & take())
 
 
-def remove_chains(podman: Podman, before: frozenset[str]) -> list[str]:
-    """Remove the firewall chains that netavark leaves behind, unless they were there ``before`` or are in use.
+def tidy(podman: Podman, before: frozenset[str]) -> list[str]:
+    """Remove what podman and netavark leave behind with the last container, unless it was there ``before``.
 
-    :returns: those that are still there although they should not be.
+    :returns: what is still there although it should not be.
     """
-    if _owners(podman) or any(_SHARED_CHAINS.search(line) for line in before):
+    if _owners(podman):
         return []
+    for path in _parent_groups():
+        if f"cgroup {path}" not in before:
+            # One that holds another's containers cannot be removed.
+            with contextlib.suppress(OSError):
+                path.rmdir()
+    return [] if any(_SHARED_CHAINS.search(line) for line in before) else _remove_chains()
+
+
+def _remove_chains() -> list[str]:
+    """Remove netavark's own firewall chains unless networks use them; return those that are still there."""
     rules = [(table, line) for table in _TABLES for line in _rules(table) if _CHAIN.search(line)]
     if any(not _SHARED_CHAINS.search(line) for _, line in rules):
         return []
@@ -105,6 +118,11 @@ def remove_chains(podman: Podman, before: frozenset[str]) -> list[str]:
         if line.startswith(":"):
             _said("iptables", "-t", table, "-X", line[1:].split()[0])
     return [f"rule {line}" for table in _TABLES for line in _rules(table) if _SHARED_CHAINS.search(line)]
+
+
+def _parent_groups() -> list[pathlib.Path]:
+    """Return the control groups below which podman with cgroupfs puts containers, of either version's hierarchies."""
+    return [*_CGROUPS.glob("libpod_parent"), *_CGROUPS.glob("*/libpod_parent")]
 
 
 def _chains(subnet: str) -> list[str]:

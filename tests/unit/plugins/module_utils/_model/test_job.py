@@ -80,7 +80,7 @@ VALID = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(base=st.sampled_from([COMMAND, SCRIPT, {}, "job"]), changes=CHANGES)
 def test_parse_job_returns_a_job_or_names_the_option(base: t.Any, changes: dict[str, t.Any]) -> None:
     try:

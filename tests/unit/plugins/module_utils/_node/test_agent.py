@@ -245,7 +245,7 @@ def test_of_many_controllers_exactly_one_gets_the_run(lab: NodeLab, node: Remote
     assert held == {"owner": winners[0], "controller": f"on {winners[0]}"}
     losers = {answer["problem"] for owner, answer in answers.items() if owner not in winners}
     assert losers == {f"run {RUN} belongs to another controller (on {winners[0]})"}
-    assert sorted(path.name for path in lab.run("a", RUN).iterdir()) == ["claim.json"]
+    assert sorted(path.name for path in lab.run("a", RUN).iterdir()) == ["claim.json", "folder.json"]
     again = lab.prepare(node, RUN, claim={"owner": winners[0], "controller": "elsewhere"})
     over = lab.prepare(node, RUN, claim={"owner": "new", "controller": "new", "take_over": True})
     assert (again["problem"], over["problem"]) == (None, None)

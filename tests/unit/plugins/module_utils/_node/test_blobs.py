@@ -38,7 +38,7 @@ def entry(path: str, data: bytes, mode: int = 0o600) -> dict[str, t.Any]:
     return {"path": path, "sha256": sha(data), "mode": mode, "size": len(data)}
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(
     data=st.binary(max_size=200),
     cuts=st.lists(st.integers(0, 200), max_size=4),
@@ -116,7 +116,7 @@ def test_a_link_becomes_a_copy_where_links_are_not_possible(
 TREES = st.dictionaries(st.sampled_from(["a", "b", "d/a", "d/b", "d/e/a"]), st.sampled_from([b"", b"1", b"22"]))
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(trees=st.lists(TREES, min_size=1, max_size=4))
 def test_after_any_series_of_trees_the_last_one_is_there(trees: list[dict[str, bytes]]) -> None:
     with tempfile.TemporaryDirectory() as name:

@@ -52,8 +52,9 @@ def member(lab: NodeLab, name: str, *argv: str, **changes: t.Any) -> gang.Member
 
 
 def names(lab: NodeLab, name: str) -> list[str]:
+    """Return what is in a node's run folder beside the folder's own name."""
     run = lab.run(name, RUN)
-    return sorted(path.name for path in run.iterdir()) if run.exists() else []
+    return sorted(path.name for path in run.iterdir() if path.name != "folder.json") if run.exists() else []
 
 
 def test_both_are_prepared_and_started_with_what_they_need(lab: NodeLab, tmp_path: pathlib.Path) -> None:
@@ -143,6 +144,20 @@ def test_a_run_of_another_controller_is_left_alone(lab: NodeLab) -> None:
 
 def _fields(item: gang.Member) -> Dict:
     return {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
+
+
+def test_a_run_that_lives_is_taken_over_on_all_nodes(lab: NodeLab) -> None:
+    both = [member(lab, "a"), member(lab, "b")]
+    gang.prepare(both, [], CLAIM, RUN)
+    gang.start(both, RUN)
+    other = {"owner": "you", "controller": "there"}
+    with pytest.raises(MusterError, match=rf"run {RUN} belongs to another controller \(here\)"):
+        gang.claim([item.remote for item in both], RUN, other)
+    gang.claim([item.remote for item in both], RUN, {**other, "take_over": True})
+    assert [paths.read_json(lab.run(name, RUN) / "claim.json") for name in "ab"] == [other, other]
+    # Whoever held it before can no longer stop it.
+    answers, errors = gang.stop([item.remote for item in both], RUN, 5)
+    assert answers == {} and set(errors) == {"a", "b"}
 
 
 def test_a_node_without_the_agent_gets_it_first(lab: NodeLab) -> None:

@@ -95,7 +95,7 @@ def test_openssh_accepts_the_configuration(tmp_path: pathlib.Path) -> None:
 TEXT = st.text(st.characters(min_codepoint=1, max_codepoint=0x2FF), max_size=12)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(value=TEXT, argument=TEXT)
 def test_the_rank_script_hands_any_text_on(value: str, argument: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     run = tmp_path_factory.mktemp("run")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import threading
 import typing as t
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
+from ansible_collections.muster.training.plugins.plugin_utils._run import state_home
 from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import (
     StateHome,
     default_root,
@@ -80,17 +82,26 @@ def test_the_owner_is_made_once_and_only_when_something_is_written(tmp_path: pat
     assert (tmp_path / "state" / "owner").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_run_is_followed_by_one_process(tmp_path: pathlib.Path) -> None:
+def test_a_run_is_followed_by_one_process(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_home, "_LOCK_S", 0.01)
     found = home(tmp_path)
+    holder = f"run r-1 is being followed by process {os.getpid()} on this controller. Wait"
     with found.lock("r-1") as handle:
-        with pytest.raises(
-            RefusedError, match=f"run r-1 is being followed by process {os.getpid()} on this controller. Wait"
-        ):
+        with pytest.raises(RefusedError, match=holder):
             found.lock("r-1")
         found.lock("r-2").close()
         assert handle.name.endswith("r-1/lock")
     found.lock("r-1").close()
     assert (found.run_folder("r-1") / "lock").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_follower_that_was_killed_just_now_is_waited_for(tmp_path: pathlib.Path) -> None:
+    found = home(tmp_path)
+    handle = found.lock("r-1")
+    timer = threading.Timer(0.05, handle.close)
+    timer.start()
+    found.lock("r-1").close()
+    timer.join()
 
 
 def test_no_record_is_none_and_a_damaged_one_is_refused(tmp_path: pathlib.Path) -> None:
