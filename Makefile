@@ -39,7 +39,7 @@ bench: venv venv-torch ## performance ratios with their gates, each line ends in
 	@$(DEV) -m tools.bench $(ARGS)
 
 lab: venv venv-torch ## checks on a cluster of local containers (root, podman, Linux)
-	@$(DEV) -m pytest -q -rs --import-mode=importlib tests/lab $(ARGS)
+	@$(DEV) -m tools.lab $(ARGS)
 
 e2e: venv venv-torch ## the demo inventory from bootstrap to report
 	@$(DEV) -m tools.check --only e2e

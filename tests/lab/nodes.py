@@ -55,14 +55,13 @@ class Lab:
         self.size = size
         self.nodes: tuple[Node, ...] = ()
         self.made: frozenset[str] = frozenset()
-        self._before: frozenset[str] = frozenset()
 
     def up(self, root_image: str, mounts: t.Sequence[Mount] = ()) -> None:
         """Make keys, network and nodes, and wait until systemd and sshd of each are ready.
 
         :raises LabError: naming the node that did not boot and its failed units.
         """
-        self._before = traces.take()
+        traces.remember(self.podman)
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.shared.mkdir(exist_ok=True)
         self.shared.chmod(0o777)
@@ -82,7 +81,7 @@ class Lab:
         self._close_connections()
         self.made |= traces.own(self.podman, self.id)
         traces.remove(self.podman, self.id)
-        tidied = traces.tidy(self.podman, self._before)
+        tidied = traces.tidy(self.podman)
         shutil.rmtree(self.folder, ignore_errors=True)
         left = [*traces.left(self.podman, self.id, self.made), *tidied]
         return [*left, f"folder {self.folder}"] if self.folder.exists() else left

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -17,6 +18,7 @@ import time
 from .podman import Podman
 
 LABEL = "muster-lab"
+_BEFORE = "machine-before.json"
 _SETTLE_S = 5
 _CGROUPS = pathlib.Path("/sys/fs/cgroup")
 _TABLES = ("filter", "nat")
@@ -43,6 +45,7 @@ def sweep(podman: Podman) -> list[str]:
     gone = [name for name, owner in _owners(podman).items() if not _lives(owner)]
     for name in gone:
         remove(podman, name)
+    tidy(podman)
     return gone
 
 
@@ -91,14 +94,23 @@ def left(podman: Podman, lab_id: str, made: frozenset[str]) -> list[str]:
     return found + sorted(made & take())
 
 
-def tidy(podman: Podman, before: frozenset[str]) -> list[str]:
-    """Remove what podman and netavark leave behind with the last container, unless it was there ``before``.
+def remember(podman: Podman) -> None:
+    """Note what the machine has before its first lab, for the last one to put it back."""
+    if not _owners(podman):
+        (podman.home / _BEFORE).write_text(json.dumps(sorted(take())))
+
+
+def tidy(podman: Podman) -> list[str]:
+    """Remove what podman and netavark leave behind with the last lab, unless it was there before the first.
 
     :returns: what is still there although it should not be.
     """
-    if _owners(podman):
+    place = podman.home / _BEFORE
+    if _owners(podman) or not place.exists():
         return []
-    for path in _parent_groups():
+    before = frozenset(json.loads(place.read_text()))
+    place.unlink()
+    for path in (path for parent in _parent_groups() for path in (*parent.glob("*/"), parent)):
         if f"cgroup {path}" not in before:
             # One that holds another's containers cannot be removed.
             with contextlib.suppress(OSError):

@@ -35,6 +35,8 @@ def test_what_is_written_is_private_under_any_umask(tmp_path: pathlib.Path, umas
     paths.write_json(folder / "state.json", {"a": 1})
     paths.append_json(folder / "events.jsonl", {"a": 1})
     paths.write_atomic(folder / "tool", b"#!/bin/sh\n", 0o700)
+    paths.write_atomic(folder / "shared", b"", 0o644)
+    assert mode(folder / "shared") == 0o644
     assert mode(folder) == 0o700 and mode(folder / "tool") == 0o700
     assert mode(folder / "state.json") == mode(folder / "events.jsonl") == 0o600
     assert paths.private_dir(folder) == folder

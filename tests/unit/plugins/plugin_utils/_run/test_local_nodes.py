@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import shutil
 import subprocess
@@ -41,6 +42,20 @@ def test_without_a_running_sshd_the_connection_is_local(root: str) -> None:
     assert local_nodes.connection(root, "auto") == {"ansible_connection": "local"}
     paths.write_json(paths.private_dir(local_nodes.folder(root)) / "sshd.json", {"process": "1@1", "port": 1})
     assert local_nodes.connection(root, "auto") == {"ansible_connection": "local"}
+
+
+def test_the_variables_of_a_running_sshd(root: str) -> None:
+    place = paths.private_dir(local_nodes.folder(root))
+    state = {"process": procs.identity(os.getpid()), "port": 2222, "user": "me", "count": 2}
+    paths.write_json(place / "sshd.json", state)
+    found = local_nodes.connection(root, "auto")
+    paths.write_json(place / "sshd.json", {})
+    assert (found["ansible_connection"], found["ansible_port"], found["ansible_user"]) == ("ssh", 2222, "me")
+    assert f"UserKnownHostsFile={place}/known_hosts" in found["ansible_ssh_common_args"]
+    paths.write_json(place / "sshd.json", state)
+    asked = local_nodes.connection(root, "local")
+    paths.write_json(place / "sshd.json", {})
+    assert asked == {"ansible_connection": "local"}
 
 
 def test_why_there_is_no_sshd_is_told(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
