@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import shutil
 import subprocess
@@ -46,16 +45,15 @@ def test_without_a_running_sshd_the_connection_is_local(root: str) -> None:
 
 def test_the_variables_of_a_running_sshd(root: str) -> None:
     place = paths.private_dir(local_nodes.folder(root))
-    state = {"process": procs.identity(os.getpid()), "port": 2222, "user": "me", "count": 2}
-    paths.write_json(place / "sshd.json", state)
-    found = local_nodes.connection(root, "auto")
-    paths.write_json(place / "sshd.json", {})
-    assert (found["ansible_connection"], found["ansible_port"], found["ansible_user"]) == ("ssh", 2222, "me")
-    assert f"UserKnownHostsFile={place}/known_hosts" in found["ansible_ssh_common_args"]
-    paths.write_json(place / "sshd.json", state)
-    asked = local_nodes.connection(root, "local")
-    paths.write_json(place / "sshd.json", {})
-    assert asked == {"ansible_connection": "local"}
+    with subprocess.Popen(["sleep", "60"]) as stand_in:
+        state = {"process": procs.identity(stand_in.pid), "port": 2222, "user": "me", "count": 2}
+        paths.write_json(place / "sshd.json", state)
+        found = local_nodes.connection(root, "auto")
+        assert (found["ansible_connection"], found["ansible_port"], found["ansible_user"]) == ("ssh", 2222, "me")
+        assert f"UserKnownHostsFile={place}/known_hosts" in found["ansible_ssh_common_args"]
+        assert local_nodes.connection(root, "local") == {"ansible_connection": "local"}
+        assert local_nodes.absent(root, False)["changed"] is True
+        assert stand_in.wait(30) == -15
 
 
 def test_why_there_is_no_sshd_is_told(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
