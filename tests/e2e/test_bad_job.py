@@ -96,8 +96,8 @@ def test_no_job_at_all_is_refused(world: World) -> None:
 
 
 def test_a_job_that_is_no_mapping_is_refused_by_its_name(world: World) -> None:
-    """Ansible's own check of types answers, in one line that names the module's option."""
-    assert_refused(world, world.play(job=["train.py"]), "'job' is of type list", "convert to dict")
+    """The error is one line in our words, not one of Ansible's check of types."""
+    assert_refused(world, world.play(job=["train.py"]), "job: must be a mapping, not a list")
 
 
 @pytest.mark.parametrize("run_id", ["../../elsewhere", "two words", "Über"])

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A training program without a framework: counts steps, saves every few, and goes on where the last save was.
 
-``counting_program.py STEPS INTERVAL [START]``. Rank 0 writes the metrics and the checkpoint; the others only take part:
-a rank waits at each step until rank 0 has made it, so that all ranks end together. START overrides where it begins.
+``counting_program.py STEPS INTERVAL HOLD [START]``. In the first attempt it waits at step HOLD for what a test does to
+it; START overrides where a later attempt begins.
 """
 
 from __future__ import annotations
@@ -41,17 +41,14 @@ def save(step: int) -> None:
     metric(checkpoint_step=step, path=str(CHECKPOINTS / "step"))
 
 
-def main(steps: int, interval: int, begin: int | None) -> int:
-    """Count to ``steps``; a SIGTERM saves first."""
+def main(steps: int, interval: int, hold: int, begin: int | None) -> int:
+    """Count to ``steps``; on SIGTERM end at once, so that what was not saved is lost."""
     step = saved() if begin is None else begin
     metric(resumed_from_step=step)
 
-    def stop(*_: object) -> None:
-        save(step)
-        sys.exit(0)
-
-    signal.signal(signal.SIGTERM, stop)
     while step < steps:
+        if step == hold and os.environ["MUSTER_ATTEMPT"] == "1":
+            signal.pause()
         time.sleep(0.01)
         step += 1
         metric(step=step, loss=1.0 / step)
@@ -62,4 +59,4 @@ def main(steps: int, interval: int, begin: int | None) -> int:
 
 if __name__ == "__main__":
     given = [int(item) for item in sys.argv[1:]]
-    sys.exit(main(given[0], given[1], given[2] if len(given) > 2 else None))
+    sys.exit(main(given[0], given[1], given[2], given[3] if len(given) > 3 else None))

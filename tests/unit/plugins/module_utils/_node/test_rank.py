@@ -147,3 +147,15 @@ def test_the_recorded_process_is_the_program_itself(ranks: Ranks) -> None:
     procs.kill_all([pid])
     assert process.wait(timeout=30) == 137
     process.communicate()
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="a gang is named by its address only, which two starts of one run share: lines read late mix them",
+)
+def test_two_starts_of_one_run_are_two_gangs(ranks: Ranks) -> None:
+    for base in ("1", "2"):
+        counter = str(ranks.folder / f"attempts-{base}")
+        env = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "20000", "MUSTER_ATTEMPT_COUNTER": counter}
+        ranks.run(["true"], MUSTER_ATTEMPT_BASE=base, **env)
+    assert len({line["gang"] for line in ranks.events}) == 2

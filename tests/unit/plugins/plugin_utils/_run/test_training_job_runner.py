@@ -220,7 +220,7 @@ def test_an_end_that_nobody_saw_is_recorded_and_not_repeated(world: RunWorld) ->
     assert (world.folder() / "logs" / "b.log").read_text() == "made it\n"
 
 
-def test_a_command_whose_node_is_lost_ends_and_can_be_run_again(world: RunWorld) -> None:
+def test_a_command_whose_node_is_lost_ends_on_all_nodes(world: RunWorld) -> None:
     job = world.job(*waiting(world))
     results: list[Dict] = []
     follower = threading.Thread(target=lambda: results.append(world.play(job)))
@@ -230,8 +230,6 @@ def test_a_command_whose_node_is_lost_ends_and_can_be_run_again(world: RunWorld)
     follower.join(60)
     assert (results[0]["run"]["outcome"], results[0]["run"]["cause"]) == ("lost", "node_lost")
     assert results[0]["failed"] is True and gone(world)
-    (world.root / "gate").touch()
-    assert world.play(job)["run"]["outcome"] == "succeeded"
 
 
 def test_the_run_of_another_controller_is_left_alone_until_it_is_taken_over(world: RunWorld) -> None:
@@ -316,43 +314,43 @@ def test_a_damaged_record_is_not_guessed_at(world: RunWorld) -> None:
     assert world.lab.left() == {}
 
 
-def elastic(world: RunWorld, steps: int, *more: str) -> Dict:
-    """Return a job of one node and two ranks under the stand-ins; rank 0 counts steps, rank 1 waits for the last."""
+def elastic(world: RunWorld, *start: str) -> Dict:
+    """Return a job of one node and two ranks under the stand-ins: rank 0 counts to 40, rank 1 waits for the last step.
+
+    In its first attempt rank 0 saves at step 20 and waits at step 25.
+    """
     python = world.root / "python"
     python.write_text(f'#!/bin/sh\nexec {world.lab.root}/bin/python3 {FAKES}/python_with_torch.py "$@"\n')
     python.chmod(0o700)
-    count = f"{world.lab.root}/bin/python3 {FAKES}/counting_program.py {steps} 10 {' '.join(more)}"
+    count = f"{world.lab.root}/bin/python3 {FAKES}/counting_program.py 40 10 25 {' '.join(start)}"
     wait = f"while [ ! -e {world.root}/done ]; do sleep 0.01; done"
-    rank = f"if [ $RANK = 0 ]; then {count}; : > {world.root}/done; fi; {wait}"
+    rank = f"if [ $RANK = 0 ]; then {count} && : > {world.root}/done; fi; {wait}"
     (world.root / "code").mkdir()
-    (world.root / "code" / "train.py").write_text(
-        f"import subprocess, sys\nsys.exit(subprocess.call(['sh', '-c', {rank!r}]))\n"
-    )
+    program = f"import os\nos.execvp('sh', ['sh', '-c', {rank!r}])\n"
+    (world.root / "code" / "train.py").write_text(program)
     own: Dict = {"name": "x", "nodes": 1, "processes_per_node": 2, "script": "train.py", "code": {"ref": "code"}}
     return {**own, "python": str(python), "checkpoints": {"interval_steps": 10, "grace_s": 5}}
 
 
 def test_a_drill_proves_that_a_killed_rank_resumed(world: RunWorld) -> None:
-    found = world.play(elastic(world, 120), drill={"rank": 1, "at_step": 25})
-    record = found["run"]
+    record = world.play(elastic(world), drill={"rank": 1, "at_step": 25})["run"]
     assert record["outcome"] == "succeeded" and record["drill"]["resumed"] is True, record["drill"]
-    assert record["drill"]["steps_lost"] <= 10 and record["drill"]["world_size"] == 2
-    assert [(item["cause"], item["ranks"]) for item in record["attempts"]] == [("drill", 2), (None, 2)]
-    assert record["attempts"][1]["first_step"] == record["attempts"][1]["resumed_from_step"] + 1
-    assert record["steps_lost"] == record["drill"]["steps_lost"] and gone(world)
-    assert [line for line in world.said.lines if line.startswith("drill: killed rank 1 on a at step")]
+    assert (record["drill"]["steps_lost"], record["drill"]["world_size"], record["steps_lost"]) == (5, 2, 5)
+    attempts = [(item["cause"], item["ranks"], item["first_step"], item["last_step"]) for item in record["attempts"]]
+    assert attempts == [("drill", 2, 1, 25), (None, 2, 21, 40)] and gone(world)
+    assert "drill: killed rank 1 on a at step 25" in world.said.lines
     faults = [line for line in read_lines(world.folder() / "events.jsonl") if line["kind"] == "drill"]
     assert len(faults) == 1
 
 
 def test_a_drill_does_not_call_a_new_beginning_a_resume(world: RunWorld) -> None:
-    found = world.play(elastic(world, 80, "0"), drill={"rank": 1, "at_step": 25})
-    assert found["run"]["outcome"] == "succeeded" and found["run"]["drill"]["resumed"] is False
-    assert found["run"]["drill"]["problem"] == "the run began again at step 0"
+    record = world.play(elastic(world, "0"), drill={"rank": 1, "at_step": 25})["run"]
+    assert record["outcome"] == "succeeded" and record["drill"]["resumed"] is False
+    assert record["drill"]["problem"] == "the run began again at step 0"
 
 
-def test_the_agent_and_the_host_come_back_within_the_budget(world: RunWorld) -> None:
-    found = world.play(elastic(world, 150), drill={"target": "host", "node": "a", "at_step": 15})
-    assert found["run"]["outcome"] == "succeeded" and found["run"]["drill"]["resumed"] is True, found["run"]["drill"]
+def test_the_agent_and_its_store_come_back_within_the_budget(world: RunWorld) -> None:
+    record = world.play(elastic(world), drill={"target": "host", "node": "a", "at_step": 25})["run"]
+    assert record["outcome"] == "succeeded" and record["drill"]["resumed"] is True, record["drill"]
     assert [line for line in world.said.lines if line.startswith("a: agent") and line.endswith("gone, starting again")]
     assert gone(world)
