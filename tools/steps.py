@@ -141,7 +141,7 @@ STEPS: t.Final[tuple[Step, ...]] = (
         (("{python}", "-m", "tools.sanity", "units", "--num-workers", "2", *ON_ANSIBLE[1:]),),
         UNIT_TESTS,
     ),
-    # What is shipped; tests, tools and examples are held by ruff and mypy. Its pylint is left out: it takes everything in
+    # What is shipped; ruff and mypy hold tests, tools and examples. Its pylint is left out: it takes everything in
     # module_utils for code inside AnsibleModule, and programs that run on nodes by themselves are not; ruff stands in.
     Step(
         "sanity",

@@ -51,13 +51,10 @@ def assert_resumed(folder: pathlib.Path, target: str) -> None:
     assert sum(curve[-third:]) < 0.95 * sum(curve[:third]), "the loss must visibly fall"
 
 
-SSHD_UNUSED = "sshd is started below muster_state.path, the inventory looks for it in the default state home"
-
-
 @pytest.mark.parametrize(
     "wanted",
     [
-        pytest.param("ssh", marks=pytest.mark.xfail(strict=True, reason=SSHD_UNUSED)),
+        "ssh",
         pytest.param("local", marks=pytest.mark.long),
     ],
 )

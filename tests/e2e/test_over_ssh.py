@@ -15,8 +15,6 @@ from ansible_collections.muster.training.tests.e2e.test_interruptions import ass
 
 pytestmark = pytest.mark.usefixtures("sshd_works")
 
-ELSEWHERE = "sshd is started below muster_state.path, the inventory looks for it in the default state home"
-
 
 class OverSsh:
     """Playbooks of a world whose nodes are reached over ssh."""
@@ -53,7 +51,7 @@ def over_ssh(world: World, request: pytest.FixtureRequest) -> t.Iterator[OverSsh
     "over_ssh",
     [
         pytest.param(False, id="default state home"),
-        pytest.param(True, id="named state home", marks=pytest.mark.xfail(strict=True, reason=ELSEWHERE)),
+        pytest.param(True, id="named state home"),
     ],
     indirect=True,
 )

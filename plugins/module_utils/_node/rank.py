@@ -67,7 +67,9 @@ def main(argv: list[str]) -> int:
     attempt = _attempt(counter, base, local) if counter else base
     os.environ["MUSTER_ATTEMPT"] = str(attempt)
     # One life of the gang: torchrun takes a new port for each, mpirun a new namespace.
-    gang = os.environ.get("PMIX_NAMESPACE") or f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+    place = os.environ.get("PMIX_NAMESPACE") or f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+    # A command meets at the same place in every start.
+    gang = f"{base}/{place}"
     common = {"rank": rank, "local_rank": local, "attempt": attempt, "gang": gang}
     _load_secrets(os.environ.pop("MUSTER_SECRETS_FILE", ""))
     child = os.fork()

@@ -59,7 +59,7 @@ def test_start_and_end_are_recorded_with_rank_and_node(ranks: Ranks) -> None:
     meeting = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "40001"}
     assert ranks.run(["sh", "-c", "echo $MUSTER_ATTEMPT; exit 3"], **TORCHRUN, **meeting) == (3, "1\n", "")
     started, ended = ranks.events
-    common = {"node": "a", "rank": 3, "local_rank": 1, "attempt": 1, "gang": "10.0.0.1:40001"}
+    common = {"node": "a", "rank": 3, "local_rank": 1, "attempt": 1, "gang": "1/10.0.0.1:40001"}
     assert started.pop("pid") > 0 and started.pop("at") <= ended.pop("at")
     assert started == {"kind": "worker_started", "world_size": 4, **common}
     assert ended == {"kind": "worker_exit", "exit_code": 3, "signal": 0, **common}

@@ -101,11 +101,15 @@ def test_a_run_from_its_plan_to_its_record(world: RunWorld, monkeypatch: pytest.
     assert world.play(job, check=True)["changed"] is False
 
 
+def failing_until_mended(world: RunWorld) -> str:
+    """Return a script whose rank 1 fails until the file ``mended`` is there, after the end of rank 0 has been noted."""
+    (world.lab.root / "bin" / "cat").symlink_to(t.cast(str, shutil.which("cat")))
+    noted = f'case "$(cat {world.folder()}/events.jsonl)" in *worker_exit*) exit 7;; esac'
+    return f"if [ $RANK = 1 ] && [ ! -e {world.root}/mended ]; then while :; do {noted}; sleep 0.02; done; fi"
+
+
 def test_a_run_that_failed_is_continued_where_it_was(world: RunWorld) -> None:
-    script = (
-        f'echo here >> "$MUSTER_CHECKPOINT_DIR/seen"; [ $RANK = 1 ] && [ ! -e {world.root}/mended ] && exit 7; exit 0'
-    )
-    job = world.job("sh", "-c", script)
+    job = world.job("sh", "-c", f'echo here >> "$MUSTER_CHECKPOINT_DIR/seen"; {failing_until_mended(world)}')
     found = world.play(job)
     assert found["failed"] is True and (found["run"]["outcome"], found["run"]["exit_code"]) == ("failed", 7)
     assert found["msg"].startswith(f"run {world.run_id} failed: a rank on b ended with exit code 7") and gone(world)
@@ -279,7 +283,7 @@ def test_of_two_controllers_at_once_exactly_one_runs_the_job(world: RunWorld) ->
 
 
 def test_a_run_continues_on_a_new_machine_of_the_old_name(world: RunWorld) -> None:
-    job = world.job("sh", "-c", f"[ $RANK = 1 ] && [ ! -e {world.root}/mended ] && exit 7; exit 0")
+    job = world.job("sh", "-c", failing_until_mended(world))
     world.play(job)
     shutil.rmtree(world.lab.state("b"))
     (world.root / "mended").touch()
