@@ -149,10 +149,6 @@ def test_the_recorded_process_is_the_program_itself(ranks: Ranks) -> None:
     process.communicate()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a gang is named by its address only, which two starts of one run share: lines read late mix them",
-)
 def test_two_starts_of_one_run_are_two_gangs(ranks: Ranks) -> None:
     for base in ("1", "2"):
         counter = str(ranks.folder / f"attempts-{base}")
