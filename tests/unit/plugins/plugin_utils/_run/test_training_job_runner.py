@@ -224,7 +224,7 @@ def test_an_end_that_nobody_saw_is_recorded_and_not_repeated(world: RunWorld) ->
     assert (world.folder() / "logs" / "b.log").read_text() == "made it\n"
 
 
-def test_a_command_whose_node_is_lost_ends_on_all_nodes(world: RunWorld) -> None:
+def test_a_command_whose_node_is_lost_ends_and_can_be_run_again(world: RunWorld) -> None:
     job = world.job(*waiting(world))
     results: list[Dict] = []
     follower = threading.Thread(target=lambda: results.append(world.play(job)))
@@ -234,6 +234,8 @@ def test_a_command_whose_node_is_lost_ends_on_all_nodes(world: RunWorld) -> None
     follower.join(60)
     assert (results[0]["run"]["outcome"], results[0]["run"]["cause"]) == ("lost", "node_lost")
     assert results[0]["failed"] is True and gone(world)
+    (world.root / "gate").touch()
+    assert world.play(job)["run"]["outcome"] == "succeeded"
 
 
 def test_the_run_of_another_controller_is_left_alone_until_it_is_taken_over(world: RunWorld) -> None:
