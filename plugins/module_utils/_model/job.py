@@ -234,8 +234,6 @@ _LATER: tuple[tuple[str, t.Callable[[Job], bool], str], ...] = (
     ("job.restart.on_lost_node", lambda j: j.restart.on_lost_node in ("replace", "shrink"), "renting"),
     ("job.elastic", lambda j: bool(j.elastic), "elastic jobs"),
     ("job.ttl_after_finished_s", lambda j: j.ttl_after_finished_s is not None, "the kubernetes backend"),
-    ("job.release", lambda j: j.release != "never", "renting"),
-    ("job.max_cost_usd", lambda j: j.max_cost_usd is not None, "renting"),
     ("job.tracking", lambda j: j.tracking is not None, "service bindings"),
 )
 

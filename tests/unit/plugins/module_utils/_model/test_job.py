@@ -176,8 +176,6 @@ def test_what_contradicts_itself_is_refused_at_its_option(changes: dict[str, t.A
         ({"restart": {"on_lost_node": "shrink"}}, "job.restart.on_lost_node"),
         ({"elastic": {"min": 1}}, "job.elastic"),
         ({"ttl_after_finished_s": 0}, "job.ttl_after_finished_s"),
-        ({"release": "always"}, "job.release"),
-        ({"max_cost_usd": 1}, "job.max_cost_usd"),
         ({"tracking": "t"}, "job.tracking"),
     ],
 )
@@ -242,3 +240,8 @@ def test_two_datasets_of_one_name_are_refused() -> None:
 
 def test_the_launcher_command_has_one_rank_a_node_however_many_gpus() -> None:
     assert parse_job({**COMMAND, "nodes": 2, "gpus_per_node": 8}).world_size == 2
+
+
+def test_what_a_run_may_cost_and_when_its_nodes_go_back_are_the_jobs_own() -> None:
+    job = parse_job({**SCRIPT, "release": "success", "max_cost_usd": 2.5})
+    assert (job.release, job.max_cost_usd) == ("success", 2.5)
