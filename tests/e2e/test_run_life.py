@@ -211,18 +211,7 @@ def test_a_node_that_comes_back_is_followed_again(world: World) -> None:
     assert kinds.index("node_silent") < kinds.index("node_back") and "node_lost" not in kinds
 
 
-FOLLOWED_FOR_EVER = "a node that answers that it knows no unit of the run is neither done nor lost"
-
-
-@pytest.mark.parametrize(
-    "gone",
-    [
-        "the node's state",
-        pytest.param(
-            "the run's folder", marks=[pytest.mark.long, pytest.mark.xfail(strict=True, reason=FOLLOWED_FOR_EVER)]
-        ),
-    ],
-)
+@pytest.mark.parametrize("gone", ["the node's state", "the run's folder"])
 def test_a_node_that_lost_its_state_ends_the_run(world: World, gone: str) -> None:
     """Somebody cleaned up on a node: nothing can be followed there any more."""
     play = world.start(job=world.rank_job(talk=True, restart={"on_lost_node": "fail"}))

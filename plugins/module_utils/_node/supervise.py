@@ -215,9 +215,21 @@ class Supervisor:
         for pid in procs.dead_children(os.getpid()):
             if pid != child:
                 os.waitpid(pid, os.WNOHANG)
+        self._give_way()
         self._touch()
         if self.spec.get("usage"):
             self.sampler.write(pathlib.Path(self.spec["usage"]), self.spec["node"])
+
+    def _give_way(self) -> None:
+        """End without a word when somebody removed the run from this node, or started it again after that."""
+        if not (self.folder / "spec.json").exists():
+            # Nobody could follow or stop this any more.
+            procs.kill_marked(self.spec["marker"])
+            os._exit(0)
+        state = paths.read_json(self.folder / "state.json") or {}
+        if procs.alive(state.get("supervisor")) not in (None, os.getpid()):
+            # The one that was started instead has killed what ran here before.
+            os._exit(0)
 
     def _end(self, code: int, cause: str) -> int:
         if self.spec.get("secrets"):

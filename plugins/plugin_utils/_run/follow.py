@@ -29,6 +29,7 @@ _SAY_EVERY_S = 10.0
 _SAVE_EVERY_S = 1.0
 # With on_lost_node: fail, a node that is silent for so long is lost; shorter is a hiccup of the connection.
 _SILENT_S = 10
+_GONE: dict[str, t.Any] = {"alive": False, "exit": None, "state": "gone"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -116,7 +117,8 @@ class Follower:
         if self.lost_since.pop(update.node, None) is not None:
             self.event("node_back", node=update.node)
             self.progress.say(f"{update.node} is back")
-        self.units[update.node] = update.units
+        # A node whose run folder somebody removed knows no unit of it: what it had is gone.
+        self.units[update.node] = update.units if "agent" in update.units else {**update.units, "agent": _GONE}
         for stream, text in update.text.items():
             self._write(update.node, stream, text)
         self.offsets[update.node] = dict(update.offsets)
