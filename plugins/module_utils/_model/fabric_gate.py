@@ -9,13 +9,18 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import datetime
+import time
 import typing as t
 
-from .errors import RefusedError
+from .errors import MusterError, RefusedError
 from .job import Job
+from .verdict import Verdict as VerdictValue
 
 Verdict = t.Mapping[str, t.Any]
 _VERIFY = "Run the verify_fabric playbook"
+# Links flap and nodes are re-cabled: what was proven longer ago than this is worth a look before a long run.
+STALE_DAYS = 7.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,30 +33,31 @@ class Gate:
     @property
     def bandwidth_gb_s(self) -> float | None:
         """Return the measured bus bandwidth in GB/s."""
-        found: float | None = (self.verdict or {}).get("bandwidth", {}).get("busbw_gb_s")
+        found: float | None = ((self.verdict or {}).get("bandwidth") or {}).get("busbw_gb_s")
         return found
 
 
-def judge(job: Job, hosts: t.Sequence[str], verdicts: t.Sequence[Verdict]) -> Gate:
+def judge(job: Job, hosts: t.Sequence[str], verdicts: t.Sequence[Verdict] | t.Any, now: float | None = None) -> Gate:
     """Return what the verdicts say about a job on ``hosts``.
 
     Synchronous jobs run on lanes A to C; lane D needs ``allow_slow_network``; lane E, and a fabric that failed, are
-    refused (the latter unless ``allow_slow_network`` says that this is known).
+    refused (the latter unless ``allow_slow_network`` says that this is known). What passed with a warning, is
+    unproven, was never verified or was verified more than ``STALE_DAYS`` days ago lets the job run with a warning.
 
+    :param verdicts: the islands of ``fabric.json``; entries that are no verdicts are left out with a warning.
+    :param now: Unix seconds to judge the verdict's age by; the default is the clock.
     :raises RefusedError: naming the island and what to do.
     """
     if len(hosts) < 2:
         return Gate(None, ())
-    verdict = next((item for item in verdicts if set(hosts) <= set(item.get("nodes", []))), None)
-    touched = [item for item in verdicts if set(hosts) & set(item.get("nodes", []))]
-    slow = job.placement.allow_slow_network
-    if verdict is None and len(touched) > 1:
-        names = ", ".join(str(item["island"]) for item in touched)
-        _refuse(slow, f"the nodes lie on different islands ({names})", "Choose hosts of one island")
-        return Gate(None, (f"the nodes lie on different islands: {names}",))
+    known = [item for item in verdicts if _readable(item)] if isinstance(verdicts, (list, tuple)) else []
+    damaged = bool(verdicts) and (not isinstance(verdicts, (list, tuple)) or len(known) < len(verdicts))
+    notes = (f"a part of fabric.json is damaged and was left out. {_VERIFY}",) if damaged else ()
+    verdict = next((item for item in known if set(hosts) <= set(item.get("nodes") or [])), None)
     if verdict is None:
-        return Gate(None, (f"the network of these nodes was never verified. {_VERIFY}",))
+        return Gate(None, (*notes, _apart(job, hosts, known)))
     name, lane, outcome = verdict["island"], verdict.get("lane"), verdict["outcome"]
+    slow = job.placement.allow_slow_network
     if lane == "E":
         raise RefusedError(
             f"island {name}: its nodes reach each other through a relay only (lane E)", "Get a direct path"
@@ -59,10 +65,63 @@ def judge(job: Job, hosts: t.Sequence[str], verdicts: t.Sequence[Verdict]) -> Ga
     if lane == "D":
         _refuse(slow, f"island {name} is a mesh or the open network (lane D)", "Choose hosts of one LAN")
     if outcome == "fail":
-        reason = next(iter(verdict.get("reasons", [])), "it failed verification")
-        _refuse(slow, f"island {name} failed verification: {reason}", f"Mend it and verify again. {_VERIFY}")
-    warnings = () if outcome == "pass" else (f"fabric of island {name}: {outcome}",)
-    return Gate(verdict, warnings)
+        _refuse(slow, f"island {name} failed verification: {_reason(verdict)}", f"Mend it and verify again. {_VERIFY}")
+    return Gate(verdict, (*notes, *_warnings(verdict, time.time() if now is None else now)))
+
+
+def _readable(item: t.Any) -> bool:
+    """Return whether an entry is a verdict as it is written, with the list of its nodes."""
+    if not isinstance(item, dict):
+        return False
+    lists = [item.get(key) or [] for key in ("nodes", "reasons", "drift")]
+    if not all(isinstance(value, list) and all(isinstance(one, str) for one in value) for value in lists):
+        return False
+    try:
+        VerdictValue.from_dict(item)
+    except MusterError:
+        return False
+    return True
+
+
+def _apart(job: Job, hosts: t.Sequence[str], known: t.Sequence[Verdict]) -> str:
+    """Return the warning for nodes that no verdict holds together; several islands are refused unless allowed."""
+    touched = [item for item in known if set(hosts) & set(item.get("nodes") or [])]
+    names = ", ".join(str(item["island"]) for item in touched)
+    if len(touched) > 1:
+        problem = f"the nodes lie on different islands ({names})"
+        _refuse(job.placement.allow_slow_network, problem, "Choose hosts of one island")
+        return f"the nodes lie on different islands: {names}"
+    missing = [host for host in hosts if not any(host in (item.get("nodes") or []) for item in known)]
+    if touched and missing:
+        return f"the network of {', '.join(missing[:8])} was never verified. {_VERIFY}"
+    return f"the network of these nodes was never verified. {_VERIFY}"
+
+
+def _warnings(verdict: Verdict, now: float) -> t.Iterator[str]:
+    name, outcome = verdict["island"], verdict["outcome"]
+    if outcome != "pass":
+        yield f"fabric of island {name}: {outcome} ({_reason(verdict)})"
+    for line in verdict.get("drift") or []:
+        yield f"fabric of island {name} has changed: {line}"
+    age = _age_days(verdict.get("started_at"), now)
+    if age is not None and age > STALE_DAYS:
+        yield f"fabric of island {name} was verified {age:.0f} days ago. {_VERIFY}"
+
+
+def _reason(verdict: Verdict) -> str:
+    default = "it failed verification" if verdict["outcome"] == "fail" else "no reason was noted"
+    return str(next(iter(verdict.get("reasons") or []), default))
+
+
+def _age_days(started_at: t.Any, now: float) -> float | None:
+    """Return the days since an ISO 8601 time; None when there is none."""
+    try:
+        began = datetime.datetime.fromisoformat(str(started_at))
+    except ValueError:
+        return None
+    # A time without a zone is one of ours, and ours are UTC.
+    began = began if began.tzinfo else began.replace(tzinfo=datetime.timezone.utc)
+    return (now - began.timestamp()) / 86400
 
 
 def _refuse(allowed: bool, problem: str, fix: str) -> None:
