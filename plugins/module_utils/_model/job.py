@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The job: what to run, never where. Parsed from ``muster_job`` (contracts: "Job"), one place for every rule on it.
 
-Values that other parts of the collection will carry out later are refused by name in ``_LATER``: a job that asks
-for something is never run without it.
+What the job's backend cannot do, or cannot do yet, is refused by name in ``job_backends.py``: a job that asks for
+something is never run without it.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -16,11 +16,16 @@ import re
 import typing as t
 
 from . import fields as f
+from . import job_backends
 from .errors import InputError
 
-Launcher = t.Literal["torchrun", "accelerate", "deepspeed", "mpi", "command"]
+Launcher = t.Literal["torchrun", "accelerate", "deepspeed", "megatron", "mpi", "ray", "command"]
 LAUNCHERS: tuple[str, ...] = t.get_args(Launcher)
-TORCHRUN_FAMILY = ("torchrun", "accelerate", "deepspeed")
+TORCHRUN_FAMILY = ("torchrun", "accelerate", "deepspeed", "megatron")
+Engine = t.Literal["jobset", "indexed_job", "trainjob", "mpijob", "rayjob", "volcano"]
+ENGINES: tuple[str, ...] = t.get_args(Engine)
+# What a launcher needs when the job does not say it; everything else runs as a JobSet.
+_ENGINE_OF = {"mpi": "mpijob", "ray": "rayjob"}
 NAME_LIMIT = 40
 
 
@@ -33,16 +38,19 @@ class Placement:
     network_mode: str = f.field(f.choice("auto", "host", "pod"), "auto")
     required_network_types: tuple[str, ...] = f.field(f.list_of(f.choice("mesh", "lan", "public")), ())
     allow_slow_network: bool = f.field(f.boolean, False)
-    engine: str | None = f.field(f.text, None)
+    engine: str | None = f.field(f.choice(*ENGINES), None)
     cluster: str | None = f.field(f.text, None)
-    namespace: str | None = f.field(f.text, None)
-    queue: str | None = f.field(f.text, None)
+    namespace: str | None = f.field(f.name(63), None)
+    queue: str | None = f.field(f.name(63), None)
     priority: str | None = f.field(f.text, None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Code:
-    """Where the program comes from: ``ref`` is a folder on the controller (path) or ``URL@REVISION`` (git)."""
+    """Where the program comes from.
+
+    ``ref`` is a folder on the controller (path), ``URL@REVISION`` (git) or a folder inside the image (image).
+    """
 
     ref: str = f.field(f.text)
     source: str = f.field(f.choice("path", "git", "image", "binding"), "path", key="from")
@@ -71,7 +79,10 @@ class Resources:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SecretRef:
-    """A secret by reference. For ``env``, ``key`` is the variable on the controller; for ``file``, ``path``."""
+    """A secret by reference. For ``env``, ``key`` is the variable on the controller; for ``file``, ``path``.
+
+    For ``kubernetes``, ``path`` is the name of a Secret in the job's namespace and ``key`` the key in it.
+    """
 
     name: str = f.field(f.text)
     source: str = f.field(
@@ -96,7 +107,7 @@ class Dataset:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mount:
-    """A path of the node that the program must find; on hosts it must exist already."""
+    """What the program finds at ``path``: a claim (``pvc``) or a folder of the node (``host_path``)."""
 
     name: str = f.field(f.name(NAME_LIMIT))
     path: str = f.field(f.text)
@@ -117,6 +128,14 @@ class Checkpoints:
     grace_s: int = f.field(f.integer(1, 3600), 30)
     interval_steps: int | None = f.field(f.integer(1), None)
     binding: str | None = f.field(f.text, None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Elastic:
+    """A world that may shrink to ``min`` nodes and grow to ``max`` (the job's ``nodes``)."""
+
+    min: int | None = f.field(f.integer(1, 100_000), None)
+    max: int | None = f.field(f.integer(1, 100_000), None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -157,7 +176,7 @@ class Job:
     nodes: int = f.field(f.integer(1, 100_000), 1)
     template: str | None = f.field(f.text, None)
     placement: Placement = f.field(f.section(Placement), Placement())
-    launcher: str = f.field(f.choice(*LAUNCHERS, "megatron", "ray"), "torchrun")
+    launcher: str = f.field(f.choice(*LAUNCHERS), "torchrun")
     image: str | None = f.field(f.text, None)
     python: str | None = f.field(f.text, None)
     code: Code | None = f.field(f.section(Code), None)
@@ -178,7 +197,7 @@ class Job:
     deepspeed_config: dict[str, t.Any] = f.field(f.mapping, {})
     requires: dict[str, str] = f.field(f.mapping, {})
     restart: Restart = f.field(f.section(Restart), Restart())
-    elastic: dict[str, t.Any] = f.field(f.mapping, {})
+    elastic: Elastic = f.field(f.section(Elastic), Elastic())
     timeout_s: int | None = f.field(f.integer(1), None)
     ttl_after_finished_s: int | None = f.field(f.integer(0), None)
     release: str = f.field(f.choice("never", "success", "always"), "never")
@@ -196,46 +215,24 @@ class Job:
 
     @property
     def lost_budget(self) -> int:
-        """Lost nodes that are made good: none for a command, which nothing restarts, or when a loss is to fail."""
-        waits = self.restart.on_lost_node == "wait" and self.launcher != "command"
-        return self.restart.max_lost_nodes if waits else 0
+        """Lost nodes that are made good: none when a loss is to fail, or for a command that no engine restarts."""
+        restarted = self.on_kubernetes or self.launcher != "command"
+        return self.restart.max_lost_nodes if restarted and self.restart.on_lost_node != "fail" else 0
+
+    @property
+    def on_kubernetes(self) -> bool:
+        """Whether the job runs in pods."""
+        return self.placement.backend == "kubernetes"
+
+    @property
+    def engine(self) -> str:
+        """The engine that runs the job on Kubernetes: as asked, else what the launcher needs."""
+        return self.placement.engine or _ENGINE_OF.get(self.launcher, "jobset")
 
     @property
     def world_size(self) -> int:
         """Number of ranks over all nodes."""
         return self.nodes * self.nproc
-
-
-# What the model knows and no backend carries out yet: refused by name rather than ignored.
-_LATER: tuple[tuple[str, t.Callable[[Job], bool], str], ...] = (
-    ("job.placement.backend", lambda j: j.placement.backend == "kubernetes", "the kubernetes backend"),
-    ("job.placement.engine", lambda j: j.placement.engine is not None, "the kubernetes backend"),
-    ("job.placement.cluster", lambda j: j.placement.cluster is not None, "the kubernetes backend"),
-    ("job.placement.namespace", lambda j: j.placement.namespace is not None, "the kubernetes backend"),
-    ("job.placement.queue", lambda j: j.placement.queue is not None, "the kubernetes backend"),
-    ("job.placement.priority", lambda j: j.placement.priority is not None, "the kubernetes backend"),
-    ("job.placement.network_mode", lambda j: j.placement.network_mode == "pod", "the kubernetes backend"),
-    ("job.launcher", lambda j: j.launcher in ("megatron", "ray"), "a launcher of a later release"),
-    ("job.image", lambda j: j.image is not None, "the kubernetes backend"),
-    ("job.code.from", lambda j: j.code is not None and j.code.source in ("image", "binding"), "images and bindings"),
-    ("job.resources.cpu", lambda j: j.resources.cpu is not None, "the kubernetes backend"),
-    ("job.resources.shm", lambda j: j.resources.shm is not None, "the kubernetes backend"),
-    ("job.resources.rdma", lambda j: j.resources.rdma is not None, "the kubernetes backend"),
-    (
-        "job.secret_refs.from",
-        lambda j: any(s.source not in ("env", "file") for s in j.secret_refs),
-        "the secrets service",
-    ),
-    ("job.secret_refs.as", lambda j: any(s.deliver == "registry" for s in j.secret_refs), "the registry service"),
-    ("job.datasets.mode", lambda j: any(d.mode != "stage" for d in j.datasets), "service bindings"),
-    ("job.datasets.binding", lambda j: any(d.binding or d.prefix for d in j.datasets), "service bindings"),
-    ("job.mounts", lambda j: bool(j.mounts), "service bindings"),
-    ("job.checkpoints.binding", lambda j: j.checkpoints.binding is not None, "service bindings"),
-    ("job.restart.on_lost_node", lambda j: j.restart.on_lost_node in ("replace", "shrink"), "renting"),
-    ("job.elastic", lambda j: bool(j.elastic), "elastic jobs"),
-    ("job.ttl_after_finished_s", lambda j: j.ttl_after_finished_s is not None, "the kubernetes backend"),
-    ("job.tracking", lambda j: j.tracking is not None, "service bindings"),
-)
 
 
 def parse_job(value: t.Any, presets: t.Mapping[str, t.Mapping[str, t.Any]] | None = None) -> Job:
@@ -283,9 +280,7 @@ def _written(value: t.Any) -> t.Any:
 
 
 def _check(job: Job) -> None:
-    for option, asked, part in _LATER:
-        if asked(job):
-            raise InputError(option, f"is not available yet on plain hosts: it comes with {part}")
+    job_backends.refuse(job)
     if job.groups:
         raise InputError(
             "job.groups",

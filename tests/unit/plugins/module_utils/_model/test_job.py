@@ -14,12 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model import job as jobs
+from ansible_collections.muster.training.plugins.module_utils._model import job_backends
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, merge, parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.module_utils._model.presets import PRESETS
 
 COMMAND = {"name": "x", "launcher": "command", "command": ["true"]}
 SCRIPT = {"name": "x", "script": "train.py", "code": {"from": "path", "ref": "."}}
+KUBE = {"backend": "kubernetes"}
+PODS = {**SCRIPT, "image": "registry.example/train:1", "nodes": 2, "placement": KUBE}
+CLAIM = {"name": "data", "path": "/data", "pvc": "claim"}
 WORDS = st.sampled_from(
     ["auto", "hosts", "lan", "path", "git", "env", "file", "stage", "dcp", "files", "never", "wait", "fail", "torchrun"]
     + ["mpi", "command", "x", "A_B", "8Gi", "1", "/abs", "a.py", "(?P<step>[0-9]+)", "pytorch_ddp"]
@@ -48,6 +52,8 @@ NESTED: dict[str, st.SearchStrategy[t.Any]] = {
     "secret_refs": st.lists(sections(jobs.SecretRef), max_size=2),
     "datasets": st.lists(sections(jobs.Dataset), max_size=2),
     "checkpoints": sections(jobs.Checkpoints),
+    "mounts": st.lists(sections(jobs.Mount), max_size=2),
+    "elastic": sections(jobs.Elastic),
     "restart": sections(jobs.Restart),
     "metrics": sections(jobs.Metrics),
     "batch": sections(jobs.Batch),
@@ -81,7 +87,7 @@ VALID = st.fixed_dictionaries(
 
 
 @settings(max_examples=200)
-@given(base=st.sampled_from([COMMAND, SCRIPT, {}, "job"]), changes=CHANGES)
+@given(base=st.sampled_from([COMMAND, SCRIPT, PODS, {}, "job"]), changes=CHANGES)
 def test_parse_job_returns_a_job_or_names_the_option(base: t.Any, changes: dict[str, t.Any]) -> None:
     try:
         assert isinstance(parse_job({**base, **changes} if isinstance(base, dict) else base, PRESETS), Job)
@@ -100,6 +106,20 @@ def test_the_recorded_form_parses_to_the_same_job(values: dict[str, t.Any], prog
     written = json.loads(json.dumps(to_yaml_names(job)))
     assert parse_job(written) == job
     assert to_yaml_names(parse_job(written)) == to_yaml_names(job)
+
+
+def test_the_recorded_form_of_a_job_in_pods_parses_to_the_same_job() -> None:
+    rich = {
+        "placement": {**KUBE, "engine": "jobset", "namespace": "team-a", "queue": "gpus", "priority": "high"},
+        "resources": {"cpu": 0.5, "memory": "1.5Gi", "shm": "1Gi", "rdma": False},
+        "mounts": [CLAIM, {"name": "scratch", "path": "/scratch", "host_path": "/mnt/nvme"}],
+        "secret_refs": [{"name": "PULL", "from": "kubernetes", "path": "registry", "as": "registry"}],
+        "checkpoints": {"path": "/data/run"},
+        "elastic": {"min": 1, "max": 2},
+        "ttl_after_finished_s": 60,
+    }
+    job = parse_job({**PODS, **rich})
+    assert parse_job(json.loads(json.dumps(to_yaml_names(job)))) == job
 
 
 def test_the_keys_of_the_recorded_form_are_those_that_users_write() -> None:
@@ -154,7 +174,6 @@ def test_what_contradicts_itself_is_refused_at_its_option(changes: dict[str, t.A
 @pytest.mark.parametrize(
     ("changes", "option"),
     [
-        ({"placement": {"backend": "kubernetes"}}, "job.placement.backend"),
         ({"placement": {"engine": "jobset"}}, "job.placement.engine"),
         ({"placement": {"cluster": "c"}}, "job.placement.cluster"),
         ({"placement": {"namespace": "n"}}, "job.placement.namespace"),
@@ -163,26 +182,133 @@ def test_what_contradicts_itself_is_refused_at_its_option(changes: dict[str, t.A
         ({"placement": {"network_mode": "pod"}}, "job.placement.network_mode"),
         ({"launcher": "ray"}, "job.launcher"),
         ({"image": "i"}, "job.image"),
-        ({"code": {"from": "image", "ref": "i"}}, "job.code.from"),
+        ({"code": {"from": "image", "ref": "/i"}}, "job.code.from"),
         ({"resources": {"cpu": 2}}, "job.resources.cpu"),
         ({"resources": {"shm": "1Gi"}}, "job.resources.shm"),
         ({"resources": {"rdma": True}}, "job.resources.rdma"),
-        ({"secret_refs": [{"name": "T", "from": "vault"}]}, "job.secret_refs.from"),
+        ({"secret_refs": [{"name": "T", "from": "kubernetes", "path": "s"}]}, "job.secret_refs.from"),
         ({"secret_refs": [{"name": "T", "from": "env", "as": "registry"}]}, "job.secret_refs.as"),
-        ({"datasets": [{"name": "d", "path": "p", "mode": "mount"}]}, "job.datasets.mode"),
-        ({"datasets": [{"name": "d", "path": "p", "prefix": "s"}]}, "job.datasets.binding"),
-        ({"mounts": [{"name": "m", "path": "/m"}]}, "job.mounts"),
-        ({"checkpoints": {"binding": "b"}}, "job.checkpoints.binding"),
-        ({"restart": {"on_lost_node": "shrink"}}, "job.restart.on_lost_node"),
+        ({"mounts": [{"name": "m", "path": "/m", "pvc": "c"}]}, "job.mounts.pvc"),
         ({"elastic": {"min": 1}}, "job.elastic"),
         ({"ttl_after_finished_s": 0}, "job.ttl_after_finished_s"),
-        ({"tracking": "t"}, "job.tracking"),
     ],
 )
-def test_what_no_backend_carries_out_yet_is_refused_by_name(changes: dict[str, t.Any], option: str) -> None:
+def test_what_only_kubernetes_does_is_refused_on_hosts_with_the_way_to_it(
+    changes: dict[str, t.Any], option: str
+) -> None:
+    problem = "cannot be carried out on plain hosts. It needs placement.backend: kubernetes"
+    with pytest.raises(InputError, match=problem) as caught:
+        parse_job({**SCRIPT, **changes})
+    assert caught.value.option == option
+
+
+BINDINGS = [
+    ({"code": {"from": "binding", "ref": "b"}}, "job.code.from"),
+    ({"secret_refs": [{"name": "T", "from": "vault"}]}, "job.secret_refs.from"),
+    ({"datasets": [{"name": "d", "path": "p", "mode": "mount"}]}, "job.datasets.mode"),
+    ({"datasets": [{"name": "d", "path": "p", "prefix": "s"}]}, "job.datasets.binding"),
+    ({"mounts": [{"name": "m", "path": "/m", "binding": "b"}]}, "job.mounts.binding"),
+    ({"checkpoints": {"binding": "b"}}, "job.checkpoints.binding"),
+    ({"tracking": "t"}, "job.tracking"),
+    ({"restart": {"on_lost_node": "replace"}}, "job.restart.on_lost_node"),
+]
+
+
+@pytest.mark.parametrize(
+    ("changes", "option"),
+    [
+        *BINDINGS,
+        ({"mounts": [{"name": "m", "path": "/m", "host_path": "/m"}]}, "job.mounts"),
+        ({"restart": {"on_lost_node": "shrink"}}, "job.restart.on_lost_node"),
+    ],
+)
+def test_what_hosts_do_not_carry_out_yet_is_refused_by_name(changes: dict[str, t.Any], option: str) -> None:
     with pytest.raises(InputError, match="is not available yet on plain hosts: it comes with") as caught:
         parse_job({**SCRIPT, **changes})
     assert caught.value.option == option
+
+
+@pytest.mark.parametrize(("changes", "option"), BINDINGS)
+def test_what_kubernetes_does_not_carry_out_yet_is_refused_by_name(changes: dict[str, t.Any], option: str) -> None:
+    with pytest.raises(InputError, match="is not available yet on Kubernetes: it comes with") as caught:
+        parse_job({**PODS, **changes})
+    assert caught.value.option == option
+
+
+@pytest.mark.parametrize(
+    ("changes", "option", "problem"),
+    [
+        ({"image": None}, "job.image", "is required on Kubernetes"),
+        ({"placement": {**KUBE, "engine": "jobsets"}}, "job.placement.engine", "Did you mean 'jobset'"),
+        ({"placement": {**KUBE, "engine": "mpijob"}}, "job.placement.engine", "does not run the launcher 'torchrun'"),
+        ({"launcher": "ray", "placement": {**KUBE, "engine": "jobset"}}, "job.placement.engine", "Use engine: rayjob"),
+        ({"placement": {**KUBE, "namespace": "Team"}}, "job.placement.namespace", "must be lower-case"),
+        ({"placement": {**KUBE, "queue": "q"}}, "job.resources", "a quota counts what pods ask for"),
+        ({"code": {"from": "image", "ref": "src"}}, "job.code.ref", "absolute folder inside the image"),
+        ({"elastic": {"max": 2}}, "job.elastic.min", "is required"),
+        ({"elastic": {"min": 1, "max": 3}}, "job.elastic.max", "must be the job's nodes"),
+        ({"elastic": {"min": 4}}, "job.elastic.min", "is more than"),
+        ({"launcher": "mpi", "elastic": {"min": 1}}, "job.elastic", "is not possible"),
+        ({"restart": {"on_lost_node": "shrink"}}, "job.restart.on_lost_node", "shrink needs elastic"),
+        ({"secret_refs": [{"name": "T", "from": "kubernetes"}]}, "job.secret_refs.path", "Name the Secret"),
+        ({"mounts": [{"name": "m", "path": "/m"}]}, "job.mounts[0]", "exactly one of pvc and host_path"),
+        ({"mounts": [{**CLAIM, "host_path": "/x"}]}, "job.mounts[0]", "exactly one of pvc and host_path"),
+        ({"mounts": [{**CLAIM, "path": "data"}]}, "job.mounts[0].path", "absolute path below /"),
+        ({"mounts": [{**CLAIM, "path": "/"}]}, "job.mounts[0].path", "absolute path below /"),
+        ({"mounts": [{**CLAIM, "path": "/muster/run"}]}, "job.mounts[0].path", "must not be in"),
+        ({"mounts": [{**CLAIM, "pvc": None, "host_path": "x"}]}, "job.mounts[0].host_path", "absolute"),
+        ({"mounts": [CLAIM, {**CLAIM, "name": "other"}]}, "job.mounts[1]", "the same path /data as job.mounts[0]"),
+        ({"mounts": [CLAIM, {**CLAIM, "path": "/b"}]}, "job.mounts[1]", "the same name data as job.mounts[0]"),
+        ({"checkpoints": {"path": "here"}}, "job.checkpoints.path", "must be absolute"),
+        (
+            {"mounts": [{**CLAIM, "read_only": True}], "checkpoints": {"path": "/data/run"}},
+            "job.checkpoints.path",
+            "lies on the mount 'data', which is read_only",
+        ),
+    ],
+)
+def test_what_pods_cannot_be_is_refused_at_its_option(changes: dict[str, t.Any], option: str, problem: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_job({**PODS, **changes})
+    assert caught.value.option == option and problem in str(caught.value)
+
+
+@pytest.mark.parametrize("amount", ["8 Gi", "-1", "8gb", "", "0", "9E", "1e3", "99999999P"])
+@pytest.mark.parametrize("key", ["memory", "shm"])
+def test_a_quantity_that_is_none_is_refused_in_one_line(key: str, amount: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_job({**PODS, "resources": {key: amount}})
+    assert caught.value.option == f"job.resources.{key}" and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "engine"),
+    [
+        ({}, "jobset"),
+        ({"launcher": "mpi"}, "mpijob"),
+        ({"launcher": "ray"}, "rayjob"),
+        ({"launcher": "megatron"}, "jobset"),
+    ],
+)
+def test_a_launcher_brings_its_engine(changes: dict[str, t.Any], engine: str) -> None:
+    assert parse_job({**PODS, **changes}).engine == engine
+
+
+def test_a_user_is_told_that_checkpoints_in_a_pod_are_lost_with_it() -> None:
+    assert "do not survive a lost or replaced pod" in job_backends.warnings(parse_job(PODS))[0]
+    elsewhere = parse_job({**PODS, "mounts": [CLAIM], "checkpoints": {"path": "/database/run"}})
+    assert job_backends.warnings(elsewhere)
+    kept = parse_job({**PODS, "mounts": [CLAIM], "checkpoints": {"path": "/data/run"}})
+    assert job_backends.warnings(kept) == () and job_backends.checkpoint_mount(kept) == "data"
+    assert job_backends.warnings(parse_job(SCRIPT)) == ()
+
+
+def test_lost_nodes_are_made_good_unless_a_loss_is_to_fail() -> None:
+    restarts = {"max_lost_nodes": 2}
+    assert parse_job({**COMMAND, "restart": restarts}).lost_budget == 0
+    command = {**PODS, "code": None, "script": None, "launcher": "command", "command": ["true"]}
+    assert parse_job({**command, "restart": restarts}).lost_budget == 2
+    assert parse_job({**command, "restart": {**restarts, "on_lost_node": "fail"}}).lost_budget == 0
 
 
 def test_a_template_is_merged_key_by_key_and_the_own_keys_win() -> None:

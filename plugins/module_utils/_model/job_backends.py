@@ -1,0 +1,188 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What each backend and engine carries out of a job: the rest is refused by name rather than ignored.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import typing as t
+
+from .errors import InputError
+
+if t.TYPE_CHECKING:
+    from .job import Job
+
+Rule = tuple[str, t.Callable[["Job"], bool], str]
+_TORCHRUN = ("torchrun", "accelerate", "deepspeed", "megatron")
+# Which launchers an engine runs.
+ENGINE_LAUNCHERS: dict[str, tuple[str, ...]] = {
+    "jobset": (*_TORCHRUN, "command"),
+    "indexed_job": (*_TORCHRUN, "command"),
+    "trainjob": (*_TORCHRUN, "command"),
+    "volcano": (*_TORCHRUN, "command"),
+    "mpijob": ("mpi",),
+    "rayjob": ("ray",),
+}
+# Folders of the pod that belong to the collection.
+RESERVED_PATHS = ("/muster", "/proc", "/sys", "/dev")
+_NEEDS_KUBERNETES = "needs placement.backend: kubernetes"
+
+_KUBERNETES_ONLY: tuple[tuple[str, t.Callable[[Job], bool]], ...] = (
+    ("job.placement.engine", lambda j: j.placement.engine is not None),
+    ("job.placement.cluster", lambda j: j.placement.cluster is not None),
+    ("job.placement.namespace", lambda j: j.placement.namespace is not None),
+    ("job.placement.queue", lambda j: j.placement.queue is not None),
+    ("job.placement.priority", lambda j: j.placement.priority is not None),
+    ("job.placement.network_mode", lambda j: j.placement.network_mode == "pod"),
+    ("job.launcher", lambda j: j.launcher == "ray"),
+    ("job.image", lambda j: j.image is not None),
+    ("job.code.from", lambda j: j.code is not None and j.code.source == "image"),
+    ("job.resources.cpu", lambda j: j.resources.cpu is not None),
+    ("job.resources.shm", lambda j: j.resources.shm is not None),
+    ("job.resources.rdma", lambda j: j.resources.rdma is not None),
+    ("job.secret_refs.from", lambda j: any(s.source == "kubernetes" for s in j.secret_refs)),
+    ("job.secret_refs.as", lambda j: any(s.deliver == "registry" for s in j.secret_refs)),
+    ("job.mounts.pvc", lambda j: any(m.pvc for m in j.mounts)),
+    ("job.elastic", lambda j: is_elastic(j)),
+    ("job.ttl_after_finished_s", lambda j: j.ttl_after_finished_s is not None),
+)
+_LATER_ANYWHERE: tuple[Rule, ...] = (
+    ("job.code.from", lambda j: j.code is not None and j.code.source == "binding", "service bindings"),
+    (
+        "job.secret_refs.from",
+        lambda j: any(s.source not in ("env", "file", "kubernetes") for s in j.secret_refs),
+        "the secrets service",
+    ),
+    ("job.datasets.mode", lambda j: any(d.mode != "stage" for d in j.datasets), "service bindings"),
+    ("job.datasets.binding", lambda j: any(d.binding or d.prefix for d in j.datasets), "service bindings"),
+    ("job.mounts.binding", lambda j: any(m.binding for m in j.mounts), "service bindings"),
+    ("job.checkpoints.binding", lambda j: j.checkpoints.binding is not None, "service bindings"),
+    ("job.tracking", lambda j: j.tracking is not None, "service bindings"),
+)
+_LATER_ON_HOSTS: tuple[Rule, ...] = (
+    ("job.mounts", lambda j: bool(j.mounts), "service bindings"),
+    ("job.restart.on_lost_node", lambda j: j.restart.on_lost_node in ("replace", "shrink"), "healing"),
+)
+_LATER_ON_KUBERNETES: tuple[Rule, ...] = (
+    ("job.restart.on_lost_node", lambda j: j.restart.on_lost_node == "replace", "healing"),
+)
+
+
+def is_elastic(job: Job) -> bool:
+    """Return whether the world may change its size."""
+    return job.elastic.min is not None
+
+
+def refuse(job: Job) -> None:
+    """Refuse what the job's backend does not do.
+
+    :raises InputError: naming the option and, where another backend does it, that one.
+    """
+    where = "Kubernetes" if job.on_kubernetes else "plain hosts"
+    if not job.on_kubernetes:
+        for option, asked in _KUBERNETES_ONLY:
+            if asked(job):
+                raise InputError(option, "cannot be carried out on plain hosts", f"It {_NEEDS_KUBERNETES}")
+    own = _LATER_ON_KUBERNETES if job.on_kubernetes else _LATER_ON_HOSTS
+    for option, asked, part in (*_LATER_ANYWHERE, *own):
+        if asked(job):
+            raise InputError(option, f"is not available yet on {where}: it comes with {part}")
+    if job.on_kubernetes:
+        _check_kubernetes(job)
+
+
+def warnings(job: Job) -> tuple[str, ...]:
+    """Return what a user should know before the job is submitted to Kubernetes."""
+    if not job.on_kubernetes or checkpoint_mount(job) is not None:
+        return ()
+    place = job.checkpoints.path or "the checkpoint folder"
+    advice = "name a claim in mounts and a path below it in checkpoints.path"
+    return (f"{place} lies on no mount: checkpoints do not survive a lost or replaced pod; {advice}",)
+
+
+def checkpoint_mount(job: Job) -> str | None:
+    """Return the name of the mount that the checkpoints lie on, or None when they lie in the pod."""
+    path = job.checkpoints.path
+    found = [mount for mount in job.mounts if path and below(path, mount.path)]
+    return max(found, key=lambda mount: len(mount.path)).name if found else None
+
+
+def below(path: str, folder: str) -> bool:
+    """Return whether ``path`` is ``folder`` or lies in it."""
+    path, folder = posixpath.normpath(path), posixpath.normpath(folder)
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _check_kubernetes(job: Job) -> None:
+    if job.image is None:
+        raise InputError("job.image", "is required on Kubernetes", "Name the image that the job's pods run")
+    if job.launcher not in ENGINE_LAUNCHERS[job.engine]:
+        fitting = [engine for engine, launchers in ENGINE_LAUNCHERS.items() if job.launcher in launchers]
+        raise InputError(
+            "job.placement.engine",
+            f"{job.engine} does not run the launcher '{job.launcher}'",
+            f"Use engine: {' or '.join(fitting)}, or leave it out",
+        )
+    if job.code is not None and job.code.source == "image" and not job.code.ref.startswith("/"):
+        raise InputError("job.code.ref", "must be an absolute folder inside the image with from: image")
+    if job.resources.cpu is None and job.resources.memory is None and job.placement.queue and not job.gpus_per_node:
+        raise InputError(
+            "job.resources", "is required in a queue: a quota counts what pods ask for", "Set resources: {cpu, memory}"
+        )
+    _check_elastic(job)
+    _check_secrets(job)
+    _check_mounts(job)
+
+
+def _check_elastic(job: Job) -> None:
+    if not is_elastic(job):
+        if job.elastic.max is not None:
+            raise InputError("job.elastic.min", "is required")
+        if job.restart.on_lost_node == "shrink":
+            raise InputError("job.restart.on_lost_node", "shrink needs elastic: {min: …}", "Or use wait or fail")
+        return
+    if job.launcher not in _TORCHRUN or job.engine not in ("jobset", "indexed_job"):
+        raise InputError(
+            "job.elastic", f"is not possible with launcher '{job.launcher}' and engine {job.engine}", "Use torchrun"
+        )
+    if job.elastic.max not in (None, job.nodes):
+        raise InputError("job.elastic.max", f"must be the job's nodes ({job.nodes})", "Set nodes to the largest size")
+    if t.cast(int, job.elastic.min) > job.nodes:
+        raise InputError("job.elastic.min", f"is more than the job's nodes ({job.nodes})")
+
+
+def _check_secrets(job: Job) -> None:
+    for ref in job.secret_refs:
+        if ref.source == "kubernetes" and not ref.path:
+            raise InputError(
+                "job.secret_refs.path", f"is required for '{ref.name}'", "Name the Secret in the job's namespace"
+            )
+
+
+def _check_mounts(job: Job) -> None:
+    seen: dict[str, str] = {}
+    for index, mount in enumerate(job.mounts):
+        where = f"job.mounts[{index}]"
+        if (mount.pvc is None) == (mount.host_path is None):
+            raise InputError(where, "needs exactly one of pvc and host_path")
+        path = posixpath.normpath(mount.path)
+        if not path.startswith("/") or path.strip("/") == "":
+            raise InputError(f"{where}.path", "must be an absolute path below /")
+        if any(below(path, taken) or below(taken, path) for taken in RESERVED_PATHS):
+            raise InputError(f"{where}.path", f"must not be in {', '.join(RESERVED_PATHS)}")
+        if mount.host_path is not None and not mount.host_path.startswith("/"):
+            raise InputError(f"{where}.host_path", "must be an absolute path")
+        for key in (f"name {mount.name}", f"path {path}"):
+            if key in seen:
+                raise InputError(where, f"has the same {key} as {seen[key]}")
+            seen[key] = where
+    place = job.checkpoints.path
+    if place is not None and (not place.startswith("/") or any(below(place, taken) for taken in RESERVED_PATHS)):
+        raise InputError("job.checkpoints.path", f"must be absolute and not in {', '.join(RESERVED_PATHS)}")
+    home = checkpoint_mount(job)
+    if any(mount.read_only for mount in job.mounts if mount.name == home):
+        raise InputError("job.checkpoints.path", f"lies on the mount '{home}', which is read_only")
