@@ -130,7 +130,9 @@ run_id:
   type: str
   sample: char-lm-1a2b3c4d
 run:
-  description: The run record, as in C(run.json).
+  description:
+    - The run record, as in C(run.json).
+    - Of a run that failed only its state, outcome, cause, detail, exit code and world size.
   returned: when not in check mode
   type: dict
   sample: {"state": "ended", "outcome": "succeeded", "world_size": {"asked": 16, "seen": 16}, "steps_lost": 0}

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import pathlib
 import time
 import typing as t
 
-from ...module_utils._model import drill
+from ...module_utils._model import drill, last_words
 from ...module_utils._model.job import Job
 from ...module_utils._node import paths
 from .._hosts import gang
@@ -22,6 +23,8 @@ from .._hosts.remote import Remote
 from . import record
 from .follow import Follower, Outcome, describe
 from .training_plan import Dict, Plan, Request, result
+
+_TAIL = 64 * 1024
 
 
 def follow(
@@ -54,7 +57,7 @@ def follow(
         request.progress.say(f"run {plan.run_id} goes on without us: the same command follows it, cancel stops it")
         raise
     gang.stop(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
-    outcome = _attended(plan.job, follower, outcome)
+    outcome = _explained(folder, _attended(plan.job, follower, outcome))
     follower.event("ended", detail=outcome.outcome)
     ended = record.end(
         state["record"],
@@ -84,6 +87,19 @@ def _attended(job: Job, follower: Follower, outcome: Outcome) -> Outcome:
         return outcome
     detail = f"{seen} ranks with world size {believed} were seen, {job.world_size} were asked"
     return Outcome("failed", 1, "attendance", detail)
+
+
+def _explained(folder: pathlib.Path, outcome: Outcome) -> Outcome:
+    """Add what the failed program said last, so that nobody has to open a log for the first answer."""
+    if outcome.cause not in ("crash", "fatal_exit_code") or outcome.node is None:
+        return outcome
+    try:
+        with open(folder / "logs" / f"{outcome.node}.log", "rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL))
+            said = last_words.last_error(log.read().decode(errors="replace"))
+    except OSError:
+        return outcome
+    return dataclasses.replace(outcome, detail=f"{outcome.detail}: {said}") if said else outcome
 
 
 def _drill_proof(job: Job, follower: Follower) -> Dict | None:

@@ -76,5 +76,7 @@ def result(value: Dict, folder: pathlib.Path, changed: bool) -> Dict:
     """Return the module's result: the record, where it is, and failure when the run failed."""
     result: Dict = {"changed": changed, "run_id": value["run_id"], "run": value, "folder": str(folder)}
     if value["outcome"] in ("failed", "lost"):
-        result.update(failed=True, msg=f"run {value['run_id']} {value['outcome']}: {value['detail']}")
+        short = {key: value[key] for key in ("state", "outcome", "cause", "detail", "exit_code", "world_size")}
+        # Ansible prints all of a failed result: the line that matters must not drown in the record.
+        result.update(failed=True, run=short, msg=f"run {value['run_id']} {value['outcome']}: {value['detail']}")
     return result

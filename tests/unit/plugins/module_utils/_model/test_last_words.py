@@ -1,0 +1,46 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The one line that tells why a program failed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.module_utils._model.last_words import last_error
+
+LAUNCHER = """\
+[default0]:[rank0]: Traceback (most recent call last):
+[default0]:[rank0]:   File "train.py", line 6, in <module>
+[default0]:[rank0]: torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+  exitcode: 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (LAUNCHER, "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"),
+        ("[1,0]<stderr>:ValueError: bad\n[1,1]<stdout>:later\n", "ValueError: bad"),
+        ("ValueError: first\nKeyError: 'second'\n", "KeyError: 'second'"),
+        ("KeyboardInterrupt\n", "KeyboardInterrupt"),
+        ("a line that mentions ValueError: in passing\n", None),
+        ("UserWarning: old\nok\n", None),
+        ("", None),
+    ],
+)
+def test_the_last_error_is_found(text: str, expected: str | None) -> None:
+    assert last_error(text) == expected
+
+
+def test_a_long_error_is_cut() -> None:
+    assert len(last_error("ValueError: " + "x" * 5000) or "") == 300
+
+
+@given(st.text())
+def test_any_text_is_taken(text: str) -> None:
+    found = last_error(text)
+    assert found is None or len(found) <= 300
