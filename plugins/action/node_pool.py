@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing as t
 
-from ..plugin_utils._run import node_giveback, node_pool
+from ..plugin_utils._run import mirror, node_giveback, node_pool
 from ..plugin_utils._run.face import STATE_HOME, Face
 from ..plugin_utils._run.landlords import PROVIDERS
 
@@ -42,6 +43,8 @@ class ActionModule(Face):
         "due_only": {"type": "bool", "default": False},
         "orphans": {"type": "str", "choices": ["report", "delete"], "default": "report"},
         "hygiene": {"type": "list", "elements": "dict", "default": []},
+        "reaper_host": {"type": "str"},
+        "reaper_state": {"type": "path", "default": mirror.STATE},
     }
     RULES: t.ClassVar[dict[str, t.Any]] = {"required_if": [("state", "present", ["pool", "candidates"])]}
 
@@ -50,4 +53,10 @@ class ActionModule(Face):
         context = node_pool.Context(self.base, self.check, tell=self.reporter().say)
         if options["state"] == "absent":
             return node_giveback.absent(options, context)
+        if options.get("reaper_host"):
+            remote = self.connect(variables)([options["reaper_host"]])[0]
+            copy = mirror.to(remote, options["cluster"], options["reaper_state"])
+            context = dataclasses.replace(context, mirror=copy)
+        else:
+            node_pool.refuse_passing_controller(options, variables)
         return node_pool.present(options, context)

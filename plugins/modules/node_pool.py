@@ -140,6 +140,17 @@ options:
     type: list
     elements: dict
     default: []
+  reaper_host:
+    description:
+      - An inventory host that has the reaper (entry point C(reaper) of the role C(teardown)). The
+        ledger is copied there before every order, so that what was rented ends there too when this controller is gone.
+      - Needed where the controller's own state goes with its job, as in AWX, unless C(state_home.path) is a folder that
+        outlives the job.
+    type: str
+  reaper_state:
+    description: The reaper's folder on O(reaper_host).
+    type: path
+    default: /var/lib/muster/reaper
 extends_documentation_fragment:
   - muster.training._attributes
   - muster.training._providers

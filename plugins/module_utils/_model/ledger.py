@@ -115,7 +115,9 @@ class Lease:
 
     ``state`` is the last event that says something about the thing itself. ``id`` is the last id that was seen.
     ``settled`` is false while a create call may still take effect (an intent without an answer).
-    ``intent_at`` and ``changed_at`` are Unix times of the first and the last event.
+    ``intent_at`` and ``changed_at`` are Unix times of the first and the last event, ``run_at`` that of the first event
+    of the run that has the lease now. ``run_place`` tells where on its machines that run is kept
+    (``{nodes: [{id, run_dir, decides}]}``).
     """
 
     token: str
@@ -137,6 +139,8 @@ class Lease:
     deadline: str | None = None
     release: str | None = None
     max_cost_usd: float | None = None
+    run_at: float | None = None
+    run_place: t.Mapping[str, t.Any] | None = None
 
     @property
     def id(self) -> str | None:
@@ -149,10 +153,14 @@ class Lease:
         return self.state != "verified"
 
     def cost_usd(self, now: float) -> float | None:
-        """Return dollars since the create call (a provider may bill from there), None without a price."""
+        """Return dollars since the create call (a provider may bill from there), None without a price.
+
+        A lease that a run took over later costs that run from then on.
+        """
         if self.price_usd_per_hour is None:
             return None
-        return self.price_usd_per_hour * max(0.0, now - self.intent_at) / 3600
+        since = self.intent_at if self.run_at is None else self.run_at
+        return self.price_usd_per_hour * max(0.0, now - since) / 3600
 
 
 def _begin(event: LedgerEvent) -> Lease:
@@ -169,6 +177,8 @@ def _begin(event: LedgerEvent) -> Lease:
         settled=event.event != "intent",
         intent_at=at,
         changed_at=at,
+        run_at=at if event.run_id else None,
+        run_id=event.run_id,
     )
 
 
@@ -177,11 +187,24 @@ def _advance(lease: Lease, event: LedgerEvent) -> Lease:
     settled = event.settled if event.settled is not None else event.event != "intent"
     ids = lease.ids if event.id is None or event.id in lease.ids else (*lease.ids, event.id)
     kept = ("region", "run_id", "price_usd_per_hour", "deadline", "release", "max_cost_usd")
-    found = {key: getattr(event, key) for key in kept if getattr(event, key) is not None}
+    found: dict[str, t.Any] = {key: getattr(event, key) for key in kept if getattr(event, key) is not None}
     created = at if event.event == "created" and lease.created_at is None else lease.created_at
+    found |= _run(lease, event)
     return dataclasses.replace(
         lease, state=event.event, settled=settled, ids=ids, changed_at=at, created_at=created, **found
     )
+
+
+def _run(lease: Lease, event: LedgerEvent) -> dict[str, t.Any]:
+    """Return what an event changes about the run that has the lease: another run brings its own rules, or none."""
+    place = (event.evidence or {}).get("run_place")
+    found: dict[str, t.Any] = {"run_place": place} if isinstance(place, t.Mapping) else {}
+    if event.run_id is None or event.run_id == lease.run_id:
+        return found
+    found = {"run_place": None, **found, "run_at": epoch(event.at)}
+    if lease.run_id is not None:
+        found |= {"release": event.release, "max_cost_usd": event.max_cost_usd}
+    return found
 
 
 def fold(events: t.Iterable[LedgerEvent]) -> dict[tuple[str, str], Lease]:

@@ -16,14 +16,23 @@ from ...module_utils._model.ledger import Lease, LedgerEvent, fold
 from ...module_utils._secrets.scrubber import scrub
 from .ledger_file import Appender
 
+# Brings a copy of the whole ledger to another machine; raises MusterError when it did not arrive there.
+Mirror = t.Callable[[t.Sequence[LedgerEvent]], None]
+
 
 class Book:
-    """Events of a ledger with a way to add to them. ``problem`` is the first line that did not reach the disk."""
+    """Events of a ledger with a way to add to them. ``problem`` is the first line that did not reach the disk.
 
-    def __init__(self, events: t.Iterable[LedgerEvent], appender: Appender) -> None:
+    With a ``mirror``, an intent must have reached the other machine too; what follows it may come there later, for a
+    reaper that knows the intent finds the rest by listing. ``mirror_problem`` is why the last copy is not there.
+    """
+
+    def __init__(self, events: t.Iterable[LedgerEvent], appender: Appender, mirror: Mirror | None = None) -> None:
         self._events = list(events)
         self._appender = appender
+        self._mirror = mirror
         self.problem = ""
+        self.mirror_problem = ""
 
     @staticmethod
     def _clean(event: LedgerEvent) -> LedgerEvent:
@@ -34,6 +43,21 @@ class Book:
         """Bring an intent to disk; raise MusterError when that fails, so that no create call follows."""
         self._appender.append(event)
         self._events.append(event)
+        if self._mirror is not None:
+            try:
+                self._mirror(self._events)
+            except MusterError:
+                # Nothing was ordered: the line must not be waited for as if something had been.
+                self.note(dataclasses.replace(event, event="failed", settled=True, reason="not mirrored, not ordered"))
+                raise
+
+    def tell_mirror(self) -> None:
+        """Bring the present state to the other machine, where there is one; a failure is kept as a warning."""
+        try:
+            if self._mirror is not None:
+                self._mirror(self._events)
+        except MusterError as error:
+            self.mirror_problem = str(error)
 
     def note(self, event: LedgerEvent) -> None:
         """Add what has happened. It counts in memory even when the disk refuses it: deleting must go on."""

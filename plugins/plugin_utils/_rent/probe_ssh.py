@@ -35,6 +35,40 @@ def ssh_options(folder: pathlib.Path, provider: str, ident: str) -> tuple[str, .
     return ("-o", f"UserKnownHostsFile={folder / alias}", "-o", f"HostKeyAlias={alias}")
 
 
+def endpoint_of(machine: Rental) -> SshEndpoint | None:
+    """Return where a machine's SSH server answers, None where its address or its id is not one (it is no option)."""
+    endpoint = machine.ssh
+    if endpoint is None or not (_HOST.match(endpoint.host) and _USER.match(endpoint.user) and _IDENT.match(machine.id)):
+        return None
+    return endpoint
+
+
+def ssh_argv(folder: pathlib.Path, machine: Rental, endpoint: SshEndpoint, identity: str | None) -> list[str]:
+    """Return the command line that runs the shell script on its standard input on a machine, with its pinned key."""
+    named = ["-o", "IdentitiesOnly=yes", "-i", identity] if identity else []
+    return [
+        "ssh",
+        "-T",
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        "ConnectTimeout=10",
+        "-o",
+        "GlobalKnownHostsFile=/dev/null",
+        "-o",
+        "StrictHostKeyChecking=accept-new",
+        *ssh_options(folder, machine.provider, machine.id),
+        *named,
+        "-p",
+        str(endpoint.port),
+        "-l",
+        endpoint.user,
+        "--",
+        endpoint.host,
+        "sh -s",
+    ]
+
+
 class SshProber:
     """Probes machines by SSH.
 
@@ -63,12 +97,12 @@ class SshProber:
         endpoint = machine.ssh
         if endpoint is None:
             return ProbeReport("not_yet", problems=("it has no SSH address",))
-        if not (_HOST.match(endpoint.host) and _USER.match(endpoint.user) and _IDENT.match(machine.id)):
+        if endpoint_of(machine) is None:
             return ProbeReport("bad", problems=("its SSH address or id is not one",))
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             done = self._execute(
-                self._argv(machine.provider, machine.id, endpoint),
+                ssh_argv(self._folder, machine, endpoint, self._identity),
                 input=PROBE_SCRIPT,
                 capture_output=True,
                 text=True,
@@ -85,30 +119,6 @@ class SshProber:
             return _no_connection(done.stderr)
         sold = machine.record.get("gpu", {}).get("count") or 0
         return judge(done.stdout, dataclasses.replace(self._wanted, gpu_count=sold))
-
-    def _argv(self, provider: str, ident: str, endpoint: SshEndpoint) -> list[str]:
-        identity = ["-o", "IdentitiesOnly=yes", "-i", self._identity] if self._identity else []
-        return [
-            "ssh",
-            "-T",
-            "-o",
-            "BatchMode=yes",
-            "-o",
-            "ConnectTimeout=10",
-            "-o",
-            "GlobalKnownHostsFile=/dev/null",
-            "-o",
-            "StrictHostKeyChecking=accept-new",
-            *ssh_options(self._folder, provider, ident),
-            *identity,
-            "-p",
-            str(endpoint.port),
-            "-l",
-            endpoint.user,
-            "--",
-            endpoint.host,
-            "sh -s",
-        ]
 
 
 def _no_connection(stderr: str) -> ProbeReport:

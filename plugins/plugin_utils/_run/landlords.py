@@ -99,6 +99,20 @@ def tailscale(options: Mapping[str, t.Any], outside: Outside, path: str = "") ->
     return TailscaleKeeper(access(options, secret, outside), account(options, path), client_id=client, tailnet=tailnet)
 
 
+def given_providers(value: t.Any, path: str) -> list[Dict]:
+    """Return providers that no module has checked (a variable, a settings file), or raise InputError."""
+    known = PROVIDERS["providers"]["options"]
+    found = []
+    for index, item in enumerate(fields.list_of(fields.mapping)(value or [], path)):
+        place = f"{path}[{index}]"
+        for key in item:
+            if key not in known:
+                near = fields.nearest(str(key), known)
+                raise InputError(f"{place}.{key}", "is not an option", f"Did you mean '{near}'?" if near else "")
+        found.append({**item, "name": fields.choice(*NAMES)(item.get("name"), f"{place}.name")})
+    return found
+
+
 def landlords(providers: t.Sequence[Mapping[str, t.Any]], outside: Outside) -> dict[str, RentalProvider]:
     """Return the providers of machines that are configured, by name.
 

@@ -9,7 +9,6 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 import typing as t
 from collections.abc import Mapping
 
@@ -17,20 +16,23 @@ from ...module_utils._model import fields
 from ...module_utils._model.errors import InputError
 from ...module_utils._model.lease import TeardownProof, cluster_name, pool_name
 from ...module_utils._model.ledger import Lease
-from ...module_utils._node.paths import read_json, write_json
+from ...module_utils._node.paths import write_json
 from ...module_utils._secrets.scrubber import scrub_value
 from .._rent.book import Book
 from .._rent.giveback_run import give_back, preview
 from .._rent.giveback_state import GivebackRequest, GivebackState
 from .._rent.landlord import Keeper, RealStage, Stage
 from .._rent.ledger_file import LedgerWriter, read
-from .._rent.reaper import RunView, due
+from .._rent.reaper import due
+from .._rent.run_ends import SshLooker
+from . import run_views
 from .landlords import keepers
-from .node_pool import Context, Dict, Nowhere
+from .node_pool import KNOWN_HOSTS, Context, Dict, Nowhere
 from .state_home import StateHome
 
 PROOF = "teardown.json"
 Scope = t.Callable[[Lease], bool]
+Key = tuple[str, str]
 
 
 def absent(options: Mapping[str, t.Any], context: Context) -> Dict:
@@ -44,13 +46,13 @@ def absent(options: Mapping[str, t.Any], context: Context) -> Dict:
     timeout_s = fields.integer(10, 86400)(options["release_timeout_s"], "release_timeout_s")
     request = GivebackRequest(options["cluster"], stage.now() + timeout_s, options["orphans"] == "delete")
     if context.check:
-        return _preview(options, home, request, found, stage)
+        return _preview(options, home, request, found, context, stage)
     if not home.folder.exists() and not found:
         return _result(TeardownProof(), False, [])
     with LedgerWriter(home.folder) as writer:
         text = read(home.folder)
         book = Book(text.events, writer)
-        scope, reasons = _scope(options, home, book, stage.now())
+        scope, reasons = _scope(options, home, book, _due(options, home, book, found, context, stage))
         proof = give_back(request, scope, found, book, stage)
         lines = len(book.events) - len(text.events)
     proof = dataclasses.replace(proof, hygiene=tuple(options.get("hygiene") or ()))
@@ -61,13 +63,30 @@ def absent(options: Mapping[str, t.Any], context: Context) -> Dict:
     return t.cast(Dict, scrub_value({**result, "reasons": reasons}))
 
 
-def _scope(options: Mapping[str, t.Any], home: StateHome, book: Book, now: float) -> tuple[Scope, list[Dict]]:
+def _due(
+    options: Mapping[str, t.Any],
+    home: StateHome,
+    book: Book,
+    found: Mapping[str, Keeper],
+    context: Context,
+    stage: Stage,
+) -> dict[Key, str]:
+    """Return why leases are due, when only those are meant; machines are asked about runs that nobody follows."""
+    if not options["due_only"]:
+        return {}
+    look = context.look or SshLooker(home.folder / KNOWN_HOSTS, options.get("ssh_private_key_file"))
+    runs = run_views.all_runs(home.folder, book.leases.values(), found, look, stage)
+    return due(book.leases.values(), runs, stage.now())
+
+
+def _scope(
+    options: Mapping[str, t.Any], home: StateHome, book: Book, reasons: Mapping[Key, str]
+) -> tuple[Scope, list[Dict]]:
     """Return which leases are meant, and for those that are due, why."""
     leases = book.leases
     pool = pool_name(options["pool"]) if options.get("pool") is not None else None
     nodes = options.get("nodes")
     names = _names(nodes or [], leases.values())
-    reasons = due(leases.values(), _runs(home.folder, leases.values()), now) if options["due_only"] else {}
 
     def scope(lease: Lease) -> bool:
         if options["due_only"] and (lease.token, lease.resource) not in reasons:
@@ -95,36 +114,17 @@ def _names(nodes: t.Sequence[str], leases: t.Collection[Lease]) -> set[str]:
     return tokens
 
 
-def _runs(folder: pathlib.Path, leases: t.Collection[Lease]) -> dict[str, RunView]:
-    """Return what the run records say about the runs that leases belong to."""
-    found = {}
-    for run_id in {lease.run_id for lease in leases if lease.run_id and lease.open}:
-        # A damaged record, or an id that is none, must not keep the deadline of a lease from being kept.
-        name = parse_run(run_id)
-        record = read_json(folder / "runs" / name / "run.json") if name else None
-        if isinstance(record, dict):
-            found[run_id] = RunView(str(record.get("state")), record.get("outcome"))
-    return found
-
-
-def parse_run(run_id: str) -> str | None:
-    """Return a run id that is a plain name, None for any other text (a ledger may come from anywhere)."""
-    try:
-        return fields.name(63)(run_id, "run_id")
-    except InputError:
-        return None
-
-
 def _preview(
     options: Mapping[str, t.Any],
     home: StateHome,
     request: GivebackRequest,
     found: Mapping[str, Keeper],
+    context: Context,
     stage: Stage,
 ) -> Dict:
     text = read(home.folder)
     book = Book(text.events, Nowhere())
-    scope, reasons = _scope(options, home, book, stage.now())
+    scope, reasons = _scope(options, home, book, _due(options, home, book, found, context, stage))
     state = preview(request, scope, found, book, stage)
     names = sorted(claim.lease.name for claim in state.claims.values())
     problems = [claim.problem for claim in state.claims.values() if claim.problem]

@@ -15,14 +15,14 @@ import typing as t
 from collections.abc import Mapping
 
 from ...module_utils._model import fields
-from ...module_utils._model.errors import InputError
+from ...module_utils._model.errors import InputError, RefusedError
 from ...module_utils._model.lease import Rental, cluster_name, pool_name
 from ...module_utils._model.ledger import iso
 from ...module_utils._model.offer import Candidate, parse_candidates
 from ...module_utils._secrets.scrubber import remember, scrub, scrub_value
 from .._providers.contract import RentalProvider
 from .._providers.sshkeys import public_key
-from .._rent.book import Book
+from .._rent.book import Book, Mirror
 from .._rent.landlord import Prober, RealStage, Stage
 from .._rent.ledger_file import LedgerWriter, read
 from .._rent.pool_plan import planned, stuck
@@ -30,6 +30,7 @@ from .._rent.pool_run import Outcome, Terms, rent, survey
 from .._rent.pool_state import PoolRequest, PoolState
 from .._rent.probe_ssh import SshProber, ssh_options
 from .._rent.readiness import Expectation
+from .._rent.run_ends import Look
 from .landlords import Outside, landlords
 from .state_home import StateHome
 
@@ -52,14 +53,19 @@ class Readiness:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Context:
-    """Where a call of the module takes place; ``tell`` shows progress, ``stage`` and ``prober`` are for tests."""
+    """Where a call of the module takes place; ``tell`` shows progress, ``mirror`` keeps a copy of the ledger elsewhere.
+
+    ``stage``, ``prober`` and ``look`` are for tests.
+    """
 
     base: pathlib.Path
     check: bool = False
     outside: Outside = Outside()
     stage: Stage | None = None
     prober: Prober | None = None
+    look: Look | None = None
     tell: t.Callable[[str], None] = lambda _line: None
+    mirror: Mirror | None = None
 
 
 def present(options: Mapping[str, t.Any], context: Context) -> Dict:
@@ -81,7 +87,7 @@ def present(options: Mapping[str, t.Any], context: Context) -> Dict:
     prober = context.prober or _prober(options, readiness, folder)
     with LedgerWriter(folder) as writer:
         text = read(folder)
-        book = Book(text.events, writer)
+        book = Book(text.events, writer, context.mirror)
         outcome = rent(
             request,
             found,
@@ -91,8 +97,20 @@ def present(options: Mapping[str, t.Any], context: Context) -> Dict:
             terms=terms,
             tell=lambda line: context.tell(scrub(line)),
         )
+        book.tell_mirror()
+    warnings = [*text.warnings, *([book.mirror_problem] if book.mirror_problem else [])]
     result = _result(outcome, request, folder)
-    return t.cast(Dict, scrub_value({**result, "ledger_warnings": list(text.warnings)}))
+    return t.cast(Dict, scrub_value({**result, "ledger_warnings": warnings}))
+
+
+def refuse_passing_controller(options: Mapping[str, t.Any], variables: Mapping[str, t.Any]) -> None:
+    """Refuse to rent from a controller whose state goes with its job (AWX), unless the user says where it is kept."""
+    passing = any(name in variables for name in ("awx_job_id", "tower_job_id"))
+    if passing and not (options["state_home"] or {}).get("path"):
+        raise RefusedError(
+            "this job's folder vanishes with it, and with the ledger the only trace of what was rented",
+            "Set muster_reaper_host, or muster_state.path to a folder that outlives the job",
+        )
 
 
 class Nowhere:

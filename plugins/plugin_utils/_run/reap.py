@@ -3,9 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The reaper: ``python -m …_run.reap SETTINGS.json``, for a unit on a permanent machine, without Ansible.
 
-The settings are options of ``node_pool`` (``cluster``, ``state_home``, ``providers`` with ``api_token_file``). It ends
-what is due and exits with 0 when nothing of the cluster bills that should not, 1 when something does, 2 when it
-cannot tell.
+The settings are options of ``node_pool`` (``cluster``, ``state_home``, ``providers`` with ``api_token_file``, and
+``ssh_private_key_file`` to ask machines about runs that nobody follows). It takes the ledgers that controllers have
+sent, ends what is due and exits with 0 when nothing of the cluster bills that should not, 1 when something does, 2
+when it cannot tell.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -19,11 +20,15 @@ import typing as t
 
 from ...module_utils._model import fields
 from ...module_utils._model.errors import InputError, MusterError
+from ...module_utils._model.lease import cluster_name
 from ...module_utils._secrets.scrubber import scrub
+from .._rent.ledger_merge import take_incoming
+from .landlords import given_providers
 from .node_giveback import absent
 from .node_pool import Context
+from .state_home import StateHome
 
-_KNOWN = ("cluster", "state_home", "providers", "orphans", "release_timeout_s")
+_KNOWN = ("cluster", "state_home", "providers", "orphans", "release_timeout_s", "ssh_private_key_file")
 _SHOWN = ("leases", "billing", "orphans", "residual_usd_per_hour", "reasons")
 
 
@@ -39,8 +44,9 @@ def settings(path: pathlib.Path) -> dict[str, t.Any]:
             raise InputError(f"{path}: {key}", "is not a setting", f"Did you mean '{near}'?" if near else "")
     if "cluster" not in given:
         raise InputError(f"{path}: cluster", "is required")
-    defaults = {"state_home": {}, "providers": [], "orphans": "report", "release_timeout_s": 900}
-    return {**defaults, **given, "due_only": True, "pool": None, "nodes": None, "hygiene": []}
+    defaults = {"state_home": {}, "orphans": "report", "release_timeout_s": 900}
+    fixed = {"due_only": True, "pool": None, "nodes": None, "hygiene": []}
+    return {**defaults, **given, "providers": given_providers(given.get("providers"), "providers"), **fixed}
 
 
 def main(argv: t.Sequence[str], context: Context | None = None) -> int:
@@ -49,7 +55,10 @@ def main(argv: t.Sequence[str], context: Context | None = None) -> int:
         print("usage: reap SETTINGS.json", file=sys.stderr)
         return 2
     try:
-        result = absent(settings(pathlib.Path(argv[0])), context or Context(pathlib.Path.cwd()))
+        options = settings(pathlib.Path(argv[0]))
+        for line in take_incoming(StateHome(options["state_home"], cluster_name(options["cluster"])).folder):
+            print(f"warning: {scrub(line)}", file=sys.stderr)
+        result = absent(options, context or Context(pathlib.Path.cwd()))
     except MusterError as error:
         print(scrub(str(error)), file=sys.stderr)
         return 2

@@ -1,0 +1,64 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Two copies of one ledger made into one: the union of their lines in the order of time.
+
+A reaper has a copy of a controller's ledger and adds lines of its own; what the controller sends later must neither
+take those away nor be lost.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+from ...module_utils._model.errors import InputError, MusterError
+from ...module_utils._model.ledger import LedgerEvent, epoch
+from ...module_utils._node.paths import write_atomic
+from .ledger_file import LEDGER, LedgerText, LedgerWriter, parse, read
+
+INCOMING = "incoming"
+_LIMIT = 256 * 1024 * 1024
+
+
+def union(ours: t.Iterable[LedgerEvent], theirs: t.Iterable[LedgerEvent]) -> tuple[LedgerEvent, ...]:
+    """Return every event of both once, by time; events of one time keep the order that they had."""
+    found = {event.line(): event for event in (*ours, *theirs)}
+    return tuple(sorted(found.values(), key=lambda event: epoch(event.at)))
+
+
+def take_incoming(folder: pathlib.Path) -> list[str]:
+    """Take the ledgers that were put into ``incoming`` of a cluster's folder; return a warning for each problem.
+
+    A file is removed when its lines are on disk here. Raises RefusedError while another process writes the ledger.
+    """
+    files = sorted((folder / INCOMING).glob("*.jsonl"))
+    if not files:
+        return []
+    warnings: list[str] = []
+    taken: list[pathlib.Path] = []
+    with LedgerWriter(folder):
+        known = read(folder).events
+        events = known
+        for path in files:
+            try:
+                text = _parse(path)
+            except (MusterError, OSError) as error:
+                warnings.append(f"{path.name} is left alone: {error}")
+                continue
+            taken.append(path)
+            warnings += text.warnings
+            events = union(events, text.events)
+        if events != known:
+            write_atomic(folder / LEDGER, "".join(event.line() for event in events).encode())
+    for path in taken:
+        path.unlink(missing_ok=True)
+    return warnings
+
+
+def _parse(path: pathlib.Path) -> LedgerText:
+    if path.stat().st_size > _LIMIT:
+        raise InputError(path.name, "is too large for a ledger")
+    return parse(path.read_bytes(), path.name)

@@ -1,0 +1,140 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether a run has ended, asked of its machines: for a reaper, when the controller that followed it is gone.
+
+Every machine of a run keeps how its part ended (``units/agent/exit.json`` below the run's folder, whose place is in
+the ledger). A machine that does not answer says nothing; one that its provider does not list any more has ended.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import typing as t
+
+from ...module_utils._model.lease import Rental
+from ...module_utils._model.ledger import Lease
+from .probe_ssh import Run, endpoint_of, ssh_argv
+from .reaper import RunView
+
+# A controller that still follows needs a while for the last logs.
+GRACE_S = 120.0
+_LIMIT_S = 60.0
+_LINE = re.compile(r"([a-z_]{1,40})=(.{0,4000})\Z")
+_SCRIPT = """
+look() { cat "$1" 2>/dev/null || sudo -n cat "$1" 2>/dev/null || true; }
+printf 'muster_run=1\\n'
+printf 'now=%s\\n' "$(date +%s)"
+printf 'exit=%s\\n' "$(look "$run/units/agent/exit.json" | tr -d '\\n' | head -c 3000)"
+"""
+
+NodeState = t.Literal["ended", "running", "silent", "gone"]
+Look = t.Callable[[Rental, str], "NodeEnd"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeEnd:
+    """What one machine says of its part of a run; ``age_s`` is how long ago it ended."""
+
+    state: NodeState
+    exit_code: int | None = None
+    cause: str = ""
+    age_s: float = 0.0
+
+
+def parse_end(output: str) -> NodeEnd:
+    """Return what the script's output says; anything that is no end is a part that runs, or a silent machine."""
+    facts = {match[1]: match[2] for line in output.split("\n") if (match := _LINE.match(line.strip("\r")))}
+    if facts.get("muster_run") != "1" or not re.fullmatch(r"[0-9]{1,12}", facts.get("now", "")):
+        return NodeEnd("silent")
+    try:
+        found = json.loads(facts.get("exit", ""))
+        return NodeEnd("ended", int(found["exit_code"]), str(found["cause"]), int(facts["now"]) - float(found["at"]))
+    except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
+        return NodeEnd("running")
+
+
+def verdict(ends: t.Sequence[tuple[NodeEnd, bool]]) -> RunView | None:
+    """Return how a run ended from (end, whether this machine decides); None while it may go on."""
+    deciding = [end for end, decides in ends if decides]
+    if not deciding or any(end.state in ("running", "silent") for end in deciding):
+        return None
+    if min((end.age_s for end in deciding if end.state == "ended"), default=GRACE_S) < GRACE_S:
+        return None
+    if any(end.state == "gone" for end in deciding):
+        return RunView("ended", "lost")
+    if all(end.exit_code == 0 for end in deciding):
+        return RunView("ended", "succeeded")
+    return RunView("ended", "cancelled" if any(end.cause == "cancelled" for end in deciding) else "failed")
+
+
+def views(
+    leases: t.Iterable[Lease], known: t.Mapping[str, RunView], listed: t.Mapping[str, t.Sequence[Rental]], look: Look
+) -> dict[str, RunView]:
+    """Return how runs ended whose record does not say so, for leases that go with their run.
+
+    :param listed: the listings of the accounts that could be read, by provider.
+    """
+    asked: dict[str, list[tuple[NodeEnd, bool]]] = {}
+    for lease in leases:
+        run = known.get(lease.run_id or "")
+        follows = lease.open and lease.run_id and lease.release in ("success", "always")
+        if follows and lease.provider in listed and (run is None or run.state != "ended"):
+            ends = [_part(node, lease, listed[lease.provider], look) for node in run_nodes(lease)]
+            asked.setdefault(str(lease.run_id), []).extend(ends)
+    found = {run_id: verdict(ends) for run_id, ends in asked.items()}
+    return {run_id: view for run_id, view in found.items() if view is not None}
+
+
+def run_nodes(lease: Lease) -> list[t.Mapping[str, t.Any]]:
+    """Return ``{id, run_dir, decides}`` of the machines of a lease on which its run is; a ledger may say anything."""
+    nodes = (lease.run_place or {}).get("nodes")
+    listed = nodes if isinstance(nodes, list) else []
+    return [item for item in listed if isinstance(item, t.Mapping) and isinstance(item.get("run_dir"), str)]
+
+
+def _part(node: t.Mapping[str, t.Any], lease: Lease, listed: t.Sequence[Rental], look: Look) -> tuple[NodeEnd, bool]:
+    decides = node.get("decides") is not False
+    ours = [item for item in listed if item.id in lease.ids or item.carries(lease.cluster, lease.token)]
+    machine = next((item for rental in ours for item in rental.machines if item.id == node.get("id")), None)
+    if machine is None:
+        return NodeEnd("gone"), decides
+    return look(machine, str(node["run_dir"])), decides
+
+
+class SshLooker:
+    """Asks machines over SSH; ``folder`` keeps their host keys, one file a machine."""
+
+    def __init__(self, folder: pathlib.Path, identity: str | None = None, execute: Run = subprocess.run) -> None:
+        self._folder = folder
+        self._identity = identity
+        self._execute = execute
+
+    def __call__(self, machine: Rental, run_dir: str) -> NodeEnd:
+        """Return what a machine says of the run in ``run_dir``."""
+        endpoint = endpoint_of(machine)
+        if endpoint is None:
+            return NodeEnd("silent")
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            done = self._execute(
+                ssh_argv(self._folder, machine, endpoint, self._identity),
+                input=f"run={shlex.quote(run_dir)}\n{_SCRIPT}",
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_LIMIT_S,
+                check=False,
+                env={**os.environ, "LC_ALL": "C"},
+            )
+        except (subprocess.TimeoutExpired, OSError):
+            return NodeEnd("silent")
+        return parse_end(done.stdout) if done.returncode == 0 else NodeEnd("silent")

@@ -1,0 +1,55 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is known about the runs that leases belong to: their records first, else what their machines say.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+from ...module_utils._model import fields
+from ...module_utils._model.errors import InputError
+from ...module_utils._model.ledger import Lease
+from ...module_utils._node.paths import read_json
+from .._rent.giveback_run import look as list_account
+from .._rent.landlord import Keeper, Stage
+from .._rent.reaper import RunView
+from .._rent.run_ends import Look, run_nodes, views
+
+
+def recorded(folder: pathlib.Path, leases: t.Collection[Lease]) -> dict[str, RunView]:
+    """Return what the run records in a cluster's folder say about the runs that leases belong to."""
+    found = {}
+    for run_id in {lease.run_id for lease in leases if lease.run_id and lease.open}:
+        # A damaged record, or an id that is none, must not keep the deadline of a lease from being kept.
+        name = run_name(run_id)
+        record = read_json(folder / "runs" / name / "run.json") if name else None
+        if isinstance(record, dict):
+            found[run_id] = RunView(str(record.get("state")), record.get("outcome"))
+    return found
+
+
+def run_name(run_id: str) -> str | None:
+    """Return a run id that is a plain name, None for any other text (a ledger may come from anywhere)."""
+    try:
+        return fields.name(63)(run_id, "run_id")
+    except InputError:
+        return None
+
+
+def all_runs(
+    folder: pathlib.Path, leases: t.Collection[Lease], found: t.Mapping[str, Keeper], look: Look, stage: Stage
+) -> dict[str, RunView]:
+    """Return how every run stands; the machines of runs without an end are asked, where the run decides a lease."""
+    known = recorded(folder, leases)
+    waiting = [lease for lease in leases if lease.open and run_nodes(lease)]
+    listed = {}
+    for name in {lease.provider for lease in waiting} & set(found):
+        listing = list_account(found[name], stage).listed
+        if not listing.problem:
+            listed[name] = listing.rentals
+    return {**known, **views(waiting, known, listed, look)}
