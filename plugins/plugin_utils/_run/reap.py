@@ -45,7 +45,7 @@ def settings(path: pathlib.Path) -> dict[str, t.Any]:
     if "cluster" not in given:
         raise InputError(f"{path}: cluster", "is required")
     defaults = {"state_home": {}, "orphans": "report", "release_timeout_s": 900}
-    fixed = {"due_only": True, "pool": None, "nodes": None, "hygiene": []}
+    fixed: dict[str, t.Any] = {"due_only": True, "pool": None, "nodes": None, "hygiene": []}
     return {**defaults, **given, "providers": given_providers(given.get("providers"), "providers"), **fixed}
 
 

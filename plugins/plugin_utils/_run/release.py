@@ -189,11 +189,8 @@ def _check(job: Job, places: t.Sequence[Place], tenants: t.Sequence[tuple[Lease,
     strange = [item.host for item in places if item.node.get("ownership") == "rented" and item.host not in known]
     option = "job.release" if job.release != "never" else "job.max_cost_usd" if job.max_cost_usd else ""
     if option and strange:
-        raise InputError(
-            option,
-            f"{strange[0]} is not in the ledger of this cluster",
-            "Rent it with the rent playbook, or leave it out",
-        )
+        problem = f"{strange[0]} is rented, but not in the ledger of this cluster"
+        raise InputError(option, problem, "Rent it with the rent playbook, or leave the option out")
     for lease, _mine in tenants:
         if lease.state not in _HELD:
             raise RefusedError(f"{lease.name} is being given back ({lease.state})", "Rent the pool again first")
