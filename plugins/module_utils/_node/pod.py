@@ -1,0 +1,39 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The program of a pod: ``python3 -I -S -u DIR/muster_node/pod.py SPEC.json``.
+
+The specification's fields are those of ``_model/pod_spec.py``. Mode ``run`` brings up one node of a gang, mode
+``probe`` proves that the pods of a gang reach each other.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pathlib
+import sys
+
+_MODES = {"run": "pod_run", "probe": "pod_probe"}
+
+
+def main(argv: list[str]) -> int:
+    """Run the mode that the specification asks for; return the container's exit code."""
+    # Run by whatever Python an image has.
+    if sys.version_info < (3, 10):  # noqa: UP036
+        print("muster: Python {}.{} is too old, a pod needs 3.10 or newer".format(*sys.version_info[:2]))
+        return 78
+    # The neighbours of this file must not stand in for packages of the same name.
+    here = pathlib.Path(__file__).resolve().parent
+    sys.path[:] = [str(here.parent), *(place for place in sys.path if place != str(here))]
+    paths = importlib.import_module(f"{here.name}.paths")
+    spec = paths.read_json(pathlib.Path(argv[1]))
+    if not isinstance(spec, dict) or spec.get("mode") not in _MODES:
+        print(f"muster: {argv[1]} is no specification of a pod", flush=True)
+        return 78
+    return int(importlib.import_module(f"{here.name}.{_MODES[spec['mode']]}").main(spec, here))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,210 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a pod stands on, looked at before anything starts: its place in the gang, its files, its disk, its devices.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import os
+import pathlib
+import re
+import resource
+import socket
+import struct
+import tarfile
+import threading
+import typing as t
+
+EXIT_REFUSED = 78
+EXIT_NO_ROOM = 74
+_SIOCGIFADDR = 0x8915
+_DISK_S = 60.0
+
+
+class Refusal(Exception):
+    """The pod must not start its program. ``code`` is the container's exit code."""
+
+    def __init__(self, problem: str, code: int = EXIT_REFUSED) -> None:
+        super().__init__(problem)
+        self.code = code
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Which node of which attempt a pod is."""
+
+    rank: int
+    node: str
+    pod: str
+    attempt: int
+    address: str
+
+    def about(self) -> dict[str, t.Any]:
+        """Return what each marked line says of its origin."""
+        return {"pod": self.pod, "node": self.node, "rank": self.rank, "attempt": self.attempt}
+
+
+def place(spec: t.Mapping[str, t.Any], environ: t.Mapping[str, str]) -> Place:
+    """Return this pod's place from what Kubernetes and the engine set in its environment.
+
+    :raises Refusal: when no engine says which node this is.
+    """
+    host = environ.get("MUSTER_POD") or socket.gethostname()
+    numbers = [environ.get(name, "") for name in ("MUSTER_NODE_RANK", "JOB_COMPLETION_INDEX", "VC_TASK_INDEX")]
+    from_name = re.search(r"-([0-9]+)\Z", host) if spec.get("rank_from_name") else None
+    number = next((item for item in numbers if item.isdigit()), from_name.group(1) if from_name else None)
+    if spec.get("role") == "launcher":
+        number = "0"
+    if number is None:
+        raise Refusal("the pod has no index: neither JOB_COMPLETION_INDEX nor its equivalent is set")
+    restarts = environ.get("MUSTER_RESTARTS", "")
+    attempt = int(spec["attempt"]) + (int(restarts) if restarts.isdigit() else 0)
+    node = environ.get("MUSTER_NODE") or socket.gethostname()
+    return Place(int(number), node, host, attempt, environ.get("MUSTER_POD_IP", "").split(",")[0] or "127.0.0.1")
+
+
+def unpack(archive: pathlib.Path, target: pathlib.Path) -> None:
+    """Unpack the job's code below ``target``: plain files only, none outside it.
+
+    :raises Refusal: when the archive is damaged, hostile, or the disk is full.
+    """
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            for item in tar:
+                where = pathlib.PurePosixPath(item.name)
+                if not item.isfile() or where.is_absolute() or ".." in where.parts:
+                    raise Refusal(f"the code archive holds {ascii(item.name)}, which is no plain file below it")
+                content = tar.extractfile(item)
+                place = target / where
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(content.read() if content else b"")
+                place.chmod(0o755 if item.mode & 0o100 else 0o644)
+    except (tarfile.TarError, EOFError) as exc:
+        raise Refusal(f"the code archive {archive} is damaged ({exc})") from exc
+    except OSError as exc:
+        raise Refusal(f"the code cannot be unpacked: {exc.strerror or exc}", EXIT_NO_ROOM) from exc
+
+
+def write_files(files: t.Mapping[str, str], folder: pathlib.Path) -> None:
+    """Write the launcher's files into the run's folder."""
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+        (folder / name).chmod(0o600)
+
+
+def secrets(given: t.Sequence[t.Mapping[str, str]]) -> tuple[dict[str, str], list[str]]:
+    """Return the variables that secrets become, and their values, which no output may show.
+
+    :param given: ``{name, file, deliver}``: ``env`` sets the variable, ``file`` sets ``NAME_FILE`` to the mounted file.
+    :raises Refusal: when one is missing.
+    """
+    env, values = {}, []
+    for item in given:
+        try:
+            text = pathlib.Path(item["file"]).read_text(encoding="utf-8", errors="surrogateescape")
+        except OSError as exc:
+            raise Refusal(f"the secret {item['name']} is not in the pod: {exc.strerror}") from exc
+        values.append(text)
+        if item["deliver"] == "env":
+            env[item["name"]] = text
+        else:
+            env[f"{item['name']}_FILE"] = item["file"]
+    return env, values
+
+
+def check_disk(folder: pathlib.Path, free_bytes: int, within_s: float = _DISK_S) -> None:
+    """Make ``folder`` and prove that it can be written and has room.
+
+    :raises Refusal: naming what is wrong; a file system that does not answer counts as wrong.
+    """
+    found: list[Refusal | None] = []
+    worker = threading.Thread(target=lambda: found.append(_disk_problem(folder, free_bytes)), daemon=True)
+    worker.start()
+    worker.join(within_s)
+    if not found:
+        raise Refusal(f"the file system of {folder} did not answer for {within_s:.0f} s", EXIT_NO_ROOM)
+    if found[0] is not None:
+        raise found[0]
+
+
+def _disk_problem(folder: pathlib.Path, free_bytes: int) -> Refusal | None:
+    probe = folder / f".muster-{os.getpid()}-{socket.gethostname()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"muster")
+        probe.unlink()
+        stat = os.statvfs(folder)
+    except OSError as exc:
+        text = f"{folder} cannot be written: {exc.strerror} (user {os.getuid()})"
+        return Refusal(text, EXIT_NO_ROOM if exc.errno in (28, 122) else EXIT_REFUSED)
+    free = stat.f_bavail * stat.f_frsize
+    if free < free_bytes:
+        return Refusal(f"{folder} has {free >> 20} MiB free, {free_bytes >> 20} MiB are needed", EXIT_NO_ROOM)
+    return None
+
+
+def devices() -> dict[str, t.Any]:
+    """Return what decides speed and is hard to see from outside: GPUs, RDMA devices, locked memory, shared memory."""
+    soft = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    shm = os.statvfs("/dev/shm") if pathlib.Path("/dev/shm").is_dir() else None
+    names = os.listdir("/dev")
+    verbs = pathlib.Path("/dev/infiniband")
+    return {
+        "gpus": sum(1 for name in names if re.fullmatch(r"nvidia[0-9]+", name)),
+        "rdma": sorted(name for name in os.listdir(verbs) if name.startswith("uverbs")) if verbs.is_dir() else [],
+        "memlock_bytes": None if soft == resource.RLIM_INFINITY else soft,
+        "shm_bytes": shm.f_blocks * shm.f_frsize if shm else None,
+        "cpus": len(os.sched_getaffinity(0)),
+    }
+
+
+def check_devices(spec: t.Mapping[str, t.Any], found: t.Mapping[str, t.Any]) -> list[str]:
+    """Return warnings about devices.
+
+    :raises Refusal: when RDMA was asked for and the pod has none.
+    """
+    told = []
+    if spec.get("rdma") and not found["rdma"]:
+        raise Refusal("RDMA was asked for and /dev/infiniband has no device in this pod")
+    if spec.get("rdma") and found["memlock_bytes"] is not None:
+        told.append(
+            f"only {found['memlock_bytes'] >> 20} MiB of memory can be locked: RDMA needs LimitMEMLOCK=infinity"
+        )
+    if spec.get("gpus") and 0 < found["gpus"] < spec["gpus"]:
+        raise Refusal(f"the pod sees {found['gpus']} GPUs, {spec['gpus']} were asked for")
+    return told
+
+
+def interface(peer: str) -> str | None:
+    """Return the network interface that leads to ``peer`` (an address), or None when it cannot be told."""
+    family = socket.AF_INET6 if ":" in peer else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            # No packet is sent: the kernel only chooses the route.
+            probe.connect((peer, 9))
+            own = str(probe.getsockname()[0])
+    except OSError:
+        return None
+    return next((name for name, address in _addresses() if address == own), None)
+
+
+def _addresses() -> t.Iterator[tuple[str, str]]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            try:
+                answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+            except OSError:
+                continue
+            yield name, socket.inet_ntoa(answer[20:24])
+    try:
+        text = pathlib.Path("/proc/net/if_inet6").read_text()
+    except OSError:
+        return
+    for line in text.splitlines():
+        raw, *_, name = line.split()
+        yield name, socket.inet_ntop(socket.AF_INET6, bytes.fromhex(raw))

@@ -1,0 +1,124 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a pod writes: its container's log carries all, events and metrics as marked lines among the program's own.
+
+A marked line is ``MARK`` and a JSON object ``{stream, pod, node, rank, attempt, seq, data}``; ``seq`` counts the marked
+lines of one container, so that a log that is read twice is taken in once.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import typing as t
+
+MARK = "\x1emuster\x1e"
+_LONGEST = 64 << 10
+_SHORTEST_SECRET = 6
+
+
+class Output:
+    """Writes whole lines to standard output and, where there is one, to a file that survives the pod."""
+
+    def __init__(self, about: t.Mapping[str, t.Any], descriptor: int = 1) -> None:
+        self.about = dict(about)
+        self.descriptor = descriptor
+        self.secrets: list[bytes] = []
+        self.seq = 0
+        self._rest = b""
+        self._file: int | None = None
+
+    def hide(self, values: t.Iterable[str]) -> None:
+        """Replace these values wherever the program prints them."""
+        found = {line for value in values for line in value.splitlines() if len(line) >= _SHORTEST_SECRET}
+        self.secrets = [value.encode() for value in sorted(found, key=len, reverse=True)]
+
+    def keep(self, place: pathlib.Path) -> None:
+        """Also append what the program prints to ``place``, for as long as that works."""
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+        except OSError as exc:
+            self.say(f"the log cannot be kept in {place}: {exc.strerror}")
+
+    def say(self, text: str) -> None:
+        """Write a line of ours for people."""
+        self.program(b"" if not self._rest else b"\n")
+        self._line(f"muster: {text}\n".encode())
+
+    def mark(self, stream: str, data: t.Mapping[str, t.Any]) -> None:
+        """Write one marked line."""
+        self.seq += 1
+        value = {"stream": stream, **self.about, "seq": self.seq, "data": data}
+        text = (MARK + json.dumps(value, separators=(",", ":")) + "\n").encode(errors="replace")
+        _write(self.descriptor, self._scrubbed(text))
+
+    def program(self, data: bytes) -> None:
+        """Pass on output of the program; an unfinished line waits for its end, so that lines never mix."""
+        lines = (self._rest + data).split(b"\n")
+        self._rest = lines.pop()
+        for line in lines:
+            self._line(line + b"\n")
+        if len(self._rest) > _LONGEST:
+            self.flush()
+
+    def flush(self) -> None:
+        """End the line that the program has begun."""
+        if self._rest:
+            rest, self._rest = self._rest, b""
+            self._line(rest + b"\n")
+
+    def _line(self, line: bytes) -> None:
+        line = self._scrubbed(line.replace(MARK.encode(), b""))
+        _write(self.descriptor, line)
+        if self._file is not None and not _write(self._file, line):
+            os.close(self._file)
+            self._file = None
+            _write(self.descriptor, b"muster: the kept log has no more room\n")
+
+    def _scrubbed(self, line: bytes) -> bytes:
+        for value in self.secrets:
+            line = line.replace(value, b"***")
+        return line
+
+
+class Tail:
+    """Reads the whole new lines of a JSON-lines file."""
+
+    def __init__(self, place: pathlib.Path) -> None:
+        self.place = place
+        self._offset = 0
+
+    def lines(self) -> t.Iterator[dict[str, t.Any]]:
+        """Yield the objects that were written since the last call; foreign lines are passed over."""
+        try:
+            if self.place.stat().st_size <= self._offset:
+                return
+            with open(self.place, "rb") as handle:
+                handle.seek(self._offset)
+                data = handle.read()
+        except OSError:
+            return
+        data = data[: data.rfind(b"\n") + 1]
+        self._offset += len(data)
+        for raw in data.splitlines():
+            try:
+                value = json.loads(raw)
+            except ValueError:
+                continue
+            if isinstance(value, dict):
+                yield value
+
+
+def _write(descriptor: int, data: bytes) -> bool:
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    except OSError:
+        # A reader that went away, or a full disk, must not end the job.
+        return False
+    return True

@@ -1,0 +1,172 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A short gang that proves what a training gang needs of the pod network: names, and every port between any two pods.
+
+Collective libraries listen at ports that the kernel chooses, so each pod listens at one of those; the first pod tells
+all where the others listen, each connects to the others, and the first prints who could not reach whom.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import socket
+import threading
+import time
+import typing as t
+
+from . import pod_ground, pod_meet
+from .pod_output import Output
+
+EXIT_UNREACHED = 69
+_CONNECT_S = 5.0
+# Every pair up to here; in a larger gang each pod tries its next neighbours, which crosses every node and link.
+_ALL_PAIRS = 16
+_NEIGHBOURS = 8
+Dict = dict[str, t.Any]
+
+
+def main(spec: Dict, program: pathlib.Path) -> int:
+    """Take part in the probe; return 0 when this pod reached all that it tried (the first pod: when all did)."""
+    try:
+        place = pod_ground.place(spec, os.environ)
+    except pod_ground.Refusal as exc:
+        print(f"muster: {exc}", flush=True)
+        return exc.code
+    output = Output(place.about())
+    until = time.monotonic() + float(spec["wait_s"])
+    listener = socket.create_server((_any(place.address), 0), family=_family(place.address), backlog=1024)
+    threading.Thread(target=_accept, args=(listener, place.rank), daemon=True).start()
+    me = {
+        "rank": place.rank,
+        "node": place.node,
+        "name": place.pod,
+        "address": place.address,
+        "port": listener.getsockname()[1],
+    }
+    try:
+        if place.rank == 0:
+            return _lead(spec, me, output, until)
+        return _follow(spec, me, output, until)
+    except OSError as exc:
+        output.mark("probe", {**me, "ok": False, "problems": [str(exc.strerror or exc)]})
+        output.say(f"node rank {place.rank} ({place.node}): {exc.strerror or exc}")
+        return EXIT_UNREACHED
+
+
+def _lead(spec: Dict, me: Dict, output: Output, until: float) -> int:
+    """Gather the pods, tell them of each other, gather what they found."""
+    own = str(me["address"])
+    server = socket.create_server((_any(own), int(spec["port"])), family=_family(own), backlog=1024)
+    links: dict[int, t.Any] = {}
+    table = {0: me}
+    while len(table) < int(spec["nodes"]) and time.monotonic() < until:
+        server.settimeout(max(0.1, until - time.monotonic()))
+        try:
+            guest, _ = server.accept()
+        except TimeoutError:
+            break
+        guest.settimeout(_CONNECT_S)
+        stream = guest.makefile("rwb")
+        hello = _read(stream)
+        if hello.get("run_id") == spec["run_id"] and isinstance(hello.get("rank"), int):
+            guest.settimeout(max(_CONNECT_S, until - time.monotonic()) + 60)
+            table[hello["rank"]], links[hello["rank"]] = hello, stream
+    missing = [rank for rank in range(int(spec["nodes"])) if rank not in table]
+    for stream in links.values():
+        _write(stream, {"table": list(table.values())})
+    results = [_try_all(spec, me, list(table.values()))]
+    results += [_read(stream) or {**table[rank], "problems": ["gave no answer"]} for rank, stream in links.items()]
+    problems = [f"node rank {rank} did not come within {spec['wait_s']} s" for rank in missing]
+    problems += [problem for result in sorted(results, key=lambda item: item["rank"]) for problem in result["problems"]]
+    for result in results:
+        output.mark("probe", {**result, "ok": not result["problems"]})
+    output.mark("probe", {"verdict": True, "ok": not problems, "nodes": len(table), "problems": problems})
+    for problem in problems:
+        output.say(problem)
+    for stream in links.values():
+        _write(stream, {"done": True})
+    return EXIT_UNREACHED if problems else 0
+
+
+def _follow(spec: Dict, me: Dict, output: Output, until: float) -> int:
+    problem = ""
+    while True:
+        try:
+            address = pod_meet.resolve(str(spec["coordinator"]))
+            link = socket.create_connection((address, int(spec["port"])), timeout=_CONNECT_S)
+            break
+        except OSError as exc:
+            problem = f"{spec['coordinator']}:{spec['port']}: {exc.strerror or exc}"
+        if time.monotonic() > until:
+            raise OSError(problem)
+        time.sleep(0.25)
+    with link:
+        link.settimeout(max(_CONNECT_S, until - time.monotonic()) + 60)
+        stream = link.makefile("rwb")
+        _write(stream, {**me, "run_id": spec["run_id"]})
+        result = _try_all(spec, me, _read(stream).get("table", []))
+        _write(stream, result)
+        # The others may still be trying this pod until the first one has heard all.
+        _read(stream)
+    for item in result["problems"]:
+        output.say(item)
+    return EXIT_UNREACHED if result["problems"] else 0
+
+
+def _try_all(spec: Dict, me: Dict, table: list[Dict]) -> Dict:
+    others = sorted((item for item in table if item["rank"] != me["rank"]), key=lambda item: int(item["rank"]))
+    if len(table) > _ALL_PAIRS:
+        start = next((index for index, item in enumerate(others) if item["rank"] > me["rank"]), 0)
+        others = (others[start:] + others[:start])[:_NEIGHBOURS]
+    problems = [found for found in (_try_one(me, item) for item in others) if found]
+    return {**me, "tried": len(others), "problems": problems}
+
+
+def _try_one(me: Dict, other: Dict) -> str:
+    path = f"node rank {me['rank']} ({me['node']}) → {other['rank']} ({other['node']})"
+    try:
+        with socket.create_connection((other["address"], other["port"]), timeout=_CONNECT_S) as link:
+            link.settimeout(_CONNECT_S)
+            answer = link.makefile("rb").readline(32).strip()
+    except OSError as exc:
+        return f"{path} at {other['address']}:{other['port']}: {exc.strerror or exc}"
+    return "" if answer == str(other["rank"]).encode() else f"{path}: another program answers there"
+
+
+def _accept(listener: socket.socket, rank: int) -> None:
+    while True:
+        guest, _ = listener.accept()
+        with guest:
+            try:
+                guest.sendall(f"{rank}\n".encode())
+            except OSError:
+                continue
+
+
+def _read(stream: t.Any) -> Dict:
+    try:
+        value = json.loads(stream.readline(1 << 20))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _write(stream: t.Any, value: Dict) -> None:
+    try:
+        stream.write(json.dumps(value).encode() + b"\n")
+        stream.flush()
+    except OSError:
+        return
+
+
+def _any(address: str) -> str:
+    return "::" if ":" in address else "0.0.0.0"
+
+
+def _family(address: str) -> int:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
