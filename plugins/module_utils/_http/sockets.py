@@ -8,7 +8,6 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import socket
 import ssl
@@ -19,33 +18,10 @@ from .address import Origin, Proxy
 from .body import CHUNK, WireFailure
 from .clock import Deadline
 from .policy import Timeouts
+from .tls import TlsOptions as TlsOptions
 
 _Address = tuple[socket.AddressFamily, t.Any]
 _MAX_PROXY_ANSWER = 16 * 1024
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class TlsOptions:
-    """How the server proves itself (``ca_path``, ``verify``) and, if asked, how we do (``client_cert`` and key)."""
-
-    verify: bool = True
-    ca_path: str = ""
-    client_cert: str = ""
-    client_key: str = ""
-
-    def context(self) -> ssl.SSLContext:
-        """Return a TLS context; raise :class:`WireFailure` when a file cannot be used."""
-        try:
-            context = ssl.create_default_context(cafile=self.ca_path or None)
-            if self.client_cert:
-                context.load_cert_chain(self.client_cert, self.client_key or None)
-        except OSError as exc:
-            reason = "it is not PEM" if isinstance(exc, ssl.SSLError) else (exc.strerror or "unreadable").lower()
-            raise WireFailure(f"a TLS file cannot be used ({reason})", fix="Check ca_path", sent=False) from None
-        if not self.verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        return context
 
 
 class _TimedReader(io.RawIOBase):
@@ -174,10 +150,10 @@ def _tunnel(sock: TimedSocket, origin: Origin, proxy: Proxy) -> None:
         raise WireFailure(f"the proxy refused the tunnel ({shown})", fix="Check the proxy setting", sent=False)
 
 
-def _secure(raw: socket.socket, origin: Origin, context: ssl.SSLContext, timeout_s: float) -> socket.socket:
+def _secure(raw: socket.socket, name: str, context: ssl.SSLContext, timeout_s: float) -> socket.socket:
     raw.settimeout(timeout_s)
     try:
-        return context.wrap_socket(raw, server_hostname=origin.host)
+        return context.wrap_socket(raw, server_hostname=name)
     except ssl.SSLCertVerificationError as exc:
         fix = "Check the host name, the clock of this machine and the CA option"
         raise WireFailure(f"the TLS certificate was refused ({exc.verify_message})", fix=fix, sent=False) from None
@@ -191,15 +167,19 @@ def connect(
     context: t.Callable[[], ssl.SSLContext],
     deadline: Deadline,
     timeouts: Timeouts,
+    server_name: str = "",
 ) -> TimedSocket:
-    """Return a ready connection to ``origin``; raise :class:`WireFailure` or ``OSError``, nothing being sent yet."""
+    """Return a ready connection to ``origin``; raise :class:`WireFailure` or ``OSError``, nothing being sent yet.
+
+    ``server_name`` is the name that the server's certificate must bear, when it is not the one in the address.
+    """
     hop = proxy or origin
     raw = dial(hop.host, hop.port, deadline.shorter(timeouts.connect_s))
     try:
         if origin.scheme == "https":
             if proxy:
                 _tunnel(TimedSocket(raw, deadline, timeouts.connect_s), origin, proxy)
-            raw = _secure(raw, origin, context(), deadline.within(timeouts.connect_s))
+            raw = _secure(raw, server_name or origin.host, context(), deadline.within(timeouts.connect_s))
     except BaseException:
         raw.close()
         raise

@@ -14,12 +14,14 @@ import ssl
 import threading
 import typing as t
 
-from .address import Origin, proxy_for
+from .address import Origin, Proxy, proxy_for
 from .body import WireFailure, read_body
 from .clock import SYSTEM_CLOCK, Clock, Deadline
 from .message import Request, Response
 from .policy import Timeouts
-from .sockets import TimedSocket, TlsOptions, connect
+from .sockets import TimedSocket, connect
+from .stream import Stream
+from .tls import TlsOptions
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 _IDLE_S = 20.0
@@ -37,14 +39,17 @@ class Exchange(t.Protocol):
 
 
 class Wire:
-    """The real exchange. Threads may share it; each call has a connection to itself."""
+    """The real exchange. Threads may share it; each call has a connection to itself.
+
+    ``proxy`` is ``env``, ``none``, a URL, or a :class:`Proxy` that is used for every address.
+    """
 
     def __init__(
         self,
         *,
         timeouts: Timeouts | None = None,
         tls: TlsOptions | None = None,
-        proxy: str = "env",
+        proxy: str | Proxy = "env",
         max_body_bytes: int = MAX_BODY_BYTES,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -57,12 +62,14 @@ class Wire:
         self._idle: list[tuple[float, Origin, TimedSocket]] = []
         self._pid = os.getpid()
         self._context: ssl.SSLContext | None = None
+        self._context_lock = threading.Lock()
 
     def _tls_context(self) -> ssl.SSLContext:
         # Reading the system's CA bundle takes milliseconds; plain http never needs it.
-        if self._context is None:
-            self._context = self._tls.context()
-        return self._context
+        with self._context_lock:
+            if self._context is None:
+                self._context = self._tls.context()
+            return self._context
 
     def _take_idle(self, origin: Origin) -> TimedSocket | None:
         with self._lock:
@@ -102,10 +109,39 @@ class Wire:
                     raise
         return self._exchange(origin, request, self._open(origin, deadline), deadline)
 
-    def _open(self, origin: Origin, deadline: Deadline) -> TimedSocket:
-        proxy = proxy_for(origin, self._proxy, os.environ)
+    def stream(self, origin: Origin, request: Request, deadline: Deadline) -> Response | Stream:
+        """Send ``request`` on a connection of its own and return its answer while it is still coming.
+
+        ``deadline`` is for the answer's head, and for the whole answer when its status is not 200: that one is
+        returned as a :class:`Response`. Raises :class:`WireFailure`.
+        """
+        sock = self._open(origin, deadline)
+        kept = False
         try:
-            return connect(origin, proxy, self._tls_context, deadline, self._timeouts)
+            sock.arm(deadline, self._timeouts.read_s)
+            answer = self._ask(origin, request, sock, gzip=False)
+            if answer.status == 200:
+                kept = True
+                return Stream(answer, sock, self._clock)
+            headers = {name.lower(): value for name, value in answer.getheaders()}
+            return Response(answer.status, headers, read_body(answer, self._max_body_bytes))
+        except TimeoutError:
+            raise WireFailure("no answer in time", transient=True) from None
+        except (http.client.RemoteDisconnected, ConnectionError, ssl.SSLError):
+            raise WireFailure("the connection was lost before an answer came", transient=True) from None
+        except (http.client.HTTPException, OSError, ValueError):
+            raise WireFailure("the answer is not HTTP") from None
+        finally:
+            if not kept:
+                sock.shut()
+
+    def _proxy_for(self, origin: Origin) -> Proxy | None:
+        return self._proxy if isinstance(self._proxy, Proxy) else proxy_for(origin, self._proxy, os.environ)
+
+    def _open(self, origin: Origin, deadline: Deadline) -> TimedSocket:
+        proxy = self._proxy_for(origin)
+        try:
+            return connect(origin, proxy, self._tls_context, deadline, self._timeouts, self._tls.server_name)
         except TimeoutError:
             raise WireFailure("no connection in time", sent=False, transient=True) from None
         except OSError as exc:
@@ -130,13 +166,20 @@ class Wire:
         return answer
 
     def _talk(self, origin: Origin, request: Request, sock: TimedSocket) -> tuple[Response, bool]:
-        proxy = proxy_for(origin, self._proxy, os.environ) if origin.scheme == "http" else None
+        response = self._ask(origin, request, sock, gzip=True)
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        body = read_body(response, self._max_body_bytes)
+        return Response(response.status, headers, body), not response.will_close
+
+    def _ask(self, origin: Origin, request: Request, sock: TimedSocket, *, gzip: bool) -> http.client.HTTPResponse:
+        proxy = self._proxy_for(origin) if origin.scheme == "http" else None
         line = http.client.HTTPConnection(origin.host, origin.port)
         line.sock = sock
         target = f"{origin}{request.target}" if proxy else request.target
         line.putrequest(request.method, target, skip_host=True, skip_accept_encoding=True)
         line.putheader("Host", origin.authority)
-        line.putheader("Accept-Encoding", "gzip")
+        if gzip:
+            line.putheader("Accept-Encoding", "gzip")
         if proxy and proxy.credentials:
             line.putheader("Proxy-Authorization", proxy.credentials)
         for name, value in request.headers.items():
@@ -144,7 +187,4 @@ class Wire:
         if request.body is not None or request.method in ("POST", "PUT", "PATCH"):
             line.putheader("Content-Length", str(len(request.body or b"")))
         line.endheaders(request.body)
-        response = line.getresponse()
-        headers = {name.lower(): value for name, value in response.getheaders()}
-        body = read_body(response, self._max_body_bytes)
-        return Response(response.status, headers, body), not response.will_close
+        return line.getresponse()

@@ -1,0 +1,136 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""An answer that is read while it comes, for hours if need be: watches and logs.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import http.client
+import re
+import socket
+import typing as t
+
+from .body import CHUNK, WireFailure
+from .clock import Clock, Deadline
+from .sockets import TimedSocket
+
+_SIZE = re.compile(rb"\s*([0-9a-fA-F]{1,8})\s*(?:;[^\r\n]*)?\r?\n")
+_MAX_SIZE_LINE = 1024
+# A peer that vanished without a word is noticed after 10 + 3 x 5 seconds.
+_KEEPALIVE = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 25_000))
+
+
+class _Chunks:
+    """Takes the framing off a chunked body (RFC 9112 section 7.1), whatever pieces it comes in.
+
+    ``http.client`` loses its place when a read times out between two pieces; this does not.
+    """
+
+    def __init__(self) -> None:
+        self._held = b""
+        self._left = 0
+        self.ended = False
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the payload in ``data``; ``ended`` is true once the last chunk came."""
+        self._held += data
+        out: list[bytes] = []
+        while self._held and not self.ended:
+            if not self._left:
+                if not self._begin():
+                    break
+                continue
+            piece, self._held = self._held[: self._left], self._held[self._left :]
+            self._left -= len(piece)
+            out.append(piece)
+        return b"".join(out)
+
+    def _begin(self) -> bool:
+        """Read the size line of the next chunk; false when it is not whole yet."""
+        match = _SIZE.match(self._held)
+        if match is None:
+            if len(self._held) > _MAX_SIZE_LINE:
+                raise WireFailure("the answer is not HTTP")
+            return False
+        self._left = int(match.group(1), 16)
+        self._held = self._held[match.end() :]
+        self.ended = self._left == 0
+        return True
+
+
+class Stream:
+    """The body of an answer, piece by piece. ``close`` may be called by another thread to end a read at once."""
+
+    def __init__(self, response: http.client.HTTPResponse, sock: TimedSocket, clock: Clock) -> None:
+        self._body = response.fp
+        self._sock = sock
+        self._clock = clock
+        self._chunks = _Chunks() if response.chunked else None
+        self._left: int | None = None if response.chunked else response.length
+        self._closed = False
+        raw = sock.raw
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE:
+            if hasattr(socket, name):
+                raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+    def read(self, timeout_s: float) -> bytes | None:
+        """Return what has come, ``b""`` at the end of the answer, None when nothing came for ``timeout_s``.
+
+        :raises WireFailure: when the answer broke off before its end.
+        """
+        wait = Deadline(self._clock, timeout_s)
+        while not self._over():
+            try:
+                self._sock.arm(wait, timeout_s)
+                piece = self._body.read1(CHUNK)
+            except TimeoutError:
+                if wait.remaining() > 0:
+                    # The socket gave up by itself: the peer no longer answers probes.
+                    raise WireFailure("the connection was lost", transient=True) from None
+                return None
+            except (OSError, ValueError, AttributeError):
+                # Python's TLS socket loses its inner parts when another thread closes it.
+                if self._closed:
+                    break
+                raise WireFailure("the connection was lost", transient=True) from None
+            if not piece:
+                self._check_end()
+                break
+            data = self._unpack(piece)
+            if data:
+                return data
+        return b""
+
+    def _over(self) -> bool:
+        return self._closed or self._left == 0 or (self._chunks is not None and self._chunks.ended)
+
+    def _unpack(self, piece: bytes) -> bytes:
+        if self._chunks is not None:
+            return self._chunks.feed(piece)
+        if self._left is not None:
+            piece = piece[: self._left]
+            self._left -= len(piece)
+        return piece
+
+    def _check_end(self) -> None:
+        if not self._closed and (self._chunks is not None or self._left):
+            raise WireFailure("the answer was cut short", transient=True)
+
+    def close(self) -> None:
+        """End the answer; a read in another thread returns at once."""
+        self._closed = True
+        try:
+            socket.socket.shutdown(self._sock.raw, socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self._sock.shut()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_args: t.Any) -> None:
+        self.close()

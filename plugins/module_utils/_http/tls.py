@@ -1,0 +1,82 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How both ends of a TLS connection prove themselves.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import ssl
+import tempfile
+import typing as t
+
+from .body import WireFailure
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """How the server proves itself (``ca_path`` or ``ca_pem``, ``verify``) and, if asked, how we do.
+
+    A client certificate is given as files (``client_cert``, ``client_key``) or as ``client_pem``, certificate and key
+    one after the other. ``server_name`` is the name that the server's certificate must bear, when it is not the host
+    of the address.
+    """
+
+    verify: bool = True
+    ca_path: str = ""
+    client_cert: str = ""
+    client_key: str = ""
+    ca_pem: str = ""
+    client_pem: str = dataclasses.field(default="", repr=False)
+    server_name: str = ""
+
+    def context(self) -> ssl.SSLContext:
+        """Return a TLS context; raise :class:`WireFailure` when a file cannot be used."""
+        try:
+            context = ssl.create_default_context(cafile=self.ca_path or None, cadata=self.ca_pem or None)
+            if self.client_pem:
+                _load_pem(context, self.client_pem)
+            elif self.client_cert:
+                context.load_cert_chain(self.client_cert, self.client_key or None, password=_no_password)
+        except (OSError, ValueError) as exc:
+            raise WireFailure(f"a TLS file cannot be used ({_reason(exc)})", fix="Check ca_path", sent=False) from None
+        if self.ca_pem:
+            # Private CAs often leave out what RFC 5280 wants of public ones, and Python 3.13 began to insist on it.
+            context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+def _reason(exc: Exception) -> str:
+    if isinstance(exc, ssl.SSLError):
+        return "certificate and key do not belong together" if "MISMATCH" in str(exc.reason) else "it is not PEM"
+    if isinstance(exc, OSError):
+        return (exc.strerror or "unreadable").lower()
+    return "the key has a password" if "password" in str(exc) else "it is not PEM"
+
+
+def _no_password() -> t.NoReturn:
+    # Without this, OpenSSL asks on the terminal and a play hangs.
+    raise ValueError("a password is needed")
+
+
+def _load_pem(context: ssl.SSLContext, pem: str) -> None:
+    """Load a certificate and its key; Python takes them from files only, so they are put where no disk is."""
+    if not hasattr(os, "memfd_create"):
+        with tempfile.NamedTemporaryFile() as stream:
+            stream.write(pem.encode())
+            stream.flush()
+            context.load_cert_chain(stream.name, password=_no_password)
+        return
+    number = os.memfd_create("pem", os.MFD_CLOEXEC)
+    try:
+        os.write(number, pem.encode())
+        context.load_cert_chain(f"/proc/self/fd/{number}", password=_no_password)
+    finally:
+        os.close(number)

@@ -1,0 +1,186 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The line to one API server: connections, credential, retries, and a count of what was asked.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import threading
+import typing as t
+
+from ...module_utils._http.address import Origin
+from ...module_utils._http.body import WireFailure
+from ...module_utils._http.client import HttpClient
+from ...module_utils._http.clock import SYSTEM_CLOCK, Clock, Deadline
+from ...module_utils._http.message import Request, Response
+from ...module_utils._http.policy import RetryPolicy, Timeouts
+from ...module_utils._http.stream import Stream
+from ...module_utils._http.wire import Exchange
+from ...module_utils._model.errors import TransportError
+from .credentials import Credential
+from .errors import KubeError, refusal
+from .kubeconfig import Access
+
+# A server that never answered is known to be away in seconds; one that did is waited for.
+FIRST = Timeouts(connect_s=5.0, read_s=30.0, total_s=20.0)
+_FIRST_RETRY = RetryPolicy(attempts=3, base_s=0.3, cap_s=2.0, retry_after_cap_s=10.0)
+_LATER_RETRY = RetryPolicy(attempts=10_000, base_s=0.2, cap_s=2.0, retry_after_cap_s=30.0)
+# Refusals that repeating does not change; 401, 429 and 502 to 504 are the transport's to handle.
+_FINAL = (400, 403, 404, 405, 406, 409, 410, 413, 415, 422, 500)
+# After a restart the server may refuse for a moment what it allows once it has read its rules.
+_SETTLE_S = 15.0
+_REFUSING_S = 60.0
+IN_FLIGHT = 8
+
+
+def _detail(body: t.Any) -> str:
+    return str(body["message"]) if body.get("kind") == "Status" else ""
+
+
+class StreamingExchange(Exchange, t.Protocol):
+    """An exchange that also gives an answer while it comes."""
+
+    def stream(self, origin: Origin, request: Request, deadline: Deadline) -> Response | Stream:
+        """Send ``request`` and return a stream, or a response when the status is not 200."""
+
+
+class Tally:
+    """Counts what went over the wire; ``trouble_at`` is when the server was last out of reach."""
+
+    def __init__(self, inner: StreamingExchange, clock: Clock) -> None:
+        self.inner = inner
+        self.requests = 0
+        self.writes = 0
+        self.answered = False
+        self.trouble_at = float("-inf")
+        self.refusing_since: float | None = None
+        self._clock = clock
+        self._lock = threading.Lock()
+
+    def _sent(self, request: Request) -> None:
+        with self._lock:
+            self.requests += 1
+            self.writes += not request.safe
+
+    def __call__(self, origin: Origin, request: Request, deadline: Deadline) -> Response:
+        self._sent(request)
+        try:
+            answer = self.inner(origin, request, deadline)
+        except WireFailure as failure:
+            self._failed(failure)
+            raise
+        self._heard(answer.status)
+        return answer
+
+    def stream(self, origin: Origin, request: Request, deadline: Deadline) -> Response | Stream:
+        self._sent(request)
+        try:
+            answer = self.inner.stream(origin, request, deadline)
+        except WireFailure as failure:
+            self._failed(failure)
+            raise
+        self._heard(answer.status if isinstance(answer, Response) else 200)
+        return answer
+
+    def _failed(self, failure: WireFailure) -> None:
+        if failure.transient:
+            self.trouble_at = self._clock.monotonic()
+
+    def _heard(self, status: int) -> None:
+        self.answered = True
+        if status != 429 and status < 502:
+            self.refusing_since = None
+            return
+        now = self._clock.monotonic()
+        self.trouble_at = now
+        if self.refusing_since is None:
+            self.refusing_since = now
+
+    def may_retry(self, _response: Response) -> bool:
+        """Return whether a server that answers 429, 502, 503 or 504 is worth asking again."""
+        since = self.refusing_since
+        return since is None or self._clock.monotonic() - since < _REFUSING_S
+
+
+class Line:
+    """Sends requests of one user to one server, at most eight at a time, and turns refusals into errors.
+
+    ``patience_s``: how long a server that has answered before may be away.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        credential: Credential,
+        exchange: StreamingExchange,
+        *,
+        patience_s: float,
+        clock: Clock = SYSTEM_CLOCK,
+        rejected: t.Callable[[], str] = lambda: "the credential was rejected",
+    ) -> None:
+        self.tally = Tally(exchange, clock)
+        self.clock = clock
+        self.patience_s = patience_s
+        self.server = access.server
+        self.credential = credential
+        self._rejected = rejected
+        self._turns = threading.BoundedSemaphore(IN_FLIGHT)
+        later = Timeouts(connect_s=5.0, read_s=60.0, total_s=patience_s)
+        common: dict[str, t.Any] = {"auth": credential, "exchange": self.tally, "clock": clock}
+        common |= {"error_detail": _detail, "may_retry": self.tally.may_retry}
+        self._first = HttpClient(access.server, timeouts=FIRST, retry=_FIRST_RETRY, **common)
+        self._later = HttpClient(access.server, timeouts=later, retry=_LATER_RETRY, **common)
+
+    def send(self, what: str, request: Request, allow: t.Collection[int] = ()) -> Response:
+        """Return the answer to ``request``; an error status that is not in ``allow`` raises :class:`KubeError`."""
+        while True:
+            http = self._later if self.tally.answered else self._first
+            with self._turns:
+                response = self._send(what, http, request)
+            if response.status < 300 or response.status in allow:
+                return response
+            if not (response.status == 403 and self.settling()):
+                raise refusal(what, response)
+            self.clock.sleep(0.5)
+
+    def settling(self) -> bool:
+        """Return whether the server was away a moment ago."""
+        return self.clock.monotonic() - self.tally.trouble_at < _SETTLE_S
+
+    def _send(self, what: str, http: HttpClient, request: Request) -> Response:
+        try:
+            return http.send(request, allow=_FINAL)
+        except TransportError as error:
+            status = getattr(error, "status", 0)
+            if status == 401:
+                raise self.unauthorized(what) from None
+            if status == 429:
+                message = "the API server is overloaded (429)"
+                raise KubeError(what, message, "Try later", status=429, reason="TooManyRequests") from None
+            raise
+
+    def unauthorized(self, what: str) -> KubeError:
+        """Return the error for a credential that was refused."""
+        fix = "Log in again, or give another credential"
+        return KubeError(what, f"{self._rejected()} (401)", fix, status=401, reason="Unauthorized")
+
+    def open(self, what: str, request: Request) -> Stream:
+        """Return the stream that answers ``request``, opened once: no retry but one after a 401.
+
+        :raises WireFailure: when no answer came; :class:`KubeError` for a refusal.
+        """
+        for attempt in (1, 2):
+            headers = {**request.headers, **self.credential.headers()}
+            sent = Request(request.method, self.server.path + request.path, request.query, headers)
+            limit = Deadline(self.clock, FIRST.total_s)
+            answer = self.tally.stream(self.server.origin, sent, limit)
+            if isinstance(answer, Stream):
+                return answer
+            if answer.status != 401:
+                raise refusal(what, answer)
+            if attempt == 2 or not self.credential.refresh():
+                break
+        raise self.unauthorized(what)
