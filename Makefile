@@ -11,6 +11,7 @@ SHELL := bash
 DEV := .venv/bin/python
 ARGS ?=
 export MUSTER_TORCH_PYTHON ?= $(CURDIR)/.venv-torch/bin/python
+export MUSTER_LAUNCHERS_PYTHON ?= $(CURDIR)/.venv-launchers/bin/python
 ifneq ($(wildcard ../shared/lab/bin),)
 export MUSTER_LAB_BIN ?= $(abspath ../shared/lab/bin)
 endif
@@ -20,7 +21,7 @@ define ensure
 @base="$$(tools/python.sh)" && "$$base" -m tools.venv $(1)
 endef
 
-.PHONY: help demo test test-all bench lab e2e venv venv-torch venv-core220 venv-core222 \
+.PHONY: help demo test test-all bench lab e2e venv venv-torch venv-launchers venv-core220 venv-core222 \
   lint unit sanity build docs clean distclean
 
 help: ## this list
@@ -29,10 +30,10 @@ help: ## this list
 demo: venv venv-torch ## train a small model on two local nodes, kill a rank, see it resume, print the report's path
 	@$(DEV) -m tools.demo $(ARGS)
 
-test: venv venv-torch venv-core220 ## all checks (ARGS="--only unit,mypy" for some, ARGS=--list for their names)
+test: venv venv-torch venv-launchers venv-core220 ## all checks (ARGS="--only unit,mypy" for some, ARGS=--list for their names)
 	@$(DEV) -m tools.check $(ARGS)
 
-test-all: venv venv-torch venv-core220 venv-core222 ## also what make test leaves out
+test-all: venv venv-torch venv-launchers venv-core220 venv-core222 ## also what make test leaves out
 	@MUSTER_TEST_ALL=1 $(DEV) -m tools.check --all $(ARGS)
 
 bench: venv venv-torch ## performance ratios with their gates, each line ends in PASS or FAIL
@@ -41,7 +42,7 @@ bench: venv venv-torch ## performance ratios with their gates, each line ends in
 lab: venv venv-torch ## checks on a cluster of local containers (root, podman, Linux)
 	@$(DEV) -m tools.lab $(ARGS)
 
-e2e: venv venv-torch ## the demo inventory from bootstrap to report
+e2e: venv venv-torch venv-launchers ## the demo inventory from bootstrap to report
 	@$(DEV) -m tools.check --only e2e
 
 lint: venv ## style, types, layers, documentation
@@ -65,6 +66,9 @@ venv: ## .venv: development tools, the collection linked into it
 venv-torch: ## .venv-torch: PyTorch
 	$(call ensure,torch)
 
+venv-launchers: venv-torch ## .venv-launchers: Accelerate and DeepSpeed over .venv-torch
+	$(call ensure,launchers)
+
 venv-core220: ## .venv-core220: ansible-core 2.20
 	$(call ensure,core220)
 
@@ -75,4 +79,4 @@ clean: ## remove what checks and tools made
 	rm -rf build dist .cache .ansible .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 distclean: clean ## also the virtual environments
-	rm -rf .venv .venv-torch .venv-core220 .venv-core222
+	rm -rf .venv .venv-torch .venv-launchers .venv-core220 .venv-core222

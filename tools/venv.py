@@ -36,17 +36,22 @@ class VenvError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Recipe:
-    """One environment: its folder below the root, its group in pyproject.toml, and whether it holds the collection."""
+    """One environment: its folder below the root, its group in pyproject.toml, and whether it holds the collection.
+
+    ``over``: another environment whose packages it sees, so that gigabytes are not installed twice.
+    """
 
     folder: str
     group: str
     linked: bool
     effort: str
+    over: str | None = None
 
 
 RECIPES: t.Final[dict[str, Recipe]] = {
     "dev": Recipe(".venv", "dev", linked=True, effort="about a minute"),
     "torch": Recipe(".venv-torch", "torch", linked=False, effort="one to five minutes, 3 GB to download on Linux"),
+    "launchers": Recipe(".venv-launchers", "launchers", linked=False, effort="about a minute", over="torch"),
     "core220": Recipe(".venv-core220", "core220", linked=True, effort="about half a minute"),
     "core222": Recipe(".venv-core222", "core222", linked=True, effort="about half a minute"),
 }
@@ -137,6 +142,16 @@ def link_collection(folder: pathlib.Path, root: pathlib.Path) -> None:
     link.symlink_to(root, target_is_directory=True)
 
 
+def see_packages(folder: pathlib.Path, below: pathlib.Path) -> None:
+    """Let an environment import what the environment ``below`` holds."""
+    try:
+        theirs = next(below.glob("lib/python3.*/site-packages"))
+    except StopIteration:
+        raise VenvError(f"{folder.name} needs {below.name} first (make {below.name.removeprefix('.')})") from None
+    site = next(folder.glob("lib/python3.*/site-packages"))
+    (site / "muster-below.pth").write_text(f"{theirs}\n", encoding="utf-8")
+
+
 def install(folder: pathlib.Path, requirements: list[str], constraints: str, held: int) -> None:
     """Install into an environment with its own pip; pip's messages go through.
 
@@ -188,6 +203,8 @@ def ensure(name: str, root: pathlib.Path = ROOT) -> bool:
         stays = (present is None or present.base == wanted.base) and runs_here(folder)
         if not stays:
             venv.create(folder, clear=True, symlinks=True, with_pip=True)
+        if recipe.over:
+            see_packages(folder, root / RECIPES[recipe.over].folder)
         install(folder, requirements, constraints, held)
         if recipe.linked:
             link_collection(folder, root)

@@ -220,6 +220,10 @@ class World:
         """Return the events that the controller kept."""
         return [json.loads(line) for line in (self.run_folder() / "events.jsonl").read_text().splitlines()]
 
+    def metrics(self) -> list[dict[str, t.Any]]:
+        """Return the metrics that the controller kept."""
+        return [json.loads(line) for line in (self.run_folder() / "metrics.jsonl").read_text().splitlines()]
+
     def ranks(self) -> dict[int, int]:
         """Return rank -> pid of the living ranks of :meth:`rank_job`, as they noted themselves."""
         place = self.root / "began"
