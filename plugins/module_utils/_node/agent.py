@@ -177,6 +177,13 @@ def op_remove(request: Request) -> dict[str, t.Any]:
     return {"removed": existed}
 
 
+def op_examine(request: Request) -> dict[str, t.Any]:
+    """Return what the ranks of a run are doing here right now (see examine.py); reads only."""
+    from . import examine
+
+    return examine.examine(_run_dir(request), request)
+
+
 def op_read(request: Request) -> dict[str, t.Any]:
     """Return files below the run's folder that match ``pattern``: ``{files: [{path, size, text}]}`` (tail only)."""
     run = _run_dir(request)
@@ -317,6 +324,7 @@ _OPS: dict[str, t.Callable[[Request], dict[str, t.Any]]] = {
     "watch": op_watch,
     "stop": op_stop,
     "kill": op_kill,
+    "examine": op_examine,
     "read": op_read,
     "remove": op_remove,
 }

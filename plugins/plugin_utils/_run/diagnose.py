@@ -33,7 +33,7 @@ def diagnose(path: str, dest: str | None = None, *, check: bool = False) -> dict
     target = pathlib.Path(dest).expanduser() if dest else None
     found = [diagnose_file(file, name) for file, name in _files(root, target)]
     entries = [one.to_dict() for one in found]
-    changed = bool(target) and _write(t.cast(pathlib.Path, target), entries, check=check)
+    changed = bool(target) and write(t.cast(pathlib.Path, target), entries, check=check)
     return {"changed": changed, "diagnoses": entries, "summary": [_line(one) for one in found]}
 
 
@@ -69,9 +69,9 @@ def _refuse(error: OSError) -> t.NoReturn:
     raise InputError("path", f"{error.filename} cannot be read: {error.strerror}")
 
 
-def _write(target: pathlib.Path, entries: list[dict[str, t.Any]], *, check: bool) -> bool:
+def write(target: pathlib.Path, document: t.Any, *, check: bool) -> bool:
     """Replace the file by one rename, and only when its content differs; return whether it did."""
-    content = (json.dumps(entries, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "replace")
+    content = (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "replace")
     with contextlib.suppress(OSError):
         if target.read_bytes() == content:
             return False

@@ -1,0 +1,244 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the ranks of a run are doing on this node right now, for a job that hangs or is slow; all of it only reads.
+
+Two looks ``window_s`` apart tell what moves: processor time of each rank, bytes of each interface and RDMA port.
+Of the environment only the names are told, and the values of variables that steer the network.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import time
+import typing as t
+
+from . import examine_net, paths, procs, units
+
+_PROC = pathlib.Path("/proc")
+_TICKS = os.sysconf("SC_CLK_TCK")
+# Prefixes and names whose values steer the network and are no secrets; of all others only the name is told.
+_SHOWN = ("NCCL_", "GLOO_", "FI_", "UCX_", "TORCH_NCCL_", "OMPI_MCA_btl", "OMPI_MCA_oob_tcp_if")
+_SHOWN_NAMES = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "NNODES", "NODE_RANK")
+_LIMITS = {"Max locked memory": "memlock", "Max open files": "nofile", "Max processes": "nproc"}
+_KERNEL_WORDS = (
+    "Xid",
+    "Out of memory",
+    "oom-kill",
+    "Memory cgroup",
+    "link down",
+    "Link is Down",
+    "hung_task",
+    "blocked",
+)
+_MAX_KERNEL_RECORDS = 200_000
+Dict = dict[str, t.Any]
+
+
+def examine(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> Dict:
+    """Return ``{units, ranks, processes, counters, window_s, memory, shm, kernel, ras}`` of a run on this node.
+
+    :param request: ``window_s``, and ``ras_s``: seconds to wait for NCCL's RAS, 0 asks nothing.
+    """
+    spec = paths.read_json(run / "units" / "agent" / "spec.json") or {}
+    started, ended = _events(run / "events.jsonl")
+    alive = {rank: line["pid"] for rank, line in started.items() if _is_rank(line["pid"], spec.get("marker"))}
+    any_pid = next(iter(alive.values()), None)
+    first, began = {rank: _cpu_s(pid) for rank, pid in alive.items()}, time.monotonic()
+    before = examine_net.counters(any_pid)
+    time.sleep(max(0.0, float(request.get("window_s", 1.0))))
+    window, after = time.monotonic() - began, examine_net.counters(any_pid)
+    ranks = [_rank(rank, line, ended.get(rank), alive.get(rank)) for rank, line in sorted(started.items())]
+    for item in ranks:
+        now, then = _cpu_s(item["pid"]) if item["alive"] else None, first.get(item["rank"])
+        item["cpu_percent"] = None if now is None or then is None else round(100 * (now - then) / window, 1)
+    return {
+        "at": time.time(),
+        "units": {folder.name: units.status(folder) for folder in sorted((run / "units").glob("*"))},
+        "ranks": ranks,
+        "processes": len(procs.marked(spec["marker"])) if spec.get("marker") else 0,
+        "window_s": round(window, 3),
+        "counters": examine_net.deltas(before, after),
+        "memory": _memory(any_pid),
+        "shm": _file_system("/dev/shm"),
+        "disk": _file_system(str(run)),
+        "kernel": _kernel(min((line["at"] for line in started.values()), default=None)),
+        "ras": examine_net.ras(_ras_address(ranks), float(request.get("ras_s", 0))) if _nccl(ranks) else None,
+    }
+
+
+def _events(file: pathlib.Path) -> tuple[dict[int, Dict], dict[int, Dict]]:
+    """Return rank -> its newest start here, and rank -> the end of that start."""
+    started: dict[int, Dict] = {}
+    ended: dict[int, Dict] = {}
+    try:
+        lines = file.read_bytes().splitlines()
+    except OSError:
+        lines = []
+    for raw in lines:
+        try:
+            line = json.loads(raw)
+        except ValueError:
+            continue
+        if not isinstance(line, dict) or not isinstance(line.get("rank"), int):
+            continue
+        if line.get("kind") == "worker_started" and isinstance(line.get("pid"), int):
+            started[line["rank"]] = line
+            ended.pop(line["rank"], None)
+        elif line.get("kind") == "worker_exit":
+            ended[line["rank"]] = line
+    return started, ended
+
+
+def _is_rank(pid: int, marker: str | None) -> bool:
+    """Return whether ``pid`` is still the process that was recorded, not another one that got its number."""
+    return procs.start_time(pid) is not None and procs.environment_of(pid).get(procs.MARKER) == marker
+
+
+def _rank(rank: int, line: Dict, end: Dict | None, pid: int | None) -> Dict:
+    common: Dict = {
+        "rank": rank,
+        "local_rank": line.get("local_rank"),
+        "attempt": line.get("attempt"),
+        "gang": line.get("gang"),
+        "world_size": line.get("world_size"),
+        "pid": line["pid"],
+        "started_at": line.get("at"),
+        "alive": pid is not None,
+        "exit_code": end.get("exit_code") if end else None,
+        "signal": end.get("signal") if end else None,
+    }
+    if pid is None:
+        return common
+    return {**common, **_process(pid)}
+
+
+def _process(pid: int) -> Dict:
+    environment = procs.environment_of(pid)
+    status = _status(pid)
+    return {
+        "state": status.get("State", "?")[:1],
+        "waits_in": _text(pid, "wchan") or None,
+        "threads": int(status.get("Threads", 0) or 0),
+        "memory_gib": round(int(status.get("VmRSS", "0").split()[0]) / (1 << 20), 3),
+        "program": status.get("Name"),
+        # PyTorch's wheels bring libnccl along, or hold it inside libtorch_cuda.
+        "nccl": any(name in _text(pid, "maps") for name in ("libnccl", "libtorch_cuda")),
+        "environment": {
+            "names": sorted(environment),
+            "network": {key: value for key, value in sorted(environment.items()) if _told(key)},
+        },
+        "limits": _limits(pid),
+        "sockets": examine_net.sockets(pid),
+    }
+
+
+def _told(name: str) -> bool:
+    return name in _SHOWN_NAMES or name.startswith(_SHOWN)
+
+
+def _status(pid: int) -> dict[str, str]:
+    found = {}
+    for line in _text(pid, "status").splitlines():
+        key, _, value = line.partition(":")
+        found[key] = value.strip()
+    return found
+
+
+def _limits(pid: int) -> Dict:
+    """Return ``{memlock, nofile, nproc}`` in force: bytes or counts, or ``unlimited``."""
+    found: Dict = {}
+    for line in _text(pid, "limits").splitlines():
+        name = next((short for long, short in _LIMITS.items() if line.startswith(long)), None)
+        if name:
+            soft = line[26:].split()[0]
+            found[name] = int(soft) if soft.isdigit() else soft
+    return found
+
+
+def _cpu_s(pid: int) -> float | None:
+    """Return the processor seconds that all threads of a process have used; None when it is gone."""
+    text = _text(pid, "stat")
+    if ")" not in text:
+        return None
+    fields = text[text.rindex(")") + 2 :].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _memory(pid: int | None) -> Dict:
+    """Return ``{available_gib, limit_gib, used_gib, oom_kills}``; the last three are of the rank's control group."""
+    info = {}
+    for line in _text("meminfo").splitlines():
+        key, _, rest = line.partition(":")
+        info[key] = rest.split()
+    available = info.get("MemAvailable")
+    found: Dict = {"available_gib": round(int(available[0]) / (1 << 20), 2) if available else None}
+    line = next((line for line in _text(pid or "self", "cgroup").splitlines() if line.startswith("0::")), "")
+    group = pathlib.Path("/sys/fs/cgroup", line[3:].lstrip("/"))
+    for name, key in (("memory.max", "limit_gib"), ("memory.current", "used_gib")):
+        value = _read(group / name).strip()
+        found[key] = round(int(value) / (1 << 30), 2) if value.isdigit() else None
+    kills = [line.split()[1] for line in _read(group / "memory.events").splitlines() if line.startswith("oom_kill ")]
+    found["oom_kills"] = int(kills[0]) if kills else None
+    return found
+
+
+def _file_system(path: str) -> Dict | None:
+    try:
+        state = os.statvfs(path)
+    except OSError:
+        return None
+    return {"size_bytes": state.f_blocks * state.f_frsize, "free_bytes": state.f_bavail * state.f_frsize}
+
+
+def _kernel(since: float | None) -> list[str]:
+    """Return what the kernel said of GPUs, memory and links since the ranks started; only root may read it."""
+    try:
+        descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return []
+    boot = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
+    found: list[str] = []
+    try:
+        for _ in range(_MAX_KERNEL_RECORDS):
+            try:
+                record = os.read(descriptor, 8192).decode(errors="replace")
+            except BrokenPipeError:
+                # The record was overwritten while we read: the next read goes on behind it.
+                continue
+            head, _, text = record.partition(";")
+            fields = head.split(",")
+            at = boot + int(fields[2]) / 1e6 if len(fields) > 2 and fields[2].isdigit() else None
+            if any(word in text for word in _KERNEL_WORDS) and (since is None or at is None or at >= since - 1):
+                found.append(text.splitlines()[0])
+    except OSError:
+        # EAGAIN: everything was read.
+        return found[-200:]
+    finally:
+        os.close(descriptor)
+    return found[-200:]
+
+
+def _nccl(ranks: t.Iterable[Dict]) -> bool:
+    return any(item.get("nccl") for item in ranks)
+
+
+def _ras_address(ranks: t.Iterable[Dict]) -> str:
+    """Return where RAS listens: NCCL's default, or what a rank was told."""
+    told = (item.get("environment", {}).get("network", {}).get("NCCL_RAS_ADDR") for item in ranks)
+    return next((value for value in told if value), "localhost:28028")
+
+
+def _text(*parts: object) -> str:
+    return _read(_PROC.joinpath(*map(str, parts)))
+
+
+def _read(path: pathlib.Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
