@@ -54,7 +54,7 @@ class World:
     def book(self) -> Book:
         return Book(self.lines.events, self.lines)
 
-    def rent(self, count: int = 2, **more: t.Any) -> Outcome:
+    def rent(self, count: int = 2, *, gone: t.Callable[[], bool] = lambda: False, **more: t.Any) -> Outcome:
         return rent(
             self.request(count, **more),
             self.landlords,
@@ -63,6 +63,7 @@ class World:
             prober=self.prober,
             terms=Terms(),
             tokens=lambda _taken: next(self._tokens),
+            gone=gone,
         )
 
     def give_back(self, scope: t.Callable[[Lease], bool] = lambda _lease: True, **more: t.Any) -> TeardownProof:

@@ -60,7 +60,10 @@ def _time(value: t.Any, path: str) -> str:
 
 
 def _evidence(value: t.Any, path: str) -> t.Mapping[str, t.Any]:
-    return f.mapping(value, path)
+    found = f.mapping(value, path)
+    if "until" in found:
+        epoch(found["until"], f"{path}.until")
+    return found
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -117,7 +120,7 @@ class Lease:
     ``settled`` is false while a create call may still take effect (an intent without an answer).
     ``intent_at`` and ``changed_at`` are Unix times of the first and the last event, ``run_at`` that of the first event
     of the run that has the lease now. ``run_place`` tells where on its machines that run is kept
-    (``{nodes: [{id, run_dir, decides}]}``).
+    (``{nodes: [{id, run_dir, decides}]}``). ``until`` is when whoever ordered it will have stopped waiting for it.
     """
 
     token: str
@@ -141,6 +144,7 @@ class Lease:
     max_cost_usd: float | None = None
     run_at: float | None = None
     run_place: t.Mapping[str, t.Any] | None = None
+    until: float | None = None
 
     @property
     def id(self) -> str | None:
@@ -190,6 +194,8 @@ def _advance(lease: Lease, event: LedgerEvent) -> Lease:
     found: dict[str, t.Any] = {key: getattr(event, key) for key in kept if getattr(event, key) is not None}
     created = at if event.event == "created" and lease.created_at is None else lease.created_at
     found |= _run(lease, event)
+    if event.evidence and "until" in event.evidence:
+        found["until"] = epoch(event.evidence["until"])
     return dataclasses.replace(
         lease, state=event.event, settled=settled, ids=ids, changed_at=at, created_at=created, **found
     )

@@ -42,6 +42,11 @@ def line(request: PoolRequest, accounts: Accounts, held: Held, at: float, event:
     )
 
 
+def pending_line(request: PoolRequest, accounts: Accounts, held: Held, at: float, event: EventKind) -> LedgerEvent:
+    """Return the line of a lease that is waited for, with the time until which somebody may be waiting."""
+    return dataclasses.replace(line(request, accounts, held, at, event), evidence={"until": iso(request.timeout_at)})
+
+
 def pool_lines(old: PoolState, event: Event, new: PoolState, accounts: Accounts) -> tuple[LedgerEvent, ...]:
     """Return the lines for what changed from ``old`` to ``new`` by ``event``, apart from the intent itself."""
     request = old.request

@@ -76,7 +76,11 @@ class Stage(t.Protocol):
         """Start ``work`` in the background."""
 
     def wait(self, pending: t.Collection[Work], until: float) -> None:
-        """Return when one of ``pending`` is done or at the time ``until``."""
+        """Return when one of ``pending`` is done, at the time ``until``, or a little earlier: callers ask again."""
+
+
+# A planner that waits looks up this often, in case the world around it has ended.
+_STEP_S = 2.0
 
 
 class RealStage:
@@ -100,7 +104,7 @@ class RealStage:
         return self._pool.submit(work)
 
     def wait(self, pending: t.Collection[Work], until: float) -> None:
-        timeout = max(0.0, until - self.now())
+        timeout = min(_STEP_S, max(0.0, until - self.now()))
         if pending:
             concurrent.futures.wait(pending, timeout, concurrent.futures.FIRST_COMPLETED)
         else:

@@ -15,12 +15,12 @@ import typing as t
 
 from ...module_utils._model.errors import MusterError, ProviderError, TransportError
 from ...module_utils._model.lease import RentedName, TeardownProof, Unsettled
-from ...module_utils._model.ledger import Lease
+from ...module_utils._model.ledger import EventKind, Lease
 from ...module_utils._model.offer import Offer, Order
 from .book import Book
 from .giveback_run import Keepers, give_back, look
 from .giveback_state import GivebackRequest
-from .journal import line, pool_lines
+from .journal import line, pending_line, pool_lines
 from .landlord import Landlord, Prober, Stage
 from .loop import run
 from .pool_plan import decide
@@ -87,6 +87,7 @@ class _Engine:
         terms: Terms,
         tokens: t.Callable[[t.Collection[str]], str],
         tell: Tell,
+        gone: t.Callable[[], bool],
     ) -> None:
         self._landlords = landlords
         self._accounts = {name: item.account for name, item in landlords.items()}
@@ -96,12 +97,15 @@ class _Engine:
         self._terms = terms
         self._tokens = tokens
         self._tell = tell
+        self._gone = gone
         self.placed = 0
 
     def decide(self, state: PoolState, now: float) -> t.Sequence[t.Any]:
         return decide(state, now)
 
     def tick(self, state: PoolState, now: float) -> PoolState:
+        if self._gone() and not state.failure:
+            return dataclasses.replace(state, failure="whoever asked for it has ended")
         return state if state.failure else advance(state, now)
 
     def start(self, state: PoolState, action: t.Any) -> tuple[PoolState, t.Callable[[], t.Any] | None]:
@@ -138,7 +142,7 @@ class _Engine:
         held = after.slots[action.slot].held
         try:
             if held is not None:
-                self._book.intend(line(request, self._accounts, held, self._stage.now(), "intent"))
+                self._book.intend(pending_line(request, self._accounts, held, self._stage.now(), "intent"))
         except MusterError as error:
             return dataclasses.replace(state, failure=str(error)), None
         self.placed += 1
@@ -254,14 +258,21 @@ def rent(
     terms: Terms,
     tokens: t.Callable[[t.Collection[str]], str] = new_token,
     tell: Tell = lambda _line: None,
+    gone: t.Callable[[], bool] = lambda: False,
 ) -> Outcome:
     """Rent what is missing of a pool and return when it is complete, or when what was taken is given back.
 
     :param prober: looks at machines over SSH; None only when the request has no gate.
     :param tell: gets a line for everything that a waiting person wants to know.
+    :param gone: whether nobody waits any more: then the gang is given back like one that cannot be completed.
     """
     state = survey(request, landlords, book, stage)
-    engine = _Engine(landlords, prober, book, stage, terms, tokens, tell)
+    accounts = {name: item.account for name, item in landlords.items()}
+    for slot in state.slots:
+        if slot.held is not None and not slot.held.kept:
+            # Begun by a controller that is gone: from now on it is waited for here.
+            book.note(pending_line(request, accounts, slot.held, stage.now(), _state_of(book, slot.held)))
+    engine = _Engine(landlords, prober, book, stage, terms, tokens, tell, gone)
     state, end = run(engine, state, stage)
     if not end.reason:
         _join(request, landlords, book, state, stage)
@@ -279,6 +290,10 @@ def rent(
     giveback = GivebackRequest(request.cluster, stage.now() + patience)
     proof = give_back(giveback, given_up, {name: landlords[name] for name in used & set(landlords)}, book, stage)
     return Outcome(state, failure, proof, engine.placed)
+
+
+def _state_of(book: Book, held: Held) -> EventKind:
+    return next(lease.state for lease in book.leases.values() if lease.token == held.token)
 
 
 def _join(request: PoolRequest, landlords: Landlords, book: Book, state: PoolState, stage: Stage) -> None:

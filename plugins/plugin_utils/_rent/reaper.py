@@ -15,9 +15,12 @@ import typing as t
 
 from ...module_utils._model.ledger import Lease, epoch
 
+_UNFINISHED = ("intent", "created", "adopted")
 _GIVEN_UP = ("draining", "lost", "deleted", "failed", "orphan")
 # Long enough for every provider's settling time, so that a running controller's own open call is left alone.
 ABANDONED_S = 3600.0
+# After the time until which somebody waited for a gang: long enough for it to be given back by them.
+UNFINISHED_S = 1200.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,9 +57,14 @@ def _reason(lease: Lease, runs: t.Mapping[str, RunView], spent: t.Mapping[str, f
         (lease.max_cost_usd is not None and cost >= lease.max_cost_usd, f"its run has cost {cost:.2f} USD"),
         (_released(lease, run), f"its run has ended ({run.outcome if run else None})"),
         (lease.state in _GIVEN_UP, f"it was given up ({lease.state})"),
+        (_unfinished(lease, now), "the gang that it was ordered for was never complete"),
         (not lease.settled and now - lease.intent_at > ABANDONED_S, "its order was never answered"),
     )
     return next((reason for holds, reason in rules if holds), "")
+
+
+def _unfinished(lease: Lease, now: float) -> bool:
+    return lease.state in _UNFINISHED and lease.until is not None and now > lease.until + UNFINISHED_S
 
 
 def _released(lease: Lease, run: RunView | None) -> bool:

@@ -9,6 +9,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 import shlex
 import typing as t
@@ -96,6 +97,7 @@ def present(options: Mapping[str, t.Any], context: Context) -> Dict:
             prober=prober,
             terms=terms,
             tell=lambda line: context.tell(scrub(line)),
+            gone=parent_gone(),
         )
         book.tell_mirror()
     warnings = [*text.warnings, *([book.mirror_problem] if book.mirror_problem else [])]
@@ -111,6 +113,12 @@ def refuse_passing_controller(options: Mapping[str, t.Any], variables: Mapping[s
             "this job's folder vanishes with it, and with the ledger the only trace of what was rented",
             "Set muster_reaper_host, or muster_state.path to a folder that outlives the job",
         )
+
+
+def parent_gone() -> t.Callable[[], bool]:
+    """Return whether the process that started this one has ended: a killed ansible-playbook leaves its worker."""
+    parent = os.getppid()
+    return lambda: os.getppid() != parent
 
 
 class Nowhere:

@@ -325,9 +325,30 @@ def test_a_crash_between_create_and_its_line_is_healed_by_the_next_run() -> None
     world.lines.events = [event for event in world.lines.events if event.event == "intent"]
     outcome = world.rent(1)
     assert (outcome.failure, outcome.placed) == ("", 0)
-    assert world.kinds() == ["intent 1", "adopted 1", "joined 1"]
+    assert world.kinds() == ["intent 1", "intent 1", "adopted 1", "joined 1"]
     assert world.leases[("00000001", "instance")].id == "lambda-1"
     assert world.give_back().clean and world.alive() == 0
+
+
+@pytest.mark.parametrize("looks", [1, 3, 6])
+def test_a_gang_for_nobody_is_given_back(looks: int) -> None:
+    world = World()
+    left = [looks]
+
+    def gone() -> bool:
+        left[0] -= 1
+        return left[0] < 0
+
+    outcome = world.rent(2, gone=gone)
+    assert outcome.failure == "whoever asked for it has ended"
+    assert world.alive() == 0 and not any(lease.open for lease in world.leases.values())
+
+
+def test_machines_that_ran_before_stay_when_nobody_waits_for_more() -> None:
+    world = World()
+    world.rent(1)
+    outcome = world.rent(2, gone=lambda: True)
+    assert outcome.failure and world.alive() == 1
 
 
 def test_a_second_call_finds_a_machine_dead_and_replaces_it() -> None:

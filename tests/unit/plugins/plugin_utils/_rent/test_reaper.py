@@ -52,6 +52,9 @@ def test_a_running_lease_is_left_alone() -> None:
         ({}, {"state": "failed"}, "given up"),
         ({}, {"state": "draining"}, "given up"),
         ({}, {"state": "intent", "settled": False}, "never answered"),
+        ({}, {"state": "created", "until": NOW - 1201}, "never complete"),
+        ({}, {"state": "adopted", "until": NOW - 1201}, "never complete"),
+        ({}, {"state": "intent", "until": NOW - 1201}, "never complete"),
     ],
 )
 def test_what_is_due(runs: dict[str, RunView], changes: dict[str, t.Any], word: str) -> None:
@@ -77,6 +80,12 @@ def test_a_verified_lease_is_never_due_but_its_cost_counts() -> None:
     # 10 USD for the one that is gone and 20 USD for the one that runs.
     assert list(due([gone, dataclasses.replace(LEASE, max_cost_usd=30.0)], {}, NOW)) == [("1f2e3d4c", "instance")]
     assert due([gone, dataclasses.replace(LEASE, max_cost_usd=30.5)], {}, NOW) == {}
+
+
+@pytest.mark.parametrize("state", ["created", "adopted", "joined"])
+def test_a_gang_that_somebody_may_wait_for_or_has_is_left_alone(state: str) -> None:
+    assert reasons(state=state, until=NOW - (10**6 if state == "joined" else 1199)) == []
+    assert reasons(state=state) == []
 
 
 def test_an_open_order_of_a_controller_at_work_is_left_alone() -> None:

@@ -24,6 +24,7 @@ from ansible_collections.muster.training.tests.fakes.wire import TOKEN, FakeWire
 
 NAME = "lab-h100-0-1f2e3d4c"
 PLUGINS = pathlib.Path(reap.__file__).resolve().parents[2]
+PACK = PLUGINS.parent / "roles" / "teardown" / "files" / "pack_reaper.py"
 
 
 def ledger(folder: pathlib.Path, clock: VirtualClock, ident: str, lease_s: float) -> None:
@@ -84,32 +85,40 @@ def test_settings_that_make_no_sense(
     assert word in capsys.readouterr().err
 
 
-def test_it_needs_no_ansible_and_only_the_files_that_the_role_copies(tmp_path: pathlib.Path) -> None:
-    package = tmp_path / "ansible_collections" / "muster" / "training"
-    package.mkdir(parents=True)
-    (package / "plugins").symlink_to(PLUGINS)
+def test_the_packed_program_needs_no_ansible_and_nothing_beside_it(tmp_path: pathlib.Path) -> None:
+    archive = packed(tmp_path)
     code = (
         "import sys\n"
-        f"sys.path.insert(0, {str(tmp_path)!r})\n"
         "import ansible_collections.muster.training.plugins.plugin_utils._run.reap as reap\n"
         "assert not [name for name in sys.modules if name == 'ansible' or name.startswith('ansible.')]\n"
-        "files = (str(getattr(module, '__file__', '')) for module in sys.modules.values())\n"
-        "print('\\n'.join(sorted(name for name in files if 'plugins' in name)))\n"
+        "files = [str(getattr(module, '__file__', '')) for name, module in sys.modules.items() if 'muster' in name]\n"
+        f"assert all(name.startswith({str(archive)!r}) for name in files if name != 'None'), files\n"
         "sys.exit(reap.main([]))\n"
     )
-    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(archive)},
+    )
     assert done.returncode == 2 and "usage" in done.stderr, done.stderr
-    used = {str(pathlib.Path(line).relative_to(package / "plugins")) for line in done.stdout.split("\n") if line}
-    folders = {"/".join(name.split("/")[:2]) for name in used}
-    assert folders <= {
-        "module_utils/_model",
-        "module_utils/_http",
-        "module_utils/_secrets",
-        "module_utils/_node",
-        "plugin_utils/_providers",
-        "plugin_utils/_rent",
-        "plugin_utils/_run",
-    }
+
+
+def test_packing_twice_changes_nothing(tmp_path: pathlib.Path) -> None:
+    archive = packed(tmp_path)
+    before = archive.read_bytes()
+    assert packed(tmp_path, "same").read_bytes() == before
+    archive.write_bytes(before + b"x")
+    assert packed(tmp_path).read_bytes() == before
+
+
+def packed(folder: pathlib.Path, said: str = "packed") -> pathlib.Path:
+    place = folder / "reaper.zip"
+    argv = [sys.executable, str(PACK), str(PLUGINS), str(place)]
+    assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip() == said
+    return place
 
 
 def test_settings_have_defaults(tmp_path: pathlib.Path) -> None:

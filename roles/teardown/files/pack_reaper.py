@@ -1,0 +1,51 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Pack the reaper's program into one zip file that Python runs modules from: ``pack_reaper.py PLUGINS DEST``.
+
+The same sources always give the same bytes, so that a second installation changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+import zipfile
+
+PARTS = (
+    "module_utils/_model",
+    "module_utils/_http",
+    "module_utils/_secrets",
+    "module_utils/_node",
+    "plugin_utils/_providers",
+    "plugin_utils/_rent",
+    "plugin_utils/_run",
+)
+_TOP = "ansible_collections/muster/training/plugins"
+_WHEN = (2026, 1, 1, 0, 0, 0)
+
+
+def pack(plugins: pathlib.Path, dest: pathlib.Path) -> bool:
+    """Write the zip file unless it is there with the same content; return whether it was written."""
+    files = sorted(path for part in PARTS for path in (plugins / part).rglob("*.py"))
+    names = {path: f"{_TOP}/{path.relative_to(plugins).as_posix()}" for path in files}
+    folders = {parent.as_posix() for name in names.values() for parent in pathlib.PurePosixPath(name).parents}
+    temporary = dest.with_name(f".{dest.name}.{os.getpid()}")
+    with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+        # Python finds packages without __init__.py in a zip file only by the entries of their folders.
+        for folder in sorted(folders - {"."}):
+            archive.writestr(zipfile.ZipInfo(f"{folder}/", _WHEN), b"")
+        for path, name in names.items():
+            entry = zipfile.ZipInfo(name, _WHEN)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, path.read_bytes())
+    if dest.exists() and dest.read_bytes() == temporary.read_bytes():
+        temporary.unlink()
+        return False
+    temporary.replace(dest)
+    return True
+
+
+if __name__ == "__main__":
+    print("packed" if pack(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])) else "same")
