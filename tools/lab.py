@@ -3,8 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """``make lab``: the tests of tests/lab, on machines of their own: systemd and sshd in containers (root, podman, Linux).
 
-``python -m tools.lab [--sweep] [PYTEST OPTIONS]``. What could not run is named with its reason; with
+``python -m tools.lab [test] [--sweep] [PYTEST OPTIONS]``. What could not run is named with its reason; with
 MUSTER_REQUIRE_LAB=1 it counts as failed. ``--sweep`` only removes what killed labs left behind.
+
+``python -m tools.lab up|down|status|…``: a Kubernetes cluster on this machine, by hand; ``--help`` lists the commands.
 """
 
 from __future__ import annotations
@@ -23,7 +25,11 @@ LIMIT_S = 1800
 
 
 def main(arguments: list[str]) -> int:
-    """Run the tests, print what ran, what did not and why, and how long it took; return pytest's exit status."""
+    """Run a command of the cluster, or the tests: print what ran, what did not and why; return the exit status."""
+    if arguments[:1] and (arguments[0] in ("--help", "-h", "--name") or arguments[0] in _commands()):
+        return commands(arguments)
+    if arguments[:1] == ["test"]:
+        arguments = arguments[1:]
     if arguments == ["--sweep"]:
         return sweep()
     began = time.monotonic()
@@ -32,6 +38,19 @@ def main(arguments: list[str]) -> int:
     counts = re.findall(r"^=* ?(\d+ [a-z]+(?:, \d+ [a-z]+)*) in [\d.]+s", text, flags=re.MULTILINE)
     print(f"lab: {counts[-1] if counts else 'no tests were run'}, {time.monotonic() - began:.0f} s", flush=True)
     return status
+
+
+def commands(arguments: list[str]) -> int:
+    """Run a command of the cluster."""
+    from tests.lab.kube import cli
+
+    return cli.main(arguments)
+
+
+def _commands() -> tuple[str, ...]:
+    from tests.lab.kube import cli
+
+    return cli.COMMANDS
 
 
 def run_tests(arguments: list[str]) -> tuple[int, str]:

@@ -15,22 +15,15 @@ import pytest
 
 from ansible_collections.muster.training.tests.lab import host, image, interpreter, nodes, podman, traces
 from ansible_collections.muster.training.tests.lab.plays import Controller
+from ansible_collections.muster.training.tests.support.kube_lab import NOTES, kube_lab, not_run, team
 
-NOTES: list[str] = []
-REQUIRED = os.environ.get("MUSTER_REQUIRE_LAB") == "1"
+__all__ = ["kube_lab", "team"]
 
 
 def pytest_terminal_summary(terminalreporter: t.Any) -> None:
     """Say what the lab did."""
     for note in NOTES:
         terminalreporter.write_line(f"lab: {note}")
-
-
-def not_run(reason: str) -> t.NoReturn:
-    """List a test as not run; MUSTER_REQUIRE_LAB=1 makes that a failure."""
-    if REQUIRED:
-        pytest.fail(f"MUSTER_REQUIRE_LAB=1, and {reason}", pytrace=False)
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")

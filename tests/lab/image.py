@@ -35,12 +35,23 @@ _SUDO = f"{USER} ALL=(ALL:ALL) NOPASSWD: ALL\n"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Recipe:
-    """What a root file system is made of. ``files``: path -> (mode, text); ``commands`` run inside it at the end."""
+    """What a root file system is made of. ``files``: path -> (mode, text); ``commands`` run inside it at the end.
 
+    ``kind`` names the image, so that a new version of one kind replaces only its own older ones. ``without``: paths
+    (shell patterns) that no package may put there.
+    """
+
+    kind: str
     suite: str
     packages: tuple[str, ...]
     files: t.Mapping[str, tuple[str, str]]
     commands: tuple[str, ...]
+    without: tuple[str, ...] = ()
+
+    @property
+    def repository(self) -> str:
+        """The image's name without its tag."""
+        return f"{NAME}-{self.kind}"
 
     @property
     def tag(self) -> str:
@@ -50,6 +61,7 @@ class Recipe:
 
 
 HOSTS: t.Final = Recipe(
+    kind="hosts",
     suite="trixie",
     packages=(
         "systemd",
@@ -80,13 +92,55 @@ HOSTS: t.Final = Recipe(
     ),
 )
 
+_NO_DOCUMENTATION = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
+
+# A machine that Kubernetes can be started on. etcd is for the one that has the control plane.
+KUBE: t.Final = Recipe(
+    kind="kube",
+    suite="trixie",
+    packages=(
+        *HOSTS.packages[:-1],
+        "conntrack",
+        "containerd",
+        "containernetworking-plugins",
+        "etcd-server",
+        "ethtool",
+        "iptables",
+        "iputils-ping",
+        "kmod",
+        "mount",
+        "nftables",
+        "runc",
+        "socat",
+    ),
+    files=HOSTS.files,
+    commands=(*HOSTS.commands, "systemctl mask containerd.service etcd.service"),
+    without=_NO_DOCUMENTATION,
+)
+
+# What pods run: the Python that torch is mounted for, and what MPI needs of an image (an sshd that root may log in to).
+TRAINING: t.Final = Recipe(
+    kind="training",
+    suite="trixie",
+    packages=("python3", "libstdc++6", "ca-certificates", "iproute2", "procps", "openssh-server", "openmpi-bin"),
+    files={
+        "/etc/ssh/sshd_config.d/lab.conf": ("0644", "StrictModes no\nPermitRootLogin prohibit-password\nUseDNS no\n"),
+        "/etc/ssh/ssh_config.d/lab-client.conf": (
+            "0644",
+            "Host *\n  StrictHostKeyChecking no\n  UserKnownHostsFile /dev/null\n  LogLevel ERROR\n",
+        ),
+    },
+    commands=("mkdir -p /run/sshd", f"useradd --create-home --shell /bin/bash {USER}"),
+    without=_NO_DOCUMENTATION,
+)
+
 
 def ensure(podman: Podman, recipe: Recipe = HOSTS, say: t.Callable[[str], None] = print) -> str:
     """Return the name of the recipe's image, building it when it is not there; older images of the lab are removed.
 
     :raises LabError: when it cannot be built.
     """
-    image = f"{NAME}:{recipe.tag}"
+    image = f"{recipe.repository}:{recipe.tag}"
     with _lock(podman.home / "image.lock"):
         if podman.run("image", "exists", image).returncode == 0:
             return image
@@ -94,17 +148,22 @@ def ensure(podman: Podman, recipe: Recipe = HOSTS, say: t.Callable[[str], None] 
         say(f"building the image {image} (once)")
         archive = podman.home / f"{recipe.tag}.tar"
         try:
-            _bootstrap(recipe, archive)
+            bootstrap(recipe, archive)
             podman("import", "--quiet", str(archive), image, limit_s=_BUILD_S)
         finally:
             archive.unlink(missing_ok=True)
-        _remove_older(podman, image)
+        _remove_older(podman, recipe.repository, image)
         say(f"built it in {time.monotonic() - began:.0f} s")
     return image
 
 
-def _bootstrap(recipe: Recipe, archive: pathlib.Path) -> None:
+def bootstrap(recipe: Recipe, archive: pathlib.Path) -> None:
+    """Write a recipe's root file system as a tar file.
+
+    :raises LabError: when mmdebstrap fails.
+    """
     argv = ["mmdebstrap", "--variant=minbase", "--quiet", f"--include={','.join(recipe.packages)}"]
+    argv += [f"--dpkgopt=path-exclude={pattern}" for pattern in recipe.without]
     for place, (mode, text) in recipe.files.items():
         source = archive.with_name(f"{recipe.tag}-{pathlib.PurePath(place).name}")
         source.write_text(text)
@@ -124,8 +183,8 @@ def _bootstrap(recipe: Recipe, archive: pathlib.Path) -> None:
         raise LabError(f"mmdebstrap failed: {(lines or ['no output'])[-1]}")
 
 
-def _remove_older(podman: Podman, image: str) -> None:
-    for entry in podman.json("image", "list", "--filter", f"reference={NAME}") or []:
+def _remove_older(podman: Podman, repository: str, image: str) -> None:
+    for entry in podman.json("image", "list", "--filter", f"reference={repository}") or []:
         for name in entry.get("Names") or []:
             if name != image:
                 # One that another lab still runs stays; the next build tries again.

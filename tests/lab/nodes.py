@@ -121,23 +121,7 @@ class Lab:
 
     def inventory(self, user: str, **variables: t.Any) -> pathlib.Path:
         """Write an inventory by which Ansible reaches all nodes as ``user``; return its path."""
-        options = [
-            f"UserKnownHostsFile={self.folder}/known_hosts",
-            "StrictHostKeyChecking=yes",
-            "IdentitiesOnly=yes",
-            "ServerAliveInterval=2",
-            "ServerAliveCountMax=3",
-        ]
-        common = {
-            "ansible_user": user,
-            "ansible_ssh_private_key_file": f"{self.folder}/key",
-            "ansible_ssh_common_args": " ".join(f"-o {option}" for option in options),
-            **variables,
-        }
-        hosts = {node.name: {"ansible_host": node.address} for node in self.nodes}
-        path = self.folder / f"inventory-{uuid.uuid4().hex[:6]}.json"
-        path.write_text(json.dumps({"muster_nodes": {"hosts": hosts, "vars": common}}, indent=1))
-        return path
+        return write_inventory(self.folder, self.nodes, user, **variables)
 
     def _network(self) -> list[ipaddress.IPv4Address]:
         # Not an internal one: netavark gives its bridge no address, and then this machine has no route to the nodes.
@@ -146,47 +130,17 @@ class Lab:
         return list(ipaddress.IPv4Network(found))
 
     def _keys(self) -> None:
+        login_key(self.folder)
         for node in self.nodes:
-            place = self.folder / "ssh" / node.name
-            place.mkdir(mode=0o755, parents=True)
-            _key(place / "host_key")
-        _key(self.folder / "key")
-        own = (self.folder / "key.pub").read_text()
-        lines = []
-        for node in self.nodes:
-            place = self.folder / "ssh" / node.name
-            (place / "authorized_keys").write_text(own)
-            lines.append(f"{node.address} {(place / 'host_key.pub').read_text()}")
-        (self.folder / "known_hosts").write_text("".join(lines))
+            host_key(self.folder, node)
 
     def _create(self, node: Node, root_image: str, mounts: t.Sequence[Mount]) -> None:
         binds = [
-            f"--volume={self.folder}/ssh/{node.name}:/etc/ssh/lab:ro",
+            ssh_volume(self.folder, node),
             f"--volume={self.shared}:{SHARED}",
             *(f"--volume={mount.path}:{mount.path}:ro" for mount in mounts),
         ]
-        self.podman(
-            "run",
-            "--detach",
-            f"--name={node.container}",
-            f"--hostname={node.name}",
-            # The private cgroup namespace makes the node's systemd, and what it measures, see a clean root.
-            "--privileged",
-            "--cgroupns=private",
-            *_systemd_options(),
-            "--tmpfs=/run",
-            "--tmpfs=/run/lock",
-            "--tmpfs=/tmp:exec",
-            "--shm-size=256m",
-            f"--network={self.id}",
-            f"--ip={node.address}",
-            # A node that comes back with another hardware address is not found until its neighbours forget the old one.
-            f"--mac-address={_mac(node.address)}",
-            *traces.labels(self.id),
-            *binds,
-            root_image,
-            "/sbin/init",
-        )
+        start(self.podman, self.id, node, root_image, binds)
         self._wait_ready(node)
 
     def _wait_ready(self, node: Node) -> None:
@@ -208,6 +162,81 @@ class Lab:
         for place in (self.folder / "ansible" / "cp").glob("*"):
             argv = ["ssh", "-o", f"ControlPath={place}", "-O", "exit", "any"]
             subprocess.run(argv, capture_output=True, timeout=10, check=False)
+
+
+def login_key(folder: pathlib.Path) -> None:
+    """Make the key of a lab, by which its user logs in on every node."""
+    if not (folder / "key").exists():
+        _key(folder / "key")
+
+
+def host_key(folder: pathlib.Path, node: Node) -> None:
+    """Make the key by which a node is known, and note it where the lab's SSH clients look; a former one is forgotten."""
+    place = folder / "ssh" / node.name
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(mode=0o755, parents=True)
+    _key(place / "host_key")
+    (place / "authorized_keys").write_text((folder / "key.pub").read_text())
+    known = folder / "known_hosts"
+    lines = known.read_text().splitlines() if known.exists() else []
+    kept = [line for line in lines if line.split()[0] != node.address]
+    own = (place / "host_key.pub").read_text().strip()
+    known.write_text("".join(f"{line}\n" for line in [*kept, f"{node.address} {own}"]))
+
+
+def ssh_volume(folder: pathlib.Path, node: Node) -> str:
+    """Return podman's option that gives a node its host key and the key that may log in."""
+    return f"--volume={folder}/ssh/{node.name}:/etc/ssh/lab:ro"
+
+
+def write_inventory(folder: pathlib.Path, nodes: t.Sequence[Node], user: str, **variables: t.Any) -> pathlib.Path:
+    """Write an inventory by which Ansible reaches ``nodes`` as ``user``; return its path."""
+    options = [
+        f"UserKnownHostsFile={folder}/known_hosts",
+        "StrictHostKeyChecking=yes",
+        "IdentitiesOnly=yes",
+        "ServerAliveInterval=2",
+        "ServerAliveCountMax=3",
+    ]
+    common = {
+        "ansible_user": user,
+        "ansible_ssh_private_key_file": f"{folder}/key",
+        "ansible_ssh_common_args": " ".join(f"-o {option}" for option in options),
+        **variables,
+    }
+    hosts = {node.name: {"ansible_host": node.address} for node in nodes}
+    path = folder / f"inventory-{uuid.uuid4().hex[:6]}.json"
+    path.write_text(json.dumps({"muster_nodes": {"hosts": hosts, "vars": common}}, indent=1))
+    return path
+
+
+def start(podman: Podman, lab_id: str, node: Node, root_image: str, options: t.Sequence[str]) -> None:
+    """Boot a machine of a lab in a container of its own on the lab's network; ``options`` are further ones of podman.
+
+    :raises LabError: when podman refuses.
+    """
+    podman(
+        "run",
+        "--detach",
+        f"--name={node.container}",
+        f"--hostname={node.name}",
+        # The private cgroup namespace makes the node's systemd, and what it measures, see a clean root.
+        "--privileged",
+        "--cgroupns=private",
+        *_systemd_options(),
+        "--tmpfs=/run",
+        "--tmpfs=/run/lock",
+        "--tmpfs=/tmp:exec",
+        "--shm-size=256m",
+        f"--network={lab_id}",
+        f"--ip={node.address}",
+        # A node that comes back with another hardware address is not found until its neighbours forget the old one.
+        f"--mac-address={_mac(node.address)}",
+        *traces.labels(lab_id),
+        *options,
+        root_image,
+        "/sbin/init",
+    )
 
 
 def _systemd_options() -> list[str]:

@@ -18,6 +18,8 @@ import time
 from .podman import Podman
 
 LABEL = "muster-lab"
+# The owner of a lab that no process owns.
+KEPT = "kube"
 _BEFORE = "machine-before.json"
 _SETTLE_S = 5
 _CGROUPS = pathlib.Path("/sys/fs/cgroup")
@@ -28,8 +30,14 @@ _SHARED_CHAINS = re.compile(r"\bNETAVARK(_FORWARD|-HOSTPORT-(DNAT|MASQ|SETMARK))
 
 
 def labels(lab_id: str) -> list[str]:
-    """Return podman's options that mark an object as a part of a lab of this process."""
-    return [f"--label={LABEL}={lab_id}", f"--label={LABEL}-owner={_identity(os.getpid())}"]
+    """Return podman's options that mark an object as a part of a lab: of this process, or one that outlives it."""
+    owner = KEPT if lab_id.startswith(f"{LABEL}-{KEPT}-") else _identity(os.getpid())
+    return [f"--label={LABEL}={lab_id}", f"--label={LABEL}-owner={owner}"]
+
+
+def kept_id(name: str) -> str:
+    """Return the id of a lab that lives until somebody takes it down, whichever process made it."""
+    return f"{LABEL}-{KEPT}-{name}"
 
 
 def remove(podman: Podman, lab_id: str) -> None:
@@ -71,22 +79,26 @@ def own(podman: Podman, lab_id: str) -> frozenset[str]:
         members = pathlib.Path("/sys/class/net", bridge, "brif")
         exact |= {f"interface {name.name}" for name in members.glob("*")} | {f"interface {bridge}"}
         words += [f" dev {bridge} ", subnet, *_chains(subnet)]
+    ids: list[str] = []
     for container in podman.json("inspect", *containers) if containers else []:
+        ids.append(container["Id"])
         words += [container["Id"], str(pathlib.PurePath(container["GraphDriver"]["Data"]["UpperDir"]).parent)]
         exact.add(f"mount {container['NetworkSettings']['SandboxKey']}")
         exact |= {f"process {_identity(container['State'][key])}" for key in ("Pid", "ConmonPid")}
+        found |= {f"volume {mount['Name']}" for mount in container["Mounts"] if mount["Type"] == "volume"}
     for line in take():
         if line in exact or any(word in f"{line} " for word in words):
             found.add(line)
-    return frozenset(found)
+    return frozenset(found | _inside(ids))
 
 
 def left(podman: Podman, lab_id: str, made: frozenset[str]) -> list[str]:
     """Return what is left of a lab: podman's objects that carry its name, and what of ``made`` the kernel still has."""
     found = [f"container {name}" for name in _named(podman, "ps", lab_id)]
     found += [f"network {name}" for name in _named(podman, "network", lab_id)]
-    if not _owners(podman):
-        found += [f"volume {name}" for name in podman("volume", "ls", "--quiet").split()]
+    volumes = podman("volume", "ls", "--quiet").split()
+    # A volume that is gone from its container cannot be told from another lab's, except while there is none.
+    found += [f"volume {name}" for name in volumes if f"volume {name}" in made or not _owners(podman)]
     end = time.monotonic() + _SETTLE_S
     # The monitor of a container ends a moment after the container was removed.
     while made & take() and time.monotonic() < end:
@@ -149,6 +161,18 @@ def _owners(podman: Podman) -> dict[str, str]:
     return {entry["labels"][LABEL]: entry["labels"][f"{LABEL}-owner"] for entry in entries}
 
 
+def _inside(ids: list[str]) -> set[str]:
+    """Return the processes that run in the control groups of containers: also what their systemd started."""
+    found = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        # It may end between the two looks.
+        with contextlib.suppress(OSError):
+            text = pathlib.Path("/proc", pid, "cgroup").read_text()
+            if any(name in text for name in ids):
+                found.add(f"process {_identity(int(pid))}")
+    return found
+
+
 def _named(podman: Podman, kind: str, lab_id: str) -> list[str]:
     words = ["ps", "--all", "--format={{.Names}}"] if kind == "ps" else ["network", "ls", "--format={{.Name}}"]
     return podman(*words, "--filter", f"label={LABEL}={lab_id}").split()
@@ -164,7 +188,7 @@ def _identity(pid: int) -> str:
 
 
 def _lives(owner: str) -> bool:
-    return _identity(int(owner.partition("-")[0])) == owner
+    return owner == KEPT or _identity(int(owner.partition("-")[0])) == owner
 
 
 def _rules(table: str) -> list[str]:

@@ -1,0 +1,92 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The archives of the images that a cluster runs, kept in the cache: pause, the controllers, and the one for training."""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+import platform
+import tempfile
+import typing as t
+
+from .. import image
+from ..host import LabError
+from . import oci
+from .binaries import Binaries
+from .manifests import image_name
+
+TRAINING = "training"
+# Nobody, as the projects' own images have it.
+_USER = "65532:65532"
+# The process that holds a pod's namespaces: "mov $34,%eax; syscall; jmp -9" calls pause(2) for ever, in the smallest
+# program that Linux starts (ELF header, one segment). containerd ends it with SIGKILL.
+_CODE = bytes.fromhex("b8220000000f05ebf7")
+_ENTRY = 0x400078
+_HEADER = bytes.fromhex("7f454c4602010100000000000000000002003e0001000000") + _ENTRY.to_bytes(8, "little")
+_HEADER += bytes.fromhex("4000000000000000000000000000000000000000400038000100000000000000")
+_SEGMENT = bytes.fromhex("0100000005000000000000000000000000004000000000000000400000000000")
+_SIZE = (0x78 + len(_CODE)).to_bytes(8, "little")
+PAUSE: t.Final = _HEADER + _SEGMENT + _SIZE + _SIZE + (0x1000).to_bytes(8, "little") + _CODE
+
+
+class Archives:
+    """Archives below ``home``: ``images/<name>-<digest>.tar``, one of each name."""
+
+    def __init__(self, home: pathlib.Path, binaries: Binaries, say: t.Callable[[str], None] = print) -> None:
+        self.folder = home / "images"
+        self.binaries = binaries
+        self.say = say
+        if platform.machine() != "x86_64":
+            raise LabError(f"the cluster's images are made for x86_64, this machine is {platform.machine()}")
+
+    def get(self, name: str) -> pathlib.Path:
+        """Return the archive of an image, making it first where it is not there or its program has changed.
+
+        :raises LabError: when it cannot be made.
+        """
+        self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if name == "pause":
+            return self._keep(name, PAUSE, {"/pause": PAUSE}, oci.Settings(("/pause",)))
+        if name == TRAINING:
+            return self._training()
+        program = self.binaries.get(name)
+        stat = program.stat()
+        settings = oci.Settings((f"/{_entry(name)}",), user=_USER)
+        origin = f"{stat.st_size} {stat.st_mtime_ns} {settings}".encode()
+        return self._keep(name, origin, {_entry(name): program}, settings)
+
+    def _keep(
+        self, name: str, origin: bytes, files: t.Mapping[str, pathlib.Path | bytes], settings: oci.Settings
+    ) -> pathlib.Path:
+        place = self.folder / f"{name}-{hashlib.sha256(origin).hexdigest()[:12]}.tar"
+        if not place.exists():
+            with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+                layer = pathlib.Path(folder) / "layer"
+                oci.layer_of(files, layer)
+                oci.write(place, image_name(name), layer, settings)
+            self._remove_older(name, place)
+        return place
+
+    def _training(self) -> pathlib.Path:
+        recipe = image.TRAINING
+        place = self.folder / f"{TRAINING}-{recipe.tag}.tar"
+        if not place.exists():
+            self.say("building the image for training (once)")
+            with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+                layer = pathlib.Path(folder) / "layer.tar"
+                image.bootstrap(recipe, layer)
+                oci.write(place, image_name(TRAINING), layer, oci.Settings(command=("/usr/bin/python3",)))
+            self._remove_older(TRAINING, place)
+        return place
+
+    def _remove_older(self, name: str, place: pathlib.Path) -> None:
+        for other in self.folder.glob(f"{name}-{'?' * 12}.tar"):
+            if other != place:
+                other.unlink()
+
+
+def _entry(name: str) -> str:
+    """Return where the manifests expect a controller's program."""
+    return "coredns" if name == "coredns" else "manager"
