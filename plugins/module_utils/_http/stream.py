@@ -65,7 +65,8 @@ class Stream:
     """The body of an answer, piece by piece. ``close`` may be called by another thread to end a read at once."""
 
     def __init__(self, response: http.client.HTTPResponse, sock: TimedSocket, clock: Clock) -> None:
-        self._body = response.fp
+        # The response closes its file when it is let go.
+        self._response, self._body = response, response.fp
         self._sock = sock
         self._clock = clock
         self._chunks = _Chunks() if response.chunked else None
@@ -88,8 +89,8 @@ class Stream:
                 self._sock.arm(wait, timeout_s)
                 piece = self._body.read1(CHUNK)
             except TimeoutError:
-                if wait.remaining() > 0:
-                    # The socket gave up by itself: the peer no longer answers probes.
+                if wait.remaining() > 0.1:
+                    # Long before its time: the kernel gave up, the peer no longer answers probes.
                     raise WireFailure("the connection was lost", transient=True) from None
                 return None
             except (OSError, ValueError, AttributeError):

@@ -1,0 +1,211 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether an object is already what server-side apply would make of it, told from the object alone.
+
+The server keeps for each field manager the set of fields it applied last (``managedFields``, structured-merge-diff's
+FieldsV1), and takes a field out of the set when somebody else changes its value. An apply is without effect when the
+set is the set of the fields wanted and their values are the wanted ones. Where this cannot be told for certain the
+answer is no: an apply too many does no harm.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import decimal
+import json
+import re
+import typing as t
+from collections.abc import Mapping
+
+from .resources import Object
+
+_MISSING: t.Final = object()
+_QUANTITY = re.compile(r"([+-]?[0-9]+(?:\.[0-9]*)?|[+-]?\.[0-9]+)(?:([eE][+-]?[0-9]+)|([KMGTPE]i|[numkMGTPE]))?\Z")
+_SUFFIX = {name: decimal.Decimal(1024) ** (n + 1) for n, name in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))} | {
+    name: decimal.Decimal(10) ** power
+    for name, power in (("n", -9), ("u", -6), ("m", -3), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18))
+}
+# Places whose values are quantities, which the server writes in its own form: "1000m" becomes "1".
+_QUANTITY_PLACES = """limits requests capacity allocatable hard default defaultRequest max min maxLimitRequestRatio
+podFixed sizeLimit storage divisor averageValue nominalQuota borrowingLimit lendingLimit"""
+_QUANTITIES = frozenset(_QUANTITY_PLACES.split())
+# What the server adds inside of values that are replaced as a whole.
+_DEFAULTS: t.Final[Mapping[str, tuple[t.Any, ...]]] = {
+    "apiGroup": ("rbac.authorization.k8s.io", ""),
+    "apiVersion": ("v1",),
+    "defaultMode": (420,),
+    "divisor": ("0",),
+    "expirationSeconds": (3600,),
+    "kind": ("PersistentVolumeClaim",),
+    "matchPolicy": ("Equivalent",),
+    "protocol": ("TCP",),
+    "scope": ("*",),
+    "status": ({"phase": "Pending"}, "True"),
+    "volumeMode": ("Filesystem",),
+}
+# Structures that the server fills in: written as {} they ask for nothing.
+_STRUCTURES = frozenset(
+    {"resources", "rollingUpdate", "securityContext", "spec", "strategy", "template", "updateStrategy"}
+)
+_PLAIN_DATA = frozenset({"ConfigMap", "Secret"})
+
+
+def covered(wanted: Object, live: Object, manager: str) -> bool:
+    """Return whether applying ``wanted`` as ``manager`` would leave ``live`` as it is."""
+    owned = applied_fields(live, manager, wanted["apiVersion"])
+    if owned is None:
+        return False
+    plain = wanted["kind"] in _PLAIN_DATA
+    return _Walk(quantities=not plain, base64=wanted["kind"] == "Secret").object(wanted, owned, live)
+
+
+def applied_fields(live: Object, manager: str, api_version: str | None = None) -> Mapping[str, t.Any] | None:
+    """Return the set of fields that ``manager`` applied last (FieldsV1), None when it never applied this object."""
+    for entry in (live.get("metadata") or {}).get("managedFields") or []:
+        ours = entry.get("manager") == manager and entry.get("operation") == "Apply" and not entry.get("subresource")
+        if ours and api_version in (None, entry.get("apiVersion")):
+            return t.cast("Mapping[str, t.Any]", entry.get("fieldsV1") or {})
+    return None
+
+
+class _Walk:
+    """Goes down the wanted value, the owned fields and the live value together."""
+
+    def __init__(self, *, quantities: bool, base64: bool) -> None:
+        self._quantities = quantities
+        self._base64 = base64
+
+    def object(self, wanted: Object, owned: Mapping[str, t.Any], live: Object) -> bool:
+        meta = {key: value for key, value in wanted["metadata"].items() if key not in ("name", "namespace")}
+        inner = {key: value for key, value in wanted.items() if key not in ("apiVersion", "kind", "metadata")}
+        rest = {key: value for key, value in owned.items() if key != "f:metadata"}
+        return self._map(inner, rest, live) and self._map(meta, owned.get("f:metadata") or {}, live["metadata"])
+
+    def _field(self, wanted: t.Any, owned: Mapping[str, t.Any], live: t.Any, key: str) -> bool:
+        if not owned:
+            return self._same(wanted, live, key)
+        if isinstance(wanted, dict) and isinstance(live, dict):
+            return self._map(wanted, owned, live, key)
+        if isinstance(wanted, list) and isinstance(live, list):
+            return self._list(wanted, owned, live)
+        return False
+
+    def _map(self, wanted: Object, owned: Mapping[str, t.Any], live: Object, above: str = "") -> bool:
+        names = {name[2:] for name in owned if name.startswith("f:")}
+        if any(not name.startswith("f:") and name != "." for name in owned):
+            return False
+        for key, value in wanted.items():
+            if key not in names:
+                # The server forgets empty values of most fields.
+                if _empty(value) and key not in live:
+                    continue
+                return False
+            inside = key if key in _QUANTITIES or above not in _QUANTITIES else above
+            if not self._field(value, owned[f"f:{key}"], live.get(key, _MISSING), inside):
+                return False
+        return names <= set(wanted)
+
+    def _list(self, wanted: list[t.Any], owned: Mapping[str, t.Any], live: list[t.Any]) -> bool:
+        names = [name for name in owned if name != "."]
+        if len(names) != len(wanted):
+            return False
+        if all(name.startswith("v:") for name in names):
+            values = [json.loads(name[2:]) for name in names]
+            return all(item in values and item in live for item in wanted)
+        if not all(name.startswith("k:") for name in names):
+            return False
+        last = -1
+        for item in wanted:
+            found = self._keyed(item, {name: json.loads(name[2:]) for name in names}, live)
+            if found is None:
+                return False
+            name, position = found
+            # The order of the wanted list becomes that of the live one.
+            if position < last or not self._field(item, _without_keys(owned[name], item), live[position], ""):
+                return False
+            last = position
+        return True
+
+    @staticmethod
+    def _keyed(item: t.Any, names: Mapping[str, t.Any], live: list[t.Any]) -> tuple[str, int] | None:
+        """Return the owned name of a list's item and its place in the live list; None when that is not certain."""
+        if not isinstance(item, dict):
+            return None
+        fitting = [
+            name for name, keys in names.items() if all(item.get(key, value) == value for key, value in keys.items())
+        ]
+        if len(fitting) != 1:
+            return None
+        keys = names[fitting[0]]
+        places = [
+            number
+            for number, other in enumerate(live)
+            if isinstance(other, dict) and all(other.get(key) == value for key, value in keys.items())
+        ]
+        return (fitting[0], places[0]) if len(places) == 1 else None
+
+    def _same(self, wanted: t.Any, live: t.Any, key: str) -> bool:
+        """Return whether a value that is replaced as a whole is the wanted one, in the server's spelling."""
+        if live is _MISSING:
+            return _empty(wanted)
+        if isinstance(wanted, dict):
+            if not wanted and key in _STRUCTURES:
+                return isinstance(live, dict)
+            return isinstance(live, dict) and self._same_map(wanted, live, key)
+        if isinstance(wanted, list):
+            if not isinstance(live, list) or len(live) != len(wanted):
+                return False
+            return all(self._same(one, other, "") for one, other in zip(wanted, live, strict=True))
+        if isinstance(wanted, bool) or isinstance(live, bool):
+            return wanted is live
+        if wanted == live:
+            return True
+        if self._base64 and isinstance(wanted, str) and isinstance(live, str):
+            return _decoded(wanted) == _decoded(live)
+        return self._quantities and key in _QUANTITIES and _equal_quantities(wanted, live)
+
+    def _same_map(self, wanted: Object, live: Object, above: str) -> bool:
+        for key, value in live.items():
+            if key not in wanted and not any(value == default for default in _DEFAULTS.get(key, ())):
+                return False
+        return all(
+            self._same(value, live.get(key, _MISSING), key if key in _QUANTITIES or above not in _QUANTITIES else above)
+            for key, value in wanted.items()
+        )
+
+
+def _without_keys(owned: t.Any, item: Object) -> Mapping[str, t.Any]:
+    """Return an item's fields; an item of which nothing but itself is noted owns what it consists of."""
+    inner = {name: value for name, value in (owned or {}).items() if name != "."}
+    return inner or {f"f:{key}": {} for key in item}
+
+
+def _empty(value: t.Any) -> bool:
+    return value is False or (not isinstance(value, bool) and value in (0, "", [], {}))
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text)
+    except (binascii.Error, ValueError):
+        return text.encode()
+
+
+def quantity(value: t.Any) -> decimal.Decimal | None:
+    """Return the number that a Kubernetes quantity stands for, None when it is none."""
+    match = (
+        _QUANTITY.match(str(value)) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
+    )
+    if match is None:
+        return None
+    number = decimal.Decimal(match.group(1) + (match.group(2) or ""))
+    return number * _SUFFIX[match.group(3)] if match.group(3) else number
+
+
+def _equal_quantities(one: t.Any, other: t.Any) -> bool:
+    first, second = quantity(one), quantity(other)
+    return first is not None and first == second

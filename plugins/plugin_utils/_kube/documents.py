@@ -1,0 +1,127 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Manifests as people write them, made into the objects that are applied.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import base64
+import pathlib
+import typing as t
+from collections.abc import Iterable, Iterator, Mapping
+
+import yaml
+
+from ...module_utils._model.errors import InputError
+from .resources import Object, identity
+
+_LOADER: t.Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_MAX_FILE = 64 * 1024 * 1024
+# What the server writes; an exported object may hold it, and applying it would be refused or never settle.
+_SERVERS = (
+    "managedFields",
+    "resourceVersion",
+    "uid",
+    "creationTimestamp",
+    "generation",
+    "selfLink",
+    "deletionTimestamp",
+)
+_SUFFIXES = (".yaml", ".yml", ".json")
+_DEEPEST = 100
+
+
+class _Loader(_LOADER):  # type: ignore[misc]
+    """YAML without dates: a manifest's text is text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, expression) for tag, expression in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in _LOADER.yaml_implicit_resolvers.items()
+}
+
+
+def parse(text: str, source: str) -> list[Object]:
+    """Return the objects of a YAML text of one or more documents; empty documents are left out."""
+    try:
+        values = list(yaml.load_all(text, Loader=_Loader))
+    except yaml.YAMLError as exc:
+        mark = getattr(exc, "problem_mark", None)
+        where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        raise InputError(source, f"is not valid YAML{where}") from None
+    except (RecursionError, ValueError):
+        raise InputError(source, "is not valid YAML") from None
+    return [item for value in values for item in _flat(value, source)]
+
+
+def read(path: str | pathlib.Path, base: pathlib.Path) -> list[Object]:
+    """Return the objects of a file, or of all YAML and JSON files of a folder in the order of their names."""
+    place = base / pathlib.Path(path).expanduser()
+    if place.is_dir():
+        files = sorted(entry for entry in place.iterdir() if entry.suffix in _SUFFIXES)
+        if not files:
+            raise InputError("src", f"{place} holds no .yaml, .yml or .json file")
+        return [item for file in files for item in read(file, base)]
+    try:
+        if place.stat().st_size > _MAX_FILE:
+            raise InputError("src", f"{place} is larger than {_MAX_FILE >> 20} MiB")
+        return parse(place.read_text(encoding="utf-8-sig"), str(place))
+    except OSError as exc:
+        raise InputError("src", f"cannot read {place} ({(exc.strerror or 'unreadable').lower()})") from None
+    except UnicodeDecodeError:
+        raise InputError("src", f"{place} is not UTF-8 text") from None
+
+
+def collect(given: t.Any, source: str) -> list[Object]:
+    """Return the objects in a value: text, one object, a ``List``, or a list of any of these."""
+    if isinstance(given, str):
+        return parse(given, source)
+    if isinstance(given, Mapping):
+        return list(_flat(given, source))
+    if isinstance(given, Iterable):
+        return [item for number, value in enumerate(given) for item in collect(value, f"{source}[{number}]")]
+    raise InputError(source, "must be objects or YAML text")
+
+
+def _flat(value: t.Any, source: str) -> Iterator[Object]:
+    if value is None or value == "":
+        return
+    if not isinstance(value, Mapping):
+        if isinstance(value, list):
+            for item in value:
+                yield from _flat(item, source)
+            return
+        raise InputError(source, "holds a document that is not an object with apiVersion and kind")
+    if str(value.get("kind", "")).endswith("List") and isinstance(value.get("items"), list):
+        for item in value["items"]:
+            yield from _flat(item, source)
+        return
+    identity(value)
+    yield clean(value)
+
+
+def clean(value: Mapping[str, t.Any]) -> Object:
+    """Return an object as it is applied: without nulls, status and what the server writes; Secret texts encoded."""
+    item = t.cast(Object, _without_nulls(value, 0))
+    item.pop("status", None)
+    for key in _SERVERS:
+        item["metadata"].pop(key, None)
+    if item["kind"] == "Secret" and item["apiVersion"] == "v1" and "stringData" in item:
+        texts = item.pop("stringData")
+        encoded = {key: base64.b64encode(str(text).encode()).decode() for key, text in texts.items()}
+        item["data"] = {**(item.get("data") or {}), **encoded}
+    return item
+
+
+def _without_nulls(value: t.Any, depth: int) -> t.Any:
+    if depth > _DEEPEST:
+        raise InputError("manifest", f"is nested deeper than {_DEEPEST} levels")
+    if isinstance(value, Mapping):
+        return {str(key): _without_nulls(item, depth + 1) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [_without_nulls(item, depth + 1) for item in value]
+    # Ansible marks text that came from templates; the parts below know plain text only.
+    return str(value) if isinstance(value, str) else value

@@ -1,0 +1,225 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What has to be done so that a server holds a set of objects: read once per kind, compare, decide.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from ...module_utils._model.errors import InputError, RefusedError
+from . import discovery
+from .client import Client
+from .covered import applied_fields, covered
+from .errors import KubeError
+from .line import IN_FLIGHT
+from .resources import Object, Resource, stage, title
+
+_PAGE = 500
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Target:
+    """One wanted object, and where it goes."""
+
+    resource: Resource
+    namespace: str | None
+    name: str
+    value: Object
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What tells objects of one server apart."""
+        return (*self.resource.family, self.namespace or "", self.name)
+
+    @property
+    def title(self) -> str:
+        """What errors and results call it."""
+        return title(self.resource.kind, self.namespace, self.name)
+
+    @property
+    def stage(self) -> int:
+        """When it is applied."""
+        return stage(self.resource)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Step:
+    """A target, the object that is there, and whether an apply is needed."""
+
+    target: Target
+    live: Object | None
+    needed: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Prune:
+    """What to remove: objects with all these labels that our field manager applied and nobody wants any more.
+
+    ``kinds`` are looked through beside those of the wanted objects.
+    """
+
+    labels: t.Mapping[str, str]
+    kinds: tuple[str, ...] = ()
+
+    @property
+    def selector(self) -> str:
+        """The labels as a label selector."""
+        return ",".join(f"{key}={value}" for key, value in sorted(self.labels.items()))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """Steps in the order of the wanted objects, and the objects to remove."""
+
+    steps: tuple[Step, ...]
+    doomed: tuple[Target, ...] = ()
+
+
+def parallel[T, R](work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Return ``work`` of each item in order, eight at a time."""
+    if len(items) < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(min(IN_FLIGHT, len(items))) as pool:
+        return list(pool.map(work, items))
+
+
+def targets(client: Client, objects: Sequence[Object], namespace: str | None = None) -> list[Target]:
+    """Return where the objects go; definitions among them are known to the client's catalog from here on."""
+    for value in objects:
+        if value["kind"] == "CustomResourceDefinition":
+            client.catalog.teach(discovery.of_definition(value))
+    found = [_target(client, value, namespace) for value in objects]
+    seen: set[tuple[str, str, str, str]] = set()
+    for target in found:
+        if target.key in seen:
+            raise InputError("objects", f"{target.title} is given twice")
+        seen.add(target.key)
+    return found
+
+
+def _target(client: Client, value: Object, namespace: str | None) -> Target:
+    resource = client.catalog.find(value["apiVersion"], value["kind"])
+    meta = value["metadata"]
+    place = str(meta.get("namespace") or namespace or client.namespace) if resource.namespaced else None
+    rest = {key: part for key, part in meta.items() if key != "namespace"}
+    placed = {**value, "metadata": {**rest, **({"namespace": place} if place else {})}}
+    return Target(resource, place, str(meta["name"]), placed)
+
+
+def make(client: Client, wanted: Sequence[Target], manager: str, prune: Prune | None = None) -> Plan:
+    """Read what is there and return what is to be done."""
+    if prune is not None:
+        _check_labels(wanted, prune)
+    groups: dict[Resource, list[Target]] = {}
+    for target in wanted:
+        groups.setdefault(target.resource, []).append(target)
+    for kind in prune.kinds if prune else ():
+        groups.setdefault(client.resource(kind), [])
+    selector = prune.selector if prune else ""
+    places = {target.namespace or "" for target in wanted if target.namespace}
+    read = parallel(lambda group: Reading(client, *group, selector, places).objects(), list(groups.items()))
+    found = {_key(group, item): item for group, items in zip(groups, read, strict=True) for item in items}
+    steps = tuple(_step(target, found.get(target.key), manager) for target in wanted)
+    keys = {target.key for target in wanted}
+    doomed = [
+        Target(group, (item["metadata"].get("namespace")), item["metadata"]["name"], item)
+        for group, items in zip(groups, read, strict=True)
+        for item in items
+        if prune is not None and _key(group, item) not in keys and _ours(item, manager, prune)
+    ]
+    return Plan(steps, tuple(sorted(doomed, key=lambda target: -target.stage)))
+
+
+def _check_labels(wanted: Sequence[Target], prune: Prune) -> None:
+    if not prune.labels:
+        raise InputError("prune_labels", "must name at least one label", "Only objects with these labels are removed")
+    for target in wanted:
+        labels = target.value["metadata"].get("labels") or {}
+        if any(labels.get(key) != value for key, value in prune.labels.items()):
+            raise InputError("prune_labels", f"{target.title} does not have the labels {prune.selector}")
+
+
+def _ours(item: Object, manager: str, prune: Prune) -> bool:
+    meta = item["metadata"]
+    labels = meta.get("labels") or {}
+    owned = any(owner.get("controller") for owner in meta.get("ownerReferences") or [])
+    fits = all(labels.get(key) == value for key, value in prune.labels.items())
+    return fits and not owned and not meta.get("deletionTimestamp") and applied_fields(item, manager) is not None
+
+
+def _key(resource: Resource, item: Object) -> tuple[str, str, str, str]:
+    meta = item["metadata"]
+    return (*resource.family, str(meta.get("namespace") or ""), str(meta["name"]))
+
+
+def _step(target: Target, live: Object | None, manager: str) -> Step:
+    if live is not None and live["metadata"].get("deletionTimestamp"):
+        waits = ", ".join(live["metadata"].get("finalizers") or []) or holders(live)
+        raise RefusedError(f"{target.title} is being deleted and waits for: {waits}", "Wait until it is gone")
+    return Step(target, live, live is None or not covered(target.value, live, manager))
+
+
+def holders(live: Object) -> str:
+    """Return what a namespace still waits for, as its conditions tell."""
+    said = [
+        str(item.get("message"))
+        for item in (live.get("status") or {}).get("conditions") or []
+        if item.get("status") == "True" and item.get("message")
+    ]
+    return "; ".join(said)[:300] or "its end"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reading:
+    """Reads what is there of one kind, with as little as possible."""
+
+    client: Client
+    resource: Resource
+    wanted: list[Target]
+    selector: str
+    places: set[str]
+
+    def objects(self) -> list[Object]:
+        """Return the objects; none for a kind that is not served yet."""
+        try:
+            return self._objects()
+        except KubeError as error:
+            if error.status == 404:
+                return []
+            raise
+
+    def _objects(self) -> list[Object]:
+        if len(self.wanted) == 1 and not self.selector:
+            return self._each(self.wanted)
+        spaces: list[str | None] = [None]
+        if self.resource.namespaced:
+            named = {target.namespace or "" for target in self.wanted} or self.places
+            spaces = [named.pop()] if len(named) == 1 else [None]
+        try:
+            return self._listed(spaces[0])
+        except KubeError as error:
+            if error.status != 403 or spaces[0] is not None or not self.resource.namespaced:
+                raise
+        # Who may not read the whole cluster may read namespaces.
+        many = sorted({target.namespace or "" for target in self.wanted} or self.places)
+        return [item for items in parallel(self._listed, many) for item in items]
+
+    def _listed(self, namespace: str | None) -> list[Object]:
+        first = self.client.list(self.resource, namespace, labels=self.selector, limit=_PAGE, whole=False)
+        if not first.remaining:
+            return first.items
+        if first.remaining > 4 * len(self.wanted) and not self.selector:
+            # Few of many: one by one is less than all pages.
+            return self._each([target for target in self.wanted if namespace in (None, target.namespace)])
+        return self.client.list(self.resource, namespace, labels=self.selector).items
+
+    def _each(self, wanted: Sequence[Target]) -> list[Object]:
+        found = parallel(lambda target: self.client.get(self.resource, target.name, target.namespace), wanted)
+        return [item for item in found if item is not None]
