@@ -59,7 +59,8 @@ def place(spec: t.Mapping[str, t.Any], environ: t.Mapping[str, str]) -> Place:
     from_name = re.search(r"-([0-9]+)\Z", host) if spec.get("rank_from_name") else None
     number = next((item for item in numbers if item.isdigit()), from_name.group(1) if from_name else None)
     if spec.get("role") == "launcher":
-        number = "0"
+        # It is none of the gang's nodes.
+        number = "-1"
     if number is None:
         raise Refusal("the pod has no index: neither JOB_COMPLETION_INDEX nor its equivalent is set")
     restarts = environ.get("MUSTER_RESTARTS", "")

@@ -21,7 +21,7 @@ import subprocess
 import time
 import typing as t
 
-from . import pod_ground, pod_meet, procs, usage
+from . import pod_ground, pod_meet, pod_mpi, pod_ray, procs, usage
 from .pod_output import Output, Tail
 
 EXIT_UNREACHABLE = 69
@@ -162,12 +162,19 @@ class Pod:
     def _start(self, env: dict[str, str]) -> None:
         places = {"{program}": str(self.program), "{run_dir}": str(self.run_dir)}
         argv = [_replace(str(item), places) for item in self.spec["argv"]]
+        workdir = _replace(self.spec["workdir"], places)
+        if self.spec.get("ssh"):
+            rank = [_replace(str(item), places) for item in self.spec["ssh"].get("argv", ())]
+            pod_mpi.place(self.spec["ssh"], self.run_dir, rank, workdir, env)
+        if self.spec.get("ray"):
+            found = pod_ray.workers(self.spec["ray"], float(self.spec["wait_s"]))
+            self.output.mark("events", self._event("ray_workers", **found))
         if env.get("MUSTER_METRICS_FILE"):
             self.tails["metrics"] = Tail(pathlib.Path(env["MUSTER_METRICS_FILE"]))
         try:
             self.child = subprocess.Popen(
                 argv,
-                cwd=_replace(self.spec["workdir"], places),
+                cwd=workdir,
                 env=env,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -175,7 +182,7 @@ class Pod:
                 start_new_session=True,
             )
         except OSError as exc:
-            what = f"the folder {exc.filename}" if exc.filename == self.spec["workdir"] else argv[0]
+            what = argv[0] if exc.filename == argv[0] else f"in the folder {exc.filename}"
             raise pod_ground.Refusal(f"cannot run {what}: {exc.strerror}", 127) from exc
         os.set_blocking(self._pipe(), False)
         self.output.mark("events", self._event("agent_started", detail=" ".join(argv[:4])))

@@ -11,7 +11,8 @@ from __future__ import annotations
 import dataclasses
 
 from ...module_utils._model.job import Job
-from . import environment, torchrun
+from ...module_utils._model.pod_spec import PodSpec
+from . import environment, podding, torchrun
 from .contract import Launch, NodeLaunch, RunContext, Slot
 
 
@@ -28,3 +29,13 @@ def _with_deepspeed(job: Job, node: NodeLaunch, slot: Slot) -> NodeLaunch:
     place = f"{slot.run_dir}/{environment.DEEPSPEED_FILE}"
     env = {**node.env, "ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_CONFIG_FILE": place}
     return dataclasses.replace(node, env=env, files=environment.deepspeed_files(job))
+
+
+def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
+    """Return torchrun's pods with the same additions."""
+    base = torchrun.pods(job, run)["node"]
+    if not job.deepspeed_config:
+        return {"node": base}
+    place = podding.below(environment.DEEPSPEED_FILE)
+    env = {**base.env, "ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_CONFIG_FILE": place}
+    return {"node": dataclasses.replace(base, env=env, files=environment.deepspeed_files(job))}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A command, started once on every node. Nothing restarts it, and the run record says so.
+"""A command, started once on every node. On hosts nothing restarts it, and the run record says so.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -9,7 +9,8 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 from ...module_utils._model.job import Job
-from . import environment
+from ...module_utils._model.pod_spec import PodSpec
+from . import environment, podding
 from .contract import Launch, NodeLaunch, RunContext, Slot
 
 
@@ -32,3 +33,9 @@ def _node(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> Nod
         **environment.common(job, slot, nodes, run),
     }
     return NodeLaunch(argv=environment.rank_command(job, slot), env=env, wait_for_peer=False)
+
+
+def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
+    """Return the command of every pod, one rank each; the engine starts the whole gang again."""
+    values = {"RANK": "{rank}", "WORLD_SIZE": str(job.nodes), "LOCAL_RANK": "0"}
+    return {"node": podding.spec(job, run, podding.rank_command(job), values)}

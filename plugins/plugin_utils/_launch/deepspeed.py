@@ -13,7 +13,8 @@ from __future__ import annotations
 import dataclasses
 
 from ...module_utils._model.job import Job
-from . import environment, torchrun
+from ...module_utils._model.pod_spec import PodSpec
+from . import environment, podding, torchrun
 from .contract import Launch, NodeLaunch, RunContext, Slot
 
 
@@ -29,3 +30,13 @@ def launch(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> Launch:
 def _with_config(job: Job, node: NodeLaunch, slot: Slot) -> NodeLaunch:
     env = {**node.env, "MUSTER_DEEPSPEED_CONFIG": f"{slot.run_dir}/{environment.DEEPSPEED_FILE}"}
     return dataclasses.replace(node, env=env, files=environment.deepspeed_files(job))
+
+
+def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
+    """Return torchrun's pods with the same additions."""
+    base = torchrun.pods(job, run)["node"]
+    if not job.deepspeed_config:
+        return {"node": base}
+    place = podding.below(environment.DEEPSPEED_FILE)
+    env = {**base.env, "MUSTER_DEEPSPEED_CONFIG": place}
+    return {"node": dataclasses.replace(base, env=env, files=environment.deepspeed_files(job))}

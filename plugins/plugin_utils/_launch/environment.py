@@ -25,26 +25,35 @@ def common(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> di
     RANK, WORLD_SIZE and LOCAL_RANK are not among them: above torchrun they confuse every library that discovers MPI.
     """
     values = {
-        "MUSTER_RUN_ID": run.run_id,
+        **fixed(job, slot.run_dir, run),
         "MUSTER_NODE": slot.name,
         "MUSTER_ATTEMPT_BASE": str(run.attempt),
         "MUSTER_ATTEMPT_COUNTER": f"{slot.run_dir}/attempts-{run.attempt}",
-        "MUSTER_METRICS_FILE": f"{slot.run_dir}/metrics.jsonl",
-        "MUSTER_CHECKPOINT_DIR": run.checkpoint_dir or f"{slot.run_dir}/checkpoints",
-        "MUSTER_CHECKPOINT_KEEP": str(job.checkpoints.keep),
-        "MUSTER_RESUME": job.checkpoints.resume,
         "NNODES": str(len(nodes)),
         "NODE_RANK": str(slot.rank),
-        "NPROC_PER_NODE": str(job.nproc),
-        "PYTHONUNBUFFERED": "1",
         **interfaces(slot),
     }
+    return {**values, **job.env}
+
+
+def fixed(job: Job, run_dir: str, run: RunContext) -> dict[str, str]:
+    """Return the variables that are the same on all nodes."""
+    values = {
+        "MUSTER_RUN_ID": run.run_id,
+        "MUSTER_METRICS_FILE": f"{run_dir}/metrics.jsonl",
+        "MUSTER_CHECKPOINT_DIR": run.checkpoint_dir or f"{run_dir}/checkpoints",
+        "MUSTER_CHECKPOINT_KEEP": str(job.checkpoints.keep),
+        "MUSTER_RESUME": job.checkpoints.resume,
+        "NNODES": str(job.nodes),
+        "NPROC_PER_NODE": str(job.nproc),
+        "PYTHONUNBUFFERED": "1",
+    }
     for dataset in job.datasets:
-        values[f"MUSTER_DATASET_{variable(dataset.name)}"] = f"{slot.run_dir}/{DATA_DIR}/{dataset.name}"
+        values[f"MUSTER_DATASET_{variable(dataset.name)}"] = f"{run_dir}/{DATA_DIR}/{dataset.name}"
     if not job.gpus_per_node:
         # A CPU job must not grab GPUs that another job on the node is using.
         values["CUDA_VISIBLE_DEVICES"] = ""
-    return {**values, **job.env}
+    return values
 
 
 def interfaces(slot: Slot) -> dict[str, str]:
@@ -77,7 +86,8 @@ def workdir(job: Job, slot: Slot) -> str:
     if job.code is None:
         return slot.run_dir
     below = job.code.workdir.strip("/")
-    return f"{slot.run_dir}/{CODE_DIR}" + (f"/{below}" if below not in ("", ".") else "")
+    base = job.code.ref.rstrip("/") if job.code.source == "image" else f"{slot.run_dir}/{CODE_DIR}"
+    return base + (f"/{below}" if below not in ("", ".") else "")
 
 
 def deepspeed_files(job: Job) -> dict[str, str]:

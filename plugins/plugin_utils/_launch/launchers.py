@@ -11,22 +11,44 @@ from __future__ import annotations
 import typing as t
 
 from ...module_utils._model.job import Job
-from . import accelerate, command, deepspeed, mpi, torchrun
+from ...module_utils._model.pod_spec import PodSpec
+from . import accelerate, command, deepspeed, mpi, ray, torchrun
 from .contract import Launch, RunContext, Slot
 
 _LAUNCHERS: dict[str, t.Callable[[Job, tuple[Slot, ...], RunContext], Launch]] = {
     "torchrun": torchrun.launch,
     "accelerate": accelerate.launch,
     "deepspeed": deepspeed.launch,
+    # Megatron reads torchrun's variables; its parallel sizes are arguments of the user's own.
+    "megatron": torchrun.launch,
     "mpi": mpi.launch,
     "command": command.launch,
 }
-_PACKAGES = {"torchrun": ("torch",), "accelerate": ("torch", "accelerate"), "deepspeed": ("torch", "deepspeed")}
+_PODS: dict[str, t.Callable[[Job, RunContext], dict[str, PodSpec]]] = {
+    "torchrun": torchrun.pods,
+    "accelerate": accelerate.pods,
+    "deepspeed": deepspeed.pods,
+    "megatron": torchrun.pods,
+    "mpi": mpi.pods,
+    "ray": ray.pods,
+    "command": command.pods,
+}
+_PACKAGES = {
+    "torchrun": ("torch",),
+    "accelerate": ("torch", "accelerate"),
+    "deepspeed": ("torch", "deepspeed"),
+    "megatron": ("torch",),
+}
 
 
 def launch(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> Launch:
     """Return what every node of the gang starts; ``nodes[0]`` is the rendezvous host."""
     return _LAUNCHERS[job.launcher](job, nodes, run)
+
+
+def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
+    """Return what the pods of each role start; which roles there are depends on the launcher."""
+    return _PODS[job.launcher](job, run)
 
 
 def packages(job: Job) -> tuple[str, ...]:

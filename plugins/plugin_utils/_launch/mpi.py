@@ -14,9 +14,11 @@ from __future__ import annotations
 import shlex
 import typing as t
 
+from ...module_utils._model import pod_spec
 from ...module_utils._model.job import Job
 from ...module_utils._model.names import unit_marker
-from . import environment
+from ...module_utils._model.pod_spec import PodSpec
+from . import environment, podding
 from .contract import Launch, NodeLaunch, RunContext, Slot
 
 KEY_FILE = "mpi_key"
@@ -27,6 +29,13 @@ _HOSTS = "mpi_hosts"
 _RANK = "mpi_rank.sh"
 _SSHD = "mpi_sshd.conf"
 _RUN_VARIABLE = "MUSTER_LOCAL_RUN"
+# In pods. The operator mounts one key pair for all; it is the users' key and the host key, so hosts are known by it.
+_POD_SSH_PORT = 2222
+_OPERATOR_HOSTS = "/etc/mpi/hostfile"
+# mpirun of Open MPI 4 and of 5 refuses root unless it is told twice.
+_ROOT_VARIABLES = tuple(
+    f"{family}_ALLOW_RUN_AS_ROOT{twice}" for family in ("OMPI", "PRTE") for twice in ("", "_CONFIRM")
+)
 
 
 def launch(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> Launch:
@@ -133,3 +142,48 @@ def _sshd(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> Nod
     files = {_SSHD: config, _RANK: _rank_script(job, slot, nodes, run)}
     argv = (slot.tools.get("sshd") or "/usr/sbin/sshd", "-D", "-e", "-f", f"{slot.run_dir}/{_SSHD}")
     return NodeLaunch(argv=argv, env={}, files=files, wait_for_peer=False)
+
+
+def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
+    """Return mpirun for the launcher's pod and an sshd for each worker's; ranks run on workers only."""
+    argv = (
+        "mpirun",
+        "-np",
+        str(job.world_size),
+        "--hostfile",
+        _OPERATOR_HOSTS,
+        "--bind-to",
+        "none",
+        "--tag-output",
+        "/bin/sh",
+        podding.below(_RANK),
+    )
+    ssh = {"port": _POD_SSH_PORT, "keys": pod_spec.SSH_DIR, "rank_script": _RANK}
+    options = {
+        "UserKnownHostsFile": podding.below(KNOWN_HOSTS_FILE),
+        "StrictHostKeyChecking": "yes",
+        "IdentitiesOnly": "yes",
+        "BatchMode": "yes",
+        "ConnectTimeout": "10",
+        "ConnectionAttempts": "10",
+    }
+    text = f"-p {_POD_SSH_PORT} -i {podding.below(KEY_FILE)} " + " ".join(f"-o {k}={v}" for k, v in options.items())
+    values = {
+        "OMPI_MCA_plm_rsh_args": text,
+        "PRTE_MCA_plm_ssh_args": text,
+        "OMPI_MCA_orte_default_hostfile": _OPERATOR_HOSTS,
+        "PRTE_MCA_prte_default_hostfile": _OPERATOR_HOSTS,
+        "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
+        # With true, Open MPI 5's launcher takes itself for another host and connects to itself.
+        "PRTE_MCA_prte_keep_fqdn_hostnames": "false",
+        "OMPI_MCA_orte_set_default_slots": str(job.nproc),
+        "PRTE_MCA_prte_set_default_slots": str(job.nproc),
+        **dict.fromkeys(_ROOT_VARIABLES, "1"),
+    }
+    launcher = podding.spec(
+        job, run, argv, values, role="launcher", ssh={**ssh, "role": "client"}, gpus=0, workdir=pod_spec.RUN_DIR
+    )
+    sshd = ("/usr/sbin/sshd", "-D", "-e", "-f", podding.below(_SSHD))
+    server = {**ssh, "role": "server", "argv": list(podding.rank_command(job)), "config": _SSHD}
+    worker = podding.spec(job, run, sshd, {}, rank_from_name=True, ssh=server)
+    return {"launcher": launcher, "worker": worker}

@@ -11,8 +11,10 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+from ...module_utils._model import job_backends
 from ...module_utils._model.job import Job
-from . import environment
+from ...module_utils._model.pod_spec import PodSpec
+from . import environment, podding
 from .contract import STORE_PROGRAM, Launch, NodeLaunch, RunContext, Slot
 
 # A lost agent is noticed after interval x attempts = 3 s; torch's own default is 15 s.
@@ -70,3 +72,55 @@ def _agent(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> tu
         "--no-python",
         *environment.rank_command(job, slot),
     )
+
+
+# Engines that start the whole gang again: there an agent starts nothing itself, so that each crash is counted once.
+_GANG_RESTARTS = ("jobset", "trainjob", "volcano")
+
+
+def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
+    """Return the agent of every pod: a static rendezvous at the first pod, or c10d where the world may change its size.
+
+    A gang of fixed size never gets one pod replaced alone: measured, neither rendezvous survives it with its defaults.
+    """
+    argv = (podding.python(job), "-m", "torch.distributed.run", "--no-python", *podding.rank_command(job))
+    inside = 0 if job.engine in _GANG_RESTARTS else job.restart.max_crashes
+    values = {
+        "PET_NPROC_PER_NODE": str(job.nproc),
+        "PET_RDZV_ID": f"{run.run_id}-{{attempt}}",
+        "PET_LOCAL_ADDR": "{own}",
+        "PET_MONITOR_INTERVAL": "0.1",
+        "PET_LOG_DIR": podding.below("ranks"),
+        "PET_TEE": "3",
+        "PET_SHUTDOWN_TIMEOUT": str(job.checkpoints.grace_s),
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    }
+    if job_backends.is_elastic(job):
+        values.update(_elastic(job, run))
+    else:
+        values.update(
+            PET_NNODES=str(job.nodes),
+            PET_NODE_RANK="{rank}",
+            PET_MASTER_ADDR="{address}",
+            PET_MASTER_PORT=str(run.port),
+            PET_MAX_RESTARTS=str(inside),
+            PET_RDZV_CONF=f"timeout={job.restart.wait_s}",
+        )
+    return {"node": podding.spec(job, run, argv, values, policy="torchrun")}
+
+
+def _elastic(job: Job, run: RunContext) -> dict[str, str]:
+    settings = {
+        "is_host": "{first}",
+        "keep_alive_interval": _KEEP_ALIVE_S,
+        "keep_alive_max_attempt": _KEEP_ALIVE_ATTEMPTS,
+        "read_timeout": 60,
+        "join_timeout": job.restart.wait_s,
+    }
+    return {
+        "PET_NNODES": f"{job.elastic.min}:{job.nodes}",
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ENDPOINT": f"{{address}}:{run.port}",
+        "PET_RDZV_CONF": ",".join(f"{key}={value}" for key, value in settings.items()),
+        "PET_MAX_RESTARTS": str(job.restart.max_crashes + job.restart.max_lost_nodes),
+    }

@@ -1,0 +1,83 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the program of a pod is told: made by a launcher, completed by an engine's builder, read by ``_node/pod.py``.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing as t
+
+# Where a pod finds what belongs to the collection.
+ROOT = "/muster"
+RUN_DIR = f"{ROOT}/run"
+PROGRAM_DIR = f"{ROOT}/program"
+PROGRAM = f"{PROGRAM_DIR}/muster_node/pod.py"
+SPEC_DIR = f"{ROOT}/spec"
+CODE_DIR = f"{ROOT}/code"
+ARCHIVE = f"{CODE_DIR}/code.tar.gz"
+SECRETS_DIR = f"{ROOT}/secrets"
+SSH_DIR = f"{ROOT}/ssh"
+# The files of ``_node`` that run in a pod.
+PROGRAM_FILES = (
+    "paths.py",
+    "pod.py",
+    "pod_ground.py",
+    "pod_meet.py",
+    "pod_mpi.py",
+    "pod_output.py",
+    "pod_probe.py",
+    "pod_ray.py",
+    "pod_run.py",
+    "procs.py",
+    "rank.py",
+    "usage.py",
+)
+# With this exit code the pod's program says that another try would end the same way.
+EXIT_REFUSED = 78
+
+
+@dataclasses.dataclass(frozen=True)
+class PodSpec:
+    """One role of a gang. Values of ``env`` may hold ``{rank} {attempt} {address} {own} {first}``, which only the pod
+    knows; ``argv`` and ``workdir`` may hold ``{program}`` and ``{run_dir}``. ``user_env`` wins over everything.
+
+    ``policy`` says who gets a signal: ``torchrun`` the launcher, which hands it on; ``whole`` its process group.
+    ``port`` is the rendezvous port, the one after it the meeting's.
+    """
+
+    run_id: str
+    attempt: int
+    nodes: int
+    port: int
+    argv: tuple[str, ...]
+    env: t.Mapping[str, str]
+    workdir: str
+    checkpoint_dir: str
+    policy: str = "whole"
+    mode: str = "run"
+    role: str = "node"
+    user_env: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    files: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    secrets: tuple[t.Mapping[str, str], ...] = ()
+    fatal_exit_codes: tuple[int, ...] = ()
+    coordinator: str | None = None
+    rank_from_name: bool = False
+    archive: str | None = None
+    keep_logs: str | None = None
+    free_bytes: int = 64 << 20
+    grace_s: int = 30
+    wait_s: int = 600
+    gpus: int = 0
+    rdma: bool = False
+    elastic: bool = False
+    ssh: t.Mapping[str, t.Any] | None = None
+    ray: t.Mapping[str, t.Any] | None = None
+
+    def to_json(self) -> str:
+        """Return the text that the pod reads; the same specification gives the same text."""
+        return json.dumps(dataclasses.asdict(self), sort_keys=True, indent=1)

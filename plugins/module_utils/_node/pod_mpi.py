@@ -1,0 +1,79 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""SSH between the pods of an MPI job, with the key pair that the operator made for it.
+
+The pair serves as the users' key and as every worker's host key, so that a host is known before it was ever met. Keys
+are copied, because ssh refuses files that others may read, which mounted ones are.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shlex
+import typing as t
+
+from . import pod_ground, procs
+
+_HANDED_ON = ("PATH", "LD_LIBRARY_PATH", "OPAL_PREFIX", "PYTHONPATH", procs.MARKER)
+_PRIVSEP = pathlib.Path("/run/sshd")
+
+
+def place(
+    ssh: t.Mapping[str, t.Any], run_dir: pathlib.Path, argv: t.Sequence[str], workdir: str, env: t.Mapping[str, str]
+) -> None:
+    """Write what ssh (role ``client``) or sshd and the ranks it starts (role ``server``) need.
+
+    :param argv: the command of one rank.
+    :raises Refusal: when the operator's keys are not there.
+    """
+    keys = pathlib.Path(ssh["keys"])
+    try:
+        private, public = (keys / "id_rsa").read_bytes(), (keys / "id_rsa.pub").read_text()
+    except OSError as exc:
+        raise pod_ground.Refusal(f"the MPI operator's keys are not in {keys}: {exc.strerror}") from exc
+    _write(run_dir / "mpi_key", private)
+    if ssh["role"] == "client":
+        _write(run_dir / "mpi_known_hosts", f"* {' '.join(public.split()[:2])}\n".encode())
+        return
+    _write(run_dir / "mpi_authorized_keys", public.encode())
+    _write(run_dir / str(ssh["rank_script"]), rank_script(argv, workdir, env, run_dir).encode())
+    _write(run_dir / str(ssh["config"]), _sshd(int(ssh["port"]), run_dir, env).encode())
+    if os.geteuid() == 0:
+        _PRIVSEP.mkdir(mode=0o755, parents=True, exist_ok=True)
+
+
+def rank_script(argv: t.Sequence[str], workdir: str, env: t.Mapping[str, str], run_dir: pathlib.Path) -> str:
+    """Return the script that mpirun starts on a worker for each rank: this pod's variables, then the rank."""
+    own = {key: value for key, value in env.items() if key not in os.environ or key.startswith("MUSTER_")}
+    own["MUSTER_SECRETS_FILE"] = str(run_dir / "secrets.json")
+    lines = [f"export {key}={shlex.quote(value)}" for key, value in sorted(own.items())]
+    return "\n".join(["#!/bin/sh", *lines, f"cd {shlex.quote(workdir)} || exit 70", f"exec {shlex.join(argv)}", ""])
+
+
+def _sshd(port: int, run_dir: pathlib.Path, env: t.Mapping[str, str]) -> str:
+    settings = {
+        "Port": port,
+        "HostKey": run_dir / "mpi_key",
+        "AuthorizedKeysFile": run_dir / "mpi_authorized_keys",
+        "PidFile": "none",
+        "UsePAM": "no",
+        "StrictModes": "no",
+        "PasswordAuthentication": "no",
+        "KbdInteractiveAuthentication": "no",
+        "PermitRootLogin": "prohibit-password",
+        "AllowTcpForwarding": "no",
+        "X11Forwarding": "no",
+        # A session does not inherit what the image set; without it an mpirun outside /usr is not found.
+        "SetEnv": " ".join(f'{key}="{env[key]}"' for key in _HANDED_ON if env.get(key)),
+    }
+    return "".join(f"{key} {value}\n" for key, value in settings.items())
+
+
+def _write(place: pathlib.Path, data: bytes) -> None:
+    place.touch(mode=0o600)
+    place.chmod(0o600)
+    place.write_bytes(data)

@@ -1,0 +1,150 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a builder gets and gives: a plan in, Kubernetes objects out. Pure: the same plan gives the same objects.
+
+Adding an engine is one file with a function ``build(plan) -> objects`` and one line in engines.py. The last object is
+the one that runs the job; the others come before it and belong to it.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+import typing as t
+
+from ....module_utils._model.job import Job
+from ....module_utils._model.pod_spec import PodSpec
+
+Object = dict[str, t.Any]
+
+PREFIX = "muster.training"
+RUN_LABEL = f"{PREFIX}/run-id"
+CLUSTER_LABEL = f"{PREFIX}/cluster"
+JOB_LABEL = f"{PREFIX}/job"
+ROLE_LABEL = f"{PREFIX}/role"
+ATTEMPT_LABEL = f"{PREFIX}/first-attempt"
+# On nodes: written when a node joins or the fabric gate has judged, read here.
+ISLAND_LABEL = f"{PREFIX}/island"
+NETWORK_LABEL = f"{PREFIX}/network-{{}}"
+MANAGER = "muster.training"
+CONTAINER = "node"
+# An engine appends its own parts (job index, pod index, five random characters) to this within 63 characters.
+_NAME_LIMIT = 40
+_LABEL_LIMIT = 63
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Queue:
+    """A LocalQueue of Kueue. ``topology``: whether its flavors know one; ``island_level``: its level that is an island."""
+
+    name: str
+    topology: bool = False
+    island_level: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fleet:
+    """What the cluster's nodes are like. ``expressions`` select the eligible ones, as in a node selector's term.
+
+    ``whole_node``: the job takes all of a node, so that no two of its pods may share one. ``rdma_resource`` is the
+    extended resource of the device plugin, None where the fabric gate saw no RDMA.
+    """
+
+    expressions: tuple[t.Mapping[str, t.Any], ...] = ()
+    gpu_resource: str = "nvidia.com/gpu"
+    rdma_resource: str | None = None
+    whole_node: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KubePlan:
+    """A job on a cluster, everything decided.
+
+    ``pods``: role -> specification, from the launcher. ``program``: file name -> source of what runs in a pod.
+    ``archive``: the code (and staged data) as tar.gz. ``secret``: the Secret with the job's secrets by name.
+    ``pull_secrets``: Secrets of type dockerconfigjson. ``egress_denied``: a policy of the namespace forbids egress.
+    """
+
+    job: Job
+    run_id: str
+    cluster: str
+    namespace: str
+    pods: t.Mapping[str, PodSpec]
+    program: t.Mapping[str, str]
+    archive: bytes = b""
+    queue: Queue | None = None
+    fleet: Fleet = Fleet()
+    secret: str | None = None
+    pull_secrets: tuple[str, ...] = ()
+    egress_denied: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return the name of the run's objects."""
+        return object_name(self.run_id)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Return what every object and every pod of the run carries."""
+        return {
+            "app.kubernetes.io/managed-by": MANAGER,
+            RUN_LABEL: label_value(self.run_id),
+            CLUSTER_LABEL: label_value(self.cluster),
+            JOB_LABEL: self.job.name,
+            ATTEMPT_LABEL: str(next(iter(self.pods.values())).attempt),
+        }
+
+    @property
+    def rdma(self) -> bool:
+        """Return whether pods get RDMA devices: as asked, else wherever there are any."""
+        wanted = self.job.resources.rdma
+        return self.fleet.rdma_resource is not None and wanted is not False
+
+    @property
+    def host_network(self) -> bool:
+        """Return whether pods share their node's network."""
+        return self.job.placement.network_mode == "host"
+
+    def meta(self, name: str, **labels: str) -> Object:
+        """Return an object's metadata."""
+        return {"name": name, "namespace": self.namespace, "labels": {**self.labels, **labels}}
+
+
+def object_name(run_id: str) -> str:
+    """Return a run's name as Kubernetes allows it (RFC 1035); shortened or changed ones stay apart by a digest."""
+    name = re.sub(r"[^a-z0-9-]+", "-", run_id.lower()).strip("-")
+    if not name or not name[0].isalpha():
+        name = f"run-{name}".rstrip("-")
+    if name == run_id and len(name) <= _NAME_LIMIT:
+        return name
+    digest = hashlib.sha256(run_id.encode()).hexdigest()[:8]
+    return f"{name[: _NAME_LIMIT - 9].rstrip('-')}-{digest}"
+
+
+def label_value(text: str) -> str:
+    """Return ``text`` as a label's value: itself where it is one, else a name that no other text has."""
+    if len(text) <= _LABEL_LIMIT and re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", text):
+        return text
+    return object_name(text)
+
+
+def selector(run_id: str) -> str:
+    """Return the label selector of everything that belongs to a run."""
+    return f"{RUN_LABEL}={label_value(run_id)}"
+
+
+def owned(companions: t.Iterable[Object], owner: Object) -> list[Object]:
+    """Return the companions as property of the live object ``owner``: they go when it goes."""
+    reference = {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "blockOwnerDeletion": False,
+        "controller": False,
+    }
+    return [{**item, "metadata": {**item["metadata"], "ownerReferences": [reference]}} for item in companions]

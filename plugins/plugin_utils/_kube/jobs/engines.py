@@ -1,0 +1,23 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The engines by name: the one place that a new one is added to.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from . import jobset
+from .contract import KubePlan, Object
+
+_ENGINES: dict[str, t.Callable[[KubePlan], list[Object]]] = {
+    "jobset": jobset.build,
+}
+
+
+def build(plan: KubePlan) -> list[Object]:
+    """Return the objects of the run in the order in which they are made; the last one runs the job."""
+    return _ENGINES[plan.job.engine](plan)

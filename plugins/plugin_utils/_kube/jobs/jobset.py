@@ -1,0 +1,104 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""JobSet: the gang fails as a whole and is started again as a whole, with separate budgets for crashes and lost nodes.
+
+Within the Job nothing is replaced alone (backoffLimit 0, one failed pod fails it): a fixed-size gang does not survive
+that. A crash is counted by the JobSet (``maxRestarts``); a node that is drained, preempted or lost restarts the gang
+without being counted there, and whoever follows the run holds the budget of lost nodes.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ....module_utils._model import job_backends
+from ....module_utils._model.job import Job
+from ....module_utils._model.pod_spec import EXIT_REFUSED
+from . import companions, pods
+from .contract import CONTAINER, KubePlan, Object
+
+ROLE = "node"
+_TTL_S = 24 * 3600
+# The Job controller's message names the rule of the pod failure policy; the first is the one on exit codes.
+_FATAL_MESSAGE = "matching .* rule at index 0"
+
+
+def build(plan: KubePlan) -> list[Object]:
+    """Return the JobSet behind its companions."""
+    spec = companions.completed(plan, ROLE, coordinator=coordinator(plan.name))
+    around = companions.around(plan, {ROLE: spec})
+    inner = job_spec(plan.job, pods.template(plan, ROLE, around))
+    outer: Object = {
+        "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+        "replicatedJobs": [{"name": ROLE, "replicas": 1, "template": {"spec": inner}}],
+        "failurePolicy": failure_policy(plan.job),
+        "successPolicy": {"operator": "All", "targetReplicatedJobs": []},
+        "ttlSecondsAfterFinished": ttl(plan.job),
+    }
+    meta = plan.meta(plan.name, **pods.queue_labels(plan))
+    return [*around, {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": meta, "spec": outer}]
+
+
+def coordinator(name: str) -> str:
+    """Return the name of the first pod in the JobSet's own domain."""
+    return f"{name}-{ROLE}-0-0.{name}"
+
+
+def job_spec(job: Job, template: Object) -> Object:
+    """Return the Job of the gang: as many pods as nodes, all or none."""
+    elastic = job_backends.is_elastic(job)
+    spec: Object = {
+        "completionMode": "Indexed",
+        "completions": job.nodes,
+        "parallelism": job.nodes,
+        # An elastic gang lets single pods come and go; any other one fails with its first pod.
+        "backoffLimit": job.restart.max_crashes + job.restart.max_lost_nodes if elastic else 0,
+        "podReplacementPolicy": "Failed",
+        "podFailurePolicy": {"rules": pod_failure_rules(job)},
+        "template": template,
+    }
+    if job.timeout_s is not None:
+        spec["activeDeadlineSeconds"] = job.timeout_s
+    if elastic:
+        spec["successPolicy"] = {"rules": [{"succeededCount": job.elastic.min}]}
+    return spec
+
+
+def pod_failure_rules(job: Job) -> list[Object]:
+    """Return what a pod's end means: a fatal exit code and a disruption fail the Job at once, each with its message."""
+    codes = sorted({*job.restart.fatal_exit_codes, EXIT_REFUSED})
+    disrupted = "Ignore" if job_backends.is_elastic(job) else "FailJob"
+    return [
+        {
+            "action": "FailJob",
+            "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": codes},
+        },
+        {"action": disrupted, "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+    ]
+
+
+def failure_policy(job: Job) -> Object:
+    """Return what the failure of the gang's Job means."""
+    rules: list[dict[str, t.Any]] = [
+        {
+            "name": "fatal",
+            "action": "FailJobSet",
+            "onJobFailureReasons": ["PodFailurePolicy"],
+            "onJobFailureMessagePatterns": [_FATAL_MESSAGE],
+        },
+        {
+            "name": "lost",
+            "action": "RestartJobSetAndIgnoreMaxRestarts" if job.lost_budget else "FailJobSet",
+            "onJobFailureReasons": ["PodFailurePolicy"],
+        },
+        {"name": "deadline", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]},
+    ]
+    return {"maxRestarts": job.restart.max_crashes, "restartStrategy": "Recreate", "rules": rules}
+
+
+def ttl(job: Job) -> int:
+    """Return how long finished objects stay; the run record does not need them."""
+    return _TTL_S if job.ttl_after_finished_s is None else job.ttl_after_finished_s

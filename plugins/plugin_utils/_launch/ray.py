@@ -1,0 +1,38 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Ray: the user's script runs once, as the driver of a Ray job; Ray Train starts the workers on the cluster's nodes.
+
+Ray resumes nothing by itself: Ray Train finds its latest checkpoint only below the same storage path and name, and
+starts failed workers again only as often as its FailureConfig says. The driver gets all of these as variables.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+from ...module_utils._model import job_backends
+from ...module_utils._model.job import Job
+from ...module_utils._model.pod_spec import PodSpec
+from . import environment, podding
+from .contract import RunContext
+
+
+def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
+    """Return the driver. Metrics lie with the checkpoints where these are shared: any node may hold rank 0."""
+    folder = run.checkpoint_dir or podding.below("checkpoints")
+    shared = job_backends.checkpoint_mount(job) is not None
+    values = {
+        "MUSTER_NUM_WORKERS": str(job.world_size),
+        "MUSTER_USE_GPU": "1" if job.gpus_per_node else "0",
+        # ray.train.RunConfig(name=…, storage_path=…, failure_config=FailureConfig(max_failures=…))
+        "MUSTER_RAY_RUN_NAME": run.run_id,
+        "MUSTER_RAY_STORAGE_PATH": folder,
+        "MUSTER_RAY_MAX_FAILURES": str(job.restart.max_crashes),
+        "MUSTER_RAY_MAX_PREEMPTION_FAILURES": str(job.lost_budget),
+    }
+    if shared:
+        values["MUSTER_METRICS_FILE"] = f"{folder}/.muster-metrics-{run.attempt}.jsonl"
+    argv = environment.program(job, podding.slot(job))
+    cluster = {"python": podding.python(job), "nodes": job.nodes}
+    return {"driver": podding.spec(job, run, argv, values, role="launcher", ray=cluster)}
