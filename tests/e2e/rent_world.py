@@ -178,15 +178,9 @@ class RentWorld:
     def start(self, playbook: str, *args: str, env: dict[str, str] | None = None, **extra: t.Any) -> Play:
         """Start a playbook of the collection, or a file."""
         name = playbook if "/" in playbook else f"muster.training.{playbook}"
-        argv = [
-            str(ANSIBLE / "ansible-playbook"),
-            "-i",
-            "localhost,",
-            name,
-            "-e",
-            json.dumps(self.values(**extra)),
-            *args,
-        ]
+        inventory = [] if "-i" in args else ["-i", "localhost,"]
+        values = json.dumps(self.values(**extra))
+        argv = [str(ANSIBLE / "ansible-playbook"), *inventory, name, "-e", values, *args]
         log = self.root / f"play-{len(self.plays)}.log"
         play = Play(argv, self.environment(**(env or {})), log, self.root, 0o022)
         self.plays.append(play)

@@ -13,14 +13,15 @@ import pathlib
 import sys
 import zipfile
 
+_RUN = ("reap", "node_giveback", "node_pool", "landlords", "state_home", "run_views")
 PARTS = (
     "module_utils/_model",
     "module_utils/_http",
     "module_utils/_secrets",
-    "module_utils/_node",
+    "module_utils/_node/paths.py",
     "plugin_utils/_providers",
     "plugin_utils/_rent",
-    "plugin_utils/_run",
+    *(f"plugin_utils/_run/{name}.py" for name in _RUN),
 )
 _TOP = "ansible_collections/muster/training/plugins"
 _WHEN = (2026, 1, 1, 0, 0, 0)
@@ -28,9 +29,10 @@ _WHEN = (2026, 1, 1, 0, 0, 0)
 
 def pack(plugins: pathlib.Path, dest: pathlib.Path) -> bool:
     """Write the zip file unless it is there with the same content; return whether it was written."""
-    files = sorted(path for part in PARTS for path in (plugins / part).rglob("*.py"))
+    files = sorted(path for part in PARTS for path in _sources(plugins / part))
     names = {path: f"{_TOP}/{path.relative_to(plugins).as_posix()}" for path in files}
     folders = {parent.as_posix() for name in names.values() for parent in pathlib.PurePosixPath(name).parents}
+    dest.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = dest.with_name(f".{dest.name}.{os.getpid()}")
     with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
         # Python finds packages without __init__.py in a zip file only by the entries of their folders.
@@ -45,6 +47,10 @@ def pack(plugins: pathlib.Path, dest: pathlib.Path) -> bool:
         return False
     temporary.replace(dest)
     return True
+
+
+def _sources(place: pathlib.Path) -> list[pathlib.Path]:
+    return [place] if place.suffix else sorted(place.rglob("*.py"))
 
 
 if __name__ == "__main__":
