@@ -18,7 +18,7 @@ import typing as t
 from .. import host, image, traces
 from ..host import LabError
 from ..podman import Podman
-from . import images, manifests, plan, torch
+from . import controllers, images, manifests, plan, torch
 from . import record as records
 from .api import Api
 from .binaries import Binaries
@@ -27,18 +27,8 @@ from .pki import Pair
 from .stages import Say, Stages, until
 
 NAME = "lab"
-_API_S, _READY_S, _SERVING_S = 90, 120, 180
+_API_S, _READY_S = 90, 120
 _KUBECTL_S = 120
-_PROOFS: t.Final = {
-    "kueue": (
-        "/apis/kueue.x-k8s.io/v1beta2/resourceflavors",
-        {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "lab-proof"}},
-    ),
-    "jobset": (
-        "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets",
-        {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "lab-proof"}},
-    ),
-}
 
 
 class Cluster:
@@ -167,7 +157,7 @@ class Cluster:
 
         :raises LabError: with its last line when it fails.
         """
-        argv = [str(self.binaries.get("labk8s")), "kubectl", f"--kubeconfig={self.kubeconfig}", *words]
+        argv = [*self.kubectl_argv(), f"--kubeconfig={self.kubeconfig}", *words]
         given = None if data is None else json.dumps(data)
         # Its cache of what the server knows goes where it is not found by another user of kubectl.
         argv.append(f"--cache-dir={self.folder}/kubectl")
@@ -190,15 +180,15 @@ class Cluster:
         there = self._record().components
         wanted = [name for name in names if name not in there]
         archives = images.Archives(self.podman.home, self.binaries, self.say)
+        machines = Machines(self.podman, self.folder, self._record())
         for name in wanted:
-            archive = archives.get(name)
-            Machines(self.podman, self.folder, self._record()).import_image(self._record().control, archive)
-        with self.stages.stage(f"manifests of {', '.join(wanted) or 'nothing'} applied"):
-            for name in wanted:
-                self._apply_component(name)
+            machines.import_image(self._record().control, archives.get(name))
+        for name in wanted:
+            with self.stages.stage(f"manifests of {name} applied"):
+                controllers.apply(self, name)
         for name in wanted:
             with self.stages.stage(f"{name} serves"):
-                self._wait_serving(name)
+                controllers.wait_serving(self, name)
         self._write(dataclasses.replace(self._record(), components=(*there, *wanted)))
 
     def load(self, name: str) -> str:
@@ -346,13 +336,14 @@ class Cluster:
         with self.stages.stage("programs, manifests and images of the controllers"):
             archives = images.Archives(self.podman.home, self.binaries, self.say)
             archives.get("pause")
-            kubectl = self._kubectl_argv()
+            kubectl = self.kubectl_argv()
             for name in components:
                 archives.get(name)
                 if name in manifests.COMPONENTS:
                     manifests.rendered(self.podman.home, kubectl, name)
 
-    def _kubectl_argv(self) -> list[str]:
+    def kubectl_argv(self) -> list[str]:
+        """Return the command of kubectl, for what needs no cluster."""
         return [str(self.binaries.get("labk8s")), "kubectl"]
 
     def _node_images(self, machine: plan.Machine) -> None:
@@ -363,23 +354,6 @@ class Cluster:
         if not until(lambda: machines.run(machine, *ready).returncode == 0, _READY_S, 0.5):
             raise LabError(f"containerd on {machine.name} does not answer")
         machines.import_image(machine, archives.get("pause"))
-
-    def _apply_component(self, name: str) -> None:
-        if name == "coredns":
-            self.apply(manifests.dns())
-            return
-        place = manifests.rendered(self.podman.home, self._kubectl_argv(), name)
-        self.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(place))
-
-    def _wait_serving(self, name: str) -> None:
-        component = manifests.COMPONENTS.get(name)
-        place = (component.namespace, component.deployment) if component else ("kube-system", "coredns")
-        api = self.api
-        if not until(lambda: api.available(*place), _SERVING_S):
-            raise LabError(f"{name} has no ready pod after {_SERVING_S} s: kubectl -n {place[0]} describe pods")
-        proof = _PROOFS.get(name)
-        if proof and not until(lambda: api.would_create(*proof), _SERVING_S):
-            raise LabError(f"the webhooks of {name} do not answer: kubectl -n {place[0]} logs deploy/{place[1]}")
 
     def _remove(self) -> list[str]:
         lab_id = traces.kept_id(self.name)

@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+import pathlib
 import typing as t
 
 from ..host import LabError
+from . import manifests, plan
 from .cluster import Cluster
 from .stages import until
 
@@ -16,6 +20,10 @@ TAINT = {"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}
 GPU = "nvidia.com/gpu"
 _NODES = "/api/v1/nodes"
 _READY_S = 120
+# The pods of a Job end well after a second, or after what an annotation of theirs says ("30s").
+DELAY = "pod-complete.stage.kwok.x-k8s.io/delay"
+_STAGES = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
+_DELAY = {"durationMilliseconds": 1000, "durationFrom": {"expressionFrom": f'.metadata.annotations["{DELAY}"]'}}
 
 
 def node(index: int, gpus: int) -> dict[str, t.Any]:
@@ -42,7 +50,11 @@ def add(cluster: Cluster, count: int = 100, gpus: int = 8) -> None:
 
     :raises LabError: when they do not become Ready.
     """
-    cluster.binaries.get("kwok")
+    folder = cluster.binaries.get("kwok").parent
+    stages = folder / pathlib.PurePath(plan.KWOK_STAGES).name
+    new = stages.with_suffix(f".{os.getpid()}")
+    new.write_bytes(_stages(cluster).read_bytes())
+    new.rename(stages)
     cluster.machines.ask(cluster.up_record.control, "systemctl", "start", "lab-kwok.service")
     api = cluster.api
     for index in range(count):
@@ -56,6 +68,15 @@ def add(cluster: Cluster, count: int = 100, gpus: int = 8) -> None:
 
     if not until(lambda: not lacking(), _READY_S):
         raise LabError(f"{len(lacking())} of {count} simulated nodes are not Ready: journalctl -u lab-kwok on control")
+
+
+def _stages(cluster: Cluster) -> pathlib.Path:
+    """Return what kwok does with nodes and pods: its own fast stages, with a duration for the pods of Jobs."""
+    patch = [{"op": "add", "path": "/spec/delay", "value": _DELAY}]
+    content = {"patches": [{"target": {"kind": "Stage", "name": "pod-complete"}, "patch": json.dumps(patch)}]}
+    folders = [f"kustomize/stage/{name}" for name in _STAGES]
+    kubectl = [str(cluster.binaries.get("labk8s")), "kubectl"]
+    return manifests.kustomized(cluster.podman.home, kubectl, "kwok", folders, content)
 
 
 def remove(cluster: Cluster) -> None:

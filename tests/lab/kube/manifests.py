@@ -106,43 +106,56 @@ def rendered(home: pathlib.Path, kubectl: t.Sequence[str], name: str) -> pathlib
     :raises LabError: when its module cannot be had or kustomize fails.
     """
     component = COMPONENTS[name]
-    recipe = json.dumps([PROGRAMS[name].version, dataclasses.asdict(component), _patches(component)], sort_keys=True)
-    place = home / "manifests" / f"{name}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}.yaml"
+    content = {
+        "images": [{"name": component.image, **_split(image_name(name))}],
+        "patches": [{"target": {"kind": "Deployment"}, "patch": json.dumps(_patches(component))}],
+        **component.extra,
+    }
+    if component.own_namespace:
+        return kustomized(home, kubectl, name, component.folders, content)
+    # Set everywhere, so only where the manifests are of one namespace and name none.
+    content["namespace"] = component.namespace
+    return kustomized(home, kubectl, name, component.folders, content, [namespace(component.namespace)])
+
+
+def kustomized(
+    home: pathlib.Path,
+    kubectl: t.Sequence[str],
+    program: str,
+    folders: t.Sequence[str],
+    content: t.Mapping[str, t.Any],
+    objects: t.Sequence[t.Any] = (),
+) -> pathlib.Path:
+    """Return what a kustomization over folders of a program's module gives, rendering it once.
+
+    :param content: the kustomization's own fields.
+    :param objects: further resources.
+    :raises LabError: when the module cannot be had or kustomize fails.
+    """
+    recipe = json.dumps([PROGRAMS[program].version, folders, content, objects], sort_keys=True)
+    place = home / "manifests" / f"{program}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}.yaml"
     if place.exists():
         return place
     place.parent.mkdir(parents=True, exist_ok=True)
-    text = _kustomize(component, module_folder(name), kubectl)
-    new = place.with_suffix(f".{os.getpid()}")
-    new.write_text(text)
-    new.rename(place)
-    return place
-
-
-def _kustomize(component: Component, module: pathlib.Path, kubectl: t.Sequence[str]) -> str:
+    module = module_folder(program)
     with tempfile.TemporaryDirectory() as name:
         # kustomize wants relative paths, and compares them with the real ones.
         folder = pathlib.Path(name).resolve()
-        resources = [os.path.relpath((module / place).resolve(), folder) for place in component.folders]
-        if not component.own_namespace:
-            (folder / "namespace.json").write_text(json.dumps(namespace(component.namespace)))
-            resources.append("namespace.json")
-        content = {
-            "apiVersion": "kustomize.config.k8s.io/v1beta1",
-            "kind": "Kustomization",
-            "resources": resources,
-            "images": [{"name": component.image, **_split(image_name(component.name))}],
-            "patches": [{"target": {"kind": "Deployment"}, "patch": json.dumps(_patches(component))}],
-            # Set everywhere, so only where the manifests are of one namespace and name none.
-            **({} if component.own_namespace else {"namespace": component.namespace}),
-            **component.extra,
-        }
-        (folder / "kustomization.yaml").write_text(json.dumps(content))
+        resources = [os.path.relpath((module / item).resolve(), folder) for item in folders]
+        for index, item in enumerate(objects):
+            (folder / f"{index}.json").write_text(json.dumps(item))
+            resources.append(f"{index}.json")
+        head = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
+        (folder / "kustomization.yaml").write_text(json.dumps({**head, "resources": resources, **content}))
         argv = [*kubectl, "kustomize", "--load-restrictor=LoadRestrictionsNone", str(folder)]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=_KUSTOMIZE_S, check=False)
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or ["no reason given"]
-        raise LabError(f"the manifests of {component.name} cannot be rendered: {lines[-1].strip()[:300]}")
-    return done.stdout
+        raise LabError(f"the manifests of {program} cannot be rendered: {lines[-1].strip()[:300]}")
+    new = place.with_suffix(f".{os.getpid()}")
+    new.write_text(done.stdout)
+    new.rename(place)
+    return place
 
 
 def _split(image: str) -> dict[str, str]:

@@ -26,6 +26,7 @@ SIZE_MAX = 32
 _FIRST_ADDRESS = 10
 LAB, BIN, TORCH = "/etc/lab", "/opt/lab/bin", "/opt/lab/torch"
 IMAGES = "/opt/lab/images"
+KWOK_STAGES = f"{BIN}/kwok-stages.yaml"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

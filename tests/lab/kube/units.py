@@ -103,10 +103,14 @@ def control(machine: plan.Machine) -> dict[str, str]:
 
 def simulated_nodes() -> dict[str, str]:
     """Return the unit of kwok, which is started when it is asked for."""
-    command = [f"{plan.BIN}/kwok", f"--kubeconfig={_LAB}/admin.conf", "--manage-nodes-with-label-selector=type=kwok"]
-    return {
-        "lab-kwok.service": _unit("kwok of the lab", [*command, f"--node-lease-duration-seconds={2 * NODE_LEASE_S}"])
+    flags = {
+        "kubeconfig": f"{_LAB}/admin.conf",
+        "config": plan.KWOK_STAGES,
+        "manage-nodes-with-label-selector": "type=kwok",
+        "node-lease-duration-seconds": 2 * NODE_LEASE_S,
     }
+    command = [f"{plan.BIN}/kwok", *(f"--{key}={value}" for key, value in flags.items())]
+    return {"lab-kwok.service": _unit("kwok of the lab", command)}
 
 
 def _api_server(address: str, store: str) -> dict[str, t.Any]:

@@ -1,0 +1,51 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Putting controllers on a cluster, and the proof that they serve: their webhooks have answered once."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..host import LabError
+from . import manifests
+from .stages import until
+
+if t.TYPE_CHECKING:
+    from .cluster import Cluster
+
+_SERVING_S = 180
+_PROOFS: t.Final = {
+    "kueue": (
+        "/apis/kueue.x-k8s.io/v1beta2/resourceflavors",
+        {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "lab-proof"}},
+    ),
+    "jobset": (
+        "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets",
+        {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "lab-proof"}},
+    ),
+}
+
+
+def apply(cluster: Cluster, name: str) -> None:
+    """Apply the manifests of a controller."""
+    if name == "coredns":
+        cluster.apply(manifests.dns())
+        return
+    place = manifests.rendered(cluster.podman.home, cluster.kubectl_argv(), name)
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(place))
+
+
+def wait_serving(cluster: Cluster, name: str) -> None:
+    """Wait until a controller has a ready pod and answers.
+
+    :raises LabError: saying what to look at when it does not.
+    """
+    component = manifests.COMPONENTS.get(name)
+    place = (component.namespace, component.deployment) if component else ("kube-system", "coredns")
+    api = cluster.api
+    if not until(lambda: api.available(*place), _SERVING_S):
+        raise LabError(f"{name} has no ready pod after {_SERVING_S} s: kubectl -n {place[0]} describe pods")
+    proof = _PROOFS.get(name)
+    if proof and not until(lambda: api.would_create(*proof), _SERVING_S):
+        raise LabError(f"the webhooks of {name} do not answer: kubectl -n {place[0]} logs deploy/{place[1]}")
