@@ -30,6 +30,7 @@ PROGRAM_FILES = (
     "pod_meet.py",
     "pod_mpi.py",
     "pod_output.py",
+    "pod_prepare.py",
     "pod_probe.py",
     "pod_ray.py",
     "pod_run.py",

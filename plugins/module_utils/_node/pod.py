@@ -1,10 +1,11 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The program of a pod: ``python3 -I -S -u DIR/muster_node/pod.py SPEC.json``.
+"""The program of a pod: ``python3 -I -S -u DIR/muster_node/pod.py SPEC.json [MODE]``.
 
 The specification's fields are those of ``_model/pod_spec.py``. Mode ``run`` brings up one node of a gang, mode
-``probe`` proves that the pods of a gang reach each other.
+``probe`` proves that the pods of a gang reach each other, mode ``prepare`` only places the code for a container that
+another program starts.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -12,10 +13,11 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import importlib
+import os
 import pathlib
 import sys
 
-_MODES = {"run": "pod_run", "probe": "pod_probe"}
+_MODES = {"run": "pod_run", "probe": "pod_probe", "prepare": "pod_prepare"}
 
 
 def main(argv: list[str]) -> int:
@@ -25,14 +27,16 @@ def main(argv: list[str]) -> int:
         print("muster: Python {}.{} is too old, a pod needs 3.10 or newer".format(*sys.version_info[:2]))
         return 78
     # The neighbours of this file must not stand in for packages of the same name.
-    here = pathlib.Path(__file__).resolve().parent
+    # Not resolved: a ConfigMap's files are links into a folder of another name.
+    here = pathlib.Path(os.path.abspath(__file__)).parent
     sys.path[:] = [str(here.parent), *(place for place in sys.path if place != str(here))]
     paths = importlib.import_module(f"{here.name}.paths")
     spec = paths.read_json(pathlib.Path(argv[1]))
-    if not isinstance(spec, dict) or spec.get("mode") not in _MODES:
+    mode = argv[2] if len(argv) > 2 else spec.get("mode") if isinstance(spec, dict) else None
+    if not isinstance(spec, dict) or mode not in _MODES:
         print(f"muster: {argv[1]} is no specification of a pod", flush=True)
         return 78
-    return int(importlib.import_module(f"{here.name}.{_MODES[spec['mode']]}").main(spec, here))
+    return int(importlib.import_module(f"{here.name}.{_MODES[mode]}").main(spec, here))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import tarfile
 import threading
 import typing as t
 
+RUN_DIR = "/muster/run"
 EXIT_REFUSED = 78
 EXIT_NO_ROOM = 74
 _SIOCGIFADDR = 0x8915
@@ -91,11 +92,11 @@ def unpack(archive: pathlib.Path, target: pathlib.Path) -> None:
         raise Refusal(f"the code cannot be unpacked: {exc.strerror or exc}", EXIT_NO_ROOM) from exc
 
 
-def write_files(files: t.Mapping[str, str], folder: pathlib.Path) -> None:
+def write_files(files: t.Mapping[str, str], folder: pathlib.Path, mode: int = 0o600) -> None:
     """Write the launcher's files into the run's folder."""
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
-        (folder / name).chmod(0o600)
+        (folder / name).chmod(mode)
 
 
 def secrets(given: t.Sequence[t.Mapping[str, str]]) -> tuple[dict[str, str], list[str]]:

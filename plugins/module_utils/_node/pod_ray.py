@@ -40,13 +40,23 @@ def workers(cluster: t.Mapping[str, t.Any], wait_s: float) -> dict[str, t.Any]:
     argv = [str(cluster["python"]), "-c", _ASK, str(wanted), str(wait_s)]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=wait_s + 60, check=False)
-        found = t.cast("dict[str, t.Any]", json.loads(done.stdout.strip().splitlines()[-1]))
     except subprocess.TimeoutExpired as exc:
         raise pod_ground.Refusal(f"Ray did not answer within {wait_s + 60:.0f} s", EXIT_UNREACHABLE) from exc
-    except (OSError, ValueError, IndexError) as exc:
-        last = (done.stderr.strip().splitlines() or ["no output"])[-1] if "done" in locals() else str(exc)
-        raise pod_ground.Refusal(f"Ray cannot be asked for its nodes: {last[:300]}", EXIT_UNREACHABLE) from exc
+    except OSError as exc:
+        raise pod_ground.Refusal(f"cannot run {argv[0]}: {exc.strerror}", 127) from exc
+    found = _answer(done.stdout)
+    if found is None:
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        raise pod_ground.Refusal(f"Ray cannot be asked for its nodes: {last[:300]}", EXIT_UNREACHABLE)
     if len(found["nodes"]) < wanted:
         names = ", ".join(found["nodes"]) or "none"
         raise pod_ground.Refusal(f"{len(found['nodes'])} of {wanted} Ray workers came: {names}", EXIT_UNREACHABLE)
     return found
+
+
+def _answer(text: str) -> dict[str, t.Any] | None:
+    try:
+        value = json.loads(text.strip().splitlines()[-1])
+    except (ValueError, IndexError):
+        return None
+    return value if isinstance(value, dict) and isinstance(value.get("nodes"), list) else None

@@ -30,7 +30,6 @@ _TICK_S = 0.2
 # With fatal exit codes, a node that was only taken along leaves the first word to the one that was not.
 _AFTER_YOU_S = 3.0
 _WAITING_S = 30.0
-_RUN_DIR = "/muster/run"
 
 
 class Pod:
@@ -39,7 +38,7 @@ class Pod:
     def __init__(self, spec: dict[str, t.Any], program: pathlib.Path) -> None:
         self.spec = spec
         self.program = program
-        self.run_dir = pathlib.Path(spec.get("run_dir") or _RUN_DIR)
+        self.run_dir = pathlib.Path(spec.get("run_dir") or pod_ground.RUN_DIR)
         self.place = pod_ground.place(spec, os.environ)
         self.output = Output(self.place.about())
         self.marker = f"{spec['run_id']}/{self.place.attempt}/{self.place.pod}"
@@ -116,17 +115,22 @@ class Pod:
             return self.place.address
         port = int(self.spec["port"]) + 1
         if self.place.rank == 0:
-            try:
-                self.meeting = pod_meet.Meeting(self.spec.get("listen") or self._any_address(), port, run)
-            except OSError as exc:
-                raise pod_ground.Refusal(f"port {port} is taken: {exc.strerror}", EXIT_UNREACHABLE) from exc
+            self.meeting = self._open(port, run)
             return self.place.address
         me = {"rank": self.place.rank, "node": self.place.node}
         until = time.monotonic() + float(self.spec["wait_s"])
         return pod_meet.find(self.spec["coordinator"], port, me, run, until, self._pause, self.output.say)
 
-    def _any_address(self) -> str:
-        return "::" if ":" in self.place.address else "0.0.0.0"
+    def _open(self, port: int, run: t.Mapping[str, t.Any]) -> pod_meet.Meeting:
+        """Listen for the others. On the node's own network the attempt before may still be leaving the port."""
+        host = "::" if ":" in self.place.address else "0.0.0.0"
+        until = time.monotonic() + float(self.spec["grace_s"]) + _WAITING_S
+        while True:
+            try:
+                return pod_meet.Meeting(self.spec.get("listen") or host, port, run)
+            except OSError as exc:
+                if time.monotonic() > until or not self._pause(1.0):
+                    raise pod_ground.Refusal(f"port {port} is taken: {exc.strerror}", EXIT_UNREACHABLE) from exc
 
     def _pause(self, seconds: float) -> bool:
         end = time.monotonic() + seconds

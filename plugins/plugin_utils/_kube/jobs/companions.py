@@ -16,7 +16,7 @@ import typing as t
 from ....module_utils._model import pod_spec
 from ....module_utils._model.errors import InputError
 from ....module_utils._model.pod_spec import PodSpec
-from .contract import RUN_LABEL, KubePlan, Object
+from .contract import ROLE_LABEL, RUN_LABEL, KubePlan, Object
 
 # A ConfigMap holds at most 1 MiB, its keys included.
 ARCHIVE_LIMIT = 900 << 10
@@ -71,19 +71,21 @@ def denies_egress(policies: t.Iterable[t.Mapping[str, t.Any]]) -> bool:
     )
 
 
-def headless(plan: KubePlan) -> Object:
+def headless(plan: KubePlan, role: str, name: str = "") -> Object:
     """Return the Service under which pods with its name as subdomain find each other, also before they are ready."""
     spec = {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
-        "selector": {RUN_LABEL: plan.labels[RUN_LABEL]},
+        "selector": {RUN_LABEL: plan.labels[RUN_LABEL], ROLE_LABEL: role},
     }
-    return {"apiVersion": "v1", "kind": "Service", "metadata": plan.meta(plan.name), "spec": spec}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": plan.meta(name or plan.name), "spec": spec}
 
 
-def around(plan: KubePlan, specs: t.Mapping[str, PodSpec], *more: Object) -> list[Object]:
-    """Return all companions of a job whose pods get ``specs``."""
-    parts = [program(plan, specs), code(plan), network_policy(plan), *more]
+def around(
+    plan: KubePlan, specs: t.Mapping[str, PodSpec], *more: Object, reached_by: t.Sequence[Object] = ()
+) -> list[Object]:
+    """Return all companions of a job whose pods get ``specs``; ``reached_by`` are further rules of its policy."""
+    parts = [program(plan, specs), code(plan), network_policy(plan, extra=reached_by), *more]
     return [part for part in parts if part is not None]
 
 

@@ -39,7 +39,7 @@ _LABEL_LIMIT = 63
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Queue:
-    """A LocalQueue of Kueue. ``topology``: whether its flavors know one; ``island_level``: its level that is an island."""
+    """A LocalQueue of Kueue. ``topology``: whether its flavors have one; ``island_level``: its level of islands."""
 
     name: str
     topology: bool = False

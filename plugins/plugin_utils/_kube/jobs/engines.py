@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import typing as t
 
-from . import jobset
+from . import indexed_job, jobset, mpijob, rayjob, trainjob, volcano
 from .contract import KubePlan, Object
 
 _ENGINES: dict[str, t.Callable[[KubePlan], list[Object]]] = {
     "jobset": jobset.build,
+    "indexed_job": indexed_job.build,
+    "trainjob": trainjob.build,
+    "mpijob": mpijob.build,
+    "rayjob": rayjob.build,
+    "volcano": volcano.build,
 }
 
 

@@ -21,6 +21,7 @@ from . import companions, pods
 from .contract import CONTAINER, KubePlan, Object
 
 ROLE = "node"
+NETWORK = {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
 _TTL_S = 24 * 3600
 # The Job controller's message names the rule of the pod failure policy; the first is the one on exit codes.
 _FATAL_MESSAGE = "matching .* rule at index 0"
@@ -32,10 +33,9 @@ def build(plan: KubePlan) -> list[Object]:
     around = companions.around(plan, {ROLE: spec})
     inner = job_spec(plan.job, pods.template(plan, ROLE, around))
     outer: Object = {
-        "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+        "network": dict(NETWORK),
         "replicatedJobs": [{"name": ROLE, "replicas": 1, "template": {"spec": inner}}],
         "failurePolicy": failure_policy(plan.job),
-        "successPolicy": {"operator": "All", "targetReplicatedJobs": []},
         "ttlSecondsAfterFinished": ttl(plan.job),
     }
     meta = plan.meta(plan.name, **pods.queue_labels(plan))

@@ -33,6 +33,7 @@ def template(
     restarts: str | None = _JOBSET_RESTARTS,
     index: str | None = _INDEX,
     devices: bool = True,
+    told: str | None = None,
     **spec: t.Any,
 ) -> Object:
     """Return the pod template of a role.
@@ -41,6 +42,7 @@ def template(
     :param restarts: where the engine counts restarts of the gang; None where it does not.
     :param index: where the engine tells a pod its number; None where the pod's name or environment does.
     :param devices: whether the role gets the job's resources; a launcher beside the ranks does not.
+    :param told: whose specification the role reads, if not its own.
     :param spec: further fields of the pod's specification.
     """
     labels = {**plan.labels, ROLE_LABEL: role}
@@ -52,7 +54,7 @@ def template(
         "enableServiceLinks": False,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [container(plan, role, fields=_fields(restarts, index), devices=devices)],
-        "volumes": volumes(plan, role, companions),
+        "volumes": volumes(plan, told or role, companions),
         "tolerations": tolerations(plan),
         **_placement(plan),
         **spec,

@@ -1,0 +1,28 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Places the job's code for a container beside this one, which runs something else (Ray's own processes).
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+from . import pod_ground
+
+
+def main(spec: dict[str, t.Any], program: pathlib.Path) -> int:
+    """Unpack the code and write the files; return 0 when that is done."""
+    run_dir = pathlib.Path(spec.get("run_dir") or pod_ground.RUN_DIR)
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        if spec.get("archive"):
+            pod_ground.unpack(pathlib.Path(spec["archive"]), run_dir)
+        pod_ground.write_files(spec.get("files", {}), run_dir, mode=0o644)
+    except pod_ground.Refusal as exc:
+        print(f"muster: {exc}", flush=True)
+        return exc.code
+    return 0

@@ -1,0 +1,28 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A plain Indexed Job with a headless Service, for clusters without JobSet: a gang that fails is not started again.
+
+Only ranks that crash while their pod lives are, by their launcher; a lost pod ends the run.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+from . import companions, jobset, pods
+from .contract import KubePlan, Object
+
+ROLE = jobset.ROLE
+
+
+def build(plan: KubePlan) -> list[Object]:
+    """Return the Job behind its companions."""
+    # The Service's name is the pods' subdomain; without it their names are not known.
+    spec = companions.completed(plan, ROLE, coordinator=f"{plan.name}-0.{plan.name}")
+    around = companions.around(plan, {ROLE: spec}, companions.headless(plan, ROLE))
+    template = pods.template(plan, ROLE, around, restarts=None, subdomain=plan.name)
+    body = jobset.job_spec(plan.job, template)
+    body["ttlSecondsAfterFinished"] = jobset.ttl(plan.job)
+    meta = plan.meta(plan.name, **pods.queue_labels(plan))
+    return [*around, {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": body}]

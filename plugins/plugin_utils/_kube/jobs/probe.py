@@ -1,0 +1,64 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A short gang before the job: proves names and every port between its pods, on the job's nodes and under its policy.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ....module_utils._model.pod_spec import PodSpec
+from . import companions, pods
+from .contract import KubePlan, Object
+
+ROLE = "probe"
+_TTL_S = 600
+# Enough for an image that a node has not yet; nothing of the probe itself takes longer than a minute.
+_DEADLINE_S = 600
+
+
+def build(plan: KubePlan, *, wait_s: int = 60) -> list[Object]:
+    """Return the probe's Job behind its companions. ``wait_s``: how long the first pod waits for the others."""
+    name = f"{plan.name}-probe"
+    told = next(iter(plan.pods.values()))
+    spec = PodSpec(
+        mode="probe",
+        run_id=plan.run_id,
+        attempt=told.attempt,
+        nodes=plan.job.nodes,
+        port=told.port,
+        argv=(),
+        env={},
+        workdir="/",
+        checkpoint_dir="/",
+        coordinator=f"{name}-0.{name}",
+        wait_s=wait_s,
+    )
+    bare = dataclasses.replace(plan, archive=b"", pods={ROLE: spec})
+    around = companions.around(bare, {ROLE: spec}, companions.headless(bare, ROLE, name))
+    template = pods.template(bare, ROLE, around, restarts=None, devices=False, subdomain=name)
+    main = template["spec"]["containers"][0]
+    small = {"cpu": "10m", "memory": "64Mi"}
+    main["resources"] = {"requests": small, "limits": {"memory": "256Mi"}}
+    # A node each, as far as there are any: two pods on one node prove nothing about the network between nodes.
+    template["spec"]["topologySpreadConstraints"] = [
+        {
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": template["metadata"]["labels"]},
+        }
+    ]
+    body: Object = {
+        "completionMode": "Indexed",
+        "completions": plan.job.nodes,
+        "parallelism": plan.job.nodes,
+        "backoffLimit": 0,
+        "activeDeadlineSeconds": _DEADLINE_S,
+        "ttlSecondsAfterFinished": _TTL_S,
+        "template": template,
+    }
+    return [*around, {"apiVersion": "batch/v1", "kind": "Job", "metadata": bare.meta(name), "spec": body}]

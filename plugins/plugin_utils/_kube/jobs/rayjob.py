@@ -1,0 +1,124 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""RayJob (KubeRay): a Ray cluster for this run alone, the user's script as its driver, all of it gone afterwards.
+
+The head takes no work: losing it loses the run, so nothing that may kill it runs there. A retry is a new cluster; what it
+resumes from is on the user's shared storage (see ``_launch/ray.py``).
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import shlex
+import typing as t
+
+from ....module_utils._model import pod_spec
+from ....module_utils._model.pod_spec import PodSpec
+from . import companions, jobset, pods, quantities
+from .contract import ROLE_LABEL, KubePlan, Object
+
+DRIVER, HEAD, WORKER, SUBMITTER = "driver", "head", "worker", "submitter"
+_HEAD_MEMORY = 4 << 30
+_DASHBOARD = 8265
+# KubeRay's operator asks the head's dashboard how the job is.
+_OPERATOR = {
+    "from": [
+        {
+            "namespaceSelector": {},
+            "podSelector": {"matchLabels": {"app.kubernetes.io/name": "kuberay-operator"}},
+        }
+    ],
+    "ports": [{"protocol": "TCP", "port": _DASHBOARD}],
+}
+
+
+def build(plan: KubePlan) -> list[Object]:
+    """Return the RayJob behind its companions."""
+    spec = companions.completed(plan, DRIVER)
+    around = companions.around(plan, {DRIVER: spec}, reached_by=[_OPERATOR])
+    body: Object = {
+        "entrypoint": shlex.join(pods.command(plan.job, DRIVER)),
+        "submissionMode": "K8sJobMode",
+        "shutdownAfterJobFinishes": True,
+        "ttlSecondsAfterFinished": jobset.ttl(plan.job),
+        "backoffLimit": plan.job.restart.max_crashes,
+        "rayClusterSpec": {
+            "headGroupSpec": {
+                "rayStartParams": {"dashboard-host": "0.0.0.0", "num-cpus": "0", "num-gpus": "0"},
+                "template": _ray_pod(plan, HEAD, spec, around),
+            },
+            "workerGroupSpecs": [
+                {
+                    "groupName": WORKER,
+                    "replicas": plan.job.nodes,
+                    "minReplicas": plan.job.nodes,
+                    "maxReplicas": plan.job.nodes,
+                    "rayStartParams": {},
+                    "template": _ray_pod(plan, WORKER, spec, around),
+                }
+            ],
+        },
+        "submitterPodTemplate": _submitter(plan),
+    }
+    if plan.job.timeout_s is not None:
+        body["activeDeadlineSeconds"] = plan.job.timeout_s
+    meta = plan.meta(plan.name, **pods.queue_labels(plan))
+    return [*around, {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": meta, "spec": body}]
+
+
+def _ray_pod(plan: KubePlan, role: str, spec: PodSpec, around: t.Sequence[Object]) -> Object:
+    """Return the pod of a Ray node: an init container places the code, KubeRay adds what starts Ray."""
+    devices = role == WORKER
+    template = pods.template(plan, role, around, restarts=None, index=None, devices=devices, told=DRIVER)
+    main = template["spec"]["containers"][0]
+    place = {key: main[key] for key in ("image", "securityContext", "volumeMounts")}
+    argv = [*pods.command(plan.job, DRIVER), "prepare"]
+    template["spec"]["initContainers"] = [{"name": "code", "command": argv, **place}]
+    del main["command"]
+    main["name"] = f"ray-{role}"
+    main["env"] += [{"name": key, "value": value} for key, value in _environment(plan, spec).items()]
+    main["env"] += _secrets(plan)
+    if role == HEAD:
+        memory = min(_HEAD_MEMORY, plan.job.resources.memory or _HEAD_MEMORY)
+        amounts = {"cpu": "1", "memory": quantities.size(memory)}
+        main["resources"] = {"requests": dict(amounts), "limits": dict(amounts)}
+    return template
+
+
+def _environment(plan: KubePlan, spec: PodSpec) -> dict[str, str]:
+    """Return what Ray's workers see beside the driver; their code is found like a script's own folder."""
+    own = {key: value for key, value in spec.env.items() if key.startswith("MUSTER_")}
+    user = dict(plan.job.env)
+    places = [spec.workdir, *filter(None, [user.pop("PYTHONPATH", "")])]
+    return {**own, **user, "PYTHONPATH": ":".join(places)}
+
+
+def _secrets(plan: KubePlan) -> list[Object]:
+    """Return secrets for processes that Ray starts: from the Secret itself, as nothing of ours starts them."""
+    found: list[Object] = []
+    for ref in plan.job.secret_refs:
+        if ref.deliver == "file":
+            found.append({"name": f"{ref.name}_FILE", "value": f"{pod_spec.SECRETS_DIR}/{ref.name}"})
+        elif ref.deliver == "env":
+            own = ref.source == "kubernetes"
+            source = {"name": ref.path if own else plan.secret, "key": (ref.key or ref.name) if own else ref.name}
+            found.append({"name": ref.name, "valueFrom": {"secretKeyRef": source}})
+    return found
+
+
+def _submitter(plan: KubePlan) -> Object:
+    """Return the pod that submits the driver and prints its output, which carries the marked lines."""
+    labels = {**plan.labels, ROLE_LABEL: SUBMITTER}
+    amounts = {"cpu": "100m", "memory": "512Mi"}
+    main = {
+        "name": "ray-job-submitter",
+        "image": plan.job.image,
+        "resources": {"requests": amounts, "limits": {"memory": "512Mi"}},
+        "securityContext": {"allowPrivilegeEscalation": False},
+    }
+    spec: Object = {"restartPolicy": "Never", "automountServiceAccountToken": False, "containers": [main]}
+    if plan.pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in plan.pull_secrets]
+    return {"metadata": {"labels": labels}, "spec": spec}

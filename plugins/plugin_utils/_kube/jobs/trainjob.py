@@ -1,0 +1,46 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Kubeflow Trainer v2: a TrainJob and a runtime of its own, with the failure policy that the default runtimes lack.
+
+The runtime holds what a JobSet would. The TrainJob names no trainer of its own, so that the operator adds none of its
+variables. Neither gets a time to live: the operator makes a JobSet that expired again (kubeflow/trainer#2991).
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+from . import companions, jobset, pods
+from .contract import KubePlan, Object
+
+API = "trainer.kubeflow.org/v1alpha1"
+ROLE = jobset.ROLE
+
+
+def build(plan: KubePlan) -> list[Object]:
+    """Return the TrainJob behind its runtime and companions."""
+    spec = companions.completed(plan, ROLE, coordinator=jobset.coordinator(plan.name))
+    around = companions.around(plan, {ROLE: spec})
+    inner = jobset.job_spec(plan.job, pods.template(plan, ROLE, around))
+    # The number of nodes is the policy's: the operator sets these two from it.
+    for key in ("completions", "parallelism", "activeDeadlineSeconds"):
+        inner.pop(key, None)
+    ancestor = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    group = {"name": ROLE, "replicas": 1, "template": {"metadata": {"labels": ancestor}, "spec": inner}}
+    template = {
+        "network": dict(jobset.NETWORK),
+        "replicatedJobs": [group],
+        "failurePolicy": jobset.failure_policy(plan.job),
+    }
+    runtime: Object = {
+        "apiVersion": API,
+        "kind": "TrainingRuntime",
+        "metadata": plan.meta(plan.name),
+        "spec": {"mlPolicy": {"numNodes": plan.job.nodes}, "template": {"spec": template}},
+    }
+    body: Object = {"runtimeRef": {"apiGroup": API.split("/")[0], "kind": "TrainingRuntime", "name": plan.name}}
+    if plan.job.timeout_s is not None:
+        body["activeDeadlineSeconds"] = plan.job.timeout_s
+    meta = plan.meta(plan.name, **pods.queue_labels(plan))
+    return [*around, runtime, {"apiVersion": API, "kind": "TrainJob", "metadata": meta, "spec": body}]

@@ -1,0 +1,61 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A Volcano Job: its own scheduler places all pods or none, and starts the gang again when one of them fails.
+
+``queue`` is one of Volcano's. All pods carry its scheduler's name; another scheduler knows nothing of what it promised.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+from ....module_utils._model.pod_spec import EXIT_REFUSED
+from . import companions, jobset, pods
+from .contract import KubePlan, Object
+
+ROLE = jobset.ROLE
+SCHEDULER = "volcano"
+_RETRIES = "metadata.annotations['volcano.sh/job-retry-count']"
+
+
+def build(plan: KubePlan) -> list[Object]:
+    """Return the Job behind its companions."""
+    spec = companions.completed(plan, ROLE, coordinator=f"{plan.name}-{ROLE}-0.{plan.name}")
+    around = companions.around(plan, {ROLE: spec})
+    template = pods.template(plan, ROLE, around, restarts=_RETRIES, index=None, schedulerName=SCHEDULER)
+    if plan.job.timeout_s is not None:
+        # A Volcano Job knows no time limit; its pods do.
+        template["spec"]["activeDeadlineSeconds"] = plan.job.timeout_s
+    task: Object = {
+        "name": ROLE,
+        "replicas": plan.job.nodes,
+        "minAvailable": plan.job.nodes,
+        "template": template,
+        "policies": [{"event": "TaskCompleted", "action": "CompleteJob"}],
+    }
+    body: Object = {
+        "schedulerName": SCHEDULER,
+        "minAvailable": plan.job.nodes,
+        "maxRetry": plan.job.restart.max_crashes,
+        "policies": policies(plan),
+        # svc makes the Service and the pods' names, env their indices (VC_TASK_INDEX); the policy is our own.
+        "plugins": {"env": [], "svc": ["--publish-not-ready-addresses=true", "--disable-network-policy=true"]},
+        "ttlSecondsAfterFinished": jobset.ttl(plan.job),
+        "tasks": [task],
+    }
+    if plan.job.placement.queue:
+        body["queue"] = plan.job.placement.queue
+    if plan.job.placement.priority:
+        body["priorityClassName"] = plan.job.placement.priority
+    meta = plan.meta(plan.name)
+    return [*around, {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": meta, "spec": body}]
+
+
+def policies(plan: KubePlan) -> list[Object]:
+    """Return what a pod's end means; the first rule that fits holds, so fatal exit codes come before failures."""
+    codes = sorted({*plan.job.restart.fatal_exit_codes, EXIT_REFUSED})
+    lost = "RestartJob" if plan.job.lost_budget else "AbortJob"
+    failed = "RestartJob" if plan.job.restart.max_crashes else "AbortJob"
+    fatal = [{"exitCode": code, "action": "AbortJob"} for code in codes]
+    return [*fatal, {"event": "PodEvicted", "action": lost}, {"event": "PodFailed", "action": failed}]

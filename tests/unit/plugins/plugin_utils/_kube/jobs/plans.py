@@ -1,0 +1,56 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Plans for the tests of builders, made of the real parts: job, launcher and sources."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
+from ansible_collections.muster.training.plugins.module_utils._model.pod_spec import PROGRAM_FILES
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import payload
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import engines
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.contract import KubePlan, Object
+from ansible_collections.muster.training.plugins.plugin_utils._launch import launchers
+from ansible_collections.muster.training.plugins.plugin_utils._launch.contract import RunContext
+
+CLAIM = {"name": "data", "path": "/data", "pvc": "claim"}
+PROGRAM = {name: payload.sources()[name] for name in PROGRAM_FILES}
+RUN_ID = "char-lm-0a1b2c3d"
+# The smallest job of each engine.
+ENGINES: dict[str, dict[str, t.Any]] = {
+    "jobset": {},
+    "indexed_job": {"placement": {"engine": "indexed_job"}},
+    "trainjob": {"placement": {"engine": "trainjob"}},
+    "mpijob": {"launcher": "mpi"},
+    "rayjob": {"launcher": "ray"},
+    "volcano": {"placement": {"engine": "volcano"}},
+}
+
+
+def plan(plan_values: t.Mapping[str, t.Any] | None = None, /, **changes: t.Any) -> KubePlan:
+    """Return the plan of a job; ``changes`` are the job's, ``plan_values`` the plan's own."""
+    value = {
+        "name": "char-lm",
+        "nodes": 2,
+        "image": "registry.example/train:1",
+        "script": "train.py",
+        "code": {"from": "path", "ref": "."},
+        **changes,
+    }
+    value["placement"] = {"backend": "kubernetes", **changes.get("placement", {})}
+    job = parse_job(value)
+    path = job.checkpoints.path
+    context = RunContext(RUN_ID, 20_000, 1, f"{path}/{RUN_ID}" if path else None)
+    given = {"archive": b"packed", **(plan_values or {})}
+    return KubePlan(job, RUN_ID, "default", "team-a", launchers.pods(job, context), PROGRAM, **given)
+
+
+def build(plan_values: t.Mapping[str, t.Any] | None = None, /, **changes: t.Any) -> list[Object]:
+    return engines.build(plan(plan_values, **changes))
+
+
+def pod_of(item: Object) -> Object:
+    """Return the first pod template's specification in a JobSet."""
+    return t.cast(Object, item["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"])
