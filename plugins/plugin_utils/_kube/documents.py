@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import yaml
 
 from ...module_utils._model.errors import InputError
+from .kubeconfig import secret
 from .resources import Object, identity
 
 _LOADER: t.Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -113,7 +114,19 @@ def clean(value: Mapping[str, t.Any]) -> Object:
         texts = item.pop("stringData")
         encoded = {key: base64.b64encode(str(text).encode()).decode() for key, text in texts.items()}
         item["data"] = {**(item.get("data") or {}), **encoded}
+    if item["kind"] == "Secret":
+        _register(item.get("data"))
     return item
+
+
+def _register(data: t.Any) -> None:
+    """Keep the values of a Secret out of all output from here on."""
+    for text in (data if isinstance(data, dict) else {}).values():
+        try:
+            value = base64.b64decode(str(text)).decode()
+        except ValueError:
+            value = str(text)
+        secret(value)
 
 
 def _without_nulls(value: t.Any, depth: int) -> t.Any:

@@ -1,0 +1,46 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What all runners that talk to an API server share: the options of the connection.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+from collections.abc import Mapping
+
+from .._kube.client import Client
+from .._kube.connect import connect
+
+Dict = dict[str, t.Any]
+CONNECTION: dict[str, Dict] = {
+    "kubeconfig": {"type": "raw"},
+    "context": {"type": "str"},
+    "host": {"type": "str"},
+    "token": {"type": "str", "no_log": True},
+    "token_file": {"type": "path"},
+    "client_cert": {"type": "path"},
+    "client_key": {"type": "path", "no_log": False},
+    "ca_path": {"type": "path"},
+    "server_name": {"type": "str"},
+    "validate_certs": {"type": "bool"},
+    "proxy": {"type": "str"},
+    "cluster_id": {"type": "str"},
+    "patience_s": {"type": "int", "default": 300},
+}
+_PATHS = ("token_file", "client_cert", "client_key", "ca_path")
+
+
+def open_client(options: Mapping[str, t.Any], base: pathlib.Path) -> Client:
+    """Return the client that ``options`` describe; relative paths are relative to ``base``."""
+    chosen: Dict = {key: options.get(key) for key in CONNECTION}
+    for key in _PATHS:
+        if chosen[key]:
+            chosen[key] = str(base / pathlib.Path(chosen[key]).expanduser())
+    if isinstance(chosen["kubeconfig"], str):
+        parts = [part for part in chosen["kubeconfig"].split(":") if part]
+        chosen["kubeconfig"] = ":".join(str(base / pathlib.Path(part).expanduser()) for part in parts)
+    return connect(chosen)
