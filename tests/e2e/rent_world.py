@@ -26,6 +26,8 @@ from ansible_collections.muster.training.tests.fakes.cycle import KEY
 from ansible_collections.muster.training.tests.fakes.wire import TOKEN
 
 SCALE = 30.0
+# Instead of a number: at every call.
+EVERY = 0
 FAST_TIME = pathlib.Path(__file__).parents[1] / "support" / "fast_time"
 ANSIBLE = pathlib.Path(sys.executable).parent
 
@@ -57,12 +59,13 @@ class FastClock:
 
 @dataclasses.dataclass
 class Point:
-    """Where a test steps in: at the ``nth`` call of an operation, before or after its effect."""
+    """Where a test steps in: at the ``nth`` call of an operation, before or after its effect, or in its place."""
 
     operation: str
     nth: int = 1
     after: bool = False
     act: Callable[[], None] = lambda: None
+    instead: Callable[[], t.Any] | None = None
     count: int = 0
 
 
@@ -78,6 +81,8 @@ class Door:
         point = self._reached(method, target)
         if point and not point.after:
             point.act()
+        if point and point.instead:
+            return point.instead(), ""
         answer = self.api.serve(method, target, headers, body)
         if point and point.after:
             point.act()
@@ -90,7 +95,7 @@ class Door:
             if point is None or point.operation != name:
                 return None
             point.count += 1
-            return point if point.count == point.nth else None
+            return point if point.nth in (point.count, EVERY) else None
 
 
 class RentWorld:
@@ -179,8 +184,10 @@ class RentWorld:
         """Start a playbook of the collection, or a file."""
         name = playbook if "/" in playbook else f"muster.training.{playbook}"
         inventory = [] if "-i" in args else ["-i", "localhost,"]
-        values = json.dumps(self.values(**extra))
-        argv = [str(ANSIBLE / "ansible-playbook"), *inventory, name, "-e", values, *args]
+        # In a file: Ansible itself prints what stands behind -e.
+        place = self.root / "values.json"
+        place.write_text(json.dumps(self.values(**extra)))
+        argv = [str(ANSIBLE / "ansible-playbook"), *inventory, name, "-e", f"@{place}", *args]
         log = self.root / f"play-{len(self.plays)}.log"
         play = Play(argv, self.environment(**(env or {})), log, self.root, 0o022)
         self.plays.append(play)

@@ -38,6 +38,9 @@ from .state_home import StateHome
 Dict = dict[str, t.Any]
 KNOWN_HOSTS = "known_hosts"
 _USER_DATA_LIMIT = 1_000_000
+# Shorter lines are such as "#cloud-config" or "packages:" and would only spoil the output.
+_QUOTED_CHARS = 16
+_QUOTED_LINES = 500
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -167,10 +170,16 @@ def _terms(options: Mapping[str, t.Any], base: pathlib.Path) -> Terms:
     data = options.get("user_data")
     if data and len(data.encode()) > _USER_DATA_LIMIT:
         raise InputError("user_data", "is larger than a megabyte")
-    if data and len(data.strip()) >= 8:
-        # A provider that quotes it in an error must not bring it into a result.
-        remember(data.strip())
+    _remember(data or "")
     return Terms(line, data or None, float(options["release_timeout_s"]))
+
+
+def _remember(script: str) -> None:
+    """Keep a first-boot script out of all output: a provider may quote it in an error, whole, in a line, or by line."""
+    lines = script.splitlines()[:_QUOTED_LINES]
+    for text in (script.strip(), " ".join(script.split()), *(line.strip() for line in lines)):
+        if len(text) >= _QUOTED_CHARS:
+            remember(text)
 
 
 def _check(request: PoolRequest, found: Mapping[str, RentalProvider], terms: Terms) -> None:
