@@ -48,6 +48,22 @@ options:
     description: Seconds after which the processes of one test are killed.
     type: float
     default: 60
+  bench:
+    description:
+      - V(torch) runs the collection's bench under torchrun with the interpreter that will train.
+      - V(nccl_tests) runs nccl-tests under mpirun and can test each rail by itself; it needs GPUs, Open MPI and sshd.
+    type: str
+    choices: [torch, nccl_tests]
+    default: torch
+  nccl_tests:
+    description: Folder of the programs of nccl-tests on the hosts; the default searches C(PATH).
+    type: str
+  idle_only:
+    description:
+      - Whether to leave out islands on which a run lives; their last verdict stays.
+      - For checks on a schedule, which must not slow a job down.
+    type: bool
+    default: false
   allow_unproven:
     description:
       - Whether to go on when an island is V(unproven). The verdict stays what it is.
@@ -85,6 +101,19 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+drift:
+  description:
+    - For each island that has changed since it was measured before, the changes in words.
+    - A bandwidth below 0.85 of the median of its own earlier measurements is a warning.
+  returned: when measured
+  type: dict
+node_patches:
+  description:
+    - For each node a merge patch of C(metadata) for a Kubernetes node of that name, with the labels
+      C(muster.training/island), C(muster.training/lane) and C(muster.training/fabric), and annotations.
+    - Null removes what an earlier verdict left.
+  returned: when measured
+  type: dict
 fabric:
   description: The verdicts, as in C(fabric.json).
   returned: when measured

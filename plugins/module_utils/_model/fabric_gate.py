@@ -50,7 +50,10 @@ def judge(job: Job, hosts: t.Sequence[str], verdicts: t.Sequence[Verdict] | t.An
     """
     if len(hosts) < 2:
         return Gate(None, ())
-    known = [item for item in verdicts if _readable(item)] if isinstance(verdicts, (list, tuple)) else []
+    # Older writers left out what they did not know.
+    known = (
+        [{"lane": None, **item} for item in verdicts if _readable(item)] if isinstance(verdicts, (list, tuple)) else []
+    )
     damaged = bool(verdicts) and (not isinstance(verdicts, (list, tuple)) or len(known) < len(verdicts))
     notes = (f"a part of fabric.json is damaged and was left out. {_VERIFY}",) if damaged else ()
     verdict = next((item for item in known if set(hosts) <= set(item.get("nodes") or [])), None)

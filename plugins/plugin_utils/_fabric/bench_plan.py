@@ -24,7 +24,7 @@ from ...module_utils._model.node import Node
 MIB = 1 << 20
 GIB = 1 << 30
 ALL_PAIRS_LIMIT = 8
-StageName = t.Literal["inside", "pairs", "neighbours", "island", "rails"]
+StageName = t.Literal["inside", "pairs", "neighbours", "island", "rails", "halves"]
 Backend = t.Literal["nccl", "gloo"]
 Group = tuple[str, ...]
 Round = tuple[Group, ...]
@@ -128,8 +128,11 @@ def bench_plan(
     collective: str = "all_reduce",
     seconds: float = 0.6,
     timeout_s: float = 60.0,
+    rails: bool = True,
 ) -> BenchPlan:
     """Return what to measure on ``island``. ``timeout_s`` is for each group of a stage, start-up included.
+
+    :param rails: the tool can split ranks into one group a rail, as nccl-tests can.
 
     Two nodes are tested as an island at once, with NCCL_ALGO=RING: other algorithms exceed the wire there.
     """
@@ -154,7 +157,7 @@ def bench_plan(
     if len(island.nodes) > 1:
         two = len(island.nodes) == 2
         stages.append(stage("island", ((island.nodes,),), environment=ring if two else {}))
-    if backend == "nccl" and processes > 1 and len(island.nodes) > 1 and (island.nic_count or 0) > 1:
+    if rails and backend == "nccl" and processes > 1 and len(island.nodes) > 1 and (island.nic_count or 0) > 1:
         split = {"NCCL_TESTS_SPLIT": f"MOD {processes}", **ring}
         stages.append(stage("rails", ((island.nodes,),), environment=split, only_if_short=True))
     return BenchPlan(island.name, backend, collective, tuple(stages))

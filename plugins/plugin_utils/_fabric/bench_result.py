@@ -88,14 +88,17 @@ class RankEvidence:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BenchRow:
-    """One size: bandwidths in GB/s of 1e9 bytes, the time of one collective on the slowest rank."""
+    """One size: bandwidths in GB/s of 1e9 bytes, the time of one collective on the slowest rank.
+
+    ``wrong_values`` is null where values were not checked.
+    """
 
     size_bytes: int = f.field(f.integer(0, 2**63))
     iterations: int = f.field(f.integer(1))
     time_us: float = f.field(f.decimal(0))
     algbw_gb_s: float = f.field(f.decimal(0))
     busbw_gb_s: float = f.field(f.decimal(0))
-    wrong_values: int = f.field(f.integer(0, 2**63))
+    wrong_values: int | None = f.field(f.integer(0, 2**63), None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -125,9 +128,10 @@ class BenchResult:
         return max(self.results, key=lambda row: row.size_bytes, default=None)
 
     @property
-    def wrong_values(self) -> int:
-        """Return the wrong values of all sizes."""
-        return sum(row.wrong_values for row in self.results)
+    def wrong_values(self) -> int | None:
+        """Return the wrong values of all sizes; None when one was not checked: nothing is known of it then."""
+        counts = [row.wrong_values for row in self.results]
+        return None if None in counts else sum(count or 0 for count in counts)
 
     @property
     def names(self) -> tuple[str, ...]:

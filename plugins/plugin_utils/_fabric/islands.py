@@ -54,7 +54,9 @@ def islands(
     found = [(_declared(override, paths), override.name) for override in declared]
     found += [((group, _character(group, paths)), None) for group in _groups(free, paths)]
     described = [((group, _with_neighbours(group, character, paths)), name) for (group, character), name in found]
-    return _named(sorted(described, key=lambda item: item[0][0]))
+    wanted = {tuple(sorted(override.nodes)): override.expected_busbw_gb_s for override in declared}
+    named = _named(sorted(described, key=lambda item: item[0][0]))
+    return [dataclasses.replace(island, expected_busbw_gb_s=wanted.get(island.nodes)) for island in named]
 
 
 def _check_overrides(overrides: t.Sequence[IslandOverride], known: t.Mapping[str, Node]) -> None:

@@ -1,7 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Running one group of nodes through the torch bench: a small job through the same launcher and hosts backend.
+"""Running one group of nodes through a bench: a small job through the launchers and the hosts backend of all jobs.
+
+The bench is our own under torchrun (it verifies the very image that will train), or nccl-tests under mpirun.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -16,6 +18,7 @@ import time
 import typing as t
 
 from ...module_utils._model.errors import InputError, MusterError
+from .._fabric import nccl_tests_run
 from .._fabric.bench_plan import Stage
 from .._fabric.bench_result import BenchResult
 from .._hosts import watch
@@ -31,6 +34,16 @@ _LOG_BYTES = 8 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Bench:
+    """How to measure. ``tool`` is ``torch`` (our bench) or ``nccl_tests``, whose programs lie in ``folder`` or PATH."""
+
+    backend: str
+    collective: str
+    tool: str = "torch"
+    folder: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class GroupRun:
     """What one group of nodes showed. ``result`` is None when the bench did not finish; ``problem`` says why."""
 
@@ -42,6 +55,13 @@ class GroupRun:
     logs: t.Mapping[str, str]
     seconds: float
     silent: t.Mapping[int, str] = dataclasses.field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def busbw_gb_s(self) -> float | None:
+        """The bus bandwidth of the largest size in GB/s; None when there is no result."""
+        row = self.result.judged if self.result else None
+        return row.busbw_gb_s if row else None
 
 
 class Quiet:
@@ -54,14 +74,14 @@ class Quiet:
         """Drop the values."""
 
 
-def run_stage(request: training_job.Request, stage: Stage, backend: str, collective: str, token: str) -> list[GroupRun]:
+def run_stage(request: training_job.Request, stage: Stage, bench: Bench, token: str) -> list[GroupRun]:
     """Run all groups of a stage: those of one round at once, the rounds one after another."""
     found: list[GroupRun] = []
     for number, groups in enumerate(stage.rounds):
         with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, len(groups))) as pool:
             names = [f"{token}-{stage.name}-{number}-{index}" for index in range(len(groups))]
             futures = [
-                pool.submit(run_group, request, group, stage, backend, collective, name)
+                pool.submit(run_group, request, group, stage, bench, name)
                 for group, name in zip(groups, names, strict=True)
             ]
             found += [future.result() for future in futures]
@@ -69,13 +89,13 @@ def run_stage(request: training_job.Request, stage: Stage, backend: str, collect
 
 
 def run_group(
-    request: training_job.Request, group: tuple[str, ...], stage: Stage, backend: str, collective: str, run_id: str
+    request: training_job.Request, group: tuple[str, ...], stage: Stage, bench: Bench, run_id: str
 ) -> GroupRun:
     """Run the bench on ``group`` and read back what it wrote; what it left on the nodes is removed."""
     began = time.monotonic()
     options = {
         **request.options,
-        "job": _job(request, group, stage, backend, collective),
+        "job": job_of(request, group, stage, bench),
         "run_id": run_id,
         "state": "present",
         "cluster": _CLUSTER,
@@ -90,8 +110,7 @@ def run_group(
         problem = str(record.get("msg", ""))
     except MusterError as exc:
         problem = str(exc)
-    documents, logs, events = _collect(inner, group, run_id)
-    result, trouble = _parse(documents)
+    documents, logs, events, output = _collect(inner, group, run_id)
     attempts = record.get("run", {}).get("attempts", [])
     seen = tuple(sorted(int(rank) for rank in (attempts[-1]["rank_list"] if attempts else [])))
     folder = StateHome(request.options["state_home"], _CLUSTER).run_folder(run_id)
@@ -100,29 +119,45 @@ def run_group(
     events += watch.lines(told.read_text(errors="replace")) if told.exists() else []
     shutil.rmtree(folder, ignore_errors=True)
     asked = len(group) * stage.processes_per_node
-    return GroupRun(group, result, seen, asked, problem or trouble, logs, time.monotonic() - began, _silent(events))
+    notes: tuple[str, ...] = ()
+    if bench.tool == "nccl_tests":
+        nodes = _places(events)
+        result, trouble, notes = nccl_tests_run.result(output, bench.collective, nodes, asked)
+        if result is not None and problem and not result.wrong_values:
+            # A table is printed before the last ranks end: one that hung then did not take part to the end.
+            result, trouble = None, "the test did not end well"
+        problem = f"{trouble} ({problem})" if trouble and problem else trouble
+        seen = seen or tuple(sorted(nodes))
+    else:
+        result, trouble = _parse(documents)
+    spent = time.monotonic() - began
+    return GroupRun(group, result, seen, asked, problem or trouble, logs, spent, _silent(events), notes)
 
 
-def _job(request: training_job.Request, group: tuple[str, ...], stage: Stage, backend: str, collective: str) -> Dict:
-    sizes = [str(size) for size in stage.sizes]
-    args = ["--backend", backend, "--collective", collective, "--sizes", *sizes, "--seconds", str(stage.seconds)]
+def job_of(request: training_job.Request, group: tuple[str, ...], stage: Stage, bench: Bench) -> Dict:
+    """Return the job that runs the bench on a group of nodes."""
     env = dict(stage.environment)
-    if backend == "nccl":
+    if bench.backend == "nccl":
         env.update({"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV", "NCCL_DEBUG_FILE": "nccl.%h.%p.log"})
     job: Dict = {
         "name": "fabric-bench",
         "nodes": len(group),
-        "gpus_per_node": stage.processes_per_node if backend == "nccl" else 0,
+        "gpus_per_node": stage.processes_per_node if bench.backend == "nccl" else 0,
         "processes_per_node": stage.processes_per_node,
         "code": {"from": "path", "ref": str(BENCH)},
-        "script": "allreduce_bench.py",
-        "args": [*args, "--timeout", str(max(5.0, stage.timeout_s - 10)), "--out", f"{{run_dir}}/{_OUT}"],
         "env": env,
         "restart": {"max_crashes": 0, "max_lost_nodes": 0, "on_lost_node": "fail", "wait_s": int(stage.timeout_s)},
         "checkpoints": {"grace_s": 1},
         "timeout_s": int(stage.timeout_s) + 5,
         "placement": {"allow_slow_network": True},
     }
+    if bench.tool == "nccl_tests":
+        job.update(launcher="mpi", command=nccl_tests_run.command(stage, bench.collective, bench.folder))
+        return job
+    sizes = [str(size) for size in stage.sizes]
+    args = ["--backend", bench.backend, "--collective", bench.collective, "--sizes", *sizes]
+    args += ["--seconds", str(stage.seconds), "--timeout", str(max(5.0, stage.timeout_s - 10))]
+    job.update(script="allreduce_bench.py", args=[*args, "--out", f"{{run_dir}}/{_OUT}"])
     if request.options.get("python"):
         job["python"] = request.options["python"]
     return job
@@ -130,24 +165,34 @@ def _job(request: training_job.Request, group: tuple[str, ...], stage: Stage, ba
 
 def _collect(
     request: training_job.Request, group: tuple[str, ...], run_id: str
-) -> tuple[list[str], dict[str, str], list[Dict]]:
+) -> tuple[list[str], dict[str, str], list[Dict], str]:
+    """Return result documents, NCCL's logs, events and the first node's output; the run's folders are removed."""
     documents: list[str] = []
+    output = ""
     logs: dict[str, str] = {}
     events: list[Dict] = []
 
-    def work(remote: t.Any) -> tuple[list[Dict], list[Dict], list[Dict]]:
+    def work(remote: t.Any) -> tuple[list[Dict], list[Dict], list[Dict], list[Dict]]:
         out = remote.call("read", run_id=run_id, pattern=_OUT, limit=64 << 20)["files"]
         nccl = remote.call("read", run_id=run_id, pattern="code/nccl.*.log", limit=_LOG_BYTES)["files"]
         told = remote.call("read", run_id=run_id, pattern="events.jsonl", limit=_LOG_BYTES)["files"]
+        said = remote.call("read", run_id=run_id, pattern="units/agent/log", limit=_LOG_BYTES)["files"]
         remote.ask("remove", run_id=run_id)
-        return out, nccl, told
+        return out, nccl, told, said
 
     answers, _ = each(request.connect(group), work)
-    for node, (out, nccl, told) in answers.items():
+    for node, (out, nccl, told, said) in answers.items():
+        output = "".join(item["text"] for item in said) if node == group[0] else output
         events += [line for item in told for line in watch.lines(item["text"])]
         documents += [item["text"] for item in out]
         logs.update({f"{node}/{item['path']}": item["text"] for item in nccl})
-    return documents, logs, events
+    return documents, logs, events, output
+
+
+def _places(events: t.Iterable[Dict]) -> dict[int, str]:
+    """Return rank -> node of the ranks that recorded their start."""
+    started = (line for line in events if line.get("kind") == "worker_started" and isinstance(line.get("rank"), int))
+    return {line["rank"]: str(line.get("node")) for line in started}
 
 
 def _silent(events: t.Iterable[Dict]) -> dict[int, str]:

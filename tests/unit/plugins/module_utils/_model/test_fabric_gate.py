@@ -101,6 +101,11 @@ def test_the_age_is_judged_by_the_clock_by_default() -> None:
     assert fabric_gate.judge(job(), HOSTS, [verdict(started_at="2000-01-01T00:00:00+00:00")]).warnings != ()
 
 
+def test_a_verdict_without_a_lane_has_none() -> None:
+    found = judge([{"island": "lan", "outcome": "pass", "nodes": ["a", "b"]}])
+    assert found.verdict is not None and found.verdict["lane"] is None and found.warnings == ()
+
+
 def test_drift_is_told() -> None:
     assert judge([verdict(drift=["a–b: 0.5 GB/s, 1.0 before"])]).warnings == (
         "fabric of island lan has changed: a–b: 0.5 GB/s, 1.0 before",

@@ -164,6 +164,14 @@ def test_declared_island_wins_and_shows_what_the_rules_say() -> None:
     assert "link would be loopback by the rules" in island.reasons
 
 
+def test_a_declared_bandwidth_is_the_island_s_expectation() -> None:
+    fleet = [fixture_node("hgx_h100_ib", f"gpu-{number}", number) for number in (1, 2)]
+    names = tuple(node.name for node in fleet)
+    declared = IslandOverride(nodes=names[::-1], expected_busbw_gb_s=350.0)
+    assert [item.expected_busbw_gb_s for item in islands(fleet, overrides=[declared])] == [350.0]
+    assert [item.expected_busbw_gb_s for item in islands(fleet)] == [None]
+
+
 def test_declared_mixed_nics_fall_back_to_tcp() -> None:
     pair = [gpu_node("a", 1), gpu_node("c", 3, rdma(7))]
     island = islands(pair, (), [IslandOverride(("a", "c"))])[0]

@@ -1,0 +1,260 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Fabric tests on two local nodes: torch with gloo for real, nccl-tests under the real mpirun and sshd.
+
+No machine here has GPUs, so a program prints what nccl-tests and NCCL printed elsewhere (recorded, tests/fixtures).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import sys
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.module_utils._model.expectation import Expectation
+from ansible_collections.muster.training.plugins.plugin_utils._fabric import bench_plan
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench_result import BenchResult
+from ansible_collections.muster.training.plugins.plugin_utils._run import fabric_stages, fabric_verify, training_job
+from ansible_collections.muster.training.plugins.plugin_utils._run.fabric_bench import GroupRun
+from ansible_collections.muster.training.tests.support import debian
+from ansible_collections.muster.training.tests.support.node_lab import eventually
+from ansible_collections.muster.training.tests.support.run_world import RunWorld
+
+Dict = dict[str, t.Any]
+RECORDED = pathlib.Path(__file__).parents[4] / "fixtures" / "fabric"
+PRINTED = (RECORDED / "nccltests-good-h100-8nodes-ib-coreweave.txt").read_text()
+
+
+@pytest.fixture
+def world(tmp_path: pathlib.Path) -> t.Iterator[RunWorld]:
+    world = RunWorld(tmp_path)
+    yield world
+    world.close()
+
+
+def request(world: RunWorld, check: bool = False, **options: t.Any) -> training_job.Request:
+    """Return a request of the fabric_verify module."""
+    values: Dict = {"collective": "all_reduce", "seconds": 0.1, "timeout_s": 60.0, "allow_unproven": False}
+    return world.request(None, check=check, **{**values, **options})
+
+
+def island(**changes: t.Any) -> list[Dict]:
+    return [{"name": "lab", "nodes": ["a", "b"], **changes}]
+
+
+def folder(world: RunWorld) -> pathlib.Path:
+    return world.home()
+
+
+def test_check_mode_measures_and_writes_nothing(world: RunWorld) -> None:
+    found = fabric_verify.run(request(world, check=True, islands=island()))
+    assert [item["name"] for item in found["islands"]] == ["lab"] and not folder(world).exists()
+
+
+def test_nccl_tests_measure_nccl_only(world: RunWorld) -> None:
+    with pytest.raises(InputError, match="nccl-tests measure NCCL only"):
+        fabric_verify.run(request(world, bench="nccl_tests", backend="gloo"))
+
+
+def test_an_island_on_which_a_run_lives_keeps_its_verdict(world: RunWorld) -> None:
+    folder(world).mkdir(parents=True)
+    kept = {"island": "lab", "outcome": "warn", "nodes": ["a", "b"], "reasons": ["as before"]}
+    gone = {"island": "old", "outcome": "pass", "nodes": ["x"]}
+    (folder(world) / "fabric.json").write_text(json.dumps({"schema": 1, "islands": [kept, gone, "damaged"]}))
+    world.play(world.job("sleep", "600"), wait=False)
+    for name in "ab":
+        eventually(lambda name=name: list(world.lab.events(name, world.run_id)), f"a rank on {name}")
+    found = fabric_verify.run(request(world, idle_only=True, islands=island()))
+    assert found["table"] == ["island lab: not tested, a run lives on a, b; its last verdict stays"]
+    assert found["exit_code"] == 0 and found["fabric"]["islands"] == [kept]
+    assert json.loads((folder(world) / "fabric.json").read_text()) == found["fabric"]
+    # A node that the inventory no longer knows loses its labels.
+    assert set(found["node_patches"]) == {"x"}
+    (folder(world) / "fabric.json").write_text(json.dumps({"islands": [{**kept, "outcome": "fail"}]}))
+    again = fabric_verify.run(request(world, idle_only=True, islands=island()))
+    assert again["failed"] is True and again["msg"] == "nothing was tested, and the last verdict is fail"
+
+
+@pytest.mark.torch
+def test_a_real_test_is_kept_and_compared_with_the_next_one(world: RunWorld) -> None:
+    python = os.environ.get("MUSTER_TORCH_PYTHON")
+    if not python:
+        pytest.skip("MUSTER_TORCH_PYTHON names no interpreter with torch")
+    first = fabric_verify.run(request(world, python=python, islands=island()))
+    entry = first["fabric"]["islands"][0]
+    rate = entry["bandwidth"]["busbw_gb_s"]
+    # One machine: there is no wire to compare with, and that is no pass.
+    assert entry["outcome"] == "unproven" and first["failed"] is True and first["drift"] == {}
+    assert entry["transport"]["verdict"] == "tcp" and entry["wrong_values"] == 0 and rate > 0
+    assert entry["ranks"] == {"expected": 2, "seen": 2, "missing": []}
+    patch = first["node_patches"]["b"]["metadata"]
+    assert patch["labels"]["muster.training/fabric"] == "unproven" and set(first["node_patches"]) == {"a", "b"}
+    history = folder(world) / "fabric_history.jsonl"
+    line = json.loads(history.read_text())
+    assert (line["busbw_gb_s"], line["outcome"], line["backend"]) == (rate, "unproven", "gloo/torch")
+    # As if this island had been five times faster until now.
+    better = {**line, "outcome": "pass", "busbw_gb_s": 5 * rate, "pairs": []}
+    history.write_text(f"{json.dumps(better)}\ntorn {{\n")
+    declared = island(expected_busbw_gb_s=rate)
+    second = fabric_verify.run(request(world, python=python, islands=declared))
+    entry = second["fabric"]["islands"][0]
+    assert "drift" in [cause["code"] for cause in entry["causes"]]
+    assert any(change.startswith("bandwidth: ") for change in entry["drift"])
+    assert entry["outcome"] in ("warn", "fail") and second["drift"]["lab"] == entry["drift"]
+    assert len(history.read_text().splitlines()) == 3
+    assert any("changed: bandwidth" in text for text in world.said.lines)
+
+
+NCCL_TESTS = """#!{python}
+import os, pathlib, sys, time
+rank, node = int(os.environ["OMPI_COMM_WORLD_RANK"]), os.environ["MUSTER_NODE"]
+assert sys.argv[1:5:2] == ["-b", "-e"] and "-c" in sys.argv, sys.argv
+head = f"{{node}}:{{100 + rank}}:{{100 + rank}} [0] NCCL INFO "
+peer = 1 - rank
+lines = [
+    f"Bootstrap: Using eth0:10.0.0.{{rank + 1}}<0>",
+    f"ncclCommInitRankConfig comm 0x55{{rank}} rank {{rank}} nranks 2 cudaDev 0 nvmlDev 0 busId 1a000 commId 0xab - Init START",
+    f"Channel 00/0 : {{rank}}[0] -> {{peer}}[0] [send] via NET/{network}",
+    f"Channel 00/0 : {{peer}}[0] -> {{rank}}[0] [receive] via NET/{network}",
+]
+name = os.environ["NCCL_DEBUG_FILE"].replace("%h", node).replace("%p", str(100 + rank))
+pathlib.Path(name).write_text("".join(head + line + "\\n" for line in lines))
+{act}
+if rank == 0:
+    for number in range(2):
+        print(f"#  Rank  {{number}} Group  0 Pid {{100 + number}} on {{'ab'[number]}} device  0 [0000:18:00] NVIDIA H100 80GB HBM3")
+    print(pathlib.Path({printed!r}).read_text(), flush=True)
+"""
+
+
+@pytest.fixture
+def sshd_works() -> t.Iterator[None]:
+    """sshd run by root wants its empty folder, which a machine without an SSH service has not."""
+    place = pathlib.Path("/run/sshd")
+    made = os.geteuid() == 0 and not place.exists()
+    if made:
+        place.mkdir(mode=0o755)
+    yield
+    if made:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def nccl_tests(world: RunWorld, network: str = "IB/0/GDRDMA", act: str = "", **options: t.Any) -> Dict:
+    """Verify with a program in place of nccl-tests that prints recorded output; everything around it is real."""
+    for name, package in (("mpirun", "openmpi-bin"), ("sshd", "openssh-server"), ("ssh", "openssh-client")):
+        lacking = debian.obtain(name, package)
+        if lacking:
+            pytest.skip(lacking)
+    for name in ("mpirun", "orted", "ssh", "env", "cat"):
+        (world.lab.root / "bin" / name).symlink_to(t.cast(str, shutil.which(name)))
+    smi = world.lab.root / "bin" / "nvidia-smi"
+    smi.write_text('#!/bin/sh\necho "0, NVIDIA H100 80GB HBM3, GPU-1, 81559, 00000000:18:00.0, 580.95.05, 9.0"\n')
+    smi.chmod(0o755)
+    programs = world.root / "programs"
+    programs.mkdir()
+    printed = world.root / "printed.txt"
+    printed.write_text(PRINTED)
+    program = programs / "all_reduce_perf"
+    program.write_text(NCCL_TESTS.format(python=sys.executable, network=network, act=act, printed=str(printed)))
+    program.chmod(0o755)
+    declared = island(link="ib", lane="A", nic_count=1, nic_rate_gbps=400, expected_busbw_gb_s=380)
+    values = {"islands": declared, "bench": "nccl_tests", "nccl_tests": str(programs), **options}
+    return fabric_verify.run(request(world, **values))
+
+
+@pytest.mark.usefixtures("sshd_works")
+def test_nccl_tests_under_mpirun_prove_rdma_and_pass(world: RunWorld) -> None:
+    found = nccl_tests(world)
+    entry = found["fabric"]["islands"][0]
+    assert entry["outcome"] == "pass", (entry["reasons"], world.said.lines)
+    assert entry["transport"]["verdict"] == "rdma_gdr" and entry["lane"] == "A"
+    assert {(pair["a"], pair["b"], pair["via"]) for pair in entry["transport"]["pairs"]} == {
+        ("a", "b", "IB"),
+        ("b", "a", "IB"),
+    }
+    assert entry["bandwidth"]["busbw_gb_s"] == 386.56 and entry["bandwidth"]["algorithm"] == "RING"
+    assert found["hosts"]["a"]["nccl_environment"].get("NCCL_ALGO") is None
+    assert world.lab.left() == {} or not [line for line in world.lab.left().values() if "mpirun" in line]
+
+
+@pytest.mark.usefixtures("sshd_works")
+def test_the_same_figure_over_tcp_fails(world: RunWorld) -> None:
+    entry = nccl_tests(world, network="Socket/0")["fabric"]["islands"][0]
+    assert entry["outcome"] == "fail" and entry["transport"]["verdict"] == "tcp"
+    assert "rdma_gdr was expected, tcp was proven" in entry["reasons"][0]
+
+
+@pytest.mark.usefixtures("sshd_works")
+def test_a_rank_that_hangs_is_killed_when_its_time_is_over(world: RunWorld) -> None:
+    found = nccl_tests(world, act="time.sleep(600 if rank == 1 else 0)", timeout_s=6.0)
+    entry = found["fabric"]["islands"][0]
+    assert found["failed"] is True and entry["outcome"] == "fail", entry
+    assert any("the test did not end well" in reason for reason in entry["reasons"])
+    eventually(lambda: not [line for line in world.lab.left().values() if "all_reduce_perf" in line], "its end")
+
+
+@pytest.mark.usefixtures("sshd_works")
+def test_programs_that_are_not_there_are_named(world: RunWorld) -> None:
+    found = nccl_tests(world, collective="all_gather")
+    entry = found["fabric"]["islands"][0]
+    assert found["failed"] is True and entry["outcome"] in ("fail", "unproven")
+    assert any("nccl-tests is not here: all_gather_perf" in reason for reason in entry["reasons"])
+
+
+# ---- the order of stages, with groups that only look measured -----------------------------------------------------
+
+
+def plan(count: int) -> bench_plan.BenchPlan:
+    names = tuple(f"n{number:02d}" for number in range(count))
+    sizes = (1 << 20, 1 << 24)
+    stages = [bench_plan.Stage("neighbours", bench_plan.rounds_of_neighbours(names), 1, sizes, 0.1, 9.0)]
+    stages.append(bench_plan.Stage("island", ((names,),), 1, sizes, 0.1, 9.0))
+    stages.append(bench_plan.Stage("rails", ((names,),), 1, sizes, 0.1, 9.0, only_if_short=True))
+    return bench_plan.BenchPlan("x", "nccl", "all_reduce", tuple(stages))
+
+
+def result_of(busbw: float) -> BenchResult:
+    row = {"size_bytes": 1 << 24, "iterations": 1, "time_us": 1.0, "algbw_gb_s": busbw, "busbw_gb_s": busbw}
+    common = {"schema": 1, "collective": "all_reduce", "backend": "nccl", "ranks": 1, "nodes": 1}
+    return BenchResult.from_dict({**common, "results": [{**row, "wrong_values": 0}], "evidence": [{"rank": 0}]})
+
+
+def runner(asked: list[str], slow: t.Callable[[tuple[str, ...]], bool]) -> fabric_stages.RunStage:
+    def one(stage: bench_plan.Stage) -> list[GroupRun]:
+        asked.append(stage.name)
+        groups = [group for groups in stage.rounds for group in groups]
+        return [GroupRun(group, result_of(5.0 if slow(group) else 10.0), (0, 1), 2, "", {}, 0.1) for group in groups]
+
+    return one
+
+
+def test_a_healthy_island_needs_no_search_and_no_rails() -> None:
+    asked: list[str] = []
+    outcome = fabric_stages.in_order(plan(16), Expectation(10.0, "override"), runner(asked, lambda group: False))
+    assert asked == ["neighbours", "island"] and outcome.found is None and len(outcome.rates) == 16
+
+
+def test_a_node_that_neighbours_name_needs_no_search() -> None:
+    asked: list[str] = []
+    outcome = fabric_stages.in_order(plan(16), Expectation(10.0, "override"), runner(asked, lambda g: "n05" in g))
+    assert asked == ["neighbours", "island", "rails"] and outcome.found is None
+
+
+@pytest.mark.parametrize("expected", [10.0, None])
+def test_a_node_that_only_larger_groups_show_is_found_by_halving(expected: float | None) -> None:
+    asked: list[str] = []
+    # Alone with one neighbour the node looks well: its fault needs load.
+    outcome = fabric_stages.in_order(
+        plan(16),
+        Expectation(expected, "override" if expected else "peer"),
+        runner(asked, lambda group: "n05" in group and (len(group) > 2 or asked[-1] == "halves")),
+    )
+    assert outcome.found is not None and outcome.found.bad == ("n05",)
+    assert asked.count("halves") <= 4
