@@ -12,7 +12,6 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import base64
-import hashlib
 import os
 import pathlib
 import shutil
@@ -135,6 +134,8 @@ def _place(blob: pathlib.Path, place: pathlib.Path, mode: int, link: bool) -> No
 
 def _complete(root: pathlib.Path, sha: str) -> bool:
     part = _part(root, sha)
+    import hashlib
+
     digest = hashlib.sha256()
     with open(part, "rb") as handle:
         while chunk := handle.read(_CHUNK):

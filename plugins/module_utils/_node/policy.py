@@ -8,7 +8,6 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import dataclasses
 import typing as t
 
 Kind = t.Literal["torchrun", "whole", "never", "store"]
@@ -16,8 +15,8 @@ Kind = t.Literal["torchrun", "whole", "never", "store"]
 _STOPPED = 143
 
 
-@dataclasses.dataclass(frozen=True)
-class Ending:
+# No dataclasses here: to import that module takes as long as all the rest that a supervisor needs.
+class Ending(t.NamedTuple):
     """How the process ended: its exit code (128 + n for signal n), and the exit codes of its ranks by attempt."""
 
     exit_code: int
@@ -30,8 +29,7 @@ class Ending:
         return [codes for codes in attempts if codes]
 
 
-@dataclasses.dataclass(frozen=True)
-class Budget:
+class Budget(t.NamedTuple):
     """Restarts used and allowed: ``crashes`` of the program, ``lost`` agents, and what the launcher does itself."""
 
     crashes: int
@@ -42,8 +40,7 @@ class Budget:
     launcher_restarts: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
-class Decision:
+class Decision(t.NamedTuple):
     """Restart (and what it is charged to), or end with a code and a cause."""
 
     restart: bool

@@ -21,6 +21,9 @@ from ...module_utils._model.errors import NodeError, UnreachableError
 
 _SOURCES = pathlib.Path(__file__).parents[2] / "module_utils" / "_node"
 _MINIMUM = "3.10"
+# What the requests of a start need; with any other request, and for facts, all goes along.
+_STARTS = ("info", "put", "install", "prepare", "start", "watch", "stop", "claim")
+_CORE = ("agent", "blobs", "facts_net", "facts_pci", "facts_source", "paths", "probe", "procs", "units", "watch")
 MARK = "\x1emuster\x1e"
 
 # Runs the sources that come on standard input from memory: a request that only reads writes nothing on the node.
@@ -73,7 +76,8 @@ def boot_command(python: str | None) -> str:
 
 def boot_input(request: t.Mapping[str, t.Any]) -> bytes:
     """Return standard input for :func:`boot_command`."""
-    return json.dumps({"sources": _packed()}).encode() + b"\n" + json.dumps(request).encode()
+    whole = bool(request.get("facts")) or request.get("op") not in _STARTS
+    return json.dumps({"sources": _packed(whole)}).encode() + b"\n" + json.dumps(request).encode()
 
 
 def install_request() -> dict[str, t.Any]:
@@ -114,5 +118,6 @@ def parse(node: str, rc: int, out: str, err: str) -> dict[str, t.Any]:
 
 
 @functools.cache
-def _packed() -> str:
-    return base64.b64encode(zlib.compress(json.dumps(sources()).encode(), 6)).decode()
+def _packed(whole: bool) -> str:
+    sent = {name: text for name, text in sources().items() if whole or name.removesuffix(".py") in _CORE}
+    return base64.b64encode(zlib.compress(json.dumps(sent).encode(), 6)).decode()
