@@ -42,6 +42,8 @@ _DEFAULTS: t.Final[Mapping[str, tuple[t.Any, ...]]] = {
     "expirationSeconds": (3600,),
     "kind": ("PersistentVolumeClaim",),
     "matchPolicy": ("Equivalent",),
+    "namespaceSelector": ({},),
+    "objectSelector": ({},),
     "protocol": ("TCP",),
     "scope": ("*",),
     "status": ({"phase": "Pending"}, "True"),

@@ -16,7 +16,7 @@ import typing as t
 from collections.abc import Callable, Iterable, Mapping
 
 from ...module_utils._model.errors import InputError
-from .resources import BUILT_IN, BY_KIND, Resource
+from .resources import BUILT_IN, BY_WORD, Resource
 
 ACCEPT = (
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
@@ -58,8 +58,8 @@ class Catalog:
         version, _, kind = word.rpartition("/")
         if version:
             return self.find(version, kind)
-        if word in BY_KIND:
-            return BY_KIND[word]
+        if word in BY_WORD:
+            return BY_WORD[word]
         for resource in self._taught.values():
             if word in (resource.kind, resource.plural):
                 return resource

@@ -16,6 +16,7 @@ from ...module_utils._http.message import Response, decode_json
 from ...module_utils._model.errors import TransportError
 
 _SHOWN = 400
+_TYPED = re.compile(r"failed to create typed (?:patch|live) object \([^)]*\): |&value\.valueUnstructured\{Value:([^}]*)\}")
 _WEBHOOK = re.compile(r'failed calling webhook "([^"]+)"')
 
 
@@ -82,6 +83,9 @@ def _causes(details: Mapping[str, t.Any]) -> t.Iterator[tuple[str, str, str]]:
 def _words(status: int, reason: str, message: str, causes: tuple[tuple[str, str, str], ...]) -> tuple[str, str]:
     """Return message and advice for a refusal."""
     first = causes[0][0] if causes else ""
+    typed = _TYPED.sub(lambda match: match.group(1) or "", message)
+    if typed != message:
+        return f"does not fit its kind: {typed}", "Correct the field that is named"
     webhook = _WEBHOOK.search(message)
     if webhook:
         return f"the admission webhook {webhook.group(1)} does not answer: {message}", "Check the Pods behind it"

@@ -95,7 +95,9 @@ def _plural(kind: str) -> str:
 
 
 BUILT_IN: t.Final[Mapping[tuple[str, str], Resource]] = {(r.api_version, r.kind): r for r in _table()}
-BY_KIND: t.Final[Mapping[str, Resource]] = {r.kind: r for r in BUILT_IN.values()}
+BY_WORD: t.Final[Mapping[str, Resource]] = {
+    word: r for r in BUILT_IN.values() for word in (r.kind, r.kind.lower(), r.plural)
+}
 
 # What others need to be there goes first; what can refuse others goes last.
 _NEEDED = """ServiceAccount Secret ConfigMap ResourceQuota LimitRange PriorityClass StorageClass RuntimeClass
