@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import shlex
 import typing as t
 
@@ -47,8 +48,11 @@ def place(
 
 
 def rank_script(argv: t.Sequence[str], workdir: str, env: t.Mapping[str, str], run_dir: pathlib.Path) -> str:
-    """Return the script that mpirun starts on a worker for each rank: this pod's variables, then the rank."""
-    own = {key: value for key, value in env.items() if key not in os.environ or key.startswith("MUSTER_")}
+    """Return the script that mpirun starts on a worker for each rank: this pod's variables, then the rank.
+
+    A session of sshd inherits nothing, neither from the image nor from here.
+    """
+    own = {key: value for key, value in env.items() if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key)}
     own["MUSTER_SECRETS_FILE"] = str(run_dir / "secrets.json")
     lines = [f"export {key}={shlex.quote(value)}" for key, value in sorted(own.items())]
     return "\n".join(["#!/bin/sh", *lines, f"cd {shlex.quote(workdir)} || exit 70", f"exec {shlex.join(argv)}", ""])

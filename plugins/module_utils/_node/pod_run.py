@@ -44,6 +44,7 @@ class Pod:
         self.marker = f"{spec['run_id']}/{self.place.attempt}/{self.place.pod}"
         self.meeting: pod_meet.Meeting | None = None
         self.child: subprocess.Popen[bytes] | None = None
+        self.secret_names: frozenset[str] = frozenset()
         self.stopping = ""
         self.failed: list[int] = []
         self.fatal = 0
@@ -89,6 +90,7 @@ class Pod:
         if self.spec.get("archive"):
             pod_ground.unpack(pathlib.Path(self.spec["archive"]), self.run_dir)
         pod_ground.write_files(self.spec.get("files", {}), self.run_dir)
+        self.secret_names = frozenset(env)
         if env:
             self._write_secret_env(env)
         pod_ground.check_disk(pathlib.Path(self.spec["checkpoint_dir"]), int(self.spec.get("free_bytes", 0)))
@@ -169,7 +171,9 @@ class Pod:
         workdir = _replace(self.spec["workdir"], places)
         if self.spec.get("ssh"):
             rank = [_replace(str(item), places) for item in self.spec["ssh"].get("argv", ())]
-            pod_mpi.place(self.spec["ssh"], self.run_dir, rank, workdir, env)
+            # Secrets are in a file of their own, which the rank reads.
+            shown = {key: value for key, value in env.items() if key not in self.secret_names}
+            pod_mpi.place(self.spec["ssh"], self.run_dir, rank, workdir, shown)
         if self.spec.get("ray"):
             found = pod_ray.workers(self.spec["ray"], float(self.spec["wait_s"]))
             self.output.mark("events", self._event("ray_workers", **found))

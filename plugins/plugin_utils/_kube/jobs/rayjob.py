@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """RayJob (KubeRay): a Ray cluster for this run alone, the user's script as its driver, all of it gone afterwards.
 
-The head takes no work: losing it loses the run, so nothing that may kill it runs there. A retry is a new cluster; what it
+The head takes no work: losing it loses the run, so nothing else runs there. A retry is a new cluster, and what it
 resumes from is on the user's shared storage (see ``_launch/ray.py``).
 
 This is a private utility of the collection; it may change without notice.
@@ -73,9 +73,10 @@ def _ray_pod(plan: KubePlan, role: str, spec: PodSpec, around: t.Sequence[Object
     devices = role == WORKER
     template = pods.template(plan, role, around, restarts=None, index=None, devices=devices, told=DRIVER)
     main = template["spec"]["containers"][0]
-    place = {key: main[key] for key in ("image", "securityContext", "volumeMounts")}
+    place = {key: main[key] for key in ("image", "volumeMounts")}
     argv = [*pods.command(plan.job, DRIVER), "prepare"]
-    template["spec"]["initContainers"] = [{"name": "code", "command": argv, **place}]
+    plain = {"allowPrivilegeEscalation": False}
+    template["spec"]["initContainers"] = [{"name": "code", "command": argv, "securityContext": plain, **place}]
     del main["command"]
     main["name"] = f"ray-{role}"
     main["env"] += [{"name": key, "value": value} for key, value in _environment(plan, spec).items()]

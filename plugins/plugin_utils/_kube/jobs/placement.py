@@ -1,0 +1,162 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which nodes of a cluster a job may run on, and why not the others: judged before anything is submitted.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ....module_utils._model.errors import RefusedError
+from ....module_utils._model.job import Job
+from .contract import ISLAND_LABEL, NETWORK_LABEL, Object
+
+# GPU feature discovery writes these.
+_PRODUCT, _MEMORY, _FAMILY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory", "nvidia.com/gpu.family"
+# A card sold as 80 GiB reports a little less.
+_MEMORY_SHARE = 0.95
+_SHOWN = 12
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verdict:
+    """A node and what keeps the job off it; no reasons: it may run there."""
+
+    node: str
+    reasons: tuple[str, ...]
+
+
+def judge(job: Job, nodes: t.Iterable[Object], gpu_resource: str = "nvidia.com/gpu") -> tuple[Verdict, ...]:
+    """Return a verdict for each live Node, in the order of their names."""
+    found = (Verdict(node["metadata"]["name"], tuple(_reasons(job, node, gpu_resource))) for node in nodes)
+    return tuple(sorted(found, key=lambda item: item.node))
+
+
+def refuse(job: Job, verdicts: t.Sequence[Verdict], pods_per_node: int | None = None) -> None:
+    """Refuse a job that cannot be placed now or ever, with the table of nodes.
+
+    :param pods_per_node: how many of the job's pods fit on one node; None: as many as there is room for.
+    :raises RefusedError: with one line for people.
+    """
+    fitting = [item for item in verdicts if not item.reasons]
+    needed = 1 if pods_per_node is None else -(-job.nodes // max(1, pods_per_node))
+    if len(fitting) >= needed:
+        return
+    table = [f"{item.node} ({', '.join(item.reasons) or 'fits'})" for item in verdicts]
+    shown = "; ".join(table[:_SHOWN]) + (f"; and {len(table) - _SHOWN} more" if len(table) > _SHOWN else "")
+    raise RefusedError(
+        f"job.placement: {len(fitting)} of {len(verdicts)} nodes fit, {needed} are needed: {shown or 'no nodes'}",
+        "Add nodes, or ask for what is there",
+    )
+
+
+def expressions(job: Job, nodes: t.Iterable[Object]) -> tuple[Object, ...]:
+    """Return the node selector expressions of what the job asks, as labels that every fitting node carries.
+
+    Models are asked for by part of their name, which no label selector can: all products that fit are listed.
+    """
+    found: list[Object] = []
+    if job.placement.island:
+        found.append(_in(ISLAND_LABEL, job.placement.island))
+    for kind in job.placement.required_network_types:
+        found.append(_in(NETWORK_LABEL.format(kind), "true"))
+    if job.gpu.model:
+        products = {_labels(node).get(_PRODUCT, "") for node in nodes}
+        fitting = sorted(name for name in products if _is_model(name, str(job.gpu.model)))
+        found.append(_in(_PRODUCT, *(fitting or [job.gpu.model])))
+    if job.gpu.memory_gib_min:
+        limit = int(job.gpu.memory_gib_min * 1024 * _MEMORY_SHARE)
+        found.append({"key": _MEMORY, "operator": "Gt", "values": [str(limit - 1)]})
+    if job.gpu.arch:
+        found.append(_in(_FAMILY, job.gpu.arch.lower()))
+    return tuple(found)
+
+
+def claims(job: Job, live: t.Mapping[str, Object]) -> None:
+    """Refuse claims that several pods cannot use at once.
+
+    :param live: the PersistentVolumeClaims of the job's namespace by name.
+    :raises RefusedError: naming the claim.
+    """
+    for mount in job.mounts:
+        if mount.pvc is None:
+            continue
+        if mount.pvc not in live:
+            raise RefusedError(
+                f"job.mounts.{mount.name}: there is no claim {mount.pvc} in the namespace", "Make it, or name another"
+            )
+        claim = live[mount.pvc]
+        phase = (claim.get("status") or {}).get("phase")
+        if phase == "Lost" or (claim["metadata"].get("deletionTimestamp")):
+            raise RefusedError(f"job.mounts.{mount.name}: the claim {mount.pvc} is going away or has lost its volume")
+        modes = set(claim["spec"].get("accessModes") or ())
+        enough = {"ReadWriteMany", *(["ReadOnlyMany"] if mount.read_only else [])}
+        if job.nodes > 1 and not modes & enough:
+            raise RefusedError(
+                f"job.mounts.{mount.name}: the claim {mount.pvc} allows {', '.join(sorted(modes))}, "
+                f"and {job.nodes} nodes would mount it",
+                "Use a claim with access mode ReadWriteMany",
+            )
+        if "ReadOnlyMany" in modes and len(modes) == 1 and not mount.read_only:
+            raise RefusedError(
+                f"job.mounts.{mount.name}: the claim {mount.pvc} can only be read", "Set read_only: true"
+            )
+
+
+def _reasons(job: Job, node: Object, gpu_resource: str) -> t.Iterator[str]:
+    """Yield why a node cannot take one of the job's pods; taints that the pods bear are none."""
+    yield from _state(node)
+    labels = _labels(node)
+    if job.placement.island and labels.get(ISLAND_LABEL) != job.placement.island:
+        yield f"island {labels.get(ISLAND_LABEL) or 'unknown'}"
+    for kind in job.placement.required_network_types:
+        if labels.get(NETWORK_LABEL.format(kind)) != "true":
+            yield f"no {kind} network"
+    yield from _gpus(job, node, gpu_resource)
+
+
+def _state(node: Object) -> t.Iterator[str]:
+    conditions = {item["type"]: item["status"] for item in node.get("status", {}).get("conditions") or ()}
+    if conditions.get("Ready") != "True":
+        yield "not ready"
+    spec = node.get("spec") or {}
+    if spec.get("unschedulable"):
+        yield "cordoned"
+    for taint in spec.get("taints") or ():
+        usual = str(taint["key"]).startswith(("node.kubernetes.io/", "nvidia.com/"))
+        if taint["effect"] != "PreferNoSchedule" and not usual:
+            yield f"taint {taint['key']}"
+
+
+def _gpus(job: Job, node: Object, gpu_resource: str) -> t.Iterator[str]:
+    if not job.gpus_per_node:
+        return
+    labels = _labels(node)
+    count = int((node.get("status", {}).get("allocatable") or {}).get(gpu_resource, "0"))
+    if count < job.gpus_per_node:
+        yield f"{count} GPUs"
+    if job.gpu.model and not _is_model(labels.get(_PRODUCT, ""), job.gpu.model):
+        yield labels.get(_PRODUCT) or "GPU unknown"
+    if job.gpu.memory_gib_min:
+        memory = labels.get(_MEMORY, "")
+        if not memory.isdigit() or int(memory) < int(job.gpu.memory_gib_min * 1024 * _MEMORY_SHARE):
+            yield f"{int(memory) // 1024} GiB of GPU memory" if memory.isdigit() else "GPU memory unknown"
+    if job.gpu.arch and labels.get(_FAMILY) != job.gpu.arch.lower():
+        yield f"GPU family {labels.get(_FAMILY) or 'unknown'}"
+
+
+def _labels(node: Object) -> dict[str, str]:
+    return node["metadata"].get("labels") or {}
+
+
+def _is_model(product: str, wanted: str) -> bool:
+    """Labels write dashes where people write spaces."""
+    return wanted.lower().replace(" ", "-") in product.lower()
+
+
+def _in(key: str, *values: str) -> Object:
+    return {"key": key, "operator": "In", "values": list(values)}
