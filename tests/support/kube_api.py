@@ -229,9 +229,7 @@ class ApiServer:
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "lab",
-            "clusters": [
-                {"name": "lab", "cluster": {"server": self.url, "certificate-authority-data": ca, **cluster}}
-            ],
+            "clusters": [{"name": "lab", "cluster": {"server": self.url, "certificate-authority-data": ca, **cluster}}],
             "users": [{"name": "lab-user", "user": dict(user)}],
             "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "lab-user"}}],
         }
@@ -252,6 +250,20 @@ class ApiServer:
                       f"{name}.key", "-out", f"{name}.csr", "-subj", subject)  # fmt: skip
         self._openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
                       "-days", str(days), "-out", f"{name}.crt", *extra)  # fmt: skip
+
+    def old_certificate(self, name: str, subject: str) -> None:
+        """Make a client certificate that ended on 2020-01-02."""
+        self.certificate(name, subject)
+        (self.root / "index.txt").write_text("")
+        (self.root / "serial").write_text("1000\n")
+        (self.root / "ca.cnf").write_text(
+            "[ca]\ndefault_ca=d\n[d]\nnew_certs_dir=.\ndatabase=index.txt\nserial=serial\ncertificate=ca.crt\n"
+            "private_key=ca.key\ndefault_md=sha256\npolicy=p\n[p]\norganizationName=optional\ncommonName=supplied\n"
+        )
+        span = ["-startdate", "20200101000000Z", "-enddate", "20200102000000Z"]
+        self._openssl(
+            "ca", "-batch", "-config", "ca.cnf", *span, "-in", f"{name}.csr", "-out", f"{name}.crt", "-notext"
+        )
 
     def _certificates(self) -> None:
         self._openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout",
