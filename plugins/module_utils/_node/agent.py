@@ -184,6 +184,14 @@ def op_examine(request: Request) -> dict[str, t.Any]:
     return examine.examine(_run_dir(request), request)
 
 
+def op_reach(request: Request) -> dict[str, t.Any]:
+    """Return which addresses of other nodes answer from here (see reach.py), and how tailscale gets to the mesh's."""
+    from . import reach
+
+    found = reach.probe(request["targets"], float(request["seconds"]))
+    return {"answers": found, "mesh": reach.tailscale_paths(request.get("mesh", []))}
+
+
 def op_read(request: Request) -> dict[str, t.Any]:
     """Return files below the run's folder that match ``pattern``: ``{files: [{path, size, text}]}`` (tail only)."""
     run = _run_dir(request)
@@ -325,6 +333,7 @@ _OPS: dict[str, t.Callable[[Request], dict[str, t.Any]]] = {
     "stop": op_stop,
     "kill": op_kill,
     "examine": op_examine,
+    "reach": op_reach,
     "read": op_read,
     "remove": op_remove,
 }

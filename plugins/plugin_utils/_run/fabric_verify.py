@@ -16,12 +16,12 @@ import typing as t
 
 from ...module_utils._model.errors import InputError
 from ...module_utils._model.expectation import ExpectationRow
-from ...module_utils._model.island import Island, IslandOverride
+from ...module_utils._model.island import Island, IslandOverride, Reach
 from ...module_utils._model.node import Node
 from ...module_utils._model.verdict import OUTCOMES, Verdict, exit_code, worst
 from ...module_utils._node import paths
 from .._fabric import bench_plan as plans
-from .._fabric import drift, labels
+from .._fabric import drift, labels, reaching
 from .._fabric.expect import expectation, with_expectation
 from .._fabric.islands import islands
 from .._fabric.nccl_environment import collective_interface, nccl_conf, nccl_environment
@@ -33,6 +33,7 @@ from .state_home import StateHome
 
 Dict = dict[str, t.Any]
 _SCHEMA = 1
+_REACH_S = 2.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,9 +52,10 @@ class Judged:
 def run(request: training_job.Request) -> Dict:
     """Verify every island of the play's hosts and return the module's result."""
     home = StateHome(request.options["state_home"], request.options["cluster"])
-    nodes, busy = _nodes(request)
+    nodes, busy, remotes = _nodes(request)
     overrides = [IslandOverride.from_dict(item) for item in request.options.get("islands") or []]
-    found = islands(nodes, (), overrides)
+    free = [node for node in nodes if not any(node.name in override.nodes for override in overrides)]
+    found = islands(nodes, _reached(request, remotes, free), overrides)
     bench = _bench(request, nodes)
     resting = (
         [island for island in found if not busy & set(island.nodes)] if request.options.get("idle_only") else found
@@ -105,8 +107,8 @@ def _bench(request: training_job.Request, nodes: t.Sequence[Node]) -> Bench:
     return Bench(backend, request.options["collective"], tool, request.options.get("nccl_tests"))
 
 
-def _nodes(request: training_job.Request) -> tuple[list[Node], set[str]]:
-    """Return the facts of all hosts, and the names of those on which a run lives."""
+def _nodes(request: training_job.Request) -> tuple[list[Node], set[str], list[Remote]]:
+    """Return the facts of all hosts, the names of those on which a run lives, and the way to them."""
     remotes = request.connect(request.hosts)
 
     def ask(remote: Remote) -> tuple[Node, bool]:
@@ -119,7 +121,24 @@ def _nodes(request: training_job.Request) -> tuple[list[Node], set[str]]:
     answers, errors = each(remotes, ask)
     if errors:
         raise first_error(errors)
-    return [answers[name][0] for name in request.hosts], {name for name, (_, lives) in answers.items() if lives}
+    busy = {name for name, (_, lives) in answers.items() if lives}
+    return [answers[name][0] for name in request.hosts], busy, list(remotes)
+
+
+def _reached(request: training_job.Request, remotes: t.Sequence[Remote], nodes: t.Sequence[Node]) -> list[Reach]:
+    """Return which nodes reach each other, by a quick try of their addresses; what nobody tells stays open."""
+    asked = reaching.questions(nodes, _addresses(request, nodes))
+
+    def ask(remote: Remote) -> Dict:
+        targets = [list(item) for ends in asked[remote.name].values() for item in ends]
+        mesh = reaching.mesh_addresses(nodes, remote.name)
+        return remote.call("reach", targets=targets, mesh=mesh, seconds=_REACH_S)
+
+    answers, _ = each([remote for remote in remotes if remote.name in asked], ask)
+    found = reaching.paths(nodes, asked, answers)
+    for item in (item for item in found if item.path == "none"):
+        request.progress.say(f"{item.a} gets no answer from {item.b}: they are not taken for one LAN")
+    return found
 
 
 def _judged(

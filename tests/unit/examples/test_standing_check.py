@@ -41,8 +41,7 @@ def test_the_timer_s_calendar_is_valid() -> None:
 
 
 def test_the_schedule_of_awx_sets_the_same_variable() -> None:
-    tasks = yaml.safe_load((FOLDER / "awx_schedule.yml").read_text())[0]["tasks"]
-    template = next(task["awx.awx.job_template"] for task in tasks if "awx.awx.job_template" in task)
-    assert template["extra_vars"]["muster_fabric_idle_only"] is True and (ROOT / template["playbook"]).exists()
-    schedule = next(task["awx.awx.schedule"] for task in tasks if "awx.awx.schedule" in task)
-    assert schedule["unified_job_template"] == template["name"] and "FREQ=DAILY" in schedule["rrule"]
+    body = yaml.safe_load((FOLDER / "awx_schedule.yml").read_text())[0]["tasks"][0]["ansible.builtin.uri"]["body"]
+    assert body["extra_data"]["muster_fabric_idle_only"] is True and "FREQ=DAILY" in body["rrule"]
+    defaults = (ROOT / "roles" / "fabric_verify" / "defaults" / "main.yml").read_text()
+    assert all(name in defaults for name in body["extra_data"])
