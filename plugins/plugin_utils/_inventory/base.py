@@ -32,7 +32,7 @@ from ...module_utils._secrets.sources import SecretSource
 from .answer_cache import Answer, CacheRule, Raw, answer, default_folder, file_name
 from .construct import Constructor, Reader
 from .placing import HostLike, Placing, admitted
-from .source_file import check_file, check_keys
+from .source_file import check_booleans, check_file, check_keys
 
 PROBLEMS = "muster_inventory_problems"
 _KEYED = ("key", "prefix", "separator", "parent_group", "default_value", "trailing_separator")
@@ -154,7 +154,9 @@ class MusterInventory(BaseInventoryPlugin, Constructable):
     def _configure(self, path: str) -> Source:
         """Read and check the options. Core's YAML reader keeps the frames that called it alive: no host is in them."""
         check_file(path)
-        check_keys(t.cast(t.Any, self)._read_config_data(path), self.option_definitions)
+        given = t.cast(t.Any, self)._read_config_data(path)
+        check_keys(given, self.option_definitions)
+        check_booleans(given, self.option_definitions)
         for entry in self.option("keyed_groups") or []:
             if isinstance(entry, Mapping):
                 check_keys(entry, _KEYED)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import typing as t
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import yaml
 
@@ -76,3 +76,10 @@ def check_keys(given: Collection[str], known: Collection[str]) -> None:
             near = f.nearest(str(key), known)
             hint = f"Did you mean '{near}'?" if near else f"Known are: {', '.join(sorted(known))}"
             raise InputError(str(key), "is not an option of this plugin", hint)
+
+
+def check_booleans(given: Mapping[str, t.Any], known: Mapping[str, t.Any]) -> None:
+    """Refuse a value that is neither true nor false: Ansible's own reader takes any other word for false."""
+    for key, value in given.items():
+        if known[key].get("type") in ("bool", "boolean") and value is not None:
+            f.boolean(value, key)
