@@ -24,6 +24,8 @@ class ActionModule(Face):
         "wait": {"type": "bool", "default": True},
         "take_over": {"type": "bool", "default": False},
         "drill": {"type": "dict"},
+        "kubeconfig": {"type": "raw"},
+        "context": {"type": "str"},
         **STATE_HOME,
     }
     RULES: t.ClassVar[dict[str, t.Any]] = {

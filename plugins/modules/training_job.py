@@ -8,15 +8,18 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: training_job
 version_added: 0.1.0
-short_description: Run a multi-node training job on plain hosts, follow it, and prove that it resumed
+short_description: Run a multi-node training job on plain hosts or Kubernetes, follow it, and prove that it resumed
 description:
-  - Starts a gang of processes on the hosts of the play and follows it to its end.
+  - Starts a gang of processes on the hosts of the play, or of pods on a cluster, and follows it to its end.
   - Nothing starts until every host has passed its preflight, holds the code and can reach the first host's port.
     If one host cannot start, all are stopped and the reason is given.
   - The launcher's own engine restarts what fails (torchrun's elastic agents, or C(mpirun) as a whole), within
     C(job.restart). The processes outlive the connection and the controller; the same task finds them again.
   - The same job with the same code gets the same run id, so running the task again changes nothing while the run lives
     and after it has succeeded. A run that failed, was lost or was cancelled continues from its checkpoint.
+  - With C(job.placement.backend=kubernetes) the gang is an object of JobSet, Kueue, Kubeflow Trainer, the MPI operator,
+    KubeRay or Volcano (C(job.placement.engine)); placement is judged, names and ports between pods are probed, and
+    all objects are checked by the server before the job is submitted. The play's hosts are then not used.
   - A run that saw fewer ranks than asked is failed, whatever its exit code.
 options:
   job:
@@ -79,6 +82,14 @@ options:
       after_s:
         description: Kill this many seconds after the first step.
         type: float
+  kubeconfig:
+    description:
+      - For a job with C(placement.backend=kubernetes), the kubeconfig (a path, or its content as a mapping).
+      - By default as C(kubectl) finds it.
+    type: raw
+  context:
+    description: The context of the kubeconfig. By default C(job.placement.cluster), else the current one.
+    type: str
 extends_documentation_fragment:
   - muster.training._attributes
   - muster.training._state_home
@@ -114,6 +125,22 @@ EXAMPLES = r"""
   muster.training.training_job:
     job: "{{ muster_job }}"
     drill: {target: worker, rank: 1, at_step: 50}
+  run_once: true
+
+- name: Train on a cluster, through a queue
+  muster.training.training_job:
+    job:
+      name: char-lm
+      nodes: 4
+      gpus_per_node: 8
+      image: registry.example.com/team/char-lm:1.4
+      script: train.py
+      code: {ref: ./examples/char_lm}
+      mounts:
+        - {name: checkpoints, path: /checkpoints, pvc: checkpoints}
+      checkpoints: {path: /checkpoints}
+      placement: {backend: kubernetes, namespace: team, queue: gpus}
+    kubeconfig: ~/.kube/team.yaml
   run_once: true
 
 - name: Stop a run

@@ -75,7 +75,7 @@ def source(job: Job, base: pathlib.Path, cache: pathlib.Path) -> Source:
     """Return the job's trees, read from the controller (relative paths are relative to ``base``)."""
     placed: list[gang.Placed] = []
     code_sha = commit = None
-    if job.code is not None:
+    if job.code is not None and job.code.source != "image":
         folder = pathlib.Path(base, job.code.ref).expanduser()
         if job.code.source == "git":
             folder, commit = trees.from_git(job.code.ref, cache, "job.code.ref")

@@ -57,7 +57,7 @@ def follow(
         request.progress.say(f"run {plan.run_id} goes on without us: the same command follows it, cancel stops it")
         raise
     gang.stop(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
-    outcome = _explained(folder, _attended(plan.job, follower, outcome))
+    outcome = explained(folder, attended(plan.job, follower, outcome))
     follower.event("ended", detail=outcome.outcome)
     ended = record.end(
         state["record"],
@@ -68,7 +68,7 @@ def follow(
         detail=outcome.detail,
     )
     ended = record.update(ended, follower.story, prices, time.time())
-    proof = _drill_proof(plan.job, follower)
+    proof = drill_proof(plan.job, follower)
     if proof:
         ended["drill"] = proof
     paths.write_json(folder / "run.json", ended)
@@ -78,7 +78,7 @@ def follow(
     return result(ended, folder, changed)
 
 
-def _attended(job: Job, follower: Follower, outcome: Outcome) -> Outcome:
+def attended(job: Job, follower: Follower, outcome: Outcome) -> Outcome:
     """Fail a run that saw fewer ranks than asked, whatever its exit code."""
     last = follower.story.attempts[-1] if follower.story.attempts else None
     seen = len(last.ranks) if last else 0
@@ -89,7 +89,7 @@ def _attended(job: Job, follower: Follower, outcome: Outcome) -> Outcome:
     return Outcome("failed", 1, "attendance", detail)
 
 
-def _explained(folder: pathlib.Path, outcome: Outcome) -> Outcome:
+def explained(folder: pathlib.Path, outcome: Outcome) -> Outcome:
     """Add what the failed program said last, so that nobody has to open a log for the first answer."""
     if outcome.cause not in ("crash", "fatal_exit_code") or outcome.node is None:
         return outcome
@@ -102,7 +102,7 @@ def _explained(folder: pathlib.Path, outcome: Outcome) -> Outcome:
     return dataclasses.replace(outcome, detail=f"{outcome.detail}: {said}") if said else outcome
 
 
-def _drill_proof(job: Job, follower: Follower) -> Dict | None:
+def drill_proof(job: Job, follower: Follower) -> Dict | None:
     if follower.drilled_at is None:
         return None
     return drill.verdict(follower.story, follower.drilled_at, job.checkpoints.interval_steps, job.world_size)

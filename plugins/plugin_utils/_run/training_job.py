@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The runner of ``training_job``: read -> plan -> prepare -> start -> follow -> record, on plain hosts.
 
+Jobs for Kubernetes are handed on to ``cluster_job``, which is imported only then: it takes a tenth of a second.
+
 This is a private utility of the collection; it may change without notice.
 """
 
@@ -42,6 +44,10 @@ def run(request: Request) -> Dict:
 
 def _run(request: Request, home: StateHome) -> Dict:
     job = job_loading.load(request.options, request.base, home)
+    if job.on_kubernetes:
+        from . import cluster_job
+
+        return cluster_job.run(request, home, job)
     found = planning.hosts(request.hosts, request.hostvars, job)
     given = request.options.get("run_id")
     with tempfile.TemporaryDirectory(prefix="muster-") as nowhere:
@@ -80,6 +86,10 @@ def cancel(request: Request, home: StateHome) -> Dict:
     before = read_record(folder)
     if before is None:
         raise RefusedError(f"there is no run {run_id} in {home.folder}", "List the runs with the status playbook")
+    if before.get("backend") == "kubernetes":
+        from . import cluster_job
+
+        return cluster_job.cancel(request, home, before)
     names = [host for host in _hosts_of(before) if host in request.hostvars]
     remotes = request.connect(names)
     for remote in remotes:

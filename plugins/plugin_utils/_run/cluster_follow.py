@@ -1,0 +1,329 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Following a run on a cluster: one watch per kind, one log stream per pod, one queue for all of them.
+
+The log of a pod carries what its ranks recorded as marked lines, so that following logs is following the run. Logs are
+read while the pods live: an engine that restarts a gang deletes its pods, and their logs with them.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import queue
+import threading
+import time
+import typing as t
+
+from ...module_utils._model import drill as drills
+from ...module_utils._model.errors import MusterError
+from ...module_utils._model.job import Job
+from ...module_utils._node import paths
+from ...module_utils._node.pod_output import MARK
+from .._kube import predicates
+from .._kube.client import Client
+from .._kube.errors import KubeError
+from .._kube.jobs.contract import CONTAINER, KubePlan, Object, selector
+from .._kube.watch import Event
+from .follow import Follower, Outcome, Progress
+
+Item = tuple[str, t.Any]
+_IDLE_S = 0.5
+_DRAIN_S = 20.0
+_FORBIDDEN = (401, 403)
+# What Kubernetes warns of while it is working on it anyway.
+_USUAL = ("FailedScheduling", "Unhealthy", "BackOff", "FailedToRetrieveImagePullSecret", "DNSConfigForming")
+
+
+class Sources:
+    """The threads that listen to the cluster and put what they hear into one queue."""
+
+    def __init__(self, client: Client, plan: KubePlan, main: Object) -> None:
+        self.client, self.plan, self.main = client, plan, main
+        self.heard: queue.Queue[Item] = queue.Queue()
+        self.threads: dict[str, threading.Thread] = {}
+        self._closing: list[t.Any] = []
+
+    def start(self) -> None:
+        """Begin with the watches."""
+        self._watch("main", self.main, fields=f"metadata.name={self.main['metadata']['name']}")
+        self._watch("pod", "v1/Pod", labels=selector(self.plan.run_id))
+        self._watch("event", "v1/Event", fields="type=Warning")
+        if self.plan.queue is not None:
+            self._watch("workload", "kueue.x-k8s.io/v1beta2/Workload")
+
+    def follow_log(self, pod: Object, skip: int) -> None:
+        """Read a pod's log from its beginning, without the first ``skip`` lines."""
+        meta = pod["metadata"]
+        stream = self.client.stream_log(meta["namespace"], meta["name"], CONTAINER)
+        self._closing.append(stream)
+        self._run(f"log-{meta['uid']}", lambda: self._read_log(meta["uid"], stream, skip))
+
+    def close(self) -> None:
+        """Stop listening."""
+        for item in self._closing:
+            item.close()
+
+    def reading(self) -> bool:
+        """Return whether a log is still being read."""
+        return any(name.startswith("log-") and thread.is_alive() for name, thread in self.threads.items())
+
+    def _watch(self, source: str, kind: t.Any, labels: str = "", fields: str = "") -> None:
+        stream = self.client.watch(kind, self.plan.namespace, labels=labels, fields=fields)
+        self._closing.append(stream)
+
+        def listen() -> None:
+            for event in stream:
+                self.heard.put((source, event))
+
+        self._run(source, listen)
+
+    def _read_log(self, uid: str, stream: t.Any, skip: int) -> None:
+        for number, line in enumerate(stream):
+            if number >= skip:
+                self.heard.put(("line", (uid, number + 1, line)))
+        self.heard.put(("end", uid))
+
+    def _run(self, name: str, work: t.Callable[[], None]) -> None:
+        def guarded() -> None:
+            try:
+                work()
+            except Exception as exc:
+                # A thread that ended in silence would leave the run followed for ever.
+                self.heard.put(("error", (name, exc)))
+
+        self.threads[name] = threading.Thread(target=guarded, name=f"cluster-{name}", daemon=True)
+        self.threads[name].start()
+
+
+class ClusterFollower(Follower):
+    """A follower whose news come from a cluster instead of from nodes."""
+
+    def __init__(
+        self,
+        job: Job,
+        run_id: str,
+        folder: pathlib.Path,
+        sources: Sources,
+        progress: Progress,
+        save: t.Callable[[Follower], None],
+        drill: drills.Drill | None,
+    ) -> None:
+        super().__init__(job, run_id, folder, [], progress, lambda _remote: None, save, drill)
+        self.sources = sources
+        self.pods: dict[str, Object] = {}
+        self.nodes: dict[str, str] = {}
+        self.read: dict[str, int] = {uid: int(place["lines"]) for uid, place in self.offsets.items()}
+        self.main: Object = sources.main
+        self.lost_pods: set[str] = set()
+        self.image_ids: set[str] = set()
+        self.admitted_at: float | None = None
+        self._said: set[str] = set()
+        self._ending: tuple[Outcome, float] | None = None
+
+    def run(self) -> Outcome:
+        """Follow until the run has ended and its logs are read."""
+        parent = os.getppid()
+        self.sources.start()
+        try:
+            while True:
+                if os.getppid() != parent:
+                    raise MusterError(f"run {self.run_id} is no longer followed: ansible-playbook has ended")
+                self._hear()
+                self._ending = self._ending or self._ended()
+                if self._ending and (not self.sources.reading() or time.monotonic() > self._ending[1]):
+                    while not self.sources.heard.empty():
+                        self._hear()
+                    return self._ending[0]
+                self._drill_if_due()
+                self._tell()
+        finally:
+            self.sources.close()
+            self._keep_place()
+            self._save(force=True)
+
+    def state(self) -> dict[str, t.Any]:
+        """Return where the run is; a node counts while its pod runs."""
+        running = [pod for pod in self.pods.values() if pod.get("status", {}).get("phase") == "Running"]
+        return {**super().state(), "nodes": len(running), "nodes_asked": self.job.nodes}
+
+    def _hear(self) -> None:
+        try:
+            source, value = self.sources.heard.get(timeout=_IDLE_S)
+        except queue.Empty:
+            return
+        # What is there already is taken in at once: a burst of lines is saved once.
+        while True:
+            self._take_item(source, value)
+            try:
+                source, value = self.sources.heard.get_nowait()
+            except queue.Empty:
+                break
+        self._keep_place()
+        self._save()
+
+    def _take_item(self, source: str, value: t.Any) -> None:
+        if source == "line":
+            self._take_line(*value)
+        elif source == "error":
+            self._source_failed(*value)
+        elif source != "end" and value.type != "SYNCED":
+            takers = {"main": self._take_main, "pod": self._take_pod, "event": self._take_event}
+            takers.get(source, self._take_workload)(value)
+
+    def _take_main(self, event: Event) -> None:
+        if event.object["metadata"].get("uid") != self.sources.main["metadata"].get("uid"):
+            return
+        self.main = event.object
+        if event.type == "DELETED":
+            kind = self.main["kind"]
+            self._ending = (Outcome("cancelled", 143, "cancelled", f"the {kind} was deleted"), self._drained())
+            return
+        now = predicates.state(self.main)
+        if now.phase == "waiting" and "suspended" in now.reason:
+            self._once(f"waiting: {now.reason}")
+
+    def _take_pod(self, event: Event) -> None:
+        pod, uid = event.object, event.object["metadata"]["uid"]
+        if event.type == "DELETED":
+            self._pod_gone(pod)
+            self.pods.pop(uid, None)
+            return
+        self.pods[uid] = pod
+        node = (pod.get("spec") or {}).get("nodeName")
+        if node:
+            self.nodes[uid] = node
+        self._look_at_conditions(pod)
+        statuses = pod.get("status", {}).get("containerStatuses") or []
+        main = next((item for item in statuses if item["name"] == CONTAINER), None)
+        now = (main or {}).get("state") or {}
+        if main and main.get("imageID"):
+            self.image_ids.add(str(main["imageID"]))
+        if ("running" in now or "terminated" in now) and f"log-{uid}" not in self.sources.threads:
+            self.admitted_at = self.admitted_at or time.time()
+            self.sources.follow_log(pod, self.read.get(uid, 0))
+        elif not now or "waiting" in now:
+            found = predicates.state(pod)
+            if found.reason and "ContainerCreating" not in found.reason and "not started" not in found.reason:
+                self._once(f"{pod['metadata']['name']} {found.reason}")
+
+    def _look_at_conditions(self, pod: Object) -> None:
+        """Note a pod that its node or the scheduler took away: that is a lost node, no crash."""
+        uid = pod["metadata"]["uid"]
+        conditions = predicates.conditions(pod)
+        taken = conditions.get("DisruptionTarget")
+        if taken and taken.get("status") == "True" and uid not in self.lost_pods:
+            self.lost_pods.add(uid)
+            node = self.nodes.get(uid) or pod["metadata"]["name"]
+            self.event("node_lost", node=node, detail=f"{taken.get('reason')}: {taken.get('message')}")
+            self.progress.say(f"{node}: {pod['metadata']['name']} was taken away: {taken.get('reason')}")
+
+    def _pod_gone(self, pod: Object) -> None:
+        phase = pod.get("status", {}).get("phase")
+        if phase in ("Succeeded", "Failed") or pod["metadata"]["uid"] in self.lost_pods:
+            return
+        self.lost_pods.add(pod["metadata"]["uid"])
+
+    def _take_event(self, event: Event) -> None:
+        value = event.object
+        about = value.get("involvedObject") or {}
+        name = str(about.get("name") or "")
+        if event.type == "DELETED" or not name.startswith(self.sources.plan.name):
+            return
+        if str(value.get("reason")) not in _USUAL:
+            self._once(f"{about.get('kind')} {name}: {value.get('reason')}: {value.get('message')}")
+
+    def _take_workload(self, event: Event) -> None:
+        owners = event.object["metadata"].get("ownerReferences") or []
+        if not any(owner.get("uid") == self.main["metadata"].get("uid") for owner in owners):
+            return
+        now = predicates.state(event.object)
+        if event.type != "DELETED" and now.phase == "waiting":
+            self._once(f"waiting: {now.reason}")
+
+    def _take_line(self, uid: str, number: int, raw: bytes) -> None:
+        self.read[uid] = number
+        text = raw.decode(errors="replace")
+        node = self.nodes.get(uid, uid)
+        if not text.startswith(MARK):
+            self._write(node, "log", text + "\n")
+            return
+        try:
+            line = json.loads(text[len(MARK) :])
+            stream, data = line["stream"], line["data"]
+        except (ValueError, LookupError, TypeError):
+            return
+        if stream in ("events", "metrics", "usage") and isinstance(data, dict):
+            self._write(node, stream, json.dumps(data, separators=(",", ":")) + "\n")
+
+    def _source_failed(self, name: str, exc: Exception) -> None:
+        if name in ("event", "workload") and isinstance(exc, (KubeError, MusterError)):
+            # Both only explain; a limited user may not read them.
+            return
+        if name.startswith("log-") and isinstance(exc, KubeError):
+            self.progress.say(f"a log cannot be read: {exc.message}")
+            return
+        raise exc
+
+    def _ended(self) -> tuple[Outcome, float] | None:
+        now = predicates.state(self.main)
+        if now.phase == "done":
+            return Outcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0"), self._drained()
+        if now.phase == "failed":
+            return self._failure(now.reason), self._drained()
+        spent = self._lost_restarts() - self.job.lost_budget
+        if spent > 0 and self.job.lost_budget:
+            detail = f"restart.max_lost_nodes is spent after {self._lost_restarts()} lost nodes"
+            return Outcome("lost", 1, "node_lost", detail), time.monotonic()
+        return None
+
+    def _failure(self, reason: str) -> Outcome:
+        failure = self.story.attempts[-1].first_failure if self.story.attempts else None
+        fault = self.story.attempts[-1].fault if self.story.attempts else None
+        if failure is None and fault is not None:
+            return Outcome("lost", 1, "node_lost", f"{fault[1]} was lost: {reason}", fault[1])
+        if failure is None:
+            cause = "timeout" if "Deadline" in reason else "crash"
+            return Outcome("failed", 124 if cause == "timeout" else 1, cause, reason)
+        code, node = failure[1], failure[2]
+        cause = "fatal_exit_code" if code in self.job.restart.fatal_exit_codes else "crash"
+        return Outcome("failed", code, cause, f"a rank on {node} ended with exit code {code} ({reason})", node)
+
+    def _lost_restarts(self) -> int:
+        """Return how often the engine restarted the gang for another reason than its program."""
+        status = self.main.get("status") or {}
+        return int(status.get("restarts") or 0) - int(status.get("restartsCountTowardsMax") or 0)
+
+    def _drill_if_due(self) -> None:
+        if not self.drill or self.drilled_at is not None or not drills.due(self.drill, self.story, time.time()):
+            return
+        ranks = self.story.attempts[-1].ranks if self.story.attempts else {}
+        wanted = ranks.get(self.drill.rank) if self.drill.rank is not None else next(iter(ranks.values()), None)
+        uid = next((uid for uid, node in self.nodes.items() if node == wanted and uid in self.pods), None)
+        if uid is None:
+            return
+        meta = self.pods[uid]["metadata"]
+        self.drilled_at = time.time()
+        line = {"at": self.drilled_at, "kind": "drill", "node": wanted, "detail": f"killed {self.drill.target}"}
+        paths.append_json(self.folder / "events.jsonl", line)
+        self.story.event(line)
+        self.sources.client.delete("v1/Pod", meta["name"], meta["namespace"], uid=uid, grace_s=0)
+        self.progress.say(f"drill: killed {meta['name']} on {wanted} at step {int(self.story.last.get('step', 0))}")
+
+    def _once(self, text: str) -> None:
+        """Say what keeps the run from starting, each thing once."""
+        if text not in self._said:
+            self._said.add(text)
+            self.progress.say(text)
+            self.event("cluster", detail=text)
+
+    def _drained(self) -> float:
+        return time.monotonic() + _DRAIN_S
+
+    def _keep_place(self) -> None:
+        self.offsets = {uid: {"lines": number} for uid, number in self.read.items()}
+        paths.write_json(self.folder / "offsets.json", self.offsets)

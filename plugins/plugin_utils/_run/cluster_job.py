@@ -1,0 +1,334 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The runner of ``training_job`` on Kubernetes: look -> judge -> probe -> submit -> follow -> record.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import base64
+import pathlib
+import tempfile
+import time
+import typing as t
+
+from ...module_utils._model import advice, drill, job_backends
+from ...module_utils._model.errors import InputError, MusterError
+from ...module_utils._model.job import Job, to_yaml_names
+from ...module_utils._node import paths
+from .._kube import predicates
+from .._kube.apply import apply
+from .._kube.client import Client
+from .._kube.jobs.contract import KubePlan, Object, owned, selector
+from . import cluster_plan, cluster_probe, kube_access, planning, record, secrets
+from .cluster_follow import ClusterFollower, Sources
+from .follow import Follower, Outcome, describe
+from .kube_secret import manifest
+from .state_home import StateHome, read_record
+from .training_follow import attended, drill_proof, explained
+from .training_plan import Dict, Request, result
+
+_GONE_S = 60.0
+
+
+def run(request: Request, home: StateHome, job: Job) -> Dict:
+    """Bring the run to the asked state and return the module's result."""
+    with tempfile.TemporaryDirectory(prefix="muster-") as nowhere:
+        cache = pathlib.Path(nowhere) if request.check else home.folder / "git"
+        source = planning.source(job, request.base, cache)
+        run_id = str(request.options.get("run_id") or planning.run_id(job, source))
+        folder = home.run_folder(run_id)
+        before = read_record(folder)
+        if before and before["state"] == "ended" and before["outcome"] == "succeeded":
+            request.progress.say(f"run {run_id} has succeeded already; name another run_id to run it again")
+            return result(before, folder, changed=False)
+        values = secrets.resolve(job)
+        drilling = _drill(request, job)
+        client, namespace = _client(request, job)
+        facts = cluster_plan.look(client, job, namespace)
+        cluster_plan.judge(job, facts, namespace)
+        for warning in (*facts.warnings, *job_backends.warnings(job)):
+            request.progress.say(f"warning: {warning}")
+        if request.check:
+            return _rehearse(request, home, job, source, run_id, client, facts, before)
+        with home.lock(run_id):
+            return _present(request, home, job, source, run_id, client, facts, before, values, drilling)
+
+
+def cancel(request: Request, home: StateHome, before: Dict) -> Dict:
+    """Remove what runs the job and wait until its pods are gone, so that nothing of it writes any more."""
+    run_id, ref = str(before["run_id"]), before.get("backend_ref") or {}
+    folder = home.run_folder(run_id)
+    if request.check:
+        return {"changed": before["state"] != "ended", "run_id": run_id}
+    client, _ = _open(request, ref.get("context"))
+    grace = int(before["job"]["checkpoints"]["grace_s"])
+    gone = bool(ref) and _remove(client, ref, run_id, grace + _GONE_S)
+    if before["state"] != "ended":
+        now = time.time()
+        before = record.end(before, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143)
+        paths.write_json(folder / "run.json", before)
+        paths.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
+        gone = True
+    return result(before, folder, changed=gone)
+
+
+def _client(request: Request, job: Job) -> tuple[Client, str]:
+    client, own = _open(request, job.placement.cluster)
+    return client, job.placement.namespace or own
+
+
+def _open(request: Request, context: str | None) -> tuple[Client, str]:
+    options = dict(request.options)
+    options["context"] = options.get("context") or context
+    client = kube_access.open_client(options, request.base)
+    return client, client.namespace
+
+
+def _drill(request: Request, job: Job) -> drill.Drill | None:
+    value = request.options.get("drill")
+    if not value:
+        return None
+    names = [f"node-{rank}" for rank in range(job.nodes)]
+    found = drill.parse(value, job.world_size, names, job.nproc)
+    if found.target == "worker":
+        raise InputError("drill.target", "a single rank cannot be killed on Kubernetes", "Use agent: the rank's pod")
+    return found
+
+
+def _rehearse(
+    request: Request,
+    home: StateHome,
+    job: Job,
+    source: planning.Source,
+    run_id: str,
+    client: Client,
+    facts: cluster_plan.Facts,
+    before: Dict | None,
+) -> Dict:
+    """Let the server judge everything without making it."""
+    made = _planned(request, home, job, source, run_id, client, facts, _attempt(before))
+    live = _living(client, made)
+    if live is None:
+        apply(client, cluster_plan.objects(made), check=True)
+    checks = {"ok": True, "exit_code": 0, "checks": [], "failures": []}
+    return {"changed": live is None, "run_id": run_id, "derived": _derived(made), "checks": checks}
+
+
+def _planned(
+    request: Request,
+    home: StateHome,
+    job: Job,
+    source: planning.Source,
+    run_id: str,
+    client: Client,
+    facts: cluster_plan.Facts,
+    attempt: int,
+) -> KubePlan:
+    namespace = job.placement.namespace or client.namespace
+    return cluster_plan.plan(job, source, run_id, home.folder.name, namespace, attempt, facts)
+
+
+def _attempt(before: Dict | None) -> int:
+    """Return the number of the first attempt of a new start."""
+    done = [int(item["n"]) for item in (before or {}).get("attempts", [])]
+    return max([int((before or {}).get("generation", 0)), *done]) + 1
+
+
+def _living(client: Client, made: KubePlan) -> Object | None:
+    """Return the run's object that is there and has not ended."""
+    live = client.get(cluster_plan.objects(made)[-1], made.name, made.namespace)
+    return live if live is not None and predicates.state(live).phase == "waiting" else None
+
+
+def _present(
+    request: Request,
+    home: StateHome,
+    job: Job,
+    source: planning.Source,
+    run_id: str,
+    client: Client,
+    facts: cluster_plan.Facts,
+    before: Dict | None,
+    values: tuple[dict[str, str], dict[str, bytes]],
+    drilling: drill.Drill | None,
+) -> Dict:
+    attempt = _attempt(before)
+    made = _planned(request, home, job, source, run_id, client, facts, attempt)
+    live = client.get(cluster_plan.objects(made)[-1], made.name, made.namespace)
+    ended_unseen = bool(live and before and before["state"] != "ended")
+    follows = live is not None and (ended_unseen or predicates.state(live).phase == "waiting")
+    if follows:
+        attempt = int((before or {}).get("generation") or (live or {})["metadata"]["labels"][_FIRST_ATTEMPT])
+        made = _planned(request, home, job, source, run_id, client, facts, attempt)
+    current = _open_record(request, made, source, before, follows)
+    _announce(request, made, follows)
+    folder = home.run_folder(run_id)
+    if not follows:
+        if live is not None:
+            _remove(client, _reference(live, made, request), run_id, job.checkpoints.grace_s + _GONE_S)
+        cluster_probe.prove(client, made, home, request.progress)
+        live = _submit(client, made, values, current)
+    current["backend_ref"] = _reference(t.cast(Object, live), made, request)
+    paths.private_dir(folder)
+    paths.write_json(folder / "run.json", current)
+    if not follows:
+        paths.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "submitted", "attempt": attempt})
+    if not request.options["wait"]:
+        return result(current, folder, changed=not follows)
+    return _follow(request, client, made, t.cast(Object, live), folder, current, drilling, changed=not follows)
+
+
+_FIRST_ATTEMPT = "muster.training/first-attempt"
+
+
+def _submit(client: Client, made: KubePlan, values: tuple[dict[str, str], dict[str, bytes]], current: Dict) -> Object:
+    """Make the run's objects, the one that runs it last; what was made goes away again when that fails."""
+    *companions, main = cluster_plan.objects(made)
+    wanted = cluster_plan.secret(made, values)
+    if wanted:
+        data = {name: base64.b64encode(value).decode() for name, value in wanted["data"].items()}
+        kept = {"name": wanted["name"], "labels": wanted["labels"], "data_base64": data, "type": "Opaque"}
+        stored = manifest(kept)
+        companions.append({**stored, "metadata": {**stored["metadata"], "namespace": made.namespace}})
+    try:
+        apply(client, companions)
+        live = apply(client, [main]).objects()[0]
+    except MusterError:
+        _discard(client, companions)
+        raise
+    current["submitted_at"] = current["queued_at"] = record.iso(time.time())
+    found = t.cast(Object, live)
+    # From here on they are the job's own: whoever deletes it deletes them.
+    apply(client, owned(companions, found))
+    return found
+
+
+def _discard(client: Client, made: t.Sequence[Object]) -> None:
+    for item in made:
+        try:
+            client.delete(item, item["metadata"]["name"], item["metadata"].get("namespace"))
+        except MusterError:
+            continue
+
+
+def _follow(
+    request: Request,
+    client: Client,
+    made: KubePlan,
+    live: Object,
+    folder: pathlib.Path,
+    current: Dict,
+    drilling: drill.Drill | None,
+    changed: bool,
+) -> Dict:
+    state = {"record": current}
+
+    def save(follower: Follower) -> None:
+        found = t.cast(ClusterFollower, follower)
+        prices = dict.fromkeys(found.nodes.values())
+        value = record.update(state["record"], found.story, prices, time.time())
+        if found.admitted_at and not value["admitted_at"]:
+            value["admitted_at"] = record.iso(found.admitted_at)
+        value["image_digest"] = next(iter(sorted(found.image_ids)), None)
+        value["hosts"] = sorted(set(found.nodes.values()))
+        state["record"] = value
+        paths.write_json(folder / "run.json", value)
+
+    sources = Sources(client, made, live)
+    follower = ClusterFollower(made.job, made.run_id, folder, sources, request.progress, save, drilling)
+    try:
+        outcome = follower.run()
+    except KeyboardInterrupt:
+        request.progress.say(f"run {made.run_id} goes on without us: the same command follows it, cancel stops it")
+        raise
+    if outcome.outcome in ("lost", "cancelled"):
+        _remove(client, current["backend_ref"], made.run_id, made.job.checkpoints.grace_s + _GONE_S)
+    outcome = explained(folder, attended(made.job, follower, outcome))
+    return _close(request, made, folder, follower, outcome, state["record"], changed)
+
+
+def _close(
+    request: Request,
+    made: KubePlan,
+    folder: pathlib.Path,
+    follower: ClusterFollower,
+    outcome: Outcome,
+    current: Dict,
+    changed: bool,
+) -> Dict:
+    follower.event("ended", detail=outcome.outcome)
+    values = {"outcome": outcome.outcome, "exit_code": outcome.exit_code, "cause": outcome.cause}
+    ended = record.end(current, time.time(), **values, detail=outcome.detail)
+    ended = record.update(ended, follower.story, dict.fromkeys(follower.nodes.values()), time.time())
+    proof = drill_proof(made.job, follower)
+    if proof:
+        ended["drill"] = proof
+    paths.write_json(folder / "run.json", ended)
+    said = describe({**follower.state(), "nodes": 0})
+    request.progress.say(f"run {made.run_id} {outcome.outcome}: {outcome.detail} · {said}")
+    return result(ended, folder, changed)
+
+
+def _remove(client: Client, ref: t.Mapping[str, t.Any], run_id: str, within_s: float) -> bool:
+    """Delete the run's object and wait until its pods are gone; return whether there was anything."""
+    kind = f"{ref['api_version']}/{ref['kind']}"
+    existed = client.delete(kind, str(ref["name"]), str(ref["namespace"]), uid=str(ref.get("uid") or ""))
+    end = time.monotonic() + within_s
+    with client.watch("v1/Pod", str(ref["namespace"]), labels=selector(run_id), timeout_s=within_s) as pods:
+        left: set[str] = set()
+        for event in pods:
+            if event.type == "SYNCED" and not left:
+                break
+            if event.type == "SYNCED":
+                continue
+            meta = event.object["metadata"]
+            (left.discard if event.type == "DELETED" else left.add)(meta["uid"])
+            if not left and event.type == "DELETED":
+                break
+    if time.monotonic() > end:
+        raise MusterError(f"pods of run {run_id} are still there after {within_s:.0f} s", "Look at their nodes")
+    while client.get(kind, str(ref["name"]), str(ref["namespace"])) is not None and time.monotonic() < end:
+        time.sleep(0.1)
+    return existed
+
+
+def _reference(live: Object, made: KubePlan, request: Request) -> Dict:
+    meta = live["metadata"]
+    context = request.options.get("context") or made.job.placement.cluster
+    kind = {"api_version": live["apiVersion"], "kind": live["kind"]}
+    return {**kind, "name": meta["name"], "namespace": made.namespace, "uid": meta.get("uid"), "context": context}
+
+
+def _derived(made: KubePlan) -> Dict:
+    derived = advice.derive(made.job, bandwidth_gb_s=None, prices_usd_per_hour=[None] * made.job.nodes)
+    derived.update({"connection": "kubernetes", "lane": "network", "run_id": made.run_id})
+    return derived
+
+
+def _open_record(request: Request, made: KubePlan, source: planning.Source, before: Dict | None, follows: bool) -> Dict:
+    values: Dict = {
+        "backend": "kubernetes",
+        "engine": made.job.engine,
+        "launcher": made.job.launcher,
+        "code_sha256": source.code_sha256,
+        "versions": {"commit": source.commit} if source.commit else {},
+        "derived": _derived(made),
+        "generation": next(iter(made.pods.values())).attempt,
+        "hosts": [],
+    }
+    if before is None:
+        return record.new(made.run_id, to_yaml_names(made.job), time.time(), **values)
+    again = {"state": "running" if follows else "starting", "ended_at": None, "outcome": None, "exit_code": None}
+    return {**before, **values, **again, "cause": None, "detail": None}
+
+
+def _announce(request: Request, made: KubePlan, follows: bool) -> None:
+    job = made.job
+    parts = [f"run {made.run_id}: {job.nodes} pods × {job.nproc} = world size {job.world_size}"]
+    parts.append(f"{job.engine} in namespace {made.namespace}")
+    if made.queue:
+        parts.append(f"queue {made.queue.name}")
+    request.progress.say(" · ".join(parts) + (" · runs already, following it" if follows else ""))

@@ -1,0 +1,181 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From a job and what its cluster says of itself to the objects that run it; everything is judged before a write.
+
+A user with the rights of a team may not read nodes or queues: what cannot be asked is left to the scheduler.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ...module_utils._model.errors import RefusedError
+from ...module_utils._model.job import Job
+from ...module_utils._model.pod_spec import PROGRAM_FILES
+from .._hosts import payload
+from .._kube.client import Client
+from .._kube.errors import KubeError
+from .._kube.jobs import archive, companions, engines, placement
+from .._kube.jobs.contract import ISLAND_LABEL, Fleet, KubePlan, Object, Queue, object_name
+from .._launch import launchers
+from .._launch.contract import RunContext
+from . import planning
+
+_FORBIDDEN = (401, 403)
+_QUEUE = "kueue.x-k8s.io/v1beta2"
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What the cluster told. ``nodes`` is None when this user may not read nodes."""
+
+    nodes: list[Object] | None
+    queues: tuple[str, ...]
+    queue: Queue | None
+    claims: t.Mapping[str, Object]
+    policies: list[Object]
+
+    @property
+    def warnings(self) -> list[str]:
+        """Return what could not be judged."""
+        return [] if self.nodes is not None else ["nodes cannot be read with this kubeconfig: the scheduler will judge"]
+
+
+def look(client: Client, job: Job, namespace: str) -> Facts:
+    """Read what the plan depends on: nodes, queues, claims and policies."""
+    nodes = _readable(client, "v1/Node", None)
+    found = _queues(client, namespace) if job.placement.queue or _serves(client) else []
+    names = tuple(item["metadata"]["name"] for item in found)
+    wanted = _chosen(job, names)
+    claims: dict[str, Object] = {}
+    if any(mount.pvc for mount in job.mounts):
+        listed = _readable(client, "v1/PersistentVolumeClaim", namespace) or []
+        claims = {item["metadata"]["name"]: item for item in listed}
+    policies = _readable(client, "networking.k8s.io/v1/NetworkPolicy", namespace) or []
+    queue = _queue(client, next(item for item in found if item["metadata"]["name"] == wanted)) if wanted else None
+    return Facts(nodes, names, queue, claims, policies)
+
+
+def judge(job: Job, facts: Facts, namespace: str) -> None:
+    """Refuse what the cluster cannot run.
+
+    :raises RefusedError: naming the option and what there is instead.
+    """
+    asked = job.placement.queue
+    if asked and asked not in facts.queues:
+        known = f"there are: {', '.join(facts.queues)}" if facts.queues else "there is none"
+        raise RefusedError(f"job.placement.queue: no LocalQueue {asked} in the namespace {namespace} ({known})")
+    if job.placement.priority and facts.queue is None:
+        raise RefusedError("job.placement.priority: needs a LocalQueue of Kueue", "Set up gang_scheduling")
+    placement.claims(job, facts.claims)
+    if facts.nodes is not None:
+        one_a_node = job.placement.network_mode == "host" or _whole(job, facts.nodes)
+        placement.refuse(job, placement.judge(job, facts.nodes), 1 if one_a_node else None)
+
+
+def plan(
+    job: Job, source: planning.Source, run_id: str, cluster: str, namespace: str, attempt: int, facts: Facts
+) -> KubePlan:
+    """Return the plan of a run whose first attempt has the number ``attempt``."""
+    path = job.checkpoints.path
+    context = RunContext(run_id, planning.port(run_id), attempt, f"{path.rstrip('/')}/{run_id}" if path else None)
+    nodes = facts.nodes or []
+    rdma = next((name for item in nodes for name in item["status"].get("allocatable", {}) if "rdma/" in name), None)
+    secret = any(ref.source != "kubernetes" and ref.deliver != "registry" for ref in job.secret_refs)
+    return KubePlan(
+        job=job,
+        run_id=run_id,
+        cluster=cluster,
+        namespace=namespace,
+        pods=launchers.pods(job, context),
+        program={name: payload.sources()[name] for name in PROGRAM_FILES},
+        archive=_packed(source),
+        queue=facts.queue,
+        fleet=Fleet(placement.expressions(job, nodes), rdma_resource=rdma, whole_node=_whole(job, nodes)),
+        secret=f"{object_name(run_id)}-secrets" if secret else None,
+        pull_secrets=tuple(ref.path or ref.name for ref in job.secret_refs if ref.deliver == "registry"),
+        egress_denied=companions.denies_egress(facts.policies),
+    )
+
+
+def objects(made: KubePlan) -> list[Object]:
+    """Return the run's objects; the last one runs the job."""
+    return engines.build(made)
+
+
+def secret(made: KubePlan, values: tuple[dict[str, str], dict[str, bytes]]) -> dict[str, t.Any] | None:
+    """Return the options for the run's Secret, None when the job has no values of its own."""
+    if made.secret is None:
+        return None
+    env, files = values
+    data = {**{name: text.encode() for name, text in env.items()}, **files}
+    return {"name": made.secret, "labels": made.labels, "data": data}
+
+
+def _packed(source: planning.Source) -> bytes:
+    """Return code and staged data as one archive, in the places where the program looks for them."""
+    files: list[tuple[str, int, bytes]] = []
+    for placed in source.placed:
+        for file in placed.tree.files:
+            files.append((f"{placed.target}/{file.path}", file.mode, file.source.read_bytes()))
+    return archive.pack(files) if files else b""
+
+
+def _readable(client: Client, kind: str, namespace: str | None) -> list[Object] | None:
+    try:
+        return client.list(kind, namespace).items
+    except KubeError as exc:
+        if exc.status in _FORBIDDEN:
+            return None
+        raise
+
+
+def _serves(client: Client) -> bool:
+    """Return whether the cluster has Kueue."""
+    return any(entry.resource.group == "kueue.x-k8s.io" for entry in client.catalog.entries())
+
+
+def _queues(client: Client, namespace: str) -> list[Object]:
+    if not _serves(client):
+        return []
+    return _readable(client, f"{_QUEUE}/LocalQueue", namespace) or []
+
+
+def _chosen(job: Job, names: t.Sequence[str]) -> str | None:
+    """Return the queue to submit to: as asked, else the only one there is."""
+    if job.placement.queue:
+        return job.placement.queue if job.placement.queue in names else None
+    return names[0] if len(names) == 1 else None
+
+
+def _queue(client: Client, local: Object) -> Queue:
+    """Return the queue with what its flavors say of topology."""
+    name = local["metadata"]["name"]
+    try:
+        outer = client.get(f"{_QUEUE}/ClusterQueue", str(local["spec"].get("clusterQueue")))
+        groups = ((outer or {}).get("spec") or {}).get("resourceGroups") or []
+        flavors = [item["name"] for group in groups for item in group.get("flavors") or []]
+        found = [client.get(f"{_QUEUE}/ResourceFlavor", flavor) for flavor in dict.fromkeys(flavors)]
+        topologies = [str((item or {}).get("spec", {}).get("topologyName") or "") for item in found]
+        if not topologies or not all(topologies):
+            return Queue(name)
+        levels = (client.get(f"{_QUEUE}/Topology", topologies[0]) or {}).get("spec", {}).get("levels") or []
+    except KubeError as exc:
+        if exc.status in _FORBIDDEN:
+            return Queue(name)
+        raise
+    labels = [str(level.get("nodeLabel")) for level in levels]
+    return Queue(name, topology=True, island_level=ISLAND_LABEL if ISLAND_LABEL in labels else None)
+
+
+def _whole(job: Job, nodes: t.Sequence[Object]) -> bool:
+    """Return whether a pod takes all GPUs of every node that has enough of them."""
+    if not job.gpus_per_node:
+        return False
+    counts = [int((node["status"].get("allocatable") or {}).get("nvidia.com/gpu", "0")) for node in nodes]
+    fitting = [count for count in counts if count >= job.gpus_per_node]
+    return bool(fitting) and max(fitting) == job.gpus_per_node
