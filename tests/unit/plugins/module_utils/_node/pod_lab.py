@@ -96,9 +96,10 @@ class PodLab:
 
     def close(self) -> None:
         for process in self.started:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
+            # Asked first: it takes along what it started, as a container's end would.
+            process.terminate()
+        for process in self.started:
+            process.wait(timeout=30)
             if process.stdout:
                 process.stdout.close()
 

@@ -1,0 +1,129 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which nodes and claims a job may use, and the one line that says why not."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import placement
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.contract import Object
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._kube.jobs.plans import CLAIM, plan
+
+H100 = {
+    "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+    "nvidia.com/gpu.memory": "81559",
+    "nvidia.com/gpu.family": "hopper",
+    "muster.training/island": "a",
+    "muster.training/network-lan": "true",
+}
+
+
+def node(name: str, gpus: int = 8, ready: str = "True", **changes: t.Any) -> Object:
+    return {
+        "metadata": {"name": name, "labels": {**H100, **changes.pop("labels", {})}},
+        "spec": changes,
+        "status": {"conditions": [{"type": "Ready", "status": ready}], "allocatable": {"nvidia.com/gpu": str(gpus)}},
+    }
+
+
+def test_a_node_that_has_what_is_asked_fits() -> None:
+    wanted = plan(
+        gpus_per_node=8,
+        gpu={"model": "h100", "memory_gib_min": 80, "arch": "Hopper"},
+        placement={"island": "a", "required_network_types": ["lan"]},
+    ).job
+    taints = [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}, {"key": "x", "effect": "PreferNoSchedule"}]
+    verdicts = placement.judge(wanted, [node("b"), node("a", taints=taints)])
+    assert [(item.node, item.reasons) for item in verdicts] == [("a", ()), ("b", ())]
+    placement.refuse(wanted, verdicts, pods_per_node=1)
+    assert placement.expressions(wanted, [node("b")]) == (
+        {"key": "muster.training/island", "operator": "In", "values": ["a"]},
+        {"key": "muster.training/network-lan", "operator": "In", "values": ["true"]},
+        {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-H100-80GB-HBM3"]},
+        {"key": "nvidia.com/gpu.memory", "operator": "Gt", "values": ["77823"]},
+        {"key": "nvidia.com/gpu.family", "operator": "In", "values": ["hopper"]},
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "live", "reason"),
+    [
+        ({}, {"ready": "False"}, "not ready"),
+        ({}, {"ready": "Unknown"}, "not ready"),
+        ({}, {"unschedulable": True}, "cordoned"),
+        ({}, {"taints": [{"key": "team", "effect": "NoSchedule"}]}, "taint team"),
+        ({"placement": {"island": "b"}}, {}, "island a"),
+        ({"placement": {"required_network_types": ["mesh"]}}, {}, "no mesh network"),
+        ({"gpus_per_node": 8}, {"gpus": 4}, "4 GPUs"),
+        ({"gpus_per_node": 8, "gpu": {"model": "B200"}}, {}, "NVIDIA-H100-80GB-HBM3"),
+        ({"gpus_per_node": 8, "gpu": {"memory_gib_min": 96}}, {}, "79 GiB of GPU memory"),
+        (
+            {"gpus_per_node": 8, "gpu": {"memory_gib_min": 8}},
+            {"labels": {"nvidia.com/gpu.memory": ""}},
+            "GPU memory unknown",
+        ),
+        ({"gpus_per_node": 8, "gpu": {"arch": "ampere"}}, {}, "GPU family hopper"),
+    ],
+)
+def test_a_node_that_has_not_is_named_with_the_reason(
+    wanted: dict[str, t.Any], live: dict[str, t.Any], reason: str
+) -> None:
+    job = plan(**wanted).job
+    verdicts = placement.judge(job, [node("n", **live)])
+    assert verdicts[0].reasons == (reason,)
+    with pytest.raises(RefusedError, match="0 of 1 nodes fit, 1 are needed: n") as caught:
+        placement.refuse(job, verdicts)
+    assert reason in str(caught.value)
+
+
+def test_a_gang_that_needs_a_node_each_needs_as_many() -> None:
+    job = plan(nodes=3).job
+    verdicts = placement.judge(job, [node("a"), node("b"), node("c", ready="False")])
+    with pytest.raises(RefusedError, match=r"2 of 3 nodes fit, 3 are needed: a \(fits\); b \(fits\); c \(not ready\)"):
+        placement.refuse(job, verdicts, pods_per_node=1)
+    placement.refuse(job, verdicts, pods_per_node=2)
+    many = placement.judge(job, [node(f"n{index:02}", ready="False") for index in range(20)])
+    with pytest.raises(RefusedError, match="; and 8 more"):
+        placement.refuse(job, many)
+    with pytest.raises(RefusedError, match="no nodes"):
+        placement.refuse(job, ())
+
+
+def claim(*modes: str, **changes: t.Any) -> dict[str, Object]:
+    return {
+        "claim": {
+            "metadata": {"name": "claim", **changes},
+            "spec": {"accessModes": list(modes)},
+            "status": {"phase": "Bound"},
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("live", "mount", "nodes", "problem"),
+    [
+        ({}, CLAIM, 2, "there is no claim claim"),
+        (claim("ReadWriteOnce"), CLAIM, 2, "allows ReadWriteOnce, and 2 nodes would mount it"),
+        (claim("ReadWriteOncePod"), CLAIM, 2, "allows ReadWriteOncePod"),
+        (claim("ReadOnlyMany"), CLAIM, 2, "allows ReadOnlyMany"),
+        (claim("ReadOnlyMany"), CLAIM, 1, "can only be read. Set read_only"),
+        (claim("ReadWriteMany", deletionTimestamp="2026-11-21T00:00:00Z"), CLAIM, 2, "is going away"),
+        (claim("ReadWriteMany"), CLAIM, 2, None),
+        (claim("ReadWriteOnce"), CLAIM, 1, None),
+        (claim("ReadOnlyMany"), {**CLAIM, "read_only": True}, 2, None),
+    ],
+)
+def test_a_claim_that_several_nodes_cannot_use_is_refused(
+    live: dict[str, Object], mount: dict[str, t.Any], nodes: int, problem: str | None
+) -> None:
+    job = plan(nodes=nodes, mounts=[mount]).job
+    if problem is None:
+        placement.claims(job, live)
+        return
+    with pytest.raises(RefusedError, match=problem):
+        placement.claims(job, live)
