@@ -17,7 +17,7 @@ import typing as t
 from ....module_utils._model import pod_spec
 from ....module_utils._model.pod_spec import PodSpec
 from . import companions, jobset, pods, quantities
-from .contract import ROLE_LABEL, KubePlan, Object
+from .contract import CONTAINER, ROLE_LABEL, KubePlan, Object
 
 DRIVER, HEAD, WORKER, SUBMITTER = "driver", "head", "worker", "submitter"
 _HEAD_MEMORY = 4 << 30
@@ -78,7 +78,6 @@ def _ray_pod(plan: KubePlan, role: str, spec: PodSpec, around: t.Sequence[Object
     plain = {"allowPrivilegeEscalation": False}
     template["spec"]["initContainers"] = [{"name": "code", "command": argv, "securityContext": plain, **place}]
     del main["command"]
-    main["name"] = f"ray-{role}"
     main["env"] += [{"name": key, "value": value} for key, value in _environment(plan, spec).items()]
     main["env"] += _secrets(plan)
     if role == HEAD:
@@ -114,7 +113,8 @@ def _submitter(plan: KubePlan) -> Object:
     labels = {**plan.labels, ROLE_LABEL: SUBMITTER}
     amounts = {"cpu": "100m", "memory": "512Mi"}
     main = {
-        "name": "ray-job-submitter",
+        # KubeRay takes the first container, whatever its name: logs are read from one name in every pod.
+        "name": CONTAINER,
         "image": plan.job.image,
         "resources": {"requests": amounts, "limits": {"memory": "512Mi"}},
         "securityContext": {"allowPrivilegeEscalation": False},

@@ -115,7 +115,8 @@ def test_every_pod_is_what_training_needs_and_no_more(engine: str) -> None:
         assert spec["automountServiceAccountToken"] is False
         assert main["securityContext"] == {"allowPrivilegeEscalation": False}
         assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
-        if "ray-job-submitter" in main["name"]:
+        assert main["name"] == contract.CONTAINER
+        if template["metadata"]["labels"][contract.ROLE_LABEL] == "submitter":
             continue
         assert spec["terminationGracePeriodSeconds"] > 30 and spec["restartPolicy"] == "Never"
         assert {item.get("tolerationSeconds") for item in spec["tolerations"]} == {60}
@@ -214,7 +215,7 @@ def test_a_queue_gets_its_labels_where_kueue_looks_for_them() -> None:
         objects = build({"queue": Queue("gpus", topology=True)}, **changes)
         labels = objects[-1]["metadata"]["labels"]
         assert labels["kueue.x-k8s.io/queue-name"] == "gpus" and labels["kueue.x-k8s.io/priority-class"] == "high"
-        made = [item for item in templates(objects) if item["spec"]["containers"][0]["name"] != "ray-job-submitter"]
+        made = [item for item in templates(objects) if item["metadata"]["labels"][contract.ROLE_LABEL] != "submitter"]
         unconstrained = {"kueue.x-k8s.io/podset-unconstrained-topology": "true"}
         assert all(item["metadata"]["annotations"] == unconstrained for item in made)
         assert "priorityClassName" not in json.dumps(objects)
