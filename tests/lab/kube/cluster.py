@@ -191,6 +191,11 @@ class Cluster:
                 controllers.wait_serving(self, name)
         self._write(dataclasses.replace(self._record(), components=(*there, *wanted)))
 
+    def on_control(self, *argv: str) -> bool:
+        """Return whether a command on the machine of the control plane ends well; the cluster may be coming up."""
+        found = self._record()
+        return Machines(self.podman, self.folder, found).run(found.control, *argv).returncode == 0
+
     def load(self, name: str) -> str:
         """Give all nodes an image of the lab's; return the name by which pods ask for it."""
         archive = images.Archives(self.podman.home, self.binaries, self.say).get(name)

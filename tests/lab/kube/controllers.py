@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ..host import LabError
-from . import manifests
+from . import manifests, plan
 from .stages import until
 
 if t.TYPE_CHECKING:
@@ -25,6 +25,15 @@ _PROOFS: t.Final = {
         {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "lab-proof"}},
     ),
 }
+# argv: server, name. Ends well when the server has an address for the name (RFC 1035: one question, type A).
+_RESOLVE = """
+import socket, struct, sys
+name = b"".join(bytes([len(part)]) + part.encode() for part in sys.argv[2].split("."))
+question = struct.pack(">6H", 7, 0x100, 1, 0, 0, 0) + name + bytes(1) + struct.pack(">2H", 1, 1)
+asked = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); asked.settimeout(1)
+asked.sendto(question, (sys.argv[1], 53))
+sys.exit(struct.unpack(">6H", asked.recv(512)[:12])[3] == 0)
+"""
 
 
 def apply(cluster: Cluster, name: str) -> None:
@@ -46,6 +55,13 @@ def wait_serving(cluster: Cluster, name: str) -> None:
     api = cluster.api
     if not until(lambda: api.available(*place), _SERVING_S):
         raise LabError(f"{name} has no ready pod after {_SERVING_S} s: kubectl -n {place[0]} describe pods")
+    if name == "coredns" and not until(lambda: _resolves(cluster), _SERVING_S):
+        raise LabError(f"coredns does not answer on {plan.DNS_SERVICE}: kubectl -n kube-system logs deploy/coredns")
     proof = _PROOFS.get(name)
     if proof and not until(lambda: api.would_create(*proof), _SERVING_S):
         raise LabError(f"the webhooks of {name} do not answer: kubectl -n {place[0]} logs deploy/{place[1]}")
+
+
+def _resolves(cluster: Cluster) -> bool:
+    asked = ("python3", "-c", _RESOLVE, plan.DNS_SERVICE, f"kubernetes.default.svc.{plan.DOMAIN}")
+    return cluster.on_control(*asked)

@@ -23,7 +23,8 @@ from . import plan
 from .binaries import PROGRAMS, module_folder
 
 _KUSTOMIZE_S = 120
-STANDARD = ("jobset", "kueue", "coredns")
+# Kueue last: while it starts, its webhooks refuse the pods of others.
+STANDARD = ("coredns", "jobset", "kueue")
 ON_REQUEST = ("mpi-operator", "trainer", "kuberay")
 
 
@@ -242,6 +243,8 @@ def _dns_deployment(meta: t.Mapping[str, str], labels: t.Mapping[str, str]) -> d
         "imagePullPolicy": "IfNotPresent",
         "args": ["-conf", "/etc/coredns/Corefile"],
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+        # Port 53 is a privileged one.
+        "securityContext": {"runAsUser": 0},
         "volumeMounts": [{"name": "config", "mountPath": "/etc/coredns", "readOnly": True}],
         "readinessProbe": {"httpGet": {"path": "/ready", "port": 8181}, "periodSeconds": 1},
     }
