@@ -193,14 +193,20 @@ def op_reach(request: Request) -> dict[str, t.Any]:
 
 
 def op_read(request: Request) -> dict[str, t.Any]:
-    """Return files below the run's folder that match ``pattern``: ``{files: [{path, size, text}]}`` (tail only)."""
+    """Return files below the run's folder that match ``pattern``: their last ``limit`` bytes, whatever their size.
+
+    ``{files: [{path, size, modified_at, text}]}``.
+    """
     run = _run_dir(request)
     found = []
     for path in sorted(run.glob(request["pattern"])):
         if path.is_file() and not path.is_symlink():
-            data = path.read_bytes()
-            text = data[-int(request["limit"]) :].decode(errors="replace")
-            found.append({"path": str(path.relative_to(run)), "size": len(data), "text": text})
+            with open(path, "rb") as handle:
+                state = os.fstat(handle.fileno())
+                handle.seek(max(0, state.st_size - int(request["limit"])))
+                text = handle.read(int(request["limit"])).decode(errors="replace")
+            name = str(path.relative_to(run))
+            found.append({"path": name, "size": state.st_size, "modified_at": state.st_mtime, "text": text})
     return {"files": found}
 
 

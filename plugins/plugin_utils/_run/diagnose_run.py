@@ -128,10 +128,13 @@ def _world_size(record_: Dict | None) -> int | None:
 def _look(remote: Remote, run_id: str, info: Dict, request: Request) -> Look:
     seen = remote.call("examine", run_id=run_id, window_s=request.window_s, ras_s=request.ras_s)
     metrics = remote.call("read", run_id=run_id, pattern="metrics.jsonl", limit=_METRICS_BYTES)["files"]
+    # What nothing has written to since the newest start tells of an attempt before it.
+    began = max((rank.get("started_at") or 0.0 for rank in seen["ranks"]), default=0.0)
     logs: dict[str, str] = {}
     for pattern in _LOGS:
         for item in remote.call("read", run_id=run_id, pattern=pattern, limit=_LOG_BYTES)["files"]:
-            logs.setdefault(str(item["path"]), str(item["text"]))
+            if item["modified_at"] >= began - 1:
+                logs.setdefault(str(item["path"]), str(item["text"]))
     facts = {**info["facts"], "name": remote.name}
     node = Node.from_dict(facts, f"{remote.name}.facts")
     found = _diagnoses(remote.name, logs)

@@ -162,7 +162,14 @@ def test_reading_follows_no_link_and_stays_below_its_limit(lab: NodeLab, node: R
     (run / "real.log").write_bytes(b"\xff" * 9 + b"end")
     (run / "folder.log").mkdir()
     files = node.call("read", run_id=RUN, pattern="ranks/*.log", limit=3)["files"]
+    written = files[0].pop("modified_at")
     assert files == [{"path": "ranks/real.log", "size": 12, "text": "end"}]
+    assert written == (run / "real.log").stat().st_mtime
+    # Only the end of a large file is read: a hole of 2 GiB before it costs nothing.
+    with open(run / "real.log", "r+b") as log:
+        log.seek(2 << 30)
+        log.write(b"last")
+    assert [item["text"] for item in node.call("read", run_id=RUN, pattern="ranks/*.log", limit=4)["files"]] == ["last"]
 
 
 def test_stopping_lets_the_program_save_and_ends_all_of_it(lab: NodeLab, node: Remote) -> None:
