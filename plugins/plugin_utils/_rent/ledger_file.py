@@ -88,6 +88,22 @@ def _sync_folder(folder: pathlib.Path) -> None:
         os.close(descriptor)
 
 
+def replace(folder: pathlib.Path, events: t.Iterable[LedgerEvent]) -> None:
+    """Put other events in the place of a ledger's, whole or not at all. The caller holds the ledger (LedgerWriter)."""
+    temporary = folder / f".{LEDGER}.new"
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write("".join(event.line() for event in events).encode())
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, folder / LEDGER)
+        _sync_folder(folder)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise MusterError(f"{folder / LEDGER} cannot be written ({error.strerror})", "Free space") from None
+
+
 class LedgerWriter:
     """The one writer of a ledger, for as long as the context lasts.
 

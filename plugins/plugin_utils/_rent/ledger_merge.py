@@ -16,8 +16,7 @@ import typing as t
 
 from ...module_utils._model.errors import InputError, MusterError
 from ...module_utils._model.ledger import LedgerEvent, epoch
-from ...module_utils._node.paths import write_atomic
-from .ledger_file import LEDGER, LedgerText, LedgerWriter, parse, read
+from .ledger_file import LedgerText, LedgerWriter, parse, read, replace
 
 INCOMING = "incoming"
 _LIMIT = 256 * 1024 * 1024
@@ -52,7 +51,7 @@ def take_incoming(folder: pathlib.Path) -> list[str]:
             warnings += text.warnings
             events = union(events, text.events)
         if events != known:
-            write_atomic(folder / LEDGER, "".join(event.line() for event in events).encode())
+            replace(folder, events)
     for path in taken:
         path.unlink(missing_ok=True)
     return warnings

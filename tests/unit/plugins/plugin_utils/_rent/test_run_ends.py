@@ -46,7 +46,7 @@ LEASE = Lease(
     ids=("i-1",),
     run_id="r1",
     release="always",
-    run_place={"nodes": [{"id": "i-1", "run_dir": "/root/.local/state/muster/nodes/a/runs/r1", "decides": True}]},
+    run_place={"nodes": [{"id": "i-1", "run_dir": "/state/nodes/a/runs/r1", "decides": True}]},
 )
 OLD = GRACE_S + 1
 ENDED = NodeEnd("ended", 0, "succeeded", OLD)
