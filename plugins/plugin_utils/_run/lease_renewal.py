@@ -8,6 +8,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import threading
 import time
 import typing as t
 
@@ -34,7 +35,7 @@ def renew(remotes: t.Sequence[Remote], lease_s: int = LEASE_S) -> dict[str, Must
 
 
 class Renewal:
-    """Renews again and again from a loop that has other things to do. ``tell`` hears of each new problem once."""
+    """Renews again and again beside a loop that must not wait for machines. ``tell`` hears of each problem once."""
 
     def __init__(
         self,
@@ -47,14 +48,25 @@ class Renewal:
         self._tell = tell
         self._lease_s = lease_s
         self._now = now
-        self._next = 0.0
+        self._next: float | None = None
         self._told: set[str] = set()
+        self._work: threading.Thread | None = None
 
     def tick(self) -> None:
-        """Renew when a tenth of the lease has gone by since the last time; a failure is told and tried again."""
-        if not self._remotes or self._now() < self._next:
+        """Renew when a tenth of the lease has gone by since the last time, the first time at once."""
+        busy = self._work is not None and self._work.is_alive()
+        if not self._remotes or busy or (self._next is not None and self._now() < self._next):
             return
         self._next = self._now() + max(30.0, min(600.0, self._lease_s / 10))
+        self._work = threading.Thread(target=self._renew, daemon=True, name="muster-lease")
+        self._work.start()
+
+    def wait(self) -> None:
+        """Wait for a renewal that is on its way."""
+        if self._work is not None:
+            self._work.join()
+
+    def _renew(self) -> None:
         for name, error in renew(self._remotes, self._lease_s).items():
             if name not in self._told:
                 self._told.add(name)

@@ -28,6 +28,7 @@ from .._rent.landlord import Keeper, RealStage, Stage
 from .._rent.ledger_file import LEDGER, LedgerWriter, read
 from .._rent.reaper import RunView, due
 from .landlords import Outside, given_providers, keepers
+from .lease_renewal import Renewal
 from .state_home import StateHome
 
 Dict = dict[str, t.Any]
@@ -45,6 +46,19 @@ class Place:
     node: t.Mapping[str, t.Any]
     run_dir: str
     decides: bool = True
+
+
+def places(job: Job, run_id: str, hosts: t.Sequence[t.Any], infos: t.Mapping[str, Dict]) -> list[Place]:
+    """Return where a run is kept on its hosts (``planning.Host``, and the answers of ``info`` by name).
+
+    Under mpirun the first host's end is the run's; the other hosts only serve it.
+    """
+    return [
+        Place(
+            host.name, host.node, f"{infos[host.name]['state_dir']}/runs/{run_id}", job.launcher != "mpi" or not index
+        )
+        for index, host in enumerate(hosts)
+    ]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -245,6 +259,27 @@ class _Locked:
         self._writer.__exit__(None, None, None)
 
 
-def clock() -> float:
-    """Return the Unix time that :meth:`Tenancy.over` counts in."""
-    return time.time()
+class Custody:
+    """What a follower asks at every turn: the machines' leases are renewed, and the run ends when it has to."""
+
+    def __init__(
+        self,
+        tenancy: Tenancy | None,
+        renewal: Renewal,
+        now: t.Callable[[], float] = time.time,
+        every_s: float = _LOOK_S,
+    ) -> None:
+        self._tenancy = tenancy
+        self._renewal = renewal
+        self._now = now
+        self._every_s = every_s
+        self._next = 0.0
+
+    def over(self) -> str:
+        """Return why the run has to end now, empty while it may go on. Never waits for a machine."""
+        now = self._now()
+        if now < self._next:
+            return ""
+        self._next = now + self._every_s
+        self._renewal.tick()
+        return self._tenancy.over(now) if self._tenancy else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pathlib
 import subprocess
+import threading
 import time
 
 import pytest
@@ -70,6 +71,7 @@ def test_a_lease_that_cannot_be_renewed_is_told_once(tmp_path: pathlib.Path, scr
     for seconds in (0, 1, 359, 1, 361):
         now[0] += seconds
         renewal.tick()
+        renewal.wait()
     assert machine.commands == 3
     assert len(told) == 1 and told[0].startswith("warning: m: its lease could not be renewed (")
 
@@ -83,6 +85,28 @@ def test_renewal_begins_at_once_and_only_for_rented_machines(tmp_path: pathlib.P
     }
     remotes = lease_renewal.rented([machine.remote for machine in machines], hostvars)
     assert [remote.name for remote in remotes] == ["rent"]
-    lease_renewal.Renewal(remotes, lambda _line: None, 3600, lambda: 0.0).tick()
+    renewal = lease_renewal.Renewal(remotes, lambda _line: None, 3600, lambda: 0.0)
+    renewal.tick()
+    renewal.wait()
     assert [machine.commands for machine in machines] == [1, 0, 0]
-    lease_renewal.Renewal([], lambda _line: None).tick()
+    nobody = lease_renewal.Renewal([], lambda _line: None)
+    nobody.tick()
+    nobody.wait()
+
+
+def test_a_machine_that_hangs_holds_nobody_up(tmp_path: pathlib.Path) -> None:
+    free = threading.Event()
+
+    def hangs(_command: str, _data: bytes) -> tuple[int, str, str]:
+        free.wait(30)
+        return 0, "", ""
+
+    now = [0.0]
+    renewal = lease_renewal.Renewal([Remote("m", hangs)], lambda _line: None, 3600, lambda: now[0])
+    began = time.monotonic()
+    for _look in range(3):
+        renewal.tick()
+        now[0] += 1000
+    assert time.monotonic() - began < 10
+    free.set()
+    renewal.wait()

@@ -9,6 +9,7 @@ import dataclasses
 import json
 import pathlib
 import subprocess
+import types
 import typing as t
 from collections.abc import Iterator
 
@@ -21,6 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._rent.ledger_file 
 from ansible_collections.muster.training.plugins.plugin_utils._rent.run_ends import NodeEnd
 from ansible_collections.muster.training.plugins.plugin_utils._run import mirror, node_pool, reap, release
 from ansible_collections.muster.training.plugins.plugin_utils._run.landlords import Outside
+from ansible_collections.muster.training.plugins.plugin_utils._run.lease_renewal import Renewal
 from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import StateHome
 from ansible_collections.muster.training.tests.fakes.cycle import KEY
 from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
@@ -233,6 +235,34 @@ def test_a_reaper_keeps_a_run_within_its_cost(world: World) -> None:
     assert world.reap() == 0 and world.alive() == 2
     world.clock.sleep(101)
     assert world.reap() == 0 and world.alive() == 0
+
+
+def test_a_follower_hears_when_the_run_costs_too_much(world: World) -> None:
+    tenancy = world.begin(job(max_cost_usd=2 * PRICE), world.rent())
+    renewed: list[str] = []
+
+    def shell(command: str, _data: bytes) -> tuple[int, str, str]:
+        renewed.append(command)
+        return 0, "", ""
+
+    renewal = Renewal([Remote("m", shell)], world.said.append, now=world.clock.time)
+    custody = release.Custody(tenancy, renewal, world.clock.time)
+    assert custody.over() == custody.over() == ""
+    renewal.wait()
+    world.clock.sleep(3601)
+    assert "has cost 5.98 USD" in custody.over()
+    renewal.wait()
+    assert len(renewed) == 2
+    assert release.Custody(None, Renewal([], world.said.append), world.clock.time).over() == ""
+
+
+def test_where_a_run_is_kept() -> None:
+    hosts = [types.SimpleNamespace(name=name, node={"id": name}) for name in "ab"]
+    infos = {name: {"state_dir": f"/s/{name}"} for name in "ab"}
+    found = release.places(job(), "r1", hosts, infos)
+    assert [(item.run_dir, item.decides) for item in found] == [("/s/a/runs/r1", True), ("/s/b/runs/r1", True)]
+    mpi = parse_job({"name": "x", "nodes": 2, "launcher": "mpi", "command": ["true"]})
+    assert [item.decides for item in release.places(mpi, "r1", hosts, infos)] == [True, False]
 
 
 def test_a_rule_needs_its_copy_where_one_is_wanted(world: World) -> None:
