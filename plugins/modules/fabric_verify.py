@@ -51,7 +51,7 @@ options:
   bench:
     description:
       - V(torch) runs the collection's bench under torchrun with the interpreter that will train.
-      - V(nccl_tests) runs nccl-tests under mpirun and can test each rail by itself; it needs GPUs, Open MPI and sshd.
+      - V(nccl_tests) runs nccl-tests under mpirun; it needs GPUs, Open MPI and sshd on the hosts.
     type: str
     choices: [torch, nccl_tests]
     default: torch

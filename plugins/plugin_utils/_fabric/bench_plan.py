@@ -36,7 +36,8 @@ class Stage:
 
     ``sizes`` are bytes of a rank's buffer, ``seconds`` the budget of one size, ``timeout_s`` the time after which the
     processes of a group are killed: a hung NCCL is the failure to expect. ``environment`` is for verification only.
-    ``only_if_short`` stages run when the stage before them fell below its gate.
+    ``only_if_short`` stages run when the stage before them fell below its gate. With ``split_mod`` ranks of one number
+    modulo it stay among themselves: with one process a GPU, each such group uses one rail.
     """
 
     name: StageName
@@ -47,6 +48,7 @@ class Stage:
     timeout_s: float
     environment: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     only_if_short: bool = False
+    split_mod: int = 0
 
     @property
     def budget_s(self) -> float:
@@ -128,11 +130,8 @@ def bench_plan(
     collective: str = "all_reduce",
     seconds: float = 0.6,
     timeout_s: float = 60.0,
-    rails: bool = True,
 ) -> BenchPlan:
     """Return what to measure on ``island``. ``timeout_s`` is for each group of a stage, start-up included.
-
-    :param rails: the tool can split ranks into one group a rail, as nccl-tests can.
 
     Two nodes are tested as an island at once, with NCCL_ALGO=RING: other algorithms exceed the wire there.
     """
@@ -157,9 +156,8 @@ def bench_plan(
     if len(island.nodes) > 1:
         two = len(island.nodes) == 2
         stages.append(stage("island", ((island.nodes,),), environment=ring if two else {}))
-    if rails and backend == "nccl" and processes > 1 and len(island.nodes) > 1 and (island.nic_count or 0) > 1:
-        split = {"NCCL_TESTS_SPLIT": f"MOD {processes}", **ring}
-        stages.append(stage("rails", ((island.nodes,),), environment=split, only_if_short=True))
+    if backend == "nccl" and processes > 1 and len(island.nodes) > 1 and (island.nic_count or 0) > 1:
+        stages.append(stage("rails", ((island.nodes,),), environment=ring, only_if_short=True, split_mod=processes))
     return BenchPlan(island.name, backend, collective, tuple(stages))
 
 

@@ -121,6 +121,7 @@ class BenchResult:
     results: tuple[BenchRow, ...] = f.field(f.list_of(tolerant(BenchRow)))
     evidence: tuple[RankEvidence, ...] = f.field(f.list_of(tolerant(RankEvidence)))
     skipped: tuple[SkippedSize, ...] = f.field(f.list_of(tolerant(SkippedSize)), ())
+    split_mod: int | None = f.field(f.integer(0), None)
 
     @property
     def judged(self) -> BenchRow | None:

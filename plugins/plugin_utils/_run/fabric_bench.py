@@ -152,11 +152,14 @@ def job_of(request: training_job.Request, group: tuple[str, ...], stage: Stage, 
         "placement": {"allow_slow_network": True},
     }
     if bench.tool == "nccl_tests":
+        if stage.split_mod:
+            env["NCCL_TESTS_SPLIT"] = f"MOD {stage.split_mod}"
         job.update(launcher="mpi", command=nccl_tests_run.command(stage, bench.collective, bench.folder))
         return job
     sizes = [str(size) for size in stage.sizes]
     args = ["--backend", bench.backend, "--collective", bench.collective, "--sizes", *sizes]
     args += ["--seconds", str(stage.seconds), "--timeout", str(max(5.0, stage.timeout_s - 10))]
+    args += ["--split-mod", str(stage.split_mod)] if stage.split_mod else []
     job.update(script="allreduce_bench.py", args=[*args, "--out", f"{{run_dir}}/{_OUT}"])
     if request.options.get("python"):
         job["python"] = request.options["python"]

@@ -147,7 +147,8 @@ def _rails(subject: Subject, outcome: Outcome) -> t.Iterator[str]:
         count = subject.island.nic_count or 1
         wire = (subject.island.nic_rate_gbps or 0.0) / 8
         share = f", {rate / wire:.0%} of its wire" if wire else ""
-        yield f"each of {count} rails by itself reaches {rate:.3g} GB/s on average{share}"
+        tool = "on average" if run.result and run.result.split_mod is None else "at least"
+        yield f"{count} rails, each by itself, reach {rate:.3g} GB/s {tool}{share}"
 
 
 def _missing_cause(rank: int, node: str) -> Cause:

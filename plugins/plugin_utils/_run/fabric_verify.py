@@ -173,7 +173,6 @@ def _verify(request: training_job.Request, island: Island, nodes: list[Node], be
         collective=collective,
         seconds=request.options["seconds"],
         timeout_s=request.options["timeout_s"],
-        rails=bench.tool == "nccl_tests",
     )
     outcome = fabric_stages.run(request, plan, wanted, bench, secrets.token_hex(3))
     subject = fabric_case.Subject(island, tuple(members), wanted, _addresses(request, members))

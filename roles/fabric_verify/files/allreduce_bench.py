@@ -64,12 +64,13 @@ class Collective:
     """One collective of ``size`` bytes on ``device``; ``run`` does it once, ``wrong`` counts false values after it.
 
     Values are small whole numbers, so that float32 sums are exact and every element has one right answer.
+    ``group`` is the part of the ranks that takes part; None is all of them.
     """
 
-    def __init__(self, name: str, size: int, device: torch.device) -> None:
-        self.name, self.device = name, device
-        self.ranks: int = dist.get_world_size()
-        self.rank: int = dist.get_rank()
+    def __init__(self, name: str, size: int, device: torch.device, group: t.Any = None) -> None:
+        self.name, self.device, self.group = name, device, group
+        self.ranks: int = dist.get_world_size(group)
+        self.rank: int = dist.get_rank(group)
         self.chunk: int = max(1, size // 4 // self.ranks)
         self.count: int = self.chunk * self.ranks
         send = self.chunk if name == "all_gather" else self.count
@@ -89,13 +90,13 @@ class Collective:
 
     def run(self) -> None:
         if self.name == "all_reduce":
-            dist.all_reduce(self.send)
+            dist.all_reduce(self.send, group=self.group)
         elif self.name == "all_gather":
-            dist.all_gather_into_tensor(self.receive, self.send)
+            dist.all_gather_into_tensor(self.receive, self.send, group=self.group)
         elif self.name == "reduce_scatter":
-            dist.reduce_scatter_tensor(self.receive, self.send)
+            dist.reduce_scatter_tensor(self.receive, self.send, group=self.group)
         else:
-            dist.all_to_all_single(self.receive, self.send)
+            dist.all_to_all_single(self.receive, self.send, group=self.group)
 
     def _pattern(self, start: int, length: int) -> torch.Tensor:
         period = torch.arange(start, start + 251, dtype=torch.float64, device=self.device).remainder_(251).float()
@@ -125,8 +126,11 @@ class Collective:
 class Bench:
     """Measures sizes in turn. ``seconds`` is the time budget of one size."""
 
-    def __init__(self, collective: str, seconds: float, device: torch.device, watchdog: Watchdog) -> None:
+    def __init__(
+        self, collective: str, seconds: float, device: torch.device, watchdog: Watchdog, group: t.Any = None
+    ) -> None:
         self.collective, self.seconds, self.device, self.watchdog = collective, seconds, device, watchdog
+        self.group = group
         self.rate: float | None = None
 
     def agree(self, value: float, op: t.Any) -> float:
@@ -156,7 +160,7 @@ class Bench:
         if self.rate and size / self.rate > 5 * self.seconds:
             return None
         self.watchdog.phase(f"{self.collective} of {size} bytes", extra=20 * self.seconds)
-        test = Collective(self.collective, size, self.device)
+        test = Collective(self.collective, size, self.device, self.group)
         wrong = self._checked(test)
         # Zeros stay zeros however often they are summed; other values would soon overflow.
         test.send.zero_()
@@ -254,6 +258,9 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
         "--iface", help="interface that carries the collectives on this node (default: the environment's)"
     )
     parser.add_argument(
+        "--split-mod", type=int, default=0, metavar="N", help="ranks of one number modulo N stay among themselves"
+    )
+    parser.add_argument(
         "--out", help="file that rank 0 writes (default: beside MUSTER_METRICS_FILE, else standard output)"
     )
     options = parser.parse_args(argv)
@@ -262,6 +269,9 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     metrics = os.environ.get("MUSTER_METRICS_FILE")
     if options.out is None and metrics:
         options.out = str(Path(metrics).with_name("allreduce_bench.json"))
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if options.split_mod < 0 or (options.split_mod and world % options.split_mod):
+        parser.error(f"--split-mod must divide the {world} ranks")
     options.backend = options.backend or ("nccl" if torch.cuda.is_available() else "gloo")
     return options
 
@@ -279,11 +289,25 @@ def start_group(options: argparse.Namespace) -> torch.device:
     return device
 
 
+def rail_group(count: int) -> t.Any:
+    """This rank's group when ranks of one number modulo ``count`` stay among themselves, all groups at once.
+
+    As nccl-tests' ``NCCL_TESTS_SPLIT="MOD count"``: with one process a GPU, each group uses one rail of the nodes. The
+    figure is that of the slowest group. None when ``count`` is 0: all ranks together.
+    """
+    if count < 1:
+        return None
+    ranks = range(dist.get_world_size())
+    # Every rank must make every group, in the same order.
+    groups = [dist.new_group([rank for rank in ranks if rank % count == number]) for number in range(count)]
+    return groups[dist.get_rank() % count]
+
+
 def measure_all(options: argparse.Namespace, watchdog: Watchdog) -> dict[str, t.Any]:
     """The whole result document; the same on every rank."""
     watchdog.phase("init")
     device = start_group(options)
-    bench = Bench(options.collective, options.seconds, device, watchdog)
+    bench = Bench(options.collective, options.seconds, device, watchdog, rail_group(options.split_mod))
     limit = int(bench.agree(largest_buffer(device), dist.ReduceOp.MIN))
     sizes, skipped = bounded_sizes(sorted(options.sizes or DEFAULT_SIZES[options.backend]), limit)
     before = Snapshot.take()
@@ -303,6 +327,7 @@ def measure_all(options: argparse.Namespace, watchdog: Watchdog) -> dict[str, t.
     return {
         "schema": SCHEMA,
         "collective": options.collective,
+        "split_mod": options.split_mod,
         "backend": options.backend,
         "ranks": len(ranks),
         "nodes": len({rank["node"] for rank in ranks}),

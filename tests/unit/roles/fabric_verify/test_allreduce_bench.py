@@ -164,6 +164,27 @@ def test_two_ranks_measure_and_prove_their_sockets(torch_python: str, collective
 
 
 @pytest.mark.torch
+def test_ranks_of_one_rail_stay_among_themselves(torch_python: str, tmp_path: pathlib.Path) -> None:
+    out = tmp_path / "out.json"
+    options = ("--split-mod", "2", "--sizes", "1048576", "--seconds", "0.05", "--out", str(out))
+    assert [code for code, _ in _finish(_start(torch_python, BENCH, 4, 4, *options))] == [0, 0, 0, 0]
+    found = BenchResult.from_text(out.read_text())
+    assert (found.ranks, found.split_mod, found.wrong_values) == (4, 2, 0)
+    top = found.judged
+    # Two ranks a rail: the factor of an all-reduce is that of two, not of four.
+    assert top is not None and top.busbw_gb_s == pytest.approx(top.algbw_gb_s, rel=0.01)
+    for item in found.evidence:
+        moved = {end.peer_rank for end in item.sockets if (end.carried or 0) > 1048576}
+        assert moved == {(item.rank + 2) % 4}
+
+
+@pytest.mark.torch
+def test_rails_that_do_not_divide_the_ranks_are_refused(torch_python: str, tmp_path: pathlib.Path) -> None:
+    ((code, errors),) = _finish(_start(torch_python, BENCH, 4, 1, "--split-mod", "3"))
+    assert code == 2 and "--split-mod must divide the 4 ranks" in errors and "Traceback" not in errors
+
+
+@pytest.mark.torch
 def test_wrong_values_are_counted_and_fail(torch_python: str, tmp_path: pathlib.Path) -> None:
     script = tmp_path / "corrupt.py"
     script.write_text(

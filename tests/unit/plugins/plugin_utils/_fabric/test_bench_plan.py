@@ -38,7 +38,7 @@ def test_four_gpu_nodes_get_every_stage() -> None:
     assert inside.rounds == ((("n1",), ("n2",), ("n3",), ("n4",)),) and inside.processes_per_node == 8
     assert len(pairs.rounds) == 3 and pairs.environment == {"NCCL_ALGO": "RING"}
     assert island.rounds == ((("n1", "n2", "n3", "n4"),),) and island.environment == {}
-    assert rails.only_if_short and rails.environment["NCCL_TESTS_SPLIT"] == "MOD 8"
+    assert rails.only_if_short and rails.split_mod == 8
     assert pairs.sizes[-1] == plan.GIB and pairs.budget_s == 180
 
 
