@@ -266,9 +266,14 @@ class ApiServer:
         )
 
     def _certificates(self) -> None:
-        self._openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout",
-                      "ca.key", "-out", "ca.crt", "-days", "2", "-subj", "/CN=lab-ca")  # fmt: skip
-        (self.root / "san").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost,DNS:kube.lab\n")
+        # The package kubernetes, which the bench and the parity tests run, insists on these extensions.
+        usage = ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]
+        key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "ca.key"]
+        self._openssl("req", "-x509", *key, "-out", "ca.crt", "-days", "2", "-subj", "/CN=lab-ca", *usage)
+        (self.root / "san").write_text(
+            "subjectAltName=IP:127.0.0.1,DNS:localhost,DNS:kube.lab\n"
+            "subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
+        )
         self.certificate("server", "/CN=kube-apiserver", "-extfile", "san")
         self.certificate("admin", "/O=system:masters/CN=admin")
         self._openssl("genrsa", "-out", "sa.key", "2048")

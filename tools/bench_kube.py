@@ -1,0 +1,303 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Figures of the Kubernetes apply engine with their gates, against kubernetes.core and kubectl on one API server.
+
+A real kube-apiserver and etcd on this machine, no nodes. The contestants take turns; times are medians of whole
+commands, net of an empty playbook for those that are playbooks. ``kubernetes.core`` is taken from the collections of
+this machine, else from the package ``ansible`` (fetched by pip into the cache).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import typing as t
+import zipfile
+
+import yaml
+
+from ansible_collections.muster.training.plugins.plugin_utils._kube.apply import apply
+from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
+from ansible_collections.muster.training.plugins.plugin_utils._kube.wait import Wish, wait
+from ansible_collections.muster.training.tests.support import kube_api
+from tools.bench_world import ROOT, Line
+
+Object = dict[str, t.Any]
+KINDS = 6
+LOOPED = 10
+PEER = pathlib.PurePosixPath("ansible_collections/kubernetes/core")
+OURS = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - muster.training.kube_apply: {src: ["{{ file }}"], kubeconfig: "{{ kubeconfig }}"}
+"""
+EMPTY = """
+- hosts: localhost
+  gather_facts: false
+  tasks: []
+"""
+SOURCE = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - kubernetes.core.k8s: {src: "{{ file }}", state: present, kubeconfig: "{{ kubeconfig }}"}
+"""
+LOOP = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - kubernetes.core.k8s: {definition: "{{ item }}", state: present, kubeconfig: "{{ kubeconfig }}"}
+      loop: "{{ lookup('ansible.builtin.file', file) | from_yaml_all | list }}"
+      loop_control: {label: "{{ item.metadata.name }}"}
+"""
+
+
+def objects(namespace: str, count: int) -> list[Object]:
+    """Return ``count`` objects of six kinds in turn."""
+    return [_object(namespace, number) for number in range(count)]
+
+
+def _object(namespace: str, number: int) -> Object:
+    pod = {"containers": [{"name": "main", "image": "example", "resources": {"limits": {"cpu": "500m"}}}]}
+    template = {"metadata": {"labels": {"app": f"o{number}"}}, "spec": pod}
+    group = "rbac.authorization.k8s.io"
+    shapes: list[Object] = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "data": {"key": f"value {number}", "other": "x" * 200}},
+        {"apiVersion": "v1", "kind": "Secret", "data": {"key": "dmFsdWU="}, "type": "Opaque"},
+        {"apiVersion": "v1", "kind": "ServiceAccount"},
+        {"apiVersion": "v1", "kind": "Service", "spec": {"clusterIP": "None", "ports": [{"port": 80}]}},
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "Role",
+            "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}],
+        },
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "spec": {"replicas": 1, "selector": {"matchLabels": {"app": f"o{number}"}}, "template": template},
+        },
+    ]
+    meta = {"name": f"o{number}", "namespace": namespace, "labels": {"app": f"o{number}", "set": "bench"}}
+    return {**shapes[number % KINDS], "metadata": meta}
+
+
+@dataclasses.dataclass
+class Arena:
+    """The API server, the playbooks and the contestants."""
+
+    api: kube_api.ApiServer
+    root: pathlib.Path
+    peer: pathlib.Path | None
+    client: Client
+    made: int = 0
+
+    def manifest(self, count: int) -> pathlib.Path:
+        """Write ``count`` objects for a new namespace, which is made, and return the file."""
+        self.made += 1
+        name = f"bench-{self.made}"
+        self.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        path = self.root / f"{name}.yaml"
+        path.write_text(yaml.safe_dump_all(objects(name, count)))
+        return path
+
+    def play(self, text: str, file: pathlib.Path | None = None) -> float:
+        """Return the seconds that a playbook takes."""
+        path = self.root / "play.yml"
+        path.write_text(text)
+        values = {
+            "file": str(file),
+            "kubeconfig": str(self.api.kubeconfig),
+            "ansible_python_interpreter": sys.executable,
+        }
+        program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
+        environment = {**os.environ, "ANSIBLE_LOCALHOST_WARNING": "False", "ANSIBLE_DEPRECATION_WARNINGS": "False"}
+        if self.peer is not None:
+            environment["ANSIBLE_COLLECTIONS_PATH"] = str(self.peer)
+        argv = [program, "-i", "localhost,", "-c", "local", str(path), "-e", json.dumps(values)]
+        return _timed(argv, environment)
+
+    def kubectl(self, file: pathlib.Path) -> float:
+        """Return the seconds that ``kubectl apply --server-side`` takes."""
+        return _timed([*self.api.kubectl_command(), "apply", "--server-side", "-f", str(file)], dict(os.environ))
+
+
+def _timed(argv: list[str], environment: dict[str, str]) -> float:
+    began = time.monotonic()
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+    seconds = time.monotonic() - began
+    if done.returncode != 0:
+        raise SystemExit(f"bench: {' '.join(argv[:2])} failed: {(done.stdout + done.stderr)[-600:]}")
+    return seconds
+
+
+def find_peer() -> tuple[pathlib.Path | None, str]:
+    """Return the folder that holds ``ansible_collections/kubernetes/core`` and where it came from."""
+    named = os.environ.get("ANSIBLE_COLLECTIONS_PATH", "").split(os.pathsep)
+    places = [pathlib.Path(part) for part in named if part]
+    places += [pathlib.Path("~/.ansible/collections").expanduser(), pathlib.Path("/usr/share/ansible/collections")]
+    cached = ROOT / ".cache" / "peers"
+    for place in [*places, cached]:
+        if (place / PEER).is_dir():
+            return place, str(place)
+    with tempfile.TemporaryDirectory() as folder:
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, "ansible"]
+        if subprocess.run(pip, capture_output=True, check=False).returncode != 0:
+            return None, "not to be had: neither installed nor in the package ansible"
+        wheel = next(pathlib.Path(folder).glob("ansible-*.whl"))
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(cached, [name for name in archive.namelist() if name.startswith(str(PEER))])
+        return cached, wheel.name
+
+
+def race(arena: Arena, count: int, rounds: int) -> list[Line]:
+    """Apply ``count`` objects, and again, with each contestant in turn."""
+    times: dict[str, list[float]] = {}
+
+    def note(name: str, seconds: float) -> None:
+        times.setdefault(name, []).append(seconds)
+
+    for _ in range(rounds):
+        note("empty", arena.play(EMPTY))
+        for name in ("ours", "kubectl", *(("list",) if arena.peer else ())):
+            file = arena.manifest(count)
+            for turn in ("first", "again"):
+                if name == "kubectl":
+                    note(f"{name} {turn}", arena.kubectl(file))
+                else:
+                    note(f"{name} {turn}", arena.play(OURS if name == "ours" else SOURCE, file))
+        if arena.peer:
+            note("loop", arena.play(LOOP, arena.manifest(LOOPED)))
+    for name, values in sorted(times.items()):
+        print(f"  {count} objects, {name}: {' '.join(f'{value:.2f}' for value in values)} s", flush=True)
+    return _judge(count, {name: statistics.median(values) for name, values in times.items()})
+
+
+def _judge(count: int, medians: dict[str, float]) -> list[Line]:
+    empty = medians["empty"]
+    # Noise must not make a cost vanish: nothing is taken for less than a hundredth of a second.
+    first, again = (max(0.01, medians[f"ours {turn}"] - empty) for turn in ("first", "again"))
+    kubectl = medians["kubectl first"]
+    lines = [
+        Line(
+            f"apply {count}, first: net of an empty playbook, against kubectl apply --server-side",
+            f"{first:.2f} s against {kubectl:.2f} s: {first / kubectl:.2f} ×",
+            "≤ 1.0 × at 200" if count >= 200 else "–",
+            first <= kubectl if count >= 200 else None,
+        )
+    ]
+    if "list first" not in medians:
+        return lines
+    theirs, theirs_again = (medians[f"list {turn}"] - empty for turn in ("first", "again"))
+    looped = (medians["loop"] - empty) * count / LOOPED
+    return [
+        *lines,
+        _faster(f"apply {count}, first: against kubernetes.core.k8s with one src", theirs, first, 8),
+        _faster(f"apply {count}, first: against its loop (from {LOOPED} objects)", looped, first, 100),
+        _faster(f"apply {count}, again: against kubernetes.core.k8s with one src", theirs_again, again, 15),
+    ]
+
+
+def _faster(what: str, theirs: float, ours: float, gate: float) -> Line:
+    ratio = theirs / ours
+    return Line(what, f"{theirs:.2f} s against {ours:.2f} s: {ratio:.1f} × faster", f"≥ {gate:g} ×", ratio >= gate)
+
+
+def counts(arena: Arena, count: int) -> list[Line]:
+    """Count the requests of the first and the second apply."""
+    wanted = arena.manifest(count).read_text()
+    first = apply(connect({"kubeconfig": str(arena.api.kubeconfig)}), wanted)
+    again = apply(connect({"kubeconfig": str(arena.api.kubeconfig)}), wanted)
+    return [
+        Line(
+            f"apply {count}, first: requests",
+            str(first.requests),
+            f"≤ {count + KINDS + 3}",
+            first.requests <= count + KINDS + 3,
+        ),
+        Line(
+            f"apply {count}, again: requests, writes",
+            f"{again.requests}, {again.writes}",
+            f"≤ {KINDS + 2}, 0",
+            again.requests <= KINDS + 2 and again.writes == 0,
+        ),
+    ]
+
+
+def waiting(arena: Arena, count: int, rounds: int) -> list[Line]:
+    """Wait for ``count`` objects of two kinds; measure how long after an event the wait is over."""
+    delays, requests = [], 0
+    for _ in range(rounds):
+        file = arena.manifest(count)
+        values = [item for item in yaml.safe_load_all(file.read_text()) if item["kind"] in ("ConfigMap", "Deployment")]
+        *there, last = values
+        apply(arena.client, there)
+        waiter = connect({"kubeconfig": str(arena.api.kubeconfig)})
+        wishes = [
+            Wish(waiter.resource(item), item["metadata"]["namespace"], item["metadata"]["name"]) for item in values
+        ]
+        ended: list[float] = []
+
+        def follow(client: Client = waiter, wishes: list[Wish] = wishes, ended: list[float] = ended) -> None:
+            wait(client, wishes, until="present", timeout_s=60)
+            ended.append(time.monotonic())
+
+        worker = threading.Thread(target=follow)
+        worker.start()
+        time.sleep(1.0)
+        arena.client.create(last)
+        began = time.monotonic()
+        worker.join(60)
+        delays.append(max(0.0, ended[0] - began))
+        requests = max(requests, waiter.requests)
+    seen = statistics.median(delays)
+    return [
+        Line(f"wait on {len(wishes)} objects of 2 kinds: requests", str(requests), "≤ 4", requests <= 4),
+        Line("event seen, median", f"{1000 * seen:.0f} ms (max {1000 * max(delays):.0f})", "≤ 200 ms", seen <= 0.2),
+    ]
+
+
+def main(argv: list[str]) -> int:
+    """Print every figure with PASS or FAIL; return 1 when a gate failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sizes", default="50,200", help="numbers of objects")
+    parser.add_argument("--only", choices=["counts", "wait", "race"])
+    options = parser.parse_args(argv)
+    if kube_api.missing():
+        raise SystemExit(f"bench: no API server can be started here: {kube_api.missing()}")
+    peer, origin = find_peer()
+    print(f"kubernetes.core: {origin}")
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="muster-bench-", ignore_cleanup_errors=True) as folder:
+        root = pathlib.Path(folder)
+        with kube_api.ApiServer(root / "api") as api:
+            arena = Arena(api, root, peer, connect({"kubeconfig": str(api.kubeconfig)}))
+            sizes = [int(part) for part in options.sizes.split(",")]
+            parts: list[tuple[str, t.Callable[[], list[Line]]]] = [
+                ("wait", lambda: waiting(arena, 3 * max(sizes), options.rounds))
+            ]
+            for size in sizes:
+                parts.append(("counts", lambda size=size: counts(arena, size)))  # type: ignore[misc]
+                parts.append(("race", lambda size=size: race(arena, size, options.rounds)))  # type: ignore[misc]
+            for name, part in parts:
+                for line in part() if options.only in (None, name) else []:
+                    verdict = "" if line.ok is None else ("PASS" if line.ok else "FAIL")
+                    failed += line.ok is False
+                    print(f"{line.what}: {line.value} (gate {line.gate}) {verdict}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
