@@ -24,7 +24,7 @@ from .._fabric.bench_result import BenchResult
 from .._hosts import watch
 from .._hosts.remote import each
 from . import training_job
-from .state_home import StateHome
+from .state_home import StateHome, read_record
 
 Dict = dict[str, t.Any]
 BENCH = pathlib.Path(__file__).parents[3] / "roles" / "fabric_verify" / "files"
@@ -104,16 +104,16 @@ def run_group(
         "take_over": False,
     }
     inner = dataclasses.replace(request, options=options, hosts=group, progress=Quiet(), base=BENCH)
-    problem, record = "", {}
+    problem = ""
     try:
-        record = training_job.run(inner)
-        problem = str(record.get("msg", ""))
+        problem = str(training_job.run(inner).get("msg", ""))
     except MusterError as exc:
         problem = str(exc)
     documents, logs, events, output = _collect(inner, group, run_id)
-    attempts = record.get("run", {}).get("attempts", [])
-    seen = tuple(sorted(int(rank) for rank in (attempts[-1]["rank_list"] if attempts else [])))
     folder = StateHome(request.options["state_home"], _CLUSTER).run_folder(run_id)
+    # A failed run's result is short: what it saw stands in its record.
+    attempts = (read_record(folder) or {}).get("attempts", [])
+    seen = tuple(sorted(int(rank) for rank in (attempts[-1]["rank_list"] if attempts else [])))
     # A node that is gone cannot be asked any more: what it told while it lived is here.
     told = folder / "events.jsonl"
     events += watch.lines(told.read_text(errors="replace")) if told.exists() else []

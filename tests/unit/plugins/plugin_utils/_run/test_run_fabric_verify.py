@@ -202,6 +202,8 @@ def test_a_rank_that_hangs_is_killed_when_its_time_is_over(world: RunWorld) -> N
     entry = found["fabric"]["islands"][0]
     assert found["failed"] is True and entry["outcome"] == "fail", entry
     assert any("the test did not end well" in reason for reason in entry["reasons"])
+    assert entry["ranks"] == {"expected": 2, "seen": 1, "missing": [1]}
+    assert ("ranks_missing", "b") in [(cause["code"], cause.get("node")) for cause in entry["causes"]]
     eventually(lambda: not [line for line in world.lab.left().values() if "all_reduce_perf" in line], "its end")
 
 
