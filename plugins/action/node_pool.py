@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import typing as t
 
-from ..plugin_utils._run import mirror, node_giveback, node_pool
+from ansible import constants as C
+
+from ..plugin_utils._run import connections, mirror, node_giveback, node_pool
 from ..plugin_utils._run.face import STATE_HOME, Face
 from ..plugin_utils._run.landlords import PROVIDERS
 
@@ -54,9 +57,12 @@ class ActionModule(Face):
         if options["state"] == "absent":
             return node_giveback.absent(options, context)
         if options.get("reaper_host"):
-            remote = self.connect(variables)([options["reaper_host"]])[0]
-            copy = mirror.to(remote, options["cluster"], options["reaper_state"])
-            context = dataclasses.replace(context, mirror=copy)
+            # The task has taken the connection of its own host, which is the controller; this is another machine.
+            task = copy.copy(self._task)
+            task.connection = t.cast(t.Any, C).DEFAULT_TRANSPORT
+            remote = connections.remotes(task, self._play_context, variables, [options["reaper_host"]])[0]
+            sender = mirror.to(remote, options["cluster"], options["reaper_state"])
+            context = dataclasses.replace(context, mirror=sender)
         else:
             node_pool.refuse_passing_controller(options, variables)
         return node_pool.present(options, context)

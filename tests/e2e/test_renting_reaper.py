@@ -116,6 +116,16 @@ def test_the_reaper_ends_what_a_controller_that_vanished_has_rented(keeper: Keep
         assert path.stat().st_mode & 0o077 == 0, path
 
 
+def test_a_reaper_that_cannot_be_reached_is_named_and_nothing_is_ordered(keeper: Keeper) -> None:
+    far = {"ansible_host": "127.0.0.1", "ansible_port": 9}
+    place = keeper.root / "far.json"
+    place.write_text(json.dumps({"all": {"hosts": {"keeper-1": far}}}))
+    done = keeper.play("rent", "-i", str(place))
+    assert done.code == 2 and any("keeper-1: " in line and "refused" in line for line in done.errors), done.output
+    assert not [call for call in keeper.api.calls if call[0] == "create"]
+    assert set(keeper.states) == {"verified"} or keeper.play("teardown", "-i", str(place)).code == 0
+
+
 def test_a_machine_without_systemd_is_told_what_to_run(keeper: Keeper) -> None:
     if pathlib.Path("/run/systemd/system").exists():
         pytest.skip("systemd runs here")

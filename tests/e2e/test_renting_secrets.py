@@ -85,7 +85,9 @@ def literal(world: RentWorld) -> dict[str, t.Any]:
 
 def echo(world: RentWorld, operation: str, status: int) -> None:
     """Let every call of an operation be answered with an error that quotes what it was sent."""
-    sent = SCRIPT if world.provider == "lambda" and operation == "create" else ""
+    sent = ""
+    if world.provider == "lambda" and operation == "create":
+        sent = f"{SCRIPT} in line 2: {SCRIPT.splitlines()[1]}"
     text = f"cannot start with {TOKEN} and {sent}"
     body = {"error": {"code": "global/x", "message": text}, "title": "bad", "detail": text, "msg": text}
     world.door.point = Point(operation, EVERY, instead=lambda: Answer(status, body))

@@ -27,9 +27,11 @@ from .._rent.giveback_state import GivebackRequest
 from .._rent.landlord import Keeper, RealStage, Stage
 from .._rent.ledger_file import LEDGER, LedgerWriter, read
 from .._rent.reaper import RunView, due
+from . import mirror
 from .landlords import Outside, given_providers, keepers
-from .lease_renewal import Renewal
+from .lease_renewal import LEASE_S, Renewal, rented
 from .state_home import StateHome
+from .training_plan import Plan, Request
 
 Dict = dict[str, t.Any]
 Tell = t.Callable[[str], None]
@@ -145,7 +147,7 @@ def begin(
     run_id: str,
     places: t.Sequence[Place],
     *,
-    mirror: Mirror | None = None,
+    sender: Mirror | None = None,
     stage: Stage | None = None,
 ) -> Tenancy | None:
     """Note in the ledger that a run begins (or goes on) on rented machines; None when no host is rented by it.
@@ -155,7 +157,7 @@ def begin(
     """
     if stage is None:
         with RealStage(1) as real:
-            return begin(home, job, run_id, places, mirror=mirror, stage=real)
+            return begin(home, job, run_id, places, sender=sender, stage=real)
     text = read(home.folder)
     tenants = _tenants(text.leases.values(), places)
     _check(job, places, tenants)
@@ -164,7 +166,7 @@ def begin(
     changes = {lease.token: _event(lease, job, run_id, mine, stage.now()) for lease, mine in tenants}
     if any(_news(lease, changes[lease.token]) for lease, _mine in tenants):
         with _Locked(home, 60.0, stage) as writer:
-            book = Book(read(home.folder).events, writer, mirror)
+            book = Book(read(home.folder).events, writer, sender)
             for lease, _mine in tenants:
                 if _news(lease, changes[lease.token]):
                     book.note(changes[lease.token])
@@ -260,26 +262,59 @@ class _Locked:
 
 
 class Custody:
-    """What a follower asks at every turn: the machines' leases are renewed, and the run ends when it has to."""
+    """A run's machines in the hands of whoever follows it: leases renewed, costs counted, given back at the end."""
 
     def __init__(
         self,
         tenancy: Tenancy | None,
         renewal: Renewal,
+        providers: t.Any = None,
+        tell: Tell = lambda _line: None,
         now: t.Callable[[], float] = time.time,
-        every_s: float = _LOOK_S,
     ) -> None:
         self._tenancy = tenancy
         self._renewal = renewal
+        self._providers = providers
+        self._tell = tell
         self._now = now
-        self._every_s = every_s
         self._next = 0.0
 
     def over(self) -> str:
-        """Return why the run has to end now, empty while it may go on. Never waits for a machine."""
+        """Return why the run has to end now, empty while it may go on. Ask at every turn: it waits for no machine."""
         now = self._now()
         if now < self._next:
             return ""
-        self._next = now + self._every_s
+        self._next = now + _LOOK_S
         self._renewal.tick()
         return self._tenancy.over(now) if self._tenancy else ""
+
+    def end(self, result: Dict, outcome: str) -> Dict:
+        """Give back what is due after the run's end; return its result with what came of that (see Tenancy.end)."""
+        if self._tenancy is None:
+            return result
+        found = self._tenancy.end(outcome, self._providers, self._tell)
+        told = [str(item["msg"]) for item in (result, found) if item.get("failed")]
+        return {**result, **found, **({"msg": "; ".join(told)} if told else {})}
+
+
+def begin_run(request: Request, home: StateHome, plan: Plan) -> Custody:
+    """Note in the ledger that a planned run begins, or goes on; return what its follower asks. Raises as begin."""
+    variables = request.hostvars[plan.hosts[0].name]
+    keeper = variables.get("muster_reaper_host")
+    sender = None
+    if keeper:
+        state = str(variables.get("muster_reaper_state") or mirror.STATE)
+        sender = mirror.to(request.connect([str(keeper)])[0], home.folder.name, state)
+    where = places(plan.job, plan.run_id, plan.hosts, plan.infos)
+    tenancy = begin(home, plan.job, plan.run_id, where, sender=sender)
+    lease_s = int(variables.get("muster_lease_s") or LEASE_S)
+    renewal = Renewal(rented(plan.remotes, request.hostvars), request.progress.say, lease_s)
+    return Custody(tenancy, renewal, variables.get("muster_providers"), request.progress.say)
+
+
+def ended_run(request: Request, home: StateHome, run_id: str, result: Dict, outcome: str) -> Dict:
+    """Return the result of a run that had ended, or was cancelled, after giving back what that makes due."""
+    first = next((name for name in request.hosts if name in request.hostvars), None)
+    providers = request.hostvars[first].get("muster_providers") if first else None
+    nobody = Renewal([], request.progress.say)
+    return Custody(of_run(home, run_id), nobody, providers, request.progress.say).end(result, outcome)

@@ -173,7 +173,11 @@ def test_the_same_run_goes_on_counting_and_another_begins_anew(world: World) -> 
 
 
 def test_the_rule_that_a_pool_was_rented_with_holds(world: World) -> None:
-    tenancy = world.begin(job(), world.rent(release="success"))
+    places = world.rent(release="success")
+    assert world.begin(job(), places)
+    lines = len(read(world.home.folder).events)
+    tenancy = world.begin(job(), places)
+    assert len(read(world.home.folder).events) == lines
     assert len(world.end(tenancy, "succeeded")["released"]) == 2 and world.alive() == 0
 
 
@@ -218,7 +222,7 @@ def test_a_reaper_ends_the_machines_of_a_run_that_nobody_follows(
     world: World, rule: str, exits: tuple[int | None, ...], left: int
 ) -> None:
     places = world.rent()
-    world.begin(job(release=rule), places, mirror=world.copy)
+    world.begin(job(release=rule), places, sender=world.copy)
     # The controller is gone with all that it had.
     assert world.reap() == 0 and world.alive() == 2
     for place, code in zip(places, exits, strict=True):
@@ -230,7 +234,7 @@ def test_a_reaper_ends_the_machines_of_a_run_that_nobody_follows(
 
 
 def test_a_reaper_keeps_a_run_within_its_cost(world: World) -> None:
-    world.begin(job(max_cost_usd=2 * PRICE), world.rent(), mirror=world.copy)
+    world.begin(job(max_cost_usd=2 * PRICE), world.rent(), sender=world.copy)
     world.clock.sleep(3500)
     assert world.reap() == 0 and world.alive() == 2
     world.clock.sleep(101)
@@ -246,14 +250,14 @@ def test_a_follower_hears_when_the_run_costs_too_much(world: World) -> None:
         return 0, "", ""
 
     renewal = Renewal([Remote("m", shell)], world.said.append, now=world.clock.time)
-    custody = release.Custody(tenancy, renewal, world.clock.time)
+    custody = release.Custody(tenancy, renewal, now=world.clock.time)
     assert custody.over() == custody.over() == ""
     renewal.wait()
     world.clock.sleep(3601)
     assert "has cost 5.98 USD" in custody.over()
     renewal.wait()
     assert len(renewed) == 2
-    assert release.Custody(None, Renewal([], world.said.append), world.clock.time).over() == ""
+    assert release.Custody(None, Renewal([], world.said.append), now=world.clock.time).over() == ""
 
 
 def test_where_a_run_is_kept() -> None:
@@ -270,7 +274,7 @@ def test_a_rule_needs_its_copy_where_one_is_wanted(world: World) -> None:
         raise MusterError("keeper-1: no answer")
 
     with pytest.raises(RefusedError, match="keeper-1: no answer"):
-        world.begin(job(release="always"), world.rent(), mirror=broken)
+        world.begin(job(release="always"), world.rent(), sender=broken)
 
 
 def test_the_copy_arrives_whole_over_a_shell(world: World, tmp_path: pathlib.Path) -> None:
