@@ -133,8 +133,13 @@ def _without_nulls(value: t.Any, depth: int) -> t.Any:
     if depth > _DEEPEST:
         raise InputError("manifest", f"is nested deeper than {_DEEPEST} levels")
     if isinstance(value, Mapping):
-        return {str(key): _without_nulls(item, depth + 1) for key, item in value.items() if item is not None}
+        return {_key(key): _without_nulls(item, depth + 1) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
         return [_without_nulls(item, depth + 1) for item in value]
     # Ansible marks text that came from templates; the parts below know plain text only.
     return str(value) if isinstance(value, str) else value
+
+
+def _key(key: t.Any) -> str:
+    # YAML takes a bare "on" for true; JSON knows texts only.
+    return str(key).lower() if isinstance(key, bool) else str(key)

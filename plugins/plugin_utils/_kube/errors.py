@@ -16,7 +16,9 @@ from ...module_utils._http.message import Response, decode_json
 from ...module_utils._model.errors import TransportError
 
 _SHOWN = 400
-_TYPED = re.compile(r"failed to create typed (?:patch|live) object \([^)]*\): |&value\.valueUnstructured\{Value:([^}]*)\}")
+_TYPED = re.compile(
+    r"failed to create typed (?:patch|live) object \([^)]*\): |&value\.valueUnstructured\{Value:([^}]*)\}"
+)
 _WEBHOOK = re.compile(r'failed calling webhook "([^"]+)"')
 
 

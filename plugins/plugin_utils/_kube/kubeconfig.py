@@ -273,7 +273,7 @@ def _data_or_file(entry: Mapping[str, t.Any], key: str, folder: pathlib.Path, op
     data = entry.get(f"{key}-data")
     if data:
         try:
-            return base64.b64decode(str(data), validate=False).decode()
+            return base64.b64decode("".join(str(data).split()), validate=True).decode()
         except (binascii.Error, ValueError):
             raise InputError(option, f"{key}-data is not base64 of text") from None
     path = entry.get(key)

@@ -279,9 +279,8 @@ def _namespace(value: Object) -> State:
     if (value.get("metadata") or {}).get("deletionTimestamp"):
         said = "; ".join(_said(item) for item in conditions(value).values() if item.get("status") == "True")
         return State("failed", f"is being deleted{f': {said}' if said else ''}")
-    return State(
-        "done" if _status(value).get("phase") == "Active" else "waiting", str(_status(value).get("phase") or "")
-    )
+    phase = str(_status(value).get("phase") or "")
+    return State("done" if phase == "Active" else "waiting", phase.lower())
 
 
 def _definition(value: Object) -> State:

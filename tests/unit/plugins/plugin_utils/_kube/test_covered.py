@@ -1,0 +1,174 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether an apply would change anything, told from the live object; quantities as the API server reads them."""
+
+from __future__ import annotations
+
+import copy
+import typing as t
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.plugin_utils._kube.covered import covered, quantity
+
+Object = dict[str, t.Any]
+
+
+def live(fields: Object, value: Object, **entry: t.Any) -> Object:
+    note = {"manager": "muster", "operation": "Apply", "apiVersion": "apps/v1", "fieldsV1": fields, **entry}
+    return {**value, "metadata": {"name": "x", "namespace": "n", "managedFields": [note]}}
+
+
+def wanted(spec: Object) -> Object:
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x", "namespace": "n"}, "spec": spec}
+
+
+CONTAINER = {"name": "c", "image": "i", "ports": [{"containerPort": 80}], "resources": {"limits": {"cpu": "500m"}}}
+FIELDS: Object = {
+    "f:spec": {
+        "f:containers": {
+            'k:{"name":"c"}': {
+                ".": {},
+                "f:name": {},
+                "f:image": {},
+                "f:ports": {'k:{"containerPort":80,"protocol":"TCP"}': {".": {}, "f:containerPort": {}}},
+                "f:resources": {"f:limits": {"f:cpu": {}}},
+            }
+        },
+        "f:args": {},
+        "f:set": {'v:"a"': {}, 'v:"b"': {}},
+    }
+}
+SPEC: Object = {"containers": [CONTAINER], "args": ["x"], "set": ["a", "b"]}
+LIVE: Object = {
+    "spec": {
+        "containers": [
+            {"name": "other"},
+            {**CONTAINER, "ports": [{"containerPort": 80, "protocol": "TCP"}], "imagePullPolicy": "Always"},
+        ],
+        "args": ["x"],
+        "set": ["b", "a", "c"],
+        "replicas": 1,
+    }
+}
+
+
+def changed(path: str, value: t.Any) -> Object:
+    spec = copy.deepcopy(SPEC)
+    *above, last = path.split(".")
+    place: t.Any = spec
+    for part in above:
+        place = place[int(part)] if part.isdigit() else place[part]
+    if value is ...:
+        del place[last]
+    else:
+        place[int(last) if last.isdigit() else last] = value
+    return wanted(spec)
+
+
+def test_the_same_is_covered() -> None:
+    assert covered(wanted(SPEC), live(FIELDS, LIVE), "muster")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("containers.0.image", "other"),
+        ("containers.0.image", ...),
+        ("containers.0.ports.0.containerPort", 81),
+        ("containers.0.resources.limits.cpu", "501m"),
+        ("containers.0.resources.limits.memory", "1Gi"),
+        ("args", ["y"]),
+        ("args", ["x", "y"]),
+        ("args", ...),
+        ("set", ["a"]),
+        ("set", ["a", "d"]),
+        ("replicas", 1),
+        ("containers.0.stdin", True),
+    ],
+)
+def test_any_difference_is_not_covered(path: str, value: t.Any) -> None:
+    assert not covered(changed(path, value), live(FIELDS, LIVE), "muster")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("containers.0.resources.limits.cpu", 0.5),
+        ("containers.0.resources.limits.cpu", "0.5"),
+        ("containers.0.stdin", False),
+        ("nodeSelector", {}),
+        ("set", ["b", "a"]),
+    ],
+)
+def test_what_the_server_writes_otherwise_is_covered(path: str, value: t.Any) -> None:
+    assert covered(changed(path, value), live(FIELDS, LIVE), "muster")
+
+
+@pytest.mark.parametrize(
+    "entry", [{"manager": "other"}, {"operation": "Update"}, {"apiVersion": "apps/v1beta1"}, {"subresource": "status"}]
+)
+def test_what_others_applied_is_not_ours(entry: Object) -> None:
+    assert not covered(wanted(SPEC), live(FIELDS, LIVE, **entry), "muster")
+
+
+def test_a_changed_order_of_named_items_is_seen() -> None:
+    items = [{"name": "a"}, {"name": "b"}]
+    fields = {"f:spec": {"f:list": {f'k:{{"name":"{n}"}}': {".": {}, "f:name": {}} for n in "ab"}}}
+    there = live(fields, {"spec": {"list": items}})
+    assert covered(wanted({"list": items}), there, "muster")
+    assert not covered(wanted({"list": items[::-1]}), there, "muster")
+
+
+def test_data_is_never_read_as_quantities() -> None:
+    value: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"limits": "1000m"}}
+    fields = {"f:data": {"f:limits": {}}}
+    there = live(fields, {"data": {"limits": "1"}}, apiVersion="v1")
+    assert not covered(value, there, "muster")
+    assert covered(value, live(fields, {"data": {"limits": "1000m"}}, apiVersion="v1"), "muster")
+
+
+def test_what_was_taken_away_inside_a_whole_value_is_seen() -> None:
+    fields = {"f:spec": {"f:rules": {}}}
+    there = live(fields, {"spec": {"rules": [{"a": 1, "b": 2, "scope": "*"}]}})
+    assert covered(wanted({"rules": [{"a": 1, "b": 2}]}), there, "muster")
+    assert not covered(wanted({"rules": [{"a": 1}]}), there, "muster")
+    assert not covered(wanted({"rules": [{"a": True, "b": 2}]}), there, "muster")
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1", 1),
+        ("0.5", 0.5),
+        ("500m", 0.5),
+        ("1Ki", 1024),
+        ("1k", 1000),
+        ("1e3", 1000),
+        ("1E", 10**18),
+        ("-1", -1),
+        (2, 2),
+    ],
+)
+def test_quantities(text: t.Any, number: float) -> None:
+    assert quantity(text) == pytest.approx(number)
+
+
+@pytest.mark.parametrize("text", ["", "8 Gi", "8gb", "1Kib", "Gi", None, True, [], "1e", "٣"])
+def test_what_is_no_quantity(text: t.Any) -> None:
+    assert quantity(text) is None
+
+
+@given(st.text(max_size=12) | st.integers() | st.floats(allow_nan=True) | st.none() | st.booleans())
+def test_any_value_is_a_quantity_or_none(value: t.Any) -> None:
+    result = quantity(value)
+    assert result is None or result == result
+
+
+@given(st.integers(0, 10**12), st.sampled_from(["", "m", "k", "Ki", "M", "Mi"]))
+def test_a_quantity_equals_itself_in_thousandths(number: int, suffix: str) -> None:
+    whole = quantity(f"{number}{suffix}")
+    assert whole is not None and quantity(f"{whole * 1000:f}m") == whole

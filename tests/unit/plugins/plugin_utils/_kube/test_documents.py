@@ -1,0 +1,111 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Manifests: what is read, what is left out, what is refused with its place."""
+
+from __future__ import annotations
+
+import base64
+import pathlib
+import typing as t
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError
+from ansible_collections.muster.training.plugins.plugin_utils._kube import diff, documents
+from ansible_collections.muster.training.plugins.plugin_utils._kube.resources import BUILT_IN, GATES, Resource, stage
+
+MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
+
+
+def test_documents_lists_and_empty_ones() -> None:
+    text = f"---\n{MAP}---\n---\n# nothing\n---\napiVersion: v1\nkind: List\nitems:\n- {{apiVersion: v1, kind: Pod, metadata: {{name: b}}}}\n"
+    assert [item["kind"] for item in documents.parse(text, "x")] == ["ConfigMap", "Pod"]
+    assert len(documents.collect([MAP, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "c"}}], "x")) == 2
+
+
+def test_what_the_server_writes_is_left_out() -> None:
+    text = f"{MAP}status: {{a: 1}}\ndata: {{day: 2026-01-01, none: null, on: 'yes'}}\n"
+    item = documents.parse(
+        text.replace("{name: a}", "{name: a, uid: x, resourceVersion: '1', creationTimestamp: null}"), "x"
+    )[0]
+    assert item["metadata"] == {"name": "a"} and "status" not in item
+    assert item["data"] == {"day": "2026-01-01", "true": "yes"}
+
+
+def test_texts_of_a_secret_are_encoded() -> None:
+    value = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "s"},
+        "stringData": {"a": "text"},
+        "data": {"b": "eA=="},
+    }
+    item = documents.clean(value)
+    assert item["data"] == {"a": base64.b64encode(b"text").decode(), "b": "eA=="} and "stringData" not in item
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a: [", r"objects: is not valid YAML \(line 2"),
+        ("- 1\n", "not an object"),
+        ("kind: Pod\n", "has no apiVersion"),
+        ("apiVersion: v1\nkind: Pod\n", "Pod: has no metadata.name"),
+        ("apiVersion: v1\nkind: Pod\nmetadata: {generateName: a-}\n", "generateName cannot be applied"),
+        ("a: &a [*a]\n", "objects|manifest"),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, expected: str) -> None:
+    with pytest.raises(InputError, match=expected):
+        documents.collect(text, "objects")
+
+
+def test_files_and_folders(tmp_path: pathlib.Path) -> None:
+    for name, kind in (("b.yml", "Pod"), ("a.yaml", "Secret"), ("c.txt", "Job")):
+        (tmp_path / name).write_text(MAP.replace("ConfigMap", kind))
+    assert [item["kind"] for item in documents.read(".", tmp_path)] == ["Secret", "Pod"]
+    with pytest.raises(InputError, match=r"cannot read .*none.yml \(no such file"):
+        documents.read("none.yml", tmp_path)
+    (tmp_path / "bad.yml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match=r"bad.yml is not UTF-8|bad.yml: is not valid"):
+        documents.read("bad.yml", tmp_path)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        documents.parse(text, "x")
+    except MusterError as error:
+        assert "\n" not in str(error)
+
+
+def test_a_diff_shows_no_secret_but_that_it_changed() -> None:
+    def secret(value: str) -> dict[str, t.Any]:
+        data = {"k": base64.b64encode(value.encode()).decode()}
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "resourceVersion": "1"}, "data": data}
+
+    entry = diff.entry("Secret n/s", secret("first-value"), secret("other-value"))
+    assert entry["before"] != entry["after"] and "resourceVersion" not in entry["before"]
+    for text in ("first-value", "other-value", base64.b64encode(b"first-value").decode()):
+        assert text not in str(entry)
+
+
+def test_stages_put_needs_first_and_gates_last() -> None:
+    order = ["Namespace", "CustomResourceDefinition", "Secret", "Deployment", "ValidatingWebhookConfiguration"]
+    by_kind = {resource.kind: resource for resource in BUILT_IN.values()}
+    stages = [stage(by_kind[kind]) for kind in order]
+    assert stages == sorted(stages) and len(set(stages)) == len(stages) and stages[-1] == GATES
+    custom = Resource("vendor.example", "v1", "Service", "services", True)
+    assert stage(custom) == stage(by_kind["Deployment"])
+
+
+def test_paths_of_built_in_kinds() -> None:
+    shown = {resource.kind: resource.path("n", "x") for resource in BUILT_IN.values()}
+    assert shown["Ingress"] == "/apis/networking.k8s.io/v1/namespaces/n/ingresses/x"
+    assert shown["NetworkPolicy"] == "/apis/networking.k8s.io/v1/namespaces/n/networkpolicies/x"
+    assert shown["Endpoints"] == "/api/v1/namespaces/n/endpoints/x"
+    assert shown["StorageClass"] == "/apis/storage.k8s.io/v1/storageclasses/x"
+    assert shown["PriorityClass"] == "/apis/scheduling.k8s.io/v1/priorityclasses/x"
