@@ -133,15 +133,19 @@ class Diagnosis:
         }
 
 
-def conclude(live: Live, progress: Progress, found: t.Sequence[Cause]) -> Diagnosis:
-    """Return the diagnosis from all findings: fatal ones decide, then consequences, then advice."""
-    unique = list({(item.code, item.node, item.evidence): item for item in found}.values())
-    by_weight: dict[str, list[Cause]] = {"fatal": [], "secondary": [], "advice": []}
-    for item in unique:
-        by_weight[weight(item.code)].append(item)
+def conclude(live: Live, progress: Progress, now: t.Sequence[Cause], told: t.Sequence[Cause]) -> Diagnosis:
+    """Return the diagnosis from all findings: fatal ones decide, then consequences, then advice.
+
+    :param now: what is so at this moment.
+    :param told: what logs say; of a job that moves they tell something that is over.
+    """
     moves = progress.state == "moving"
-    # A job that moves is not stopped by what an earlier part of a log says.
-    causes = by_weight["advice"] if moves else by_weight["fatal"] or by_weight["secondary"] or by_weight["advice"]
+    unique = list({(item.code, item.node, item.evidence): item for item in (*now, *told)}.values())
+    deciding = [item for item in unique if not (moves and item in told and item not in now)]
+    by_weight: dict[str, list[Cause]] = {"fatal": [], "secondary": [], "advice": []}
+    for item in deciding:
+        by_weight[weight(item.code)].append(item)
+    causes = by_weight["fatal"] or by_weight["secondary"] or by_weight["advice"]
     leading = {item.code for item in causes}
     causes = [item for item in by_weight["advice"] if item not in causes and leading & {*explains(item.code)}] + causes
     also = [item for item in unique if item not in causes]

@@ -30,7 +30,8 @@ Rule = t.Callable[[Live, Progress], t.Iterator[Cause]]
 def diagnose_live(live: Live) -> Diagnosis:
     """Return why a job hangs or is slow, as far as its nodes show it."""
     progress = progress_of(live)
-    return conclude(live, progress, [found for rule in RULES for found in rule(live, progress)])
+    now = [found for rule in RULES for found in rule(live, progress)]
+    return conclude(live, progress, now, list(_told(live)))
 
 
 def text_diagnosis(text: str, name: str) -> FileDiagnosis:
@@ -216,12 +217,17 @@ def _slower(live: Live, progress: Progress) -> t.Iterator[Cause]:
         yield cause("path_lost", f"{retransmits[worst]} segments were sent again while we looked", worst)
 
 
-def _told(live: Live, progress: Progress) -> t.Iterator[Cause]:
-    """What logs, NCCL's RAS and the kernel say."""
+def _told(live: Live) -> t.Iterator[Cause]:
+    """What the logs say."""
     for look in live.looks:
         for one in look.logs:
             for item in one.causes:
                 yield Cause(item.code, item.evidence, item.fix, look.name)
+
+
+def _answers(live: Live, _progress: Progress) -> t.Iterator[Cause]:
+    """What NCCL's RAS and the kernel say."""
+    for look in live.looks:
         answer = (look.seen or {}).get("ras") or {}
         if answer.get("text"):
             for item in text_diagnosis(answer["text"], f"{look.name}/ras").causes:
@@ -288,7 +294,7 @@ RULES: tuple[Rule, ...] = (
     _connections,
     _interfaces,
     _behind,
-    _told,
+    _answers,
     _silent_tcp,
     _slower,
     _stalled,

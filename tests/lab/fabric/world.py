@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -17,7 +18,7 @@ import threading
 import time
 import typing as t
 
-from .netns import FABRIC, MANAGEMENT, Net, Wire, inside, unmet
+from .netns import FABRIC, MANAGEMENT, Net, NetError, Wire, inside, unmet
 
 Dict = dict[str, t.Any]
 Fault = t.Callable[["World"], None]
@@ -112,6 +113,57 @@ class World:
             left += [f"process {pid}" for pid in strays]
         output = (self.root / "play.log").read_text(errors="replace")
         return Seen(code, output, seconds, self._island(), struck, tuple(left))
+
+    @contextlib.contextmanager
+    def training(self, script: str) -> t.Iterator[None]:
+        """Keep a run of ``script`` under torchrun on all nodes, which nobody follows, for as long as the block lasts.
+
+        :raises NetError: when the links cannot be made.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.net.up()
+        try:
+            (self.root / "train.py").write_text(script)
+            job = {
+                "name": "live",
+                "nodes": len(self.net.nodes),
+                "launcher": "torchrun",
+                "script": str(self.root / "train.py"),
+                "checkpoints": {"grace_s": 1},
+                "restart": {"max_crashes": 0, "max_lost_nodes": 0, "on_lost_node": "fail"},
+            }
+            task = {"job": job, "run_id": "live-1", "wait": False, "state_home": {"path": str(self.root / "first")}}
+            play = {"hosts": "muster_nodes", "gather_facts": False}
+            tasks = [{"muster.training.training_job": task, "run_once": True}]
+            (self.root / "begin.yml").write_text(json.dumps([{**play, "tasks": tasks}]))
+            self._inventory()
+            done = self._ansible(str(self.root / "begin.yml"))
+            if done.returncode:
+                raise NetError(f"the run did not start: {done.stdout[-1500:]}")
+            yield
+        finally:
+            self.net.down()
+
+    def diagnose(self) -> tuple[Dict, float]:
+        """Return what the diagnose playbook of a controller that knows no run writes, and the seconds it took."""
+        out = self.root / "diagnosis.json"
+        values = {"muster_state": {"path": str(self.root / "second")}, "diagnose_out": str(out)}
+        began = time.monotonic()
+        done = self._ansible("muster.training.diagnose", values)
+        seconds = time.monotonic() - began
+        if not out.exists():
+            raise NetError(f"nothing was diagnosed: {done.stdout[-1500:]}")
+        found = json.loads(out.read_text())
+        out.unlink()
+        return t.cast(Dict, found), seconds
+
+    def _ansible(self, play: str, values: Dict | None = None) -> subprocess.CompletedProcess[str]:
+        program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
+        extra = {"muster_node_state": str(self.root / "nodes"), **(values or {})}
+        argv = [program, "-i", str(self.root / "inventory.json"), play, "-e", json.dumps(extra)]
+        return subprocess.run(
+            argv, cwd=self.root, env=self._variables(), capture_output=True, text=True, timeout=LIMIT_S, check=False
+        )
 
     def ranks(self, node: str) -> list[int]:
         """Return the ranks of the bench on a node: the processes without children that were given a RANK."""

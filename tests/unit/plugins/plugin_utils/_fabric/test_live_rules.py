@@ -276,6 +276,12 @@ def test_what_a_log_said_before_does_not_stop_a_job_that_moves() -> None:
     assert found.causes == () and [item.code for item in found.also] == ["oom_gpu"] and found.outcome == "warn"
 
 
+def test_what_is_so_now_counts_although_the_last_step_is_young() -> None:
+    item = end(unsent_bytes=90_000, retransmits=5)
+    found = judged(look("a", rank(0, sockets=[item]), steps=MOVES), look("b", rank(1)))
+    assert (found.progress.state, found.outcome) == ("moving", "warn") and codes(found) == [("path_lost", "a")]
+
+
 def test_a_node_that_is_gone_and_the_result_as_json() -> None:
     found = judged(look("a", rank(0), steps=HUNG), Look("b", None, "No route to host"))
     value = found.to_dict()

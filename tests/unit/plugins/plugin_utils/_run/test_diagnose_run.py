@@ -83,8 +83,8 @@ def test_a_run_that_moves_and_one_whose_rank_is_stopped(world: RunWorld, monkeyp
     os.kill(rank_pid(world, "b"), signal.SIGSTOP)
     dest = world.root / "diagnosis.json"
     stopped = look(world, dest=str(dest))
-    # The other rank's steps go on, so the job as a whole moves: what is stopped is told beside that.
-    codes = [(item["code"], item.get("node")) for item in stopped["diagnosis"]["also"]]
+    # The other rank's steps go on, so the job as a whole moves.
+    codes = [(item["code"], item.get("node")) for item in stopped["diagnosis"]["causes"]]
     assert codes == [("rank_stopped", "b")] and stopped["diagnosis"]["outcome"] == "warn"
     os.kill(rank_pid(world, "a"), signal.SIGSTOP)
     monkeypatch.setattr("ansible_collections.muster.training.plugins.plugin_utils._fabric.live.HANG_S", 0.0)
