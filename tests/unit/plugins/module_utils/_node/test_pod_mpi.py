@@ -1,0 +1,103 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A worker of an MPI job with a real sshd: the launcher's own arguments reach it, and ranks there are recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
+from ansible_collections.muster.training.plugins.module_utils._node import pod_ground, pod_mpi
+from ansible_collections.muster.training.plugins.plugin_utils._launch import launchers
+from ansible_collections.muster.training.plugins.plugin_utils._launch.contract import RunContext
+from ansible_collections.muster.training.tests.support.node_lab import eventually, free_port
+from ansible_collections.muster.training.tests.unit.plugins.module_utils._node.pod_lab import PodLab
+
+SSHD = "/usr/sbin/sshd"
+JOB = {
+    "name": "x",
+    "image": "i",
+    "launcher": "mpi",
+    "processes_per_node": 2,
+    "placement": {"backend": "kubernetes"},
+    "command": ["sh", "-c", 'echo "rank $OMPI_COMM_WORLD_RANK $MASTER_ADDR $WORD $TOKEN ${#TOKEN}"; exit 3'],
+    "env": {"WORD": 'it\'s "one"'},
+}
+
+
+@pytest.fixture
+def keys(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Return a folder with what the operator mounts: an ECDSA pair, readable by all."""
+    folder = tmp_path / "keys"
+    folder.mkdir()
+    argv = ["ssh-keygen", "-q", "-t", "ecdsa", "-b", "521", "-m", "PEM", "-N", "", "-f", str(folder / "id_rsa")]
+    subprocess.run(argv, check=True)
+    (folder / "id_rsa").chmod(0o644)
+    return folder
+
+
+@pytest.fixture
+def lab(tmp_path: pathlib.Path) -> t.Iterator[PodLab]:
+    found = PodLab(tmp_path)
+    yield found
+    found.close()
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.skipif(not pathlib.Path(SSHD).exists() or not shutil.which("ssh-keygen"), reason="there is no sshd here")
+def test_the_launcher_reaches_a_worker_whose_ranks_are_recorded(lab: PodLab, keys: pathlib.Path) -> None:
+    port, run_dir = free_port(), str(lab.run_dir(0))
+    specs = launchers.pods(parse_job(JOB), RunContext("x-1", free_port(), 1, str(lab.root / "c")))
+    texts = {
+        role: spec.to_json()
+        .replace("/muster/run", run_dir)
+        .replace("/muster/ssh", str(keys))
+        .replace("2222", str(port))
+        for role, spec in specs.items()
+    }
+    (lab.root / "TOKEN").write_text("s3cr3t-value")
+    secrets = [{"name": "TOKEN", "file": str(lab.root / "TOKEN"), "deliver": "env"}]
+    worker = {**json.loads(texts["worker"]), "run_dir": run_dir, "secrets": secrets}
+    process = lab.start(worker, JOB_COMPLETION_INDEX="", MUSTER_POD="x-worker-0")
+    eventually(lambda: answers(port), "sshd answers")
+    assert "s3cr3t" not in (lab.run_dir(0) / "mpi_rank.sh").read_text()
+    # The launcher's pod has its own copies; here both share one folder.
+    pod_mpi.place(json.loads(texts["launcher"])["ssh"], lab.run_dir(0), (), "/", {})
+    launcher = json.loads(texts["launcher"])
+    argv = ["ssh", "-F", "none", *launcher["env"]["PRTE_MCA_plm_ssh_args"].split(), "127.0.0.1"]
+    command = "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 " + " ".join(
+        launcher["argv"][-2:]
+    )
+    done = subprocess.run([*argv, command], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == 'rank 1 127.0.0.1 it\'s "one" s3cr3t-value 12\n' and done.returncode == 3, done.stderr
+    process.terminate()
+    end = lab.end(process)
+    assert end.code == 3 or end.code == 143
+    started, ended = end.events("worker_started")[0], end.events("worker_exit")[0]
+    assert (started["rank"], started["world_size"], started["local_rank"], ended["exit_code"]) == (1, 2, 1, 3)
+
+
+def test_keys_that_are_not_mounted_are_named(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(pod_ground.Refusal, match="the MPI operator's keys are not in"):
+        pod_mpi.place({"keys": str(tmp_path), "role": "client"}, tmp_path, (), "/", {})
+
+
+def test_a_variable_that_no_shell_can_export_is_left_out(tmp_path: pathlib.Path) -> None:
+    env = {"BASH_FUNC_x%%": "() { :; }", "A": "1 $(touch evil)", "B": "x\ny"}
+    script = tmp_path / "rank.sh"
+    script.write_text(pod_mpi.rank_script(["sh", "-c", 'echo "$A|$B"'], str(tmp_path), env, tmp_path))
+    done = subprocess.run(["sh", str(script)], capture_output=True, text=True, check=True, env=dict(os.environ))
+    assert done.stdout == "1 $(touch evil)|x\ny\n" and not (tmp_path / "evil").exists()
