@@ -74,6 +74,10 @@ def network(machine: plan.Machine, subnet: str) -> str:
     """Return the script that gives a machine its routes; it may run again."""
     outside = f"-s {plan.PODS} ! -d {plan.PODS}"
     lines = [f"ip route replace {pods} via {address}" for pods, address in plan.routes(subnet, machine.index)]
+
+    def services(verb: str, chain: str) -> str:
+        return f"iptables -w {verb} {chain} -d {plan.SERVICES} -j REJECT"
+
     rule = f"POSTROUTING {outside} -o eth0 -j MASQUERADE"
     return "\n".join(
         [
@@ -83,6 +87,9 @@ def network(machine: plan.Machine, subnet: str) -> str:
             "sysctl -qw net.ipv4.ip_forward=1",
             f"iptables -w -t nat -C {rule} 2>/dev/null || iptables -w -t nat -A {rule}",
             "iptables -w -P FORWARD ACCEPT",
+            # What asks for a Service before kube-proxy knows it would go out to whoever answers there, and the API
+            # server keeps such a connection for good: a network that answers for everybody then breaks discovery.
+            *(f"{services('-C', chain)} 2>/dev/null || {services('-A', chain)}" for chain in ("OUTPUT", "FORWARD")),
             *lines,
             "",
         ]
