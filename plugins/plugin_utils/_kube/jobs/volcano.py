@@ -37,7 +37,8 @@ def build(plan: KubePlan) -> list[Object]:
     body: Object = {
         "schedulerName": SCHEDULER,
         "minAvailable": plan.job.nodes,
-        "maxRetry": plan.job.restart.max_crashes,
+        # Volcano counts every restart, whatever its cause.
+        "maxRetry": plan.job.restart.max_crashes + plan.job.lost_budget,
         "policies": policies(plan),
         # svc makes the Service and the pods' names, env their indices (VC_TASK_INDEX); the policy is our own.
         "plugins": {"env": [], "svc": ["--publish-not-ready-addresses=true", "--disable-network-policy=true"]},

@@ -287,7 +287,12 @@ def test_a_volcano_jobs_first_fitting_rule_is_the_fatal_one() -> None:
         (None, "PodEvicted", "RestartJob"),
         (None, "PodFailed", "RestartJob"),
     ]
-    assert spec["minAvailable"] == 2 and spec["queue"] == "research" and spec["plugins"]["env"] == []
+    assert (
+        spec["maxRetry"] == 3 + 3
+        and spec["minAvailable"] == 2
+        and spec["queue"] == "research"
+        and spec["plugins"]["env"] == []
+    )
     assert spec["tasks"][0]["template"]["spec"]["schedulerName"] == "volcano"
 
 
