@@ -31,6 +31,7 @@ from ...module_utils._model.verdict import (
     worst,
 )
 from .causes import CAUSES
+from .node_faults import PCIE_DEGRADED
 
 # From slow to fast; what is proven may be faster than expected, never slower.
 _SPEED: dict[str, int] = {"tcp": 0, "rdma_no_gdr": 1, "rdma_gdr": 2, "mnnvl": 3}
@@ -211,6 +212,10 @@ def _judge_bandwidth(bandwidth: Bandwidth, case: Case) -> Part:
     text = f"{bandwidth.busbw_gb_s:.3g} of {bandwidth.expected_gb_s:.3g} GB/s ({ratio:.0%})"
     if ratio > IMPLAUSIBLE_RATIO:
         return "unproven", f"{text}: more than this network can carry, so something else was measured"
+    computed = bandwidth.expectation_source == "computed"
+    faulty = next((cause for cause in case.causes if computed and cause.code == PCIE_DEGRADED), None)
+    if ratio >= gate_pass and faulty:
+        return "warn", f"{text}, and the expectation is that of a fault: {faulty.node}: {faulty.evidence}"
     if ratio >= gate_pass:
         return "pass", ""
     return ("warn" if ratio >= gate_fail else "fail"), text

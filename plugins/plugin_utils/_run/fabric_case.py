@@ -21,6 +21,7 @@ from .._fabric import diagnose, diagnose_scan, pairs
 from .._fabric.causes import CAUSES
 from .._fabric.expect import peer_expectation
 from .._fabric.nccl_environment import collective_interface
+from .._fabric.node_faults import node_faults
 from .._fabric.transport import RankPlace, as_transport, read_transport
 from .._fabric.transport_evidence import Seen, read_counters, read_sockets
 from .._fabric.verdict import Case, Measured, attendance
@@ -66,7 +67,7 @@ def make(subject: Subject, outcome: Outcome, plan: plans.BenchPlan, started_at: 
         expectation=_expected(subject, outcome, plan),
         wrong_values=whole.result.wrong_values if whole.result else None,
         ranks=attendance(whole.ranks_asked, ranks),
-        causes=(*seen.causes, *_slow(subject, outcome), *blamed),
+        causes=(*seen.causes, *_slow(subject, outcome), *node_faults(island, subject.members), *blamed),
         reasons=tuple(reason for reason in reasons if reason),
         started_at=started_at,
         duration_s=duration_s,
