@@ -71,7 +71,7 @@ class Sinks:
         ]
 
 
-@pytest.fixture(params=list(MAKERS))
+@pytest.fixture(params=["lambda", *(pytest.param(name, marks=pytest.mark.long) for name in MAKERS if name != "lambda")])
 def world(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[RentWorld]:
     found = RentWorld(tmp_path, MAKERS[request.param], request.param)
     with found.running():
