@@ -10,6 +10,8 @@ With ``MUSTER_REQUIRE_LAB=1`` a missing program fails a test instead of skipping
 from __future__ import annotations
 
 import base64
+import concurrent.futures
+import ctypes
 import dataclasses
 import json
 import lzma
@@ -29,6 +31,8 @@ import urllib.request
 import pytest
 
 NAME = "labk8s"
+_PR_SET_PDEATHSIG = 1
+_STARTER = concurrent.futures.ThreadPoolExecutor(1)
 TOKENS = {
     "reader-token-0123456789": ("reader", ()),
     "nobody-token-0123456789": ("nobody", ()),
@@ -83,6 +87,11 @@ def require() -> None:
         pytest.fail(f"the lab is required: {reason}", pytrace=False)
     if reason:
         pytest.skip(reason)
+
+
+def _end_with_parent() -> None:
+    """Have the kernel kill this process when the thread that started it ends: a killed test leaves nothing behind."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def free_port() -> int:
@@ -284,9 +293,17 @@ class ApiServer:
 
     def _spawn(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
         with open(self.root / f"{name}.log", "ab") as log:
-            return subprocess.Popen(
-                [*lower_priority(), *command], stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.root
+            # A child ends with the thread that started it: one that lives as long as this process starts them all.
+            started = _STARTER.submit(
+                subprocess.Popen,
+                [*lower_priority(), *command],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                cwd=self.root,
+                preexec_fn=_end_with_parent,
             )
+            return started.result()
 
     @staticmethod
     def _end(process: subprocess.Popen[bytes] | None, number: signal.Signals) -> None:

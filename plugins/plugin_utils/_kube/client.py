@@ -16,9 +16,13 @@ from collections.abc import Mapping
 from ...module_utils._http.message import Method, Request, decode_json
 from ...module_utils._http.version import USER_AGENT
 from ...module_utils._model.errors import RefusedError, TransportError
-from . import discovery, logs, watch
+from . import discovery
 from .line import Line
 from .resources import Object, Resource, identity, title
+
+if t.TYPE_CHECKING:
+    from .logs import LogStream
+    from .watch import Watch
 
 MANAGER = "muster"
 Query = list[tuple[str, str]]
@@ -199,7 +203,7 @@ class Client:
         fields: str = "",
         since: str | None = None,
         timeout_s: float | None = None,
-    ) -> watch.Watch:
+    ) -> Watch:
         """Return an iterator of :class:`watch.Event`: first what is there, then each change, as it happens.
 
         It goes on after bookmarks, closed connections, a version that the server forgot (410: everything is listed
@@ -207,6 +211,9 @@ class Client:
         client's ``patience_s``. It ends after ``timeout_s``, or when another thread calls its ``close()``. With
         ``since`` (a resourceVersion) nothing is listed first.
         """
+        # Ansible compiles what it loads anew in each run; most tasks neither watch nor read logs.
+        from . import watch
+
         source = watch.Source(self, self.resource(kind), namespace, tuple(_selectors(labels, fields)))
         return watch.Watch(source, since=since, timeout_s=timeout_s)
 
@@ -222,12 +229,14 @@ class Client:
         since: str | None = None,
         tail: int | None = None,
         timeout_s: float | None = None,
-    ) -> logs.LogStream:
+    ) -> LogStream:
         """Return an iterator of a container's log lines (bytes, without the line's end).
 
         ``since`` is an RFC 3339 time. A connection that breaks is taken up after the last line seen, none lost and none
         twice. It ends when the container ends, after ``timeout_s``, or when another thread calls ``close()``.
         """
+        from . import logs
+
         wish = logs.Wish(namespace, pod, container, follow, previous, timestamps, since, tail)
         return logs.LogStream(self.line, wish, timeout_s=timeout_s)
 

@@ -20,7 +20,7 @@ from ...module_utils._http.policy import Timeouts
 from ...module_utils._http.stream import Stream
 from ...module_utils._http.tls import TlsOptions
 from ...module_utils._http.wire import Wire
-from . import discovery, foreign, kubeconfig
+from . import discovery, kubeconfig
 from .client import Client
 from .credentials import Credential, describe
 from .kubeconfig import Access
@@ -75,6 +75,8 @@ def connect(
     """
     access = kubeconfig.load(options, environ)
     if access.user.other:
+        from . import foreign
+
         access = foreign.resolve(access, options, environ)
     credential = Credential(access.user, clock)
     credential.cluster = access.cluster

@@ -1,0 +1,62 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Warning events as causes; the messages are those of Kubernetes 1.34, Kueue and JobSet."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.plugin_utils._kube import events
+
+
+def event(reason: str, message: str, kind: str = "Pod", **more: t.Any) -> dict[str, t.Any]:
+    about = {"kind": kind, "namespace": "n", "name": "x", "uid": "u"}
+    return {"type": "Warning", "reason": reason, "message": message, "involvedObject": about, **more}
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "code", "passing"),
+    [
+        ("FailedCreate", 'Error creating: pods "x" is forbidden: exceeded quota: q, requested: pods=1', "quota", False),
+        (
+            "FailedCreate",
+            'pods "x" is forbidden: violates PodSecurity "baseline:latest": host namespaces',
+            "admission",
+            False,
+        ),
+        ("FailedCreate", 'Internal error occurred: failed calling webhook "mpod.kb.io": EOF', "webhook", False),
+        ("FailedScheduling", "0/2 nodes are available: 2 Insufficient nvidia.com/gpu.", "unschedulable", True),
+        ("FailedScheduling", '0/2 nodes are available: persistentvolumeclaim "data" not found.', "volume", True),
+        ("FailedMount", 'MountVolume.SetUp failed for volume "s": secret "s" not found', "volume", True),
+        ("Failed", 'Failed to pull image "x": 401 Unauthorized', "image", False),
+        ("Failed", "Error: ImagePullBackOff", "image", False),
+        ("BackOff", 'Back-off pulling image "x"', "image", False),
+        ("BackOff", "Back-off restarting failed container c in pod x", "crash", False),
+        ("Failed", "Error: failed to create containerd task: exec: no such file", "container", False),
+        ("NodeNotReady", "Node is not ready", "node", True),
+        ("Pending", "couldn't assign flavors to pod set node: insufficient quota for cpu", "queue", True),
+        ("Strange", "never seen", "other", False),
+    ],
+)
+def test_causes(reason: str, message: str, code: str, passing: bool) -> None:
+    found = events.cause(event(reason, message))
+    assert found is not None
+    assert (found.code, found.passing, found.object) == (code, passing, "Pod n/x")
+    assert found.line == f"{reason}: {message}"
+
+
+def test_what_is_no_warning_is_none_and_repetitions_are_one() -> None:
+    normal = {**event("Pulled", "x"), "type": "Normal"}
+    twice = [event("FailedMount", "a", count=3), event("FailedMount", "a b"), normal, event("FailedMount", "a", "Job")]
+    assert [found.object for found in events.causes(twice)] == ["Pod n/x", "Job n/x"]
+
+
+@given(st.text(max_size=20), st.text(max_size=60))
+def test_any_text_is_one_line(reason: str, message: str) -> None:
+    found = events.cause(event(reason, message))
+    assert found is not None and "\n" not in found.line.removeprefix(reason)
