@@ -42,6 +42,12 @@ PRESETS: dict[str, dict[str, t.Any]] = {
         "restart": {"max_crashes": 3, "max_lost_nodes": 3},
         "requires": {"accelerate": ""},
     },
+    "megatron": {
+        "launcher": "megatron",
+        "checkpoints": {"format": "dcp", "resume": "auto", "grace_s": 120},
+        "restart": {"max_crashes": 3, "max_lost_nodes": 3},
+        "requires": {"torch": ">=2.4"},
+    },
     "horovod": {
         "launcher": "mpi",
         "checkpoints": {"format": "files", "resume": "auto"},

@@ -375,7 +375,7 @@ def test_the_probe_runs_where_the_job_will_and_asks_for_next_to_nothing() -> Non
 
 
 @settings(max_examples=300)
-@given(run_id=st.text(min_size=1, max_size=80))
+@given(run_id=st.text(min_size=1, max_size=80) | st.from_regex(r"[a-z0-9-]{35,80}", fullmatch=True))
 def test_a_runs_name_is_always_one_that_engines_can_append_to(run_id: str) -> None:
     name = contract.object_name(run_id)
     assert len(name) <= 40 and re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", name)
