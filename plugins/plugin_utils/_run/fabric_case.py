@@ -30,6 +30,9 @@ from .fabric_stages import Outcome
 
 # gloo copies through the CPU: between 30 and 60 MiB a figure is already that of the link.
 _MIN_SIZE = 16 << 20
+# A smaller size tells as much when it takes so long that latency is no part of it: larger ones are then left out,
+# because they would exceed the budget.
+_LONG_US = 100_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ def make(subject: Subject, outcome: Outcome, plan: plans.BenchPlan, started_at: 
         reasons=tuple(reason for reason in reasons if reason),
         started_at=started_at,
         duration_s=duration_s,
-        min_size=min(_MIN_SIZE, max(plan.stages[-1].sizes)),
+        min_size=_min_size(whole, plan),
     )
 
 
@@ -107,6 +110,13 @@ def _measured(whole: GroupRun, plan: plans.BenchPlan) -> Measured | None:
     algorithm = stage.environment.get("NCCL_ALGO")
     took_part = len(whole.result.names)
     return Measured(plan.collective, row.size_bytes, whole.result.ranks, took_part, row.busbw_gb_s, algorithm)
+
+
+def _min_size(whole: GroupRun, plan: plans.BenchPlan) -> int:
+    """Return the bytes from which a bandwidth is judged."""
+    row = whole.result.judged if whole.result else None
+    long = [row.size_bytes] if row and row.time_us >= _LONG_US else []
+    return min(_MIN_SIZE, max(plan.stages[-1].sizes), *long)
 
 
 def _groups(stage: plans.Stage) -> set[tuple[str, ...]]:

@@ -8,6 +8,7 @@ No machine here has GPUs, so a program prints what nccl-tests and NCCL printed e
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -282,3 +283,13 @@ def test_both_benches_are_asked_for_the_same_thing(world: RunWorld, collective: 
     assert own["timeout_s"] == theirs["timeout_s"] == 65 and own["gpus_per_node"] == theirs["gpus_per_node"] == 8
     gloo = fabric_bench.job_of(asked, ("a", "b"), stage, fabric_bench.Bench("gloo", collective))
     assert gloo["gpus_per_node"] == 0 and not any(name.startswith("NCCL") for name in gloo["env"])
+
+
+@pytest.mark.parametrize(("time_us", "size"), [(900.0, 1 << 24), (250_000.0, 4 << 20)])
+def test_a_small_size_is_judged_when_it_took_long(time_us: float, size: int) -> None:
+    # On a link far below its rate the larger size would exceed the budget and is left out.
+    result = result_of(0.01)
+    row = dataclasses.replace(result.results[0], size_bytes=4 << 20, time_us=time_us)
+    run = GroupRun(("n00", "n01"), dataclasses.replace(result, results=(row,)), (0, 1), 2, "", {}, 0.1)
+    assert fabric_case._min_size(run, plan(2)) == size
+    assert fabric_case._min_size(dataclasses.replace(run, result=None), plan(2)) == 1 << 24
