@@ -24,6 +24,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._fabric import ben
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench_result import BenchResult
 from ansible_collections.muster.training.plugins.plugin_utils._run import (
     fabric_bench,
+    fabric_case,
     fabric_stages,
     fabric_verify,
     training_job,
