@@ -101,8 +101,12 @@ class Client:
         fields: str = "",
         limit: int = _PAGE,
         whole: bool = True,
+        patient: bool = True,
     ) -> Listing:
-        """Return the objects that match the selectors, page by page; with ``whole`` false the first page only."""
+        """Return the objects that match the selectors, page by page; with ``whole`` false the first page only.
+
+        With ``patient`` false an outage is raised after seconds.
+        """
         found = self.resource(kind)
         what = title(found.kind, namespace, None)
         items: dict[str, Object] = {}
@@ -110,7 +114,8 @@ class Client:
         while True:
             query = [*_selectors(labels, fields), ("limit", str(limit)), *([("continue", token)] if token else [])]
             request = self._request("GET", found.path(namespace), query)
-            response = self.line.send(f"listing {what}", request, allow=(410,) if token and not restarted else ())
+            allow = (410,) if token and not restarted else ()
+            response = self.line.send(f"listing {what}", request, allow, patient=patient)
             if response.status == 410:
                 # The page's version is gone from the server's memory: begin again, whole this time.
                 items, token, restarted, limit = {}, "", True, 0

@@ -134,10 +134,13 @@ class Line:
         self._first = HttpClient(access.server, timeouts=FIRST, retry=_FIRST_RETRY, **common)
         self._later = HttpClient(access.server, timeouts=later, retry=_LATER_RETRY, **common)
 
-    def send(self, what: str, request: Request, allow: t.Collection[int] = ()) -> Response:
-        """Return the answer to ``request``; an error status that is not in ``allow`` raises :class:`KubeError`."""
+    def send(self, what: str, request: Request, allow: t.Collection[int] = (), *, patient: bool = True) -> Response:
+        """Return the answer to ``request``; an error status that is not in ``allow`` raises :class:`KubeError`.
+
+        With ``patient`` false, an outage is raised after seconds, for those who go on by themselves.
+        """
         while True:
-            http = self._later if self.tally.answered else self._first
+            http = self._later if patient and self.tally.answered else self._first
             with self._turns:
                 response = self._send(what, http, request)
             if response.status < 300 or response.status in allow:

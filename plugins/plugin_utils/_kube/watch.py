@@ -117,6 +117,8 @@ class Watch:
             source.namespace,
             labels=query.get("labelSelector", ""),
             fields=query.get("fieldSelector", ""),
+            # The watch itself is patient, and must stay one that can be ended.
+            patient=False,
         )
         now = {_uid(item): item for item in listing.items}
         self._ready += [Event("DELETED", item) for uid, item in self._known.items() if uid not in now]

@@ -153,3 +153,14 @@ def test_a_refusal_is_raised() -> None:
     take(watch, 1)
     with pytest.raises(KubeError, match="watching Pod in team: no"):
         next(watch)
+
+
+def test_a_listing_during_an_outage_does_not_hold_who_waits_a_moment() -> None:
+    clock = FakeClock()
+    lost = WireFailure("no connection", sent=False, transient=True)
+    gone = {"kind": "Status", "code": 410, "message": "too old"}
+    watch = begin(Server(listing("4"), Told(line("ERROR", gone)), *[lost] * 9, listing("9", item("a", "9"))), clock)
+    assert take(watch, 1) == [("SYNCED", "")]
+    began = clock.now
+    assert watch.next(0.5) is None and clock.now - began < 6
+    assert take(watch, 2) == [("ADDED", "a"), ("SYNCED", "")] and watch.outages == 1
