@@ -145,6 +145,9 @@ class _Engine:
                 self._book.intend(pending_line(request, self._accounts, held, self._stage.now(), "intent"))
         except MusterError as error:
             return dataclasses.replace(state, failure=str(error)), None
+        if not self.placed:
+            where = f"{request.cluster}/{request.pool}"
+            self._tell(f"{where}: ordering; after an interruption the same command goes on, teardown ends everything")
         self.placed += 1
         order = self._order(request, choice, token, name)
         after = dataclasses.replace(after, busy=after.busy | {action.key})
