@@ -138,6 +138,8 @@ class Cluster:
         if not until(self.api.is_ready, _API_S):
             raise LabError("the API server does not answer again")
         self.wait_ready([plan.CONTROL, *found.workers])
+        for name in found.components:
+            controllers.wait_serving(self, name)
 
     def down(self) -> list[str]:
         """Remove all that belongs to the cluster; return what is still there afterwards (nothing, if all is well)."""

@@ -66,6 +66,9 @@ class Machines:
         options = [nodes.ssh_volume(self.folder, machine)]
         options += [f"--volume={source}:{target}:ro" for source, target in mounts.items()]
         # Real file systems of the machine's own: overlayfs does not lie on overlayfs.
+        shared = self.folder / "shared"
+        shared.mkdir(mode=0o777, exist_ok=True)
+        options.append(f"--volume={shared}:{plan.SHARED}")
         options += ["--volume=/var/lib/containerd", "--volume=/var/lib/kubelet"]
         nodes.start(self.podman, self.record.id, machine, self.record.image, options)
 

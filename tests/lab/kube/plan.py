@@ -25,6 +25,8 @@ API_PORT = 6443
 SIZE_MAX = 32
 _FIRST_ADDRESS = 10
 LAB, BIN, TORCH = "/etc/lab", "/opt/lab/bin", "/opt/lab/torch"
+# A folder of this machine that all nodes share: what a claim with ReadWriteMany is elsewhere.
+SHARED = "/opt/lab/shared"
 IMAGES = "/opt/lab/images"
 KWOK_STAGES = f"{BIN}/kwok-stages.yaml"
 
