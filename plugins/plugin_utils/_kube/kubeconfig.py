@@ -94,7 +94,8 @@ def _override(access: Access, options: Mapping[str, t.Any]) -> Access:
     user: Dict = {}
     if options.get("token") or options.get("token_file"):
         user = {"token": secret(str(options.get("token") or "")), "token_file": str(options.get("token_file") or "")}
-        user |= {"exec": None, "basic": None, "other": ""}
+        # The server would take a certificate that still comes along for who we are.
+        user |= {"exec": None, "basic": None, "other": "", "client_pem": ""}
     if options.get("client_cert"):
         key = options.get("client_key") or options["client_cert"]
         both = {"client-certificate": str(options["client_cert"]), "client-key": str(key)}
