@@ -22,6 +22,8 @@ LABEL = "muster-lab"
 KEPT = "kube"
 _BEFORE = "machine-before.json"
 _SETTLE_S = 5
+_INOTIFY = pathlib.Path("/proc/sys/fs/inotify/max_user_instances")
+_INOTIFY_BEFORE, _INOTIFY_WANTED = "inotify-before", 2048
 _CGROUPS = pathlib.Path("/sys/fs/cgroup")
 _TABLES = ("filter", "nat")
 # netavark makes these for the first network and leaves them behind with the last.
@@ -110,6 +112,7 @@ def remember(podman: Podman) -> None:
     """Note what the machine has before its first lab, for the last one to put it back."""
     if not _owners(podman):
         (podman.home / _BEFORE).write_text(json.dumps(sorted(take())))
+    _raise_limit(podman)
 
 
 def tidy(podman: Podman) -> list[str]:
@@ -117,8 +120,11 @@ def tidy(podman: Podman) -> list[str]:
 
     :returns: what is still there although it should not be.
     """
+    if _owners(podman):
+        return []
+    _restore_limit(podman)
     place = podman.home / _BEFORE
-    if _owners(podman) or not place.exists():
+    if not place.exists():
         return []
     before = frozenset(json.loads(place.read_text()))
     place.unlink()
@@ -128,6 +134,21 @@ def tidy(podman: Podman) -> list[str]:
             with contextlib.suppress(OSError):
                 path.rmdir()
     return [] if any(_SHARED_CHAINS.search(line) for line in before) else _remove_chains()
+
+
+def _raise_limit(podman: Podman) -> None:
+    """Allow root's processes more inotify instances: all machines share them, and each kubelet takes a dozen."""
+    value = int(_INOTIFY.read_text())
+    if value < _INOTIFY_WANTED:
+        (podman.home / _INOTIFY_BEFORE).write_text(str(value))
+        _INOTIFY.write_text(str(_INOTIFY_WANTED))
+
+
+def _restore_limit(podman: Podman) -> None:
+    place = podman.home / _INOTIFY_BEFORE
+    if place.exists():
+        _INOTIFY.write_text(place.read_text())
+        place.unlink()
 
 
 def _remove_chains() -> list[str]:
