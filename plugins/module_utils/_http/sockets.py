@@ -45,6 +45,7 @@ class TimedSocket:
 
     def __init__(self, raw: socket.socket, deadline: Deadline, step_s: float) -> None:
         self.raw = raw
+        self._held: bytearray | None = None
         self.arm(deadline, step_s)
 
     def arm(self, deadline: Deadline, step_s: float) -> None:
@@ -60,7 +61,20 @@ class TimedSocket:
         self.received += count
         return count
 
+    def hold(self) -> None:
+        """Keep what is sent from now on until :meth:`release`: head and body of a request make one TLS record."""
+        self._held = bytearray()
+
+    def release(self) -> None:
+        """Send what was kept."""
+        held, self._held = self._held, None
+        if held:
+            self.sendall(held)
+
     def sendall(self, data: t.Any) -> None:
+        if self._held is not None:
+            self._held += data
+            return
         view = memoryview(data).cast("B")
         for start in range(0, len(view), CHUNK):
             self._limit()

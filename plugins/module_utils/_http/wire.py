@@ -186,5 +186,7 @@ class Wire:
             line.putheader(name, value)
         if request.body is not None or request.method in ("POST", "PUT", "PATCH"):
             line.putheader("Content-Length", str(len(request.body or b"")))
+        sock.hold()
         line.endheaders(request.body)
+        sock.release()
         return line.getresponse()
