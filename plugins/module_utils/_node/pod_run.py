@@ -72,6 +72,8 @@ class Pod:
             code = _STOPPED if self.stopping else EXIT_UNREACHABLE
             return self._refused(f"the gang could not form: {exc}", code)
         code = self._watch()
+        if code == 0:
+            self._receive_the_rest()
         self._clear()
         code = self._exit_code(code)
         self.output.mark("events", self._event("agent_exit", exit_code=code, detail=self.stopping))
@@ -240,6 +242,13 @@ class Pod:
         if waited > float(self.spec["wait_s"]):
             self.failed.append(EXIT_UNREACHABLE)
             self._ask_stop("gave up waiting for the other nodes")
+
+    def _receive_the_rest(self) -> None:
+        """Stay until every other node has found this one: a command may be done before they have come."""
+        until = time.monotonic() + float(self.spec["wait_s"])
+        while self.meeting is not None and len(self.meeting.seen) < int(self.spec["nodes"]) - 1:
+            if self.spec.get("elastic") or time.monotonic() > until or not self._pause(_TICK_S):
+                return
 
     def _clear(self) -> None:
         """End what the launcher left behind and pass on the last lines."""

@@ -26,6 +26,9 @@ from .line import Line
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0)
 _STAMP = re.compile(rb"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})) ?")
 _MAX_LINE = 1024 * 1024
+# A kubelet that has no inotify instance left (fs.inotify.max_user_instances) says so as if it were a line of the log,
+# and ends it although the container goes on.
+_NOT_FOLLOWED = b"failed to create fsnotify watcher"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,6 +65,8 @@ class LogStream:
         self._same = 0
         self._skip = 0
         self._resumed = False
+        self._cut_off = False
+        self._finishing = False
         self._failures = 0
         self._away_since: float | None = None
         self._over = False
@@ -103,7 +108,8 @@ class LogStream:
     def _request(self) -> Request:
         wish = self._wish
         query = [("timestamps", "true")]
-        query += [(key, "true") for key, wanted in (("follow", wish.follow), ("previous", wish.previous)) if wanted]
+        follow = wish.follow and not self._finishing
+        query += [(key, "true") for key, wanted in (("follow", follow), ("previous", wish.previous)) if wanted]
         query += [("container", wish.container)] if wish.container else []
         since = self._last.decode("ascii") or wish.since
         query += [("sinceTime", since)] if since else []
@@ -127,10 +133,16 @@ class LogStream:
             self._take(line)
         if not data:
             self._drop()
+            if self._cut_off:
+                self._cut_off = False
+                raise WireFailure("its kubelet cannot follow it", transient=True)
             self._over = True
 
     def _take(self, line: bytes) -> None:
         match = _STAMP.match(line)
+        if not match and line.startswith(_NOT_FOLLOWED):
+            self._cut_off = True
+            return
         stamp = match.group(1) if match else b""
         if stamp and self._resumed:
             # Stamps of one log all have the same form, so that text order is time order.
@@ -168,6 +180,10 @@ class LogStream:
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()
+
+    def finish(self) -> None:
+        """Say that the container has ended: a log that has to be opened again is read to its end, not followed."""
+        self._finishing = True
 
     def close(self) -> None:
         """End the log; a wait in another thread returns within moments."""

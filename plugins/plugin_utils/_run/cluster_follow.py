@@ -47,6 +47,7 @@ class Sources:
         self.heard: queue.Queue[Item] = queue.Queue()
         self.threads: dict[str, threading.Thread] = {}
         self._closing: list[t.Any] = []
+        self._logs: dict[str, t.Any] = {}
 
     def start(self) -> None:
         """Begin with the watches."""
@@ -61,7 +62,13 @@ class Sources:
         meta = pod["metadata"]
         stream = self.client.stream_log(meta["namespace"], meta["name"], CONTAINER)
         self._closing.append(stream)
+        self._logs[meta["uid"]] = stream
         self._run(f"log-{meta['uid']}", lambda: self._read_log(meta["uid"], stream, skip))
+
+    def container_ended(self, uid: str) -> None:
+        """Let the log of a pod end with what there is."""
+        if uid in self._logs:
+            self._logs[uid].finish()
 
     def close(self) -> None:
         """Stop listening."""
@@ -183,9 +190,6 @@ class ClusterFollower(Follower):
             kind = self.main["kind"]
             self._ending = (Outcome("cancelled", 143, "cancelled", f"the {kind} was deleted"), self._drained())
             return
-        now = predicates.state(self.main)
-        if now.phase == "waiting" and "suspended" in now.reason:
-            self._once(f"waiting: {now.reason}")
 
     def _take_pod(self, event: Event) -> None:
         pod, uid = event.object, event.object["metadata"]["uid"]
@@ -206,9 +210,13 @@ class ClusterFollower(Follower):
         if ("running" in now or "terminated" in now) and f"log-{uid}" not in self.sources.threads:
             self.admitted_at = self.admitted_at or time.time()
             self.sources.follow_log(pod, self.read.get(uid, 0))
-        elif not now or "waiting" in now:
+        if "terminated" in now:
+            self.sources.container_ended(uid)
+        elif "running" in now:
+            return
+        else:
             found = predicates.state(pod)
-            if found.reason and "ContainerCreating" not in found.reason and "not started" not in found.reason:
+            if not found.reason.startswith("Pending:"):
                 self._once(f"{pod['metadata']['name']} {found.reason}")
 
     def _look_at_conditions(self, pod: Object) -> None:

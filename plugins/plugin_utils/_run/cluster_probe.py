@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import time
 
 from ...module_utils._model.errors import MusterError, RefusedError
@@ -23,6 +24,7 @@ from .._kube.apply import apply
 from .._kube.client import Client
 from .._kube.jobs import probe
 from .._kube.jobs.contract import CONTAINER, KubePlan, Object
+from .._kube.watch import Watch
 from .follow import Progress
 from .state_home import StateHome
 
@@ -65,13 +67,33 @@ def _judge(client: Client, plan: KubePlan, main: Object, progress: Progress) -> 
 
     resource = client.resource(main)
     wish = wait.Wish(resource, plan.namespace, main["metadata"]["name"])
-    outcome = wait.wait(client, [wish], timeout_s=_LIMIT_S, tell=tell)
+    warnings = client.watch("v1/Event", plan.namespace, fields="type=Warning")
+    threading.Thread(target=_explain, args=(warnings, wish.name, progress), daemon=True).start()
+    try:
+        outcome = wait.wait(client, [wish], timeout_s=_LIMIT_S, tell=tell)
+    finally:
+        warnings.close()
     if outcome.end != "done":
         said = _last_words(client, plan, main) or outcome.line() or outcome.end
         raise RefusedError(
             f"pods of the namespace {plan.namespace} do not reach each other: {said}",
             "Look at the network policies of the namespace, the pod network and cluster DNS",
         )
+
+
+def _explain(warnings: Watch, name: str, progress: Progress) -> None:
+    """Pass on what keeps the probe's pods from starting, each thing once."""
+    told: set[str] = set()
+    try:
+        for event in warnings:
+            about = event.object.get("involvedObject") or {}
+            line = f"probe: {about.get('name')}: {event.object.get('reason')}: {event.object.get('message')}"
+            if event.type != "DELETED" and str(about.get("name")).startswith(name) and line not in told:
+                told.add(line)
+                progress.say(line)
+    except MusterError:
+        # Only an explanation is missing then.
+        return
 
 
 def _last_words(client: Client, plan: KubePlan, main: Object) -> str:

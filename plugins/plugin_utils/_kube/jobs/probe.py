@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from ....module_utils._model.job import Checkpoints
 from ....module_utils._model.pod_spec import PodSpec
 from . import companions, pods
 from .contract import KubePlan, Object
@@ -37,7 +38,9 @@ def build(plan: KubePlan, *, wait_s: int = 60) -> list[Object]:
         coordinator=f"{name}-0.{name}",
         wait_s=wait_s,
     )
-    bare = dataclasses.replace(plan, archive=b"", pods={ROLE: spec})
+    # The probe proves the network and nothing else: it needs no secrets, no claims and no disk.
+    job = dataclasses.replace(plan.job, secret_refs=(), mounts=(), checkpoints=Checkpoints())
+    bare = dataclasses.replace(plan, job=job, secret=None, archive=b"", pods={ROLE: spec})
     around = companions.around(bare, {ROLE: spec}, companions.headless(bare, ROLE, name))
     template = pods.template(bare, ROLE, around, restarts=None, devices=False, subdomain=name)
     main = template["spec"]["containers"][0]
