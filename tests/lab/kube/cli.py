@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import typing as t
 
@@ -72,6 +73,10 @@ def main(arguments: t.Sequence[str]) -> int:
         return _failed(str(error))
     except KeyboardInterrupt:
         return _failed("interrupted")
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; what is left in the buffer has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 def _failed(reason: str) -> int:

@@ -17,7 +17,8 @@ NODE_GRACE_S = 24
 
 
 def _unit(about: str, command: t.Sequence[str], **service: str) -> str:
-    lines = {"ExecStart": " ".join(command), "Restart": "always", "RestartSec": "1", **service}
+    # The API server would wait a minute for those that watch something.
+    lines = {"ExecStart": " ".join(command), "Restart": "always", "RestartSec": "1", "TimeoutStopSec": "3", **service}
     body = "\n".join(f"{key}={value}" for key, value in lines.items())
     return f"[Unit]\nDescription={about}\nStartLimitIntervalSec=0\n\n[Service]\n{body}\n"
 
