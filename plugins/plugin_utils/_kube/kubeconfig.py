@@ -145,7 +145,7 @@ def read(path: pathlib.Path) -> Dict:
         value = yaml.load(body, Loader=_LOADER)
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)
-        line = f" (line {mark.line + 1})" if mark else ""
+        line = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         raise InputError(f"kubeconfig {path}", f"is not valid YAML{line}") from None
     except (RecursionError, ValueError):
         raise InputError(f"kubeconfig {path}", "is not valid YAML") from None
