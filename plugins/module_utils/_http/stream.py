@@ -11,6 +11,7 @@ from __future__ import annotations
 import http.client
 import re
 import socket
+import threading
 import typing as t
 
 from .body import CHUNK, WireFailure
@@ -72,6 +73,8 @@ class Stream:
         self._chunks = _Chunks() if response.chunked else None
         self._left: int | None = None if response.chunked else response.length
         self._closed = False
+        self._reading = False
+        self._lock = threading.Lock()
         raw = sock.raw
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _KEEPALIVE:
@@ -83,6 +86,19 @@ class Stream:
 
         :raises WireFailure: when the answer broke off before its end.
         """
+        with self._lock:
+            if self._closed:
+                return b""
+            self._reading = True
+        try:
+            return self._read(timeout_s)
+        finally:
+            with self._lock:
+                self._reading = False
+                if self._closed:
+                    self._sock.shut()
+
+    def _read(self, timeout_s: float) -> bytes | None:
         wait = Deadline(self._clock, timeout_s)
         while not self._over():
             try:
@@ -93,8 +109,7 @@ class Stream:
                     # Long before its time: the kernel gave up, the peer no longer answers probes.
                     raise WireFailure("the connection was lost", transient=True) from None
                 return None
-            except (OSError, ValueError, AttributeError):
-                # Python's TLS socket loses its inner parts when another thread closes it.
+            except (OSError, ValueError):
                 if self._closed:
                     break
                 raise WireFailure("the connection was lost", transient=True) from None
@@ -123,12 +138,18 @@ class Stream:
 
     def close(self) -> None:
         """End the answer; a read in another thread returns at once."""
-        self._closed = True
-        try:
-            socket.socket.shutdown(self._sock.raw, socket.SHUT_RDWR)
-        except OSError:
-            pass
-        self._sock.shut()
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                socket.socket.shutdown(self._sock.raw, socket.SHUT_RDWR)
+            except OSError:
+                pass
+            # The number of a file that is closed under a reader goes to the next one that is opened, and the reader
+            # would take that one's bytes: whoever reads closes it.
+            if not self._reading:
+                self._sock.shut()
 
     def __enter__(self) -> Stream:
         return self

@@ -98,6 +98,31 @@ def test_another_thread_ends_a_read() -> None:
         held.set()
 
 
+def test_the_socket_is_closed_by_who_reads_it() -> None:
+    held = threading.Event()
+
+    def talk(sock: socket.socket) -> None:
+        read_head(sock)
+        sock.sendall(CHUNKED)
+        held.wait(10)
+
+    with raw_server(talk) as port:
+        stream = begin(port)
+        assert isinstance(stream, Stream)
+        closers: list[int] = []
+        shut = stream._sock.shut
+
+        def noted() -> None:
+            closers.append(threading.get_ident())
+            shut()
+
+        stream._sock.shut = noted  # type: ignore[method-assign]
+        threading.Timer(0.2, stream.close).start()
+        assert stream.read(10) == b"" and closers == [threading.get_ident()]
+        assert stream._sock.raw.fileno() == -1
+        held.set()
+
+
 def test_a_refusal_is_a_whole_answer() -> None:
     def talk(sock: socket.socket) -> None:
         assert b"Accept-Encoding" not in read_head(sock)
