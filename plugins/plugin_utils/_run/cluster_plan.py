@@ -31,13 +31,14 @@ _QUEUE = "kueue.x-k8s.io/v1beta2"
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What the cluster told. ``nodes`` is None when this user may not read nodes."""
+    """What the cluster told. ``nodes`` is None when this user may not read nodes, ``priorities`` when not asked or not readable."""
 
     nodes: list[Object] | None
     queues: tuple[str, ...]
     queue: Queue | None
     claims: t.Mapping[str, Object]
     policies: list[Object]
+    priorities: tuple[str, ...] | None = None
 
     @property
     def warnings(self) -> list[str]:
@@ -57,7 +58,9 @@ def look(client: Client, job: Job, namespace: str) -> Facts:
         claims = {item["metadata"]["name"]: item for item in listed}
     policies = _readable(client, "networking.k8s.io/v1/NetworkPolicy", namespace) or []
     queue = _queue(client, next(item for item in found if item["metadata"]["name"] == wanted)) if wanted else None
-    return Facts(nodes, names, queue, claims, policies)
+    classes = _readable(client, f"{_QUEUE}/WorkloadPriorityClass", None) if job.placement.priority and queue else None
+    priorities = tuple(item["metadata"]["name"] for item in classes) if classes is not None else None
+    return Facts(nodes, names, queue, claims, policies, priorities)
 
 
 def judge(job: Job, facts: Facts, namespace: str) -> None:
@@ -71,6 +74,10 @@ def judge(job: Job, facts: Facts, namespace: str) -> None:
         raise RefusedError(f"job.placement.queue: no LocalQueue {asked} in the namespace {namespace} ({known})")
     if job.placement.priority and facts.queue is None:
         raise RefusedError("job.placement.priority: needs a LocalQueue of Kueue", "Set up gang_scheduling")
+    if facts.priorities is not None and job.placement.priority not in facts.priorities:
+        known = f"there are: {', '.join(facts.priorities)}" if facts.priorities else "there is none"
+        # Kueue would keep such a job suspended for ever and say nothing about it.
+        raise RefusedError(f"job.placement.priority: no WorkloadPriorityClass {job.placement.priority} ({known})")
     placement.claims(job, facts.claims)
     if facts.nodes is not None:
         one_a_node = job.placement.network_mode == "host" or _whole(job, facts.nodes)

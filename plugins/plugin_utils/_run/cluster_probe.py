@@ -31,6 +31,7 @@ from .state_home import StateHome
 _BELIEVED_S = 24 * 3600.0
 _LIMIT_S = 600.0
 _TAIL = 40
+_NO_IMAGE = ("ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
 
 
 def prove(client: Client, plan: KubePlan, home: StateHome, progress: Progress) -> None:
@@ -60,6 +61,8 @@ def _judge(client: Client, plan: KubePlan, main: Object, progress: Progress) -> 
     told: set[str] = set()
 
     def tell(name: str, state: predicates.State) -> None:
+        if any(word in state.reason for word in _NO_IMAGE):
+            raise RefusedError(f"job.image: {plan.job.image} cannot be pulled: {state.reason}", "Check name and rights")
         line = f"probe: {name} {state.reason}"
         if state.phase == "waiting" and state.reason and line not in told:
             told.add(line)
@@ -67,10 +70,12 @@ def _judge(client: Client, plan: KubePlan, main: Object, progress: Progress) -> 
 
     resource = client.resource(main)
     wish = wait.Wish(resource, plan.namespace, main["metadata"]["name"])
+    of_it = f"batch.kubernetes.io/job-name={wish.name}"
+    pods = wait.Wish(client.resource("v1/Pod"), plan.namespace, labels=of_it, count=plan.job.nodes)
     warnings = client.watch("v1/Event", plan.namespace, fields="type=Warning")
     threading.Thread(target=_explain, args=(warnings, wish.name, progress), daemon=True).start()
     try:
-        outcome = wait.wait(client, [wish], timeout_s=_LIMIT_S, tell=tell)
+        outcome = wait.wait(client, [wish, pods], timeout_s=_LIMIT_S, tell=tell)
     finally:
         warnings.close()
     if outcome.end != "done":

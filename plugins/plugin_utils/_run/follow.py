@@ -64,7 +64,9 @@ class Follower:
         restart: t.Callable[[Remote], None],
         save: t.Callable[[Follower], None],
         drill: drills.Drill | None,
+        over: t.Callable[[], str] = lambda: "",
     ) -> None:
+        self.over = over
         self.job, self.run_id, self.folder = job, run_id, folder
         self.remotes = {remote.name: remote for remote in remotes}
         self.progress, self.restart, self.save, self.drill = progress, restart, save, drill
@@ -94,7 +96,7 @@ class Follower:
                     raise MusterError(f"run {self.run_id} is no longer followed: ansible-playbook has ended")
                 if update is not None:
                     self._take(update)
-                outcome = self._verdict()
+                outcome = self._verdict() or self._too_dear()
                 if outcome:
                     return outcome
                 self._drill_if_due()
@@ -103,6 +105,11 @@ class Follower:
             following.close()
             self._save(force=True)
         raise MusterError(f"run {self.run_id} is no longer followed")
+
+    def _too_dear(self) -> Outcome | None:
+        """Return the end of a run whose machines cost too much or are due; the caller lets it save first."""
+        reason = self.over()
+        return Outcome("cancelled", 143, "cost", reason) if reason else None
 
     def event(self, kind: str, **values: t.Any) -> None:
         """Record an event that the controller saw."""

@@ -36,7 +36,11 @@ class StateHome:
         given = fields.mapping(setting or {}, "muster_state")
         store = given.get("store", "local")
         if store in ("s3", "kubernetes"):
-            raise InputError("muster_state.store", f"'{store}' is not available yet", "Use local")
+            raise InputError(
+                "muster_state.store",
+                f"'{store}' is not available yet",
+                "Use local, with muster_reaper_host for a copy elsewhere",
+            )
         fields.choice("local")(store, "muster_state.store")
         for key in given:
             if key not in ("store", "path"):

@@ -21,6 +21,7 @@ from ...module_utils._node import paths
 from .._hosts import gang
 from .._hosts.remote import Remote
 from . import record
+from .custody import Custody
 from .follow import Follower, Outcome, describe
 from .training_plan import Dict, Plan, Request, result
 
@@ -35,6 +36,7 @@ def follow(
     current: Dict,
     drilling: drill.Drill | None,
     changed: bool,
+    custody: Custody,
 ) -> Dict:
     by_name = {member.remote.name: member for member in members}
     claim = json.loads((folder / "claim.json").read_text())
@@ -50,7 +52,9 @@ def follow(
         state["record"] = record.update(state["record"], follower.story, prices, time.time())
         paths.write_json(folder / "run.json", state["record"])
 
-    follower = Follower(plan.job, plan.run_id, folder, plan.remotes, request.progress, restart, save, drilling)
+    follower = Follower(
+        plan.job, plan.run_id, folder, plan.remotes, request.progress, restart, save, drilling, custody.over
+    )
     try:
         outcome = follower.run()
     except KeyboardInterrupt:
@@ -75,7 +79,7 @@ def follow(
     request.progress.say(
         f"run {plan.run_id} {outcome.outcome}: {outcome.detail} · {describe({**follower.state(), 'nodes': 0})}"
     )
-    return result(ended, folder, changed)
+    return custody.end(result(ended, folder, changed), outcome.outcome)
 
 
 def attended(job: Job, follower: Follower, outcome: Outcome) -> Outcome:

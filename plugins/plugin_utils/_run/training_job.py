@@ -22,7 +22,7 @@ from ...module_utils._model.job import Job
 from ...module_utils._node import paths
 from .._hosts import gang
 from .._hosts.remote import Remote, each, first_error
-from . import job_loading, planning, record, secrets
+from . import custody, job_loading, planning, record, secrets
 from .state_home import StateHome, read_record
 from .training_plan import Dict, Plan, Request, claim, result, running
 from .training_start import present
@@ -58,7 +58,7 @@ def _run(request: Request, home: StateHome) -> Dict:
         before = read_record(folder)
         if before and before["state"] == "ended" and before["outcome"] == "succeeded":
             request.progress.say(f"run {run_id} has succeeded already; name another run_id to run it again")
-            return result(before, folder, changed=False)
+            return custody.ended(request, home, run_id, result(before, folder, changed=False), "succeeded")
         resolved = secrets.resolve(job)
         drilling = _drill(request, job, found)
         if request.check:
@@ -107,7 +107,7 @@ def cancel(request: Request, home: StateHome) -> Dict:
         stopped = True
     if errors:
         raise first_error(errors)
-    return result(before, folder, changed=stopped)
+    return custody.ended(request, home, run_id, result(before, folder, changed=stopped), str(before["outcome"]))
 
 
 def _drill(request: Request, job: Job, found: t.Sequence[planning.Host]) -> drill.Drill | None:
@@ -167,7 +167,9 @@ def _judged(
     results: list[checks.Check],
 ) -> Plan:
     """Return the plan when the network of the nodes allows the job."""
-    verdicts = (paths.read_json(home.folder / "fabric.json") or {}).get("islands", [])
+    document = paths.read_json(home.folder / "fabric.json")
+    # What is no document at all is for the gate to name.
+    verdicts = document.get("islands", []) if isinstance(document, dict) else (document or [])
     gate = fabric_gate.judge(job, [host.name for host in found], verdicts)
     derived = advice.derive(
         job, bandwidth_gb_s=gate.bandwidth_gb_s, prices_usd_per_hour=[host.price_usd_per_hour for host in found]

@@ -17,6 +17,7 @@ from ...module_utils._model.job import to_yaml_names
 from ...module_utils._node import paths
 from .._hosts import gang, keys
 from .._launch import mpi
+from . import custody as custodies
 from . import planning, record
 from .follow import Progress
 from .state_home import StateHome
@@ -44,6 +45,7 @@ def present(
     members, held = _members(home, plan, attempt, resolved), claim(request, home, plan.job)
     missing = [m for m in members if not unseen and not (lives and alive(plan, m.remote.name))]
     started: list[str] = []
+    custody = custodies.begin(request, home, plan)
     _announce(request.progress, plan, lives)
     paths.write_json(folder / "run.json", current)
     paths.write_json(folder / "claim.json", held)
@@ -64,7 +66,7 @@ def present(
         paths.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "started", "attempt": attempt})
     if not request.options["wait"]:
         return result(current, folder, changed=bool(started))
-    return follow(request, plan, members, folder, current, drilling, changed=bool(started))
+    return follow(request, plan, members, folder, current, drilling, changed=bool(started), custody=custody)
 
 
 def _failed_start(folder: pathlib.Path, before: Dict | None, current: Dict, exc: MusterError, running: bool) -> None:

@@ -1,0 +1,181 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The train playbook against a real cluster: JobSet and Kueue start, restart and end gangs of real pods."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.tests.lab.kube import plan
+from ansible_collections.muster.training.tests.lab.kube.stages import until
+from ansible_collections.muster.training.tests.support.kube_lab import KubeLab, Team, kube_lab, not_run, team
+
+__all__ = ["kube_lab", "team"]
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LIMIT_S = 300
+INTERVAL = 20
+CANARY = "kube-canary-7c0ffee5"
+
+
+class Controller:
+    """Plays against the cluster with a state home of its own."""
+
+    def __init__(self, lab: KubeLab, team: Team, folder: pathlib.Path) -> None:
+        self.lab, self.team, self.folder = lab, team, folder
+
+    def play(
+        self, playbook: str, job: dict[str, t.Any] | None = None, *, check: bool = False, **extra: t.Any
+    ) -> tuple[int, str]:
+        """Run a playbook; return its exit code and output."""
+        values: dict[str, t.Any] = {
+            "muster_state": {"path": str(self.folder / "state")},
+            "muster_train_hosts": "localhost",
+            "muster_kubeconfig": str(self.lab.kubeconfig),
+            **extra,
+        }
+        if job is not None:
+            placement = {"backend": "kubernetes", "namespace": self.team.namespace, **job.pop("placement", {})}
+            values["muster_job"] = {"image": self.lab.image, **job, "placement": placement}
+        program = pathlib.Path(sys.executable).parent / "ansible-playbook"
+        argv = [
+            str(program),
+            "-i",
+            "localhost,",
+            "-c",
+            "local",
+            f"muster.training.{playbook}",
+            "-e",
+            json.dumps(values),
+        ]
+        argv += ["--check"] if check else []
+        environment = {**os.environ, "MUSTER_CANARY": CANARY, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_HOME": str(self.folder)}
+        done = subprocess.run(
+            argv, env=environment, capture_output=True, text=True, check=False, timeout=LIMIT_S, cwd=self.folder
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    def run(self) -> tuple[dict[str, t.Any], pathlib.Path]:
+        """Return the record and the folder of the only run."""
+        (place,) = (self.folder / "state").glob("*/runs/*/run.json")
+        return json.loads(place.read_text()), place.parent
+
+
+@pytest.fixture
+def controller(kube_lab: KubeLab, team: Team, tmp_path: pathlib.Path) -> Controller:
+    """A controller with the rights of an administrator in the team's namespace."""
+    return Controller(kube_lab, team, tmp_path)
+
+
+def command(*argv: str, **job: t.Any) -> dict[str, t.Any]:
+    """A job of two pods that needs no torch."""
+    small = {"cpu": 0.1, "memory": "128Mi"}
+    return {"name": "gang", "nodes": 2, "launcher": "command", "command": [*argv], "resources": small, **job}
+
+
+def test_a_gang_runs_once_and_leaves_its_record(controller: Controller) -> None:
+    """All ranks are seen, logs and record stay when the objects are gone, no secret is in any of them."""
+    says = 'echo rank $NODE_RANK of $NNODES; test -n "$TOKEN"; echo token $TOKEN'
+    job = command("sh", "-ec", says, secret_refs=[{"name": "TOKEN", "from": "env", "key": "MUSTER_CANARY"}])
+    code, output = controller.play("train", job)
+    assert code == 0, output
+    record, folder = controller.run()
+    assert (record["outcome"], record["world_size"]) == ("succeeded", {"asked": 2, "seen": 2})
+    assert (record["backend"], record["engine"]) == ("kubernetes", "jobset")
+    logs = "".join(place.read_text() for place in sorted((folder / "logs").iterdir()))
+    assert "rank 0 of 2" in logs and "rank 1 of 2" in logs
+    code, output = controller.play("train", {**command("sh", "-ec", says), "secret_refs": job["secret_refs"]})
+    assert code == 0 and "changed=0" in output.partition("PLAY RECAP")[2], output
+    controller.lab.kubectl("delete", "jobset", "--all", "--namespace", controller.team.namespace, "--wait")
+    left = controller.lab.kubectl(
+        "get", "configmap,secret,networkpolicy", "-n", controller.team.namespace, "-o", "name"
+    )
+    assert "gang-" not in left, "what came with the job goes with it"
+    kept = [place.read_text(errors="replace") for place in controller.folder.rglob("*") if place.is_file()]
+    assert CANARY not in output and not any(CANARY in text for text in kept)
+
+
+def test_a_program_that_fails_is_restarted_as_a_gang_and_then_named(controller: Controller) -> None:
+    fails = "echo ValueError: no such thing; test $NODE_RANK = 0 || exit 3; sleep 60"
+    code, output = controller.play("train", command("sh", "-c", fails, restart={"max_crashes": 1}))
+    assert code != 0 and "Traceback" not in output, output
+    record, folder = controller.run()
+    assert (record["outcome"], record["cause"], record["exit_code"]) == ("failed", "crash", 3), record["detail"]
+    assert [item["n"] for item in record["attempts"]] == [1, 2]
+    assert "ValueError: no such thing" in output and any((folder / "logs").iterdir())
+
+
+def test_what_cannot_start_says_why(controller: Controller) -> None:
+    """An image that nobody has is found by the probe, before the job takes anything."""
+    code, output = controller.play("train", command("true", image="localhost/muster-lab/no-such-image:1"))
+    assert code != 0 and "job.image: localhost/muster-lab/no-such-image:1 cannot be pulled" in output, output
+    assert not list(controller.folder.glob("state/*/runs/*"))
+    until(lambda: controller.lab.pods(controller.team.namespace) == [], 60)
+
+
+def test_bad_placement_is_refused_before_anything_is_made(controller: Controller) -> None:
+    name = controller.team.namespace
+    for job, said in (
+        (command("true", placement={"queue": "nowhere"}), f"no LocalQueue nowhere in the namespace {name}"),
+        (command("true", gpus_per_node=8), "of 3 nodes fit"),
+        (command("true", placement={"priority": "urgent"}), "no WorkloadPriorityClass urgent"),
+        (command("true", mounts=[{"name": "x", "path": "/x", "pvc": "missing"}]), "there is no claim missing"),
+        (command("true", resources={"memory": "8gb"}), "job.resources.memory"),
+    ):
+        code, output = controller.play("train", job)
+        assert code != 0 and said in output and "Traceback" not in output, output
+    assert controller.lab.pods(name) == []
+    assert not list((controller.folder / "state").glob("*/runs/*"))
+
+
+def test_check_mode_asks_the_server_and_makes_nothing(controller: Controller) -> None:
+    code, output = controller.play("train", command("true"), check=True)
+    assert code == 0 and "changed=1" in output.partition("PLAY RECAP")[2], output
+    left = controller.lab.kubectl("get", "all,configmap", "-n", controller.team.namespace, "-o", "name").split()
+    assert left == ["configmap/kube-root-ca.crt"]
+
+
+@pytest.mark.torch
+def test_a_killed_pod_resumes_from_the_checkpoint(controller: Controller) -> None:
+    """DDP over gloo in two pods: the gang is started again as a whole and goes on from its checkpoint."""
+    lab = controller.lab
+    if not lab.torch:
+        not_run("the cluster has no torch (MUSTER_TORCH_PYTHON)")
+    job = {
+        "name": "char-lm",
+        "nodes": 2,
+        "code": {"ref": str(ROOT / "examples" / "char_lm")},
+        "script": "train.py",
+        "args": [
+            "--steps",
+            "120",
+            "--checkpoint-every",
+            "20",
+            "--batch-size",
+            "8",
+            "--data",
+            "{run_dir}/data/text/LICENSE",
+        ],
+        "datasets": [{"name": "text", "path": str(ROOT / "LICENSE")}],
+        "env": {"PYTHONPATH": lab.torch},
+        "mounts": [
+            {"name": "torch", "path": lab.torch, "host_path": lab.torch, "read_only": True},
+            {"name": "checkpoints", "path": "/checkpoints", "host_path": plan.SHARED},
+        ],
+        "checkpoints": {"path": f"/checkpoints/{controller.team.namespace}", "interval_steps": INTERVAL, "grace_s": 5},
+        "resources": {"cpu": 0.5, "memory": "2Gi"},
+    }
+    code, output = controller.play("train", job, muster_drill={"target": "agent", "rank": 1, "at_step": 50})
+    assert code == 0, output
+    record, _ = controller.run()
+    assert (record["outcome"], record["world_size"]) == ("succeeded", {"asked": 2, "seen": 2})
+    assert record["drill"]["resumed"] is True and record["steps_lost"] <= INTERVAL, record["drill"]
+    assert len(record["attempts"]) == 2 and record["attempts"][1]["resumed_from_step"] >= 20
