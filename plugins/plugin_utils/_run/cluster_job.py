@@ -26,7 +26,7 @@ from . import cluster_plan, cluster_probe, kube_access, planning, record, secret
 from .cluster_follow import ClusterFollower, Sources
 from .follow import Follower, Outcome, describe
 from .kube_secret import manifest
-from .state_home import StateHome, read_record
+from .state_home import StateHome, forget_unborn, read_record
 from .training_follow import attended, drill_proof, explained
 from .training_plan import Dict, Request, result
 
@@ -54,7 +54,10 @@ def run(request: Request, home: StateHome, job: Job) -> Dict:
         if request.check:
             return _rehearse(request, home, job, source, run_id, client, facts, before)
         with home.lock(run_id):
-            return _present(request, home, job, source, run_id, client, facts, before, values, drilling)
+            try:
+                return _present(request, home, job, source, run_id, client, facts, before, values, drilling)
+            finally:
+                forget_unborn(folder)
 
 
 def cancel(request: Request, home: StateHome, before: Dict) -> Dict:

@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import platform
+import shutil
 import time
 import typing as t
 import uuid
@@ -132,3 +133,9 @@ def read_record(folder: pathlib.Path) -> dict[str, t.Any] | None:
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CREAT, 0o600)
+
+
+def forget_unborn(folder: pathlib.Path) -> None:
+    """Remove the folder of a run that never got a record."""
+    if not (folder / "run.json").exists():
+        shutil.rmtree(folder, ignore_errors=True)

@@ -11,7 +11,6 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import pathlib
-import shutil
 import tempfile
 import time
 import typing as t
@@ -23,7 +22,7 @@ from ...module_utils._node import paths
 from .._hosts import gang
 from .._hosts.remote import Remote, each, first_error
 from . import custody, job_loading, planning, record, secrets
-from .state_home import StateHome, read_record
+from .state_home import StateHome, forget_unborn, read_record
 from .training_plan import Dict, Plan, Request, claim, result, running
 from .training_start import present
 
@@ -70,13 +69,7 @@ def _run(request: Request, home: StateHome) -> Dict:
                 plan = _plan(request, home, job, found, source, run_id)
                 return present(request, home, plan, before, resolved, drilling)
             finally:
-                _forget_unborn(folder)
-
-
-def _forget_unborn(folder: pathlib.Path) -> None:
-    """Remove the folder of a run that never got a record."""
-    if not (folder / "run.json").exists():
-        shutil.rmtree(folder, ignore_errors=True)
+                forget_unborn(folder)
 
 
 def cancel(request: Request, home: StateHome) -> Dict:
