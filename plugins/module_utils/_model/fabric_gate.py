@@ -15,7 +15,6 @@ import typing as t
 
 from .errors import MusterError, RefusedError
 from .job import Job
-from .verdict import Verdict as VerdictValue
 
 Verdict = t.Mapping[str, t.Any]
 _VERIFY = "Run the verify_fabric playbook"
@@ -79,6 +78,9 @@ def _readable(item: t.Any) -> bool:
     lists = [item.get(key) or [] for key in ("nodes", "reasons", "drift")]
     if not all(isinstance(value, list) and all(isinstance(one, str) for one in value) for value in lists):
         return False
+    # Imported when there is a verdict to read: a start without one need not wait for it.
+    from .verdict import Verdict as VerdictValue
+
     try:
         VerdictValue.from_dict(item)
     except MusterError:

@@ -90,6 +90,12 @@ def prepare(
             raise first_error(errors)
 
 
+def alone(member: Member, members: t.Sequence[Member]) -> Member:
+    """Return a member for joining a gang that runs: only a rendezvous store is still there to be met."""
+    store = any(other.store for other in members)
+    return dataclasses.replace(member, meet=None, reach=member.reach if store else None)
+
+
 def start(members: t.Sequence[Member], run_id: str, *, fresh: bool = False) -> list[str]:
     """Start every agent; return the names of the nodes on which it was not running before.
 

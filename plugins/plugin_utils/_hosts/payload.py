@@ -96,6 +96,16 @@ def dumps(request: t.Mapping[str, t.Any]) -> bytes:
     return json.dumps(request).encode()
 
 
+def installed_here(program: str) -> bool:
+    """Return whether a folder on a node is one of this very version's agent."""
+    return program.endswith(f"/agent/{version()}")
+
+
+def answered(out: str) -> bool:
+    """Return whether an agent has answered at all."""
+    return MARK in out
+
+
 def parse(node: str, rc: int, out: str, err: str) -> dict[str, t.Any]:
     """Return the agent's answer.
 

@@ -56,15 +56,22 @@ class Remote:
             request["owner"] = self.owner
         if op == "info":
             request["version"] = payload.version()
-        self.requests += 1
-        if self.program and op not in ("info", "install"):
-            command, data = payload.installed_command(self.python, self.program), payload.dumps(request)
-        else:
-            command, data = payload.boot_command(self.python), payload.boot_input(request)
-        answer = payload.parse(self.name, *self.shell(command, data))
+        answer = self._from_installed(request) if self.program and op != "install" else None
+        if answer is None:
+            self.requests += 1
+            said = self.shell(payload.boot_command(self.python), payload.boot_input(request))
+            answer = payload.parse(self.name, *said)
         if op == "info":
             self.program = answer.get("program")
         return answer
+
+    def _from_installed(self, request: t.Mapping[str, t.Any]) -> dict[str, t.Any] | None:
+        """Return the installed agent's answer. Asked for facts about its node, it may be gone: then there is none."""
+        self.requests += 1
+        said = self.shell(payload.installed_command(self.python, str(self.program)), payload.dumps(request))
+        if request["op"] == "info" and not payload.answered(said[1]):
+            return None
+        return payload.parse(self.name, *said)
 
 
 def each[T](remotes: t.Sequence[Remote], work: t.Callable[[Remote], T]) -> tuple[dict[str, T], dict[str, MusterError]]:

@@ -29,7 +29,8 @@ from .._kube.client import Client
 from .._kube.errors import KubeError
 from .._kube.jobs.contract import CONTAINER, KubePlan, Object, selector
 from .._kube.watch import Event
-from .follow import Follower, Outcome, Progress
+from .follow import Follower, Outcome
+from .progress import Progress
 
 Item = tuple[str, t.Any]
 _IDLE_S = 0.5

@@ -31,7 +31,7 @@ _QUEUE = "kueue.x-k8s.io/v1beta2"
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What the cluster told. ``nodes`` and ``priorities`` are None when this user may not read them (or nobody asked)."""
+    """What the cluster told. ``nodes`` and ``priorities`` are None when this user may not read them."""
 
     nodes: list[Object] | None
     queues: tuple[str, ...]

@@ -25,7 +25,7 @@ from .._kube.client import Client
 from .._kube.jobs import probe
 from .._kube.jobs.contract import CONTAINER, KubePlan, Object
 from .._kube.watch import Watch
-from .follow import Progress
+from .progress import Progress
 from .state_home import StateHome
 
 _BELIEVED_S = 24 * 3600.0

@@ -23,6 +23,7 @@ from ...module_utils._node import paths
 from ...module_utils._secrets.scrubber import scrub
 from .._hosts import watch
 from .._hosts.remote import Remote
+from .progress import Progress
 
 _IDLE_S = 1.0
 _SAY_EVERY_S = 10.0
@@ -41,14 +42,6 @@ class Outcome:
     cause: str
     detail: str
     node: str | None = None
-
-
-class Progress(t.Protocol):
-    """Where progress goes: lines for people and values for the progress callback."""
-
-    def say(self, line: str) -> None: ...
-
-    def show(self, values: t.Mapping[str, t.Any]) -> None: ...
 
 
 class Follower:

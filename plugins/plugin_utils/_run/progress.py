@@ -20,6 +20,14 @@ PIPE_VARIABLE = "MUSTER_PROGRESS_FD"
 _SHOW_EVERY_S = 0.25
 
 
+class Progress(t.Protocol):
+    """Where progress goes: lines for people and values for the progress callback."""
+
+    def say(self, line: str) -> None: ...
+
+    def show(self, values: t.Mapping[str, t.Any]) -> None: ...
+
+
 class Reporter:
     """Sends lines with ``display`` (a function that prints one line) or through the callback's pipe."""
 

@@ -44,7 +44,7 @@ def follow(
     state = {"record": current}
 
     def restart(remote: Remote) -> None:
-        member = dataclasses.replace(alone(by_name[remote.name], members), missing={})
+        member = dataclasses.replace(gang.alone(by_name[remote.name], members), missing={})
         gang.prepare([member], plan.source.placed, claim, plan.run_id)
         gang.start([by_name[remote.name]], plan.run_id)
 
@@ -110,9 +110,3 @@ def drill_proof(job: Job, follower: Follower) -> Dict | None:
     if follower.drilled_at is None:
         return None
     return drill.verdict(follower.story, follower.drilled_at, job.checkpoints.interval_steps, job.world_size)
-
-
-def alone(member: gang.Member, members: t.Sequence[gang.Member]) -> gang.Member:
-    """Return a member for joining a gang that runs: only a rendezvous store is still there to be met."""
-    store = any(other.store for other in members)
-    return dataclasses.replace(member, meet=None, reach=member.reach if store else None)

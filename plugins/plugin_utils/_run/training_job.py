@@ -15,16 +15,19 @@ import tempfile
 import time
 import typing as t
 
-from ...module_utils._model import advice, checks, drill, fabric_gate
+from ...module_utils._model import advice, checks, fabric_gate
 from ...module_utils._model.errors import MusterError, RefusedError
 from ...module_utils._model.job import Job
 from ...module_utils._node import paths
-from .._hosts import gang
+from .._hosts import gang, payload
 from .._hosts.remote import Remote, each, first_error
 from . import custody, job_loading, planning, record, secrets
 from .state_home import StateHome, forget_unborn, read_record
-from .training_plan import Dict, Plan, Request, claim, result, running
+from .training_plan import AGENTS, Dict, Plan, Request, claim, result, running
 from .training_start import present
+
+if t.TYPE_CHECKING:
+    from ...module_utils._model import drill
 
 __all__ = ["Request", "run"]
 
@@ -105,7 +108,11 @@ def cancel(request: Request, home: StateHome) -> Dict:
 
 def _drill(request: Request, job: Job, found: t.Sequence[planning.Host]) -> drill.Drill | None:
     value = request.options.get("drill")
-    return drill.parse(value, job.world_size, [host.name for host in found], job.nproc) if value else None
+    if not value:
+        return None
+    from ...module_utils._model import drill
+
+    return drill.parse(value, job.world_size, [host.name for host in found], job.nproc)
 
 
 def _plan(
@@ -114,8 +121,11 @@ def _plan(
     """Ask all hosts at once and apply every rule; raises before anything was written."""
     remotes = request.connect([host.name for host in found])
     reserve = None if request.check else claim(request, home, job)
+    known = paths.read_json(home.folder / AGENTS) or {}
     for remote in remotes:
         remote.owner = reserve["owner"] if reserve else None
+        # An agent that was there the last time answers sooner than one that is sent along.
+        remote.program = next((at for at in [known.get(remote.name)] if at and payload.installed_here(at)), None)
     by_name = {host.name: (index, host) for index, host in enumerate(found)}
 
     def ask(remote: Remote) -> tuple[Dict, float]:

@@ -16,10 +16,12 @@ from ...module_utils._model import checks, fabric_gate
 from ...module_utils._model.job import Job
 from .._hosts.remote import Remote
 from . import planning
-from .follow import Progress
+from .progress import Progress
 from .state_home import StateHome
 
 Dict = dict[str, t.Any]
+# Of the cluster's folder: where each host's agent was when it was last asked.
+AGENTS = "agents.json"
 
 
 @dataclasses.dataclass(frozen=True)

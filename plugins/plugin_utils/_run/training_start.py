@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import pathlib
 import time
+import typing as t
 
-from ...module_utils._model import drill
 from ...module_utils._model.errors import MusterError
 from ...module_utils._model.job import to_yaml_names
 from ...module_utils._node import paths
@@ -19,10 +19,12 @@ from .._hosts import gang, keys
 from .._launch import mpi
 from . import custody as custodies
 from . import planning, record
-from .follow import Progress
+from .progress import Progress
 from .state_home import StateHome
-from .training_follow import alone, follow
-from .training_plan import Dict, Plan, Request, alive, claim, ended_unseen, result, running
+from .training_plan import AGENTS, Dict, Plan, Request, alive, claim, ended_unseen, result, running
+
+if t.TYPE_CHECKING:
+    from ...module_utils._model import drill
 
 
 def present(
@@ -57,16 +59,28 @@ def present(
         if not lives:
             paths.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "submitted", "attempt": attempt})
         try:
-            ready = members if not lives else [alone(member, members) for member in missing]
+            ready = members if not lives else [gang.alone(member, members) for member in missing]
             gang.prepare(ready, plan.source.placed, held, plan.run_id, fresh=before is None)
             started = gang.start(missing, plan.run_id, fresh=before is None)
         except MusterError as exc:
             _failed_start(folder, before, current, exc, lives)
             raise
         paths.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "started", "attempt": attempt})
+    _remember_agents(home, plan)
     if not request.options["wait"]:
         return result(current, folder, changed=bool(started))
+    # Only now: by the time that this is imported, the agents are at work.
+    from .training_follow import follow
+
     return follow(request, plan, members, folder, current, drilling, changed=bool(started), custody=custody)
+
+
+def _remember_agents(home: StateHome, plan: Plan) -> None:
+    place = home.folder / AGENTS
+    known = paths.read_json(place) or {}
+    found = {**known, **{remote.name: remote.program for remote in plan.remotes}}
+    if found != known:
+        paths.write_json(place, found)
 
 
 def _failed_start(folder: pathlib.Path, before: Dict | None, current: Dict, exc: MusterError, running: bool) -> None:

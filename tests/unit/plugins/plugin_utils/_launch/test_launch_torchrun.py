@@ -45,7 +45,7 @@ def test_ranks_have_the_grace_to_save() -> None:
 def test_the_rank_command_ends_the_argument_list() -> None:
     argv = launchers.launch(job(args=["--nnodes=9"]), slots(), RUN).nodes[1].argv
     at = argv.index("--no-python")
-    assert argv[:3] == ("/py1", "-m", "torch.distributed.run")
+    assert argv[:2] == ("/py1", "-c") and "from torch.distributed.run import main" in argv[2]
     assert argv[at + 4] == "{program}/muster_node/rank.py" and argv[-1] == "--nnodes=9"
 
 
