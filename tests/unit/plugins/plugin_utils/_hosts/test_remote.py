@@ -40,11 +40,27 @@ def test_the_installed_copy_is_asked_as_soon_as_it_is_known() -> None:
     remote.call("watch", run_id="r")
     remote.call("info")
     remote.call("prepare")
-    assert ["-c" in command for command, _ in shell.asked] == [True, False, True, True]
+    assert ["-c" in command for command, _ in shell.asked] == [True, False, False, True]
     command, request = shell.asked[1]
     assert command.split()[:3] == ["exec", "/py", "-I"] and command.split()[-1] == "/s/agent/1/run.py"
     assert request == {"op": "watch", "node": "n", "state_root": "/s", "run_id": "r"}
     assert shell.asked[0][1]["version"] == payload.version() and remote.requests == 4
+
+
+def test_facts_come_from_sources_that_are_sent_where_the_remembered_agent_is_gone() -> None:
+    """Another machine may have taken the name of one that was there the last time."""
+    asked: list[str] = []
+
+    def shell(command: str, data: bytes) -> tuple[int, str, str]:
+        del data
+        asked.append(command)
+        if "-c" in command:
+            return 0, payload.MARK + json.dumps({"program": None}) + "\n", ""
+        return 2, "", "python3: can't open file"
+
+    remote = Remote("n", shell, program="/s/agent/1")
+    assert remote.call("info") == {"program": None} and remote.program is None
+    assert ["-c" in command for command in asked] == [False, True] and remote.requests == 2
 
 
 def test_a_problem_is_an_error_of_the_node_unless_it_is_asked_for() -> None:
