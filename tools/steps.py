@@ -79,7 +79,7 @@ STEPS: t.Final[tuple[Step, ...]] = (
     Step(
         "unit",
         "pytest with coverage",
-        (unit_tests("{python}", f"--cov={PACKAGE}.plugins", "--cov-report=term"),),
+        (unit_tests("{python}", "--numprocesses=2", f"--cov={PACKAGE}.plugins", "--cov-report=term"),),
         UNIT_TESTS,
         counted=True,
     ),

@@ -22,6 +22,15 @@ def home() -> pathlib.Path:
     return pathlib.Path(os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir)
 
 
+def login() -> dict[str, str]:
+    """Return the variables that a login of this user sets, HOME, USER, LOGNAME and SHELL; none for a nameless user."""
+    try:
+        user = pwd.getpwuid(os.getuid())
+    except KeyError:
+        return {}
+    return {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name, "SHELL": user.pw_shell or "/bin/sh"}
+
+
 def state_root(node: str, override: str | None = None) -> pathlib.Path:
     """Return this node's state folder. Two nodes on one machine (a lab) differ by their inventory name."""
     node = re.sub(r"[^A-Za-z0-9._-]", "_", node).lstrip(".") or "_"

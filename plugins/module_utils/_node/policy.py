@@ -17,11 +17,20 @@ _STOPPED = 143
 
 # No dataclasses here: to import that module takes as long as all the rest that a supervisor needs.
 class Ending(t.NamedTuple):
-    """How the process ended: its exit code (128 + n for signal n), and the exit codes of its ranks by attempt."""
+    """How the process ended: its exit code (128 + n for signal n), and its ranks.
+
+    ``rank_codes`` are the exit codes of its ranks by attempt; ``unfinished`` counts ranks that recorded none.
+    """
 
     exit_code: int
     signal: int
     rank_codes: tuple[tuple[int, ...], ...]
+    unfinished: int = 0
+
+    @property
+    def cut_off(self) -> bool:
+        """Return whether ranks of the last attempt ended badly, or not by themselves."""
+        return bool(self.unfinished or any(self.rank_codes[-1] if self.rank_codes else ()))
 
     def failed(self) -> list[tuple[int, ...]]:
         """Return the attempts with ranks that failed of themselves, without the codes of those that were stopped."""
@@ -54,14 +63,15 @@ def decide(kind: Kind, ending: Ending, budget: Budget) -> Decision:
     torchrun restarts failed ranks itself. If it ends although fewer attempts failed than it may restart, something else
     ended it: it was killed, or its rendezvous store went away with the first node. That is a lost agent, no crash.
     """
-    if ending.exit_code == 0 and not ending.signal:
+    # PRRTE's mpirun (Open MPI 5.0.7) ends with 0 after "lost communication with a remote daemon".
+    if ending.exit_code == 0 and not ending.signal and not (kind == "whole" and ending.cut_off):
         return Decision(False, "succeeded", 0)
     failed = ending.failed()
     last = failed[-1] if failed else ()
     fatal = [code for code in (*last, ending.exit_code) if code in budget.fatal]
     if fatal:
         return Decision(False, "fatal_exit_code", fatal[0])
-    code = last[0] if last else ending.exit_code
+    code = last[0] if last else ending.exit_code or 1
     if kind == "never":
         return Decision(False, "crash", code)
     if _is_lost(kind, ending, len(failed), budget):
@@ -72,6 +82,6 @@ def decide(kind: Kind, ending: Ending, budget: Budget) -> Decision:
 
 
 def _is_lost(kind: Kind, ending: Ending, failed: int, budget: Budget) -> bool:
-    if kind == "store" or ending.signal:
+    if kind == "store" or ending.signal or ending.exit_code == 0:
         return True
     return kind == "torchrun" and failed <= budget.launcher_restarts

@@ -44,7 +44,7 @@ class Supervisor:
         self.deadline = before.get("deadline") if same else None
         self.child: subprocess.Popen[bytes] | None = None
         self.listener: socket.socket | None = None
-        self.stopping = ""
+        self.stopping: str = ""
         self.log_size = 0
         self.events_at = 0
         self.sampler = usage.Sampler()
@@ -59,6 +59,8 @@ class Supervisor:
         procs.kill_marked(self.spec["marker"])
         if self.lost > self.spec["max_lost"]:
             return self._end(137, "node_lost")
+        if self.lost:
+            self._event("agent_restart", detail="node_lost")
         if self.deadline is None and self.spec["timeout_s"]:
             self.deadline = time.time() + self.spec["timeout_s"]
         problem = self._listen()
@@ -71,6 +73,8 @@ class Supervisor:
             self._start()
             ending = self._watch(wake)
             procs.kill_marked(self.spec["marker"])
+            if self._shuts_down():
+                return self._leave()
             if self.stopping:
                 codes = {"timeout": 124, "fatal_exit_code": self._fatal_code()}
                 return self._end(codes.get(self.stopping, 143), self.stopping)
@@ -128,7 +132,8 @@ class Supervisor:
         return True
 
     def _start(self) -> None:
-        environment = dict(os.environ)
+        # A system unit gets no HOME, which Open MPI and every library with a cache folder needs.
+        environment = {**paths.login(), **os.environ}
         environment.update(self.spec["env"])
         environment[procs.MARKER] = self.spec["marker"]
         environment.update(
@@ -171,7 +176,7 @@ class Supervisor:
             if self.stopping and self.child.poll() is None:
                 self._stop_child(wake)
         code = self.child.returncode
-        return policy.Ending(128 - code if code < 0 else code, max(0, -code), self._rank_codes())
+        return policy.Ending(128 - code if code < 0 else code, max(0, -code), self._rank_codes(), self._unfinished())
 
     def _rank_codes(self) -> tuple[tuple[int, ...], ...]:
         """Return for each attempt since the process was started the exit codes of the ranks here."""
@@ -180,6 +185,11 @@ class Supervisor:
             if line.get("kind") == "worker_exit":
                 codes.setdefault(int(line["attempt"]), []).append(int(line["exit_code"]))
         return tuple(tuple(codes[attempt]) for attempt in sorted(codes))
+
+    def _unfinished(self) -> int:
+        """Return how many ranks that were started here since the process was have not recorded their end."""
+        kinds = [line.get("kind") for line in _lines(self.events, self.events_at)]
+        return kinds.count("worker_started") - kinds.count("worker_exit")
 
     def _fatal_code(self) -> int:
         """Return the first exit code of a rank that must end the job, or 0."""
@@ -230,6 +240,16 @@ class Supervisor:
         if procs.alive(state.get("supervisor")) not in (None, os.getpid()):
             # The one that was started instead has killed what ran here before.
             os._exit(0)
+
+    def _shuts_down(self) -> bool:
+        """Return whether it was the node that ended us: whoever cancels a run leaves a note first."""
+        return self.stopping == "cancelled" and not (self.folder / "stop").exists()
+
+    def _leave(self) -> int:
+        """End without an ending: the node shuts down, and the run goes on when it is back."""
+        self._write_state("stopped", "the node shut down")
+        self._event("agent_stopped", detail="the node shut down")
+        return 0
 
     def _end(self, code: int, cause: str) -> int:
         if self.spec.get("secrets"):

@@ -46,12 +46,13 @@ def start(spec: dict[str, t.Any], program: pathlib.Path) -> bool:
     folder = paths.private_dir(pathlib.Path(spec["folder"]))
     if status(folder)["alive"]:
         return False
-    (folder / "exit.json").unlink(missing_ok=True)
+    for name in ("exit.json", "stop"):
+        (folder / name).unlink(missing_ok=True)
     if status(folder)["generation"] != spec["generation"]:
         (folder / "state.json").unlink(missing_ok=True)
-    paths.write_json(folder / "spec.json", spec)
-    argv = [sys.executable, "-I", "-S", str(program / "run.py"), "supervise", str(folder / "spec.json")]
     kind = manager()
+    paths.write_json(folder / "spec.json", {**spec, "manager": kind})
+    argv = [sys.executable, "-I", "-S", str(program / "run.py"), "supervise", str(folder / "spec.json")]
     if kind == "detached":
         _start_detached(argv, folder)
     else:
@@ -64,15 +65,16 @@ def start(spec: dict[str, t.Any], program: pathlib.Path) -> bool:
 def status(folder: pathlib.Path) -> dict[str, t.Any]:
     """Return ``{alive, state, detail, exit, heartbeat_age_s, crashes, lost, child}`` of a unit."""
     state = paths.read_json(folder / "state.json") or {}
+    ending = paths.read_json(folder / "exit.json")
     try:
         age = max(0.0, time.time() - (folder / "heartbeat").stat().st_mtime)
     except OSError:
         age = None
     return {
-        "alive": procs.alive(state.get("supervisor")) is not None,
+        "alive": procs.alive(state.get("supervisor")) is not None or (ending is None and _coming_back(folder)),
         "state": state.get("state"),
         "detail": state.get("detail", ""),
-        "exit": paths.read_json(folder / "exit.json"),
+        "exit": ending,
         "heartbeat_age_s": age,
         "crashes": state.get("crashes", 0),
         "lost": state.get("lost", 0),
@@ -90,9 +92,14 @@ def stop(folder: pathlib.Path, within_s: float) -> list[int]:
     spec = paths.read_json(folder / "spec.json") or {}
     pid = procs.alive(state.get("supervisor"))
     if pid is not None:
+        # By this the supervisor tells a cancel from a node that shuts down.
+        (folder / "stop").touch()
         procs.kill_all([pid], 15)
         _wait_until(lambda: procs.alive(state.get("supervisor")) is None, within_s)
         procs.kill_all([found for found in [procs.alive(state.get("supervisor"))] if found])
+    if spec.get("manager", "detached") != "detached":
+        # What was killed would be started again.
+        _systemctl(spec, "stop", _name(spec))
     for file in [spec.get("secrets"), *spec.get("secret_files", [])]:
         if file:
             pathlib.Path(file).unlink(missing_ok=True)
@@ -104,17 +111,46 @@ def _began(folder: pathlib.Path) -> bool:
     return now["alive"] or now["exit"] is not None
 
 
+def _coming_back(folder: pathlib.Path) -> bool:
+    """Return whether systemd holds the unit although its main process is gone: it is about to start it again."""
+    spec = paths.read_json(folder / "spec.json") or {}
+    if spec.get("manager", "detached") == "detached":
+        return False
+    found = _systemctl(spec, "show", "--property=ActiveState", "--value", _name(spec))
+    return found in ("active", "activating", "deactivating", "reloading")
+
+
+def _systemctl(spec: dict[str, t.Any], *words: str) -> str:
+    scope = ["--user"] if spec["manager"] == "user" else []
+    try:
+        done = subprocess.run(
+            ["systemctl", *scope, *words], capture_output=True, text=True, timeout=_RUN_S, check=False, env=_bus()
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip()
+
+
+def _bus() -> dict[str, str]:
+    """Return the environment with the folder by which a user's own systemd is found; sudo and cron do not set it."""
+    return {"XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}", **os.environ}
+
+
+def _name(spec: dict[str, t.Any]) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", f"muster-{spec['run_id']}-{spec['node']}-{spec['unit']}")
+
+
 def _start_detached(argv: list[str], folder: pathlib.Path) -> None:
     with open(folder / "supervisor.log", "ab") as log:
         subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/")
 
 
 def _systemd_command(spec: dict[str, t.Any], kind: str) -> list[str]:
-    name = re.sub(r"[^A-Za-z0-9_.-]", "-", f"muster-{spec['run_id']}-{spec['node']}-{spec['unit']}")
     properties = {
         "Restart": "on-failure",
         "RestartSec": "200ms",
-        "KillMode": "control-group",
+        "KillMode": "mixed",
+        "OOMPolicy": "continue",
         "TimeoutStopSec": str(spec["grace_s"] + 15),
         "UMask": "0077",
         "TasksMax": "infinity",
@@ -129,13 +165,13 @@ def _systemd_command(spec: dict[str, t.Any], kind: str) -> list[str]:
         properties["RuntimeMaxSec"] = str(spec["timeout_s"] + spec["grace_s"] + 60)
     scope = ["--user"] if kind == "user" else []
     options = [f"--property={key}={value}" for key, value in properties.items()]
-    head = ["systemd-run", *scope, "--quiet", "--collect", f"--unit={name}", "--slice=muster.slice"]
+    head = ["systemd-run", *scope, "--quiet", "--collect", f"--unit={_name(spec)}", "--slice=muster.slice"]
     return [*head, f"--description=muster.training run {spec['run_id']}", *options]
 
 
 def _run(argv: list[str]) -> None:
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_RUN_S, check=False)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_RUN_S, check=False, env=_bus())
     except subprocess.TimeoutExpired as exc:
         raise OSError(f"{argv[0]} gave no answer within {_RUN_S} s") from exc
     if done.returncode != 0:

@@ -180,7 +180,7 @@ def test_21_how_long_a_429_is_waited_for(header: str | None, low: float, high: f
     assert len(clock.slept) == 1 and low <= clock.slept[0] <= high
     clock = FakeClock()
     with (
-        Script(*[Call("GET", "/v1/x", status=429, answer_headers={"Retry-After": "59"})] * 2) as script,
+        Script(*[Call("GET", "/v1/x", status=429, answer_headers={"Retry-After": "61"})] * 2) as script,
         pytest.raises(ApiError, match="429"),
     ):
         client(script, clock).get("/x")

@@ -55,7 +55,7 @@ def test_a_unit_is_started_once_and_forgets_an_earlier_generation(lab: NodeLab) 
     assert units.start(wanted, lab.root) is True
     status = units.status(folder)
     assert (status["alive"], status["exit"], status["crashes"], status["generation"]) == (True, None, 0, 1)
-    assert paths.read_json(folder / "spec.json") == wanted
+    assert paths.read_json(folder / "spec.json") == {**wanted, "manager": "detached"}
     assert units.start(wanted, lab.root) is False
     assert units.stop(folder, 30) == [] and units.status(folder)["alive"] is False
 
@@ -123,7 +123,8 @@ def test_a_system_unit_has_the_limits_that_rdma_and_many_peers_need(lab: NodeLab
     assert properties(command) == {
         "Restart": "on-failure",
         "RestartSec": "200ms",
-        "KillMode": "control-group",
+        "KillMode": "mixed",
+        "OOMPolicy": "continue",
         "TimeoutStopSec": "45",
         "UMask": "0077",
         "TasksMax": "infinity",
