@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import typing as t
 
@@ -57,10 +56,11 @@ class ActionModule(Face):
         if options["state"] == "absent":
             return node_giveback.absent(options, context)
         if options.get("reaper_host"):
-            # The task has taken the connection of its own host, which is the controller; this is another machine.
-            task = copy.copy(self._task)
-            task.connection = t.cast(t.Any, C).DEFAULT_TRANSPORT
-            remote = connections.remotes(task, self._play_context, variables, [options["reaper_host"]])[0]
+            # The play's connection is that of the controller; this is another machine.
+            usual = str(t.cast(t.Any, C).DEFAULT_TRANSPORT)
+            (remote,) = connections.remotes(
+                self._task, self._play_context, variables, [options["reaper_host"]], default=usual
+            )
             sender = mirror.to(remote, options["cluster"], options["reaper_state"])
             context = dataclasses.replace(context, mirror=sender)
         else:

@@ -119,6 +119,16 @@ def test_a_host_that_cannot_be_reached_is_named(world: World) -> None:
     assert_refused(world, result, "node-2", "Connection refused", "Check its address, port and key")
 
 
+def test_a_host_without_a_connection_of_its_own_is_not_reached_as_the_first_one_is(world: World) -> None:
+    """The first host is this machine; the second one names no connection, so that it is reached as the play says."""
+    hosts: dict[str, dict[str, object]] = {
+        "this-one": {"ansible_connection": "local", "muster_address": "127.0.0.1"},
+        "that-one": {"ansible_host": "127.0.0.9", "ansible_port": 1},
+    }
+    result = world.play(job=world.job(), hosts=hosts, muster_train_hosts="this-one,that-one")
+    assert_refused(world, result, "that-one", "Connection refused", "Check its address, port and key")
+
+
 def test_gpus_that_are_not_there_are_named(world: World) -> None:
     """Asked for more GPUs than any machine of ours has."""
     result = world.play(job=world.job(gpus_per_node=64))

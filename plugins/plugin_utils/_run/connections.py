@@ -14,6 +14,7 @@ import shlex
 import typing as t
 
 from ansible import constants as C
+from ansible import context as command_line
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils.common.text.converters import to_text
 from ansible.plugins.loader import become_loader, connection_loader
@@ -24,9 +25,16 @@ from .._hosts.remote import Remote
 _AUTO = ("auto", "auto_silent", "auto_legacy", "auto_legacy_silent")
 
 
-def remotes(task: t.Any, play_context: t.Any, task_vars: t.Mapping[str, t.Any], hosts: t.Sequence[str]) -> list[Remote]:
+def remotes(
+    task: t.Any,
+    play_context: t.Any,
+    task_vars: t.Mapping[str, t.Any],
+    hosts: t.Sequence[str],
+    default: str | None = None,
+) -> list[Remote]:
     """Return one remote per inventory host, in order; no connection is opened yet.
 
+    :param default: the connection of a host that names none, where the play's is for another one.
     :raises InputError: when a host is not in the inventory.
     """
     hostvars = task_vars["hostvars"]
@@ -38,13 +46,24 @@ def remotes(task: t.Any, play_context: t.Any, task_vars: t.Mapping[str, t.Any], 
         python = variables.get("ansible_python_interpreter")
         known = None if not python or str(python) in _AUTO else str(python)
         state = variables.get("muster_node_state")
-        shell = _shell(task, play_context.copy(), variables, host)
+        shell = _shell(task, play_context.copy(), variables, host, default or _inherited(task))
         result.append(Remote(host, shell, known, str(state) if state else None))
     return result
 
 
-def _shell(task: t.Any, context: t.Any, variables: t.Mapping[str, t.Any], host: str) -> t.Any:
-    kind = str(variables.get("ansible_connection") or task.connection or "ssh")
+def _inherited(task: t.Any) -> str:
+    """Return the connection of a host that names none: the play's, else the command line's.
+
+    Not the task's: there the executor has put what it resolved for the one host that the task runs on.
+    """
+    value = task._get_parent_attribute("connection", omit=True)
+    if isinstance(value, str) and value and "{{" not in value:
+        return value
+    return str(command_line.CLIARGS.get("connection") or t.cast(t.Any, C).DEFAULT_TRANSPORT)
+
+
+def _shell(task: t.Any, context: t.Any, variables: t.Mapping[str, t.Any], host: str, default: str) -> t.Any:
+    kind = str(variables.get("ansible_connection") or default)
     connection = connection_loader.get(kind, context, None)
     if connection is None:
         raise InputError(f"{host}.ansible_connection", f"there is no connection plugin '{kind}'")
