@@ -13,6 +13,7 @@ PARTS = (
     ("hosts backend", "tools.bench_hosts"),
     ("inventory", "tools.bench_inventory"),
     ("log parser", "tools.bench_fabric_parse"),
+    ("Kubernetes apply engine", "tools.bench_kube"),
 )
 
 

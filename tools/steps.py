@@ -172,6 +172,23 @@ STEPS: t.Final[tuple[Step, ...]] = (
         needs=("torch",),
         limit_s=1200,
     ),
+    # These two want programs that no package registry of Python has (etcd, a Kubernetes, podman), and minutes.
+    Step(
+        "kube-api",
+        "Kubernetes client on a real API server",
+        (("{python}", "-m", "pytest", "--quiet", "-rsfE", "--tb=short", "tests/kube_api"),),
+        ("tests/kube_api/*.py",),
+        tier="all",
+        counted=True,
+    ),
+    Step(
+        "lab",
+        "machines with systemd, a Kubernetes cluster",
+        (("{python}", "-m", "tools.lab", "test"),),
+        ("tests/lab/*.py",),
+        tier="all",
+        limit_s=3600,
+    ),
     Step(
         "docs",
         "documentation site",
