@@ -132,8 +132,12 @@ def test_deepspeed(world: World, launchers_python: str) -> None:
     assert noted[-1]["loss"] < noted[0]["loss"]
 
 
+@pytest.mark.long
 def test_mpi(world: World, sshd_works: None) -> None:
-    """Open MPI over the run's own sshd: the rank that fails takes the gang along, which starts again as a whole."""
+    """Open MPI over the run's own sshd: the rank that fails takes the gang along, which starts again as a whole.
+
+    Long because mpirun may have to be installed first.
+    """
     problem = debian.obtain("mpirun", "openmpi-bin")
     if problem:
         lacking(problem)
