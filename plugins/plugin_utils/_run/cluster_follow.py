@@ -35,6 +35,8 @@ from .progress import Progress
 Item = tuple[str, t.Any]
 _IDLE_S = 0.5
 _DRAIN_S = 20.0
+# The engine's own deadline comes first: it says in the cluster why the job ended.
+_OWN_DEADLINE_S = 10.0
 _FORBIDDEN = (401, 403)
 # What Kubernetes warns of while it is working on it anyway.
 _USUAL = ("FailedScheduling", "Unhealthy", "BackOff", "FailedToRetrieveImagePullSecret", "DNSConfigForming")
@@ -284,11 +286,32 @@ class ClusterFollower(Follower):
             return Outcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0"), self._drained()
         if now.phase == "failed":
             return self._failure(now.reason), self._drained()
+        early = self._fatal() or self._too_long()
+        if early:
+            return early, time.monotonic()
         spent = self._lost_restarts() - self.job.lost_budget
         if spent > 0 and self.job.lost_budget:
             detail = f"restart.max_lost_nodes is spent after {self._lost_restarts()} lost nodes"
             return Outcome("lost", 1, "node_lost", detail), time.monotonic()
         return None
+
+    def _fatal(self) -> Outcome | None:
+        """Return the end of a run by an exit code that must not be repeated; not every engine knows exit codes."""
+        attempt = self.story.attempts[-1] if self.story.attempts else None
+        found = (
+            [item for item in attempt.exits.values() if item[1] in self.job.restart.fatal_exit_codes] if attempt else []
+        )
+        if not found:
+            return None
+        _, code, node = min(found)
+        return Outcome("failed", code, "fatal_exit_code", f"a rank on {node} ended with exit code {code}", node)
+
+    def _too_long(self) -> Outcome | None:
+        """Return the end of a run whose time is over. An engine's own deadline begins anew with every restart."""
+        limit, since = self.job.timeout_s, self.admitted_at
+        if limit is None or since is None or time.time() <= since + limit + _OWN_DEADLINE_S:
+            return None
+        return Outcome("failed", 124, "timeout", f"timeout_s ({limit} s) has passed")
 
     def _failure(self, reason: str) -> Outcome:
         failure = self.story.attempts[-1].first_failure if self.story.attempts else None

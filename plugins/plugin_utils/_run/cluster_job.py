@@ -247,7 +247,8 @@ def _follow(
     except KeyboardInterrupt:
         request.progress.say(f"run {made.run_id} goes on without us: the same command follows it, cancel stops it")
         raise
-    if outcome.outcome in ("lost", "cancelled"):
+    if predicates.state(follower.main).phase == "waiting":
+        # It ended by a rule of ours: the engine would go on.
         _remove(client, current["backend_ref"], made.run_id, made.job.checkpoints.grace_s + _GONE_S)
     outcome = explained(folder, attended(made.job, follower, outcome))
     return _close(request, made, folder, follower, outcome, state["record"], changed)

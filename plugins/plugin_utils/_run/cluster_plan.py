@@ -68,6 +68,9 @@ def judge(job: Job, facts: Facts, namespace: str) -> None:
 
     :raises RefusedError: naming the option and what there is instead.
     """
+    if job.launcher == "ray":
+        # Its workers are Ray's own: how many of them trained cannot be proven yet, and no run passes without that.
+        raise RefusedError("job.launcher: ray builds its objects and cannot prove its attendance yet", "Use torchrun")
     asked = job.placement.queue
     if asked and asked not in facts.queues:
         known = f"there are: {', '.join(facts.queues)}" if facts.queues else "there is none"

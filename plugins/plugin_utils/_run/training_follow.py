@@ -87,7 +87,9 @@ def attended(job: Job, follower: Follower, outcome: Outcome) -> Outcome:
     last = follower.story.attempts[-1] if follower.story.attempts else None
     seen = len(last.ranks) if last else 0
     believed = last.world_size if last else None
-    if outcome.outcome != "succeeded" or (seen == job.world_size and believed in (None, job.world_size)):
+    least = job.elastic.min * job.nproc if job.elastic.min is not None else job.world_size
+    complete = least <= seen <= job.world_size and believed in (None, seen)
+    if outcome.outcome != "succeeded" or complete:
         return outcome
     detail = f"{seen} ranks with world size {believed} were seen, {job.world_size} were asked"
     return Outcome("failed", 1, "attendance", detail)

@@ -1,0 +1,205 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the news of a cluster make of a run: told events, no cluster. The real one is in tests/lab."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import queue
+import time
+import types
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
+from ansible_collections.muster.training.plugins.module_utils._node.pod_output import MARK
+from ansible_collections.muster.training.plugins.plugin_utils._kube.watch import Event
+from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_follow
+from ansible_collections.muster.training.plugins.plugin_utils._run.cluster_follow import ClusterFollower
+from ansible_collections.muster.training.plugins.plugin_utils._run.follow import Outcome
+
+Dict = dict[str, t.Any]
+MAIN: Dict = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "r", "uid": "main"}}
+
+
+class Progress:
+    """Keeps what was said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+
+    def show(self, values: t.Mapping[str, t.Any]) -> None:
+        del values
+
+
+class Told:
+    """News that a test tells instead of a cluster."""
+
+    def __init__(self) -> None:
+        self.heard: queue.Queue[tuple[str, t.Any]] = queue.Queue()
+        self.main = MAIN
+        self.plan = types.SimpleNamespace(name="r", namespace="n", run_id="r")
+        self.threads: dict[str, t.Any] = {}
+        self.ended: list[str] = []
+        self.deleted: list[str] = []
+        self.client = types.SimpleNamespace(delete=lambda _kind, name, *_a, **_k: self.deleted.append(name))
+
+    def start(self) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+    def reading(self) -> bool:
+        return False
+
+    def follow_log(self, pod: Dict, skip: int) -> None:
+        self.threads[f"log-{pod['metadata']['uid']}"] = skip
+
+    def container_ended(self, uid: str) -> None:
+        self.ended.append(uid)
+
+    def tell_main(self, condition: str | None = None, kind: t.Any = "MODIFIED", **status: t.Any) -> None:
+        conditions = [{"type": condition, "status": "True", "reason": "Because"}] if condition else []
+        self.heard.put(("main", Event(kind, {**MAIN, "status": {**status, "conditions": conditions}})))
+
+    def tell_pod(
+        self, uid: str, state: str = "running", node: str = "node-1", kind: t.Any = "MODIFIED", **more: t.Any
+    ) -> None:
+        status = {
+            "phase": "Running",
+            "containerStatuses": [{"name": "node", "imageID": "sha256:1", "state": {state: {}}}],
+        }
+        pod = {"metadata": {"name": f"r-{uid}", "namespace": "n", "uid": uid}, "spec": {"nodeName": node}}
+        self.heard.put(("pod", Event(kind, {**pod, "status": {**status, **more}})))
+
+    def tell_rank(self, uid: str, number: int, rank: int, kind: str = "worker_started", **values: t.Any) -> None:
+        data = {"at": time.time(), "kind": kind, "rank": rank, "node": "node-1", "attempt": 1, "gang": "1/a", **values}
+        line = MARK + json.dumps({"stream": "events", "data": data})
+        self.heard.put(("line", (uid, number, line.encode())))
+
+
+def follow(tmp_path: pathlib.Path, told: Told, **job: t.Any) -> tuple[Outcome, ClusterFollower, Progress]:
+    """Follow a run of two pods through what was told."""
+    values: Dict = {
+        "name": "r",
+        "nodes": 2,
+        "image": "i",
+        "launcher": "command",
+        "command": ["true"],
+        "placement": {"backend": "kubernetes"},
+        **job,
+    }
+    progress = Progress()
+    follower = ClusterFollower(
+        parse_job(values), "r", tmp_path, t.cast(t.Any, told), progress, lambda _follower: None, None
+    )
+    return follower.run(), follower, progress
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Told:
+    monkeypatch.setattr(cluster_follow, "_IDLE_S", 0.01)
+    return Told()
+
+
+def test_lines_of_pods_become_events_metrics_and_logs(tmp_path: pathlib.Path, told: Told) -> None:
+    told.tell_pod("a")
+    told.tell_rank("a", 1, 0, world_size=2)
+    told.tell_rank("a", 2, 1, world_size=2)
+    told.heard.put(("line", ("a", 3, b"hello \xff")))
+    told.heard.put(("line", ("a", 4, (MARK + '{"stream": "metrics", "data": {"at": 1e10, "step": 7}}').encode())))
+    told.heard.put(("line", ("a", 5, (MARK + "torn").encode())))
+    told.tell_main("Completed")
+    outcome, follower, _ = follow(tmp_path, told)
+    assert outcome == Outcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0")
+    assert follower.story.ranks_seen() == 2 and follower.story.last["step"] == 7
+    assert (tmp_path / "logs" / "node-1.log").read_text() == "hello \ufffd\n"
+    assert json.loads((tmp_path / "offsets.json").read_text()) == {"a": {"lines": 5}}
+    assert follower.image_ids == {"sha256:1"} and follower.admitted_at is not None
+
+
+def test_a_log_is_taken_up_after_the_last_line_that_was_read(tmp_path: pathlib.Path, told: Told) -> None:
+    (tmp_path / "offsets.json").write_text('{"a": {"lines": 12}}')
+    told.tell_pod("a")
+    told.tell_pod("b", "terminated")
+    told.tell_main("Completed")
+    follow(tmp_path, told)
+    assert told.threads == {"log-a": 12, "log-b": 0} and told.ended == ["b"]
+
+
+def test_a_pod_that_was_taken_away_is_a_lost_node(tmp_path: pathlib.Path, told: Told) -> None:
+    told.tell_pod("a")
+    told.tell_rank("a", 1, 0, world_size=2)
+    taken = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "gone"}
+    told.tell_pod("a", conditions=[taken])
+    told.tell_pod("a", conditions=[taken])
+    told.tell_main("Failed")
+    outcome, follower, progress = follow(tmp_path, told)
+    assert (outcome.outcome, outcome.cause, outcome.node) == ("lost", "node_lost", "node-1")
+    assert [fault[1:] for fault in follower.story.faults] == [("node_lost", "node-1")]
+    assert progress.said.count("node-1: r-a was taken away: DeletionByTaintManager") == 1
+
+
+def test_lost_nodes_have_a_budget_of_their_own(tmp_path: pathlib.Path, told: Told) -> None:
+    told.tell_main(restarts=3, restartsCountTowardsMax=1)
+    outcome, _, _ = follow(tmp_path, told, restart={"max_lost_nodes": 1})
+    assert (outcome.outcome, outcome.cause) == ("lost", "node_lost")
+
+
+def test_a_failed_rank_is_named_with_its_code(tmp_path: pathlib.Path, told: Told) -> None:
+    told.tell_pod("a")
+    told.tell_rank("a", 1, 0, world_size=2)
+    told.tell_rank("a", 2, 0, "worker_exit", exit_code=3)
+    told.tell_main("Failed")
+    outcome, _, _ = follow(tmp_path, told)
+    assert (outcome.outcome, outcome.exit_code, outcome.cause, outcome.node) == ("failed", 3, "crash", "node-1")
+
+
+def test_a_fatal_code_ends_the_run_whatever_the_engine_makes_of_it(tmp_path: pathlib.Path, told: Told) -> None:
+    told.tell_pod("a")
+    told.tell_rank("a", 1, 0, world_size=2)
+    told.tell_rank("a", 2, 0, "worker_exit", exit_code=42)
+    outcome, _, _ = follow(tmp_path, told, restart={"fatal_exit_codes": [42]})
+    assert (outcome.outcome, outcome.exit_code, outcome.cause) == ("failed", 42, "fatal_exit_code")
+
+
+def test_the_time_limit_counts_over_restarts(
+    tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_follow, "_OWN_DEADLINE_S", -1.5)
+    told.tell_pod("a")
+    outcome, _, _ = follow(tmp_path, told, timeout_s=1)
+    assert (outcome.outcome, outcome.exit_code, outcome.cause) == ("failed", 124, "timeout")
+
+
+def test_a_run_that_somebody_deleted_is_cancelled(tmp_path: pathlib.Path, told: Told) -> None:
+    told.tell_main(kind="DELETED")
+    outcome, _, _ = follow(tmp_path, told)
+    assert (outcome.outcome, outcome.detail) == ("cancelled", "the JobSet was deleted")
+
+
+def test_what_keeps_it_from_starting_is_said_once(tmp_path: pathlib.Path, told: Told) -> None:
+    about = {"kind": "Pod", "name": "r-node-0-0-x"}
+    value = {"involvedObject": about, "reason": "FailedMount", "message": "no such claim"}
+    usual = {"involvedObject": about, "reason": "BackOff", "message": "…"}
+    foreign = {"involvedObject": {"kind": "Pod", "name": "other"}, "reason": "FailedMount", "message": "not ours"}
+    for item in (value, value, usual, foreign):
+        told.heard.put(("event", Event("ADDED", item)))
+    told.tell_pod("a", "waiting", phase="Pending", containerStatuses=[], conditions=[])
+    told.tell_main("Completed")
+    _, _, progress = follow(tmp_path, told)
+    assert [line for line in progress.said if "FailedMount" in line] == ["Pod r-node-0-0-x: FailedMount: no such claim"]
+    assert not [line for line in progress.said if "BackOff" in line or "other" in line]
+
+
+def test_a_broken_source_ends_following_with_its_reason(tmp_path: pathlib.Path, told: Told) -> None:
+    told.heard.put(("error", ("event", RuntimeError("x"))))
+    with pytest.raises(RuntimeError):
+        follow(tmp_path, told)
