@@ -29,4 +29,5 @@ class ActionModule(Face):
         connect, known = self.connect(variables), variables["hostvars"]
         if options["logs"] is not None:
             return history.logs(home, options["run_id"], options["logs"], options["ranks"], connect, known)
-        return history.info(home, options["run_id"], connect if options["live"] else None, known)
+        asked = connect if options["live"] else None
+        return history.info(home, options["run_id"], asked, known, None if self.check else known)

@@ -16,7 +16,9 @@ options:
     description: Name of one run. The default is all runs; for logs it is the newest one.
     type: str
   live:
-    description: Whether to ask the hosts of runs that have not ended what they run now.
+    description:
+      - Whether to ask the hosts of runs that have not ended what they run now.
+      - Rented machines on which such a run is at work get their lease renewed (not in check mode).
     type: bool
     default: false
   logs:

@@ -21,12 +21,21 @@ Connect = t.Callable[[t.Sequence[str]], list[Remote]]
 _SHORT = ("run_id", "state", "outcome", "submitted_at", "duration_s", "exit_code", "steps_lost", "checkpoint", "cost")
 
 
-def info(home: StateHome, run_id: str | None, live: Connect | None, known: t.Container[str]) -> Dict:
-    """Return ``{runs}``: the named record, or all of them with the newest first; with ``live`` what nodes say now."""
+def info(
+    home: StateHome,
+    run_id: str | None,
+    live: Connect | None,
+    known: t.Container[str],
+    hostvars: t.Mapping[str, t.Any] | None = None,
+) -> Dict:
+    """Return ``{runs}``: the named record, or all of them with the newest first; with ``live`` what nodes say now.
+
+    With ``hostvars``, asking for a run that lives renews the leases of its rented machines.
+    """
     folders = [_folder(home, run_id)] if run_id else home.runs()
     runs = [record for folder in folders if (record := read_record(folder)) is not None]
     if live is not None:
-        runs = [{**record, "live": _live(record, live, known)} for record in runs]
+        runs = [{**record, "live": _live(record, live, known, hostvars or {})} for record in runs]
     return {"changed": False, "runs": runs, "summary": [summary(record) for record in runs]}
 
 
@@ -75,13 +84,26 @@ def _folder(home: StateHome, run_id: str | None) -> pathlib.Path:
     return folder
 
 
-def _live(record: Dict, connect: Connect, known: t.Container[str]) -> Dict | None:
+def _live(record: Dict, connect: Connect, known: t.Container[str], hostvars: t.Mapping[str, t.Any]) -> Dict | None:
     if record["state"] == "ended":
         return None
-    names = [name for name in record.get("hosts", []) if name in known]
-    answers, errors = each(connect(names), lambda remote: remote.call("info", run_id=record["run_id"]))
+    remotes = connect([name for name in record.get("hosts", []) if name in known])
+    answers, errors = each(remotes, lambda remote: remote.call("info", run_id=record["run_id"]))
     units = {name: answer["units"] for name, answer in answers.items()}
-    return {"units": units, "unreachable": {name: str(exc) for name, exc in errors.items()}}
+    unreachable = {name: str(exc) for name, exc in errors.items()}
+    at_work = [remote for remote in remotes if units.get(remote.name, {}).get("agent", {}).get("alive")]
+    return {"units": units, "unreachable": unreachable, **_renewed(at_work, hostvars)}
+
+
+def _renewed(remotes: t.Sequence[Remote], hostvars: t.Mapping[str, t.Any]) -> Dict:
+    """Renew the leases of rented machines that are at work; return what came of it, nothing where none is rented."""
+    from . import lease_renewal
+
+    rented = lease_renewal.rented(remotes, hostvars) if hostvars else []
+    if not rented:
+        return {}
+    problems = lease_renewal.renew(rented)
+    return {"leases": {remote.name: str(problems.get(remote.name, "renewed")) for remote in rented}}
 
 
 def _fetch(folder: pathlib.Path, record: Dict, connect: Connect, known: t.Container[str]) -> dict[str, str]:

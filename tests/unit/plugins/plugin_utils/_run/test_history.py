@@ -86,6 +86,24 @@ def test_live_is_what_known_nodes_say_now(home: StateHome) -> None:
     assert done["live"] is None
 
 
+def test_asking_for_a_run_that_lives_renews_the_leases_of_its_rented_machines(home: StateHome) -> None:
+    place(home, "run-1", 0, state="running", hosts=["a", "b", "c"])
+    alive = {"info": {"units": {"agent": {"alive": True}}}}
+    asked: list[str] = []
+
+    def found(names: t.Sequence[str]) -> list[Remote]:
+        nodes: list[Remote] = [Node(name, alive if name != "c" else {"info": {"units": {}}}) for name in names]
+        for node in nodes:
+            node.shell = lambda command, _data, name=node.name: (asked.append(f"{name} {command}"), (0, "", ""))[1]
+        return nodes
+
+    rented, owned = {"muster_node": {"ownership": "rented"}}, {"muster_node": {"ownership": "owned"}}
+    hostvars = {"a": rented, "b": owned, "c": rented}
+    (run,) = history.info(home, None, found, set(hostvars), hostvars)["runs"]
+    assert run["live"]["leases"] == {"a": "renewed"}, "neither an owned machine nor one where nothing runs"
+    assert [line.split()[0] for line in asked] == ["a"] and "muster-lease" in asked[0]
+
+
 def test_the_last_lines_of_every_log(home: StateHome) -> None:
     folder = place(home, "run-1", 0)
     for name in ("a", "b"):
