@@ -66,7 +66,7 @@ def _torchrun(world: World, node: str, run_id: str, folder: pathlib.Path) -> lis
     slots = planning.slots(hosts, dict.fromkeys(NODES, info), run_id)
     plan, _ = planning.launch(job, slots, run_id, 1)
     ours = list(plan.nodes[NODES.index(node)].argv)
-    argv = [ours[0], "-m", "torch.distributed.run", *ours[3:]]
+    argv = [ours[0], "-m", "torch.distributed.run", *ours[2:]]
     script = argv.index("--no-python")
     # By hand the first node's agent hosts the store, and nobody wraps the script.
     host_flag = "is_host=1" if node == NODES[0] else "is_host=0"

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A stand-in for the job's interpreter in tests without torch: what torchrun's launch asks of it, it does.
 
-``-c "… torch.distributed.run …" OPTIONS --no-python COMMAND`` becomes ``elastic_launcher.py``, ``…/store.py FD HOST PORT``
+``…/elastic.py OPTIONS --no-python COMMAND`` becomes ``elastic_launcher.py``, ``…/store.py FD HOST PORT``
 accepts connections on the socket that it was given, and ``-c PROGRAM NAMES`` says that torch 2.9.0 is installed. All
 else is run by the real interpreter.
 """
@@ -36,8 +36,8 @@ def serve(descriptor: int) -> None:
 
 def main(argv: list[str]) -> int:
     """Do what the arguments ask for."""
-    if argv[1:2] == ["-c"] and "torch.distributed.run" in argv[2]:
-        command = launcher(argv[3:])
+    if len(argv) > 2 and argv[1].endswith("/elastic.py"):
+        command = launcher(argv[2:])
         os.execv(command[0], command)
     if len(argv) > 2 and argv[1].endswith("/store.py"):
         serve(int(argv[2]))

@@ -17,6 +17,7 @@ import typing as t
 # How the node's supervisor treats the end of the process; the words are those of ``_node/policy.py``.
 Policy = t.Literal["torchrun", "whole", "never"]
 STORE_PROGRAM = "{program}/muster_node/store.py"
+ELASTIC_PROGRAM = "{program}/muster_node/elastic.py"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,13 +15,11 @@ from ...module_utils._model import job_backends
 from ...module_utils._model.job import Job
 from ...module_utils._model.pod_spec import PodSpec
 from . import environment, podding
-from .contract import STORE_PROGRAM, Launch, NodeLaunch, RunContext, Slot
+from .contract import ELASTIC_PROGRAM, STORE_PROGRAM, Launch, NodeLaunch, RunContext, Slot
 
 # A lost agent is noticed after interval x attempts = 3 s; torch's own default is 15 s.
 _KEEP_ALIVE_S = 1
 _KEEP_ALIVE_ATTEMPTS = 3
-# ``-m torch.distributed.run``, a quarter of a second sooner: nothing that importing torch makes is ever garbage.
-_PROGRAM = "import gc; gc.disable(); from torch.distributed.run import main; gc.freeze(); gc.enable(); main()"
 
 
 def launch(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> Launch:
@@ -58,8 +56,7 @@ def _agent(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> tu
     }
     return (
         slot.python,
-        "-c",
-        _PROGRAM,
+        ELASTIC_PROGRAM,
         f"--nnodes={len(nodes)}",
         f"--nproc-per-node={job.nproc}",
         "--rdzv-backend=c10d",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._launch import launchers
-from ansible_collections.muster.training.plugins.plugin_utils._launch.contract import STORE_PROGRAM
+from ansible_collections.muster.training.plugins.plugin_utils._launch.contract import ELASTIC_PROGRAM, STORE_PROGRAM
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._launch.gangs import RUN, job, slots
 
 
@@ -45,7 +45,7 @@ def test_ranks_have_the_grace_to_save() -> None:
 def test_the_rank_command_ends_the_argument_list() -> None:
     argv = launchers.launch(job(args=["--nnodes=9"]), slots(), RUN).nodes[1].argv
     at = argv.index("--no-python")
-    assert argv[:2] == ("/py1", "-c") and "from torch.distributed.run import main" in argv[2]
+    assert argv[:2] == ("/py1", ELASTIC_PROGRAM)
     assert argv[at + 4] == "{program}/muster_node/rank.py" and argv[-1] == "--nnodes=9"
 
 

@@ -1,0 +1,42 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How often an agent asks for the others, and that a torch that we do not know is left as it is."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._node import elastic
+
+
+@pytest.mark.parametrize(
+    ("argv", "pause"),
+    [
+        (["--nnodes=2"], 0.05),
+        (["--nnodes=2:40"], 0.2),
+        (["--rdzv-id=x", "--nnodes=64", "--nnodes-like=9"], 0.32),
+        (["--nnodes=5000"], 1.0),
+        ([], 0.05),
+        (["--nnodes=many"], 0.05),
+    ],
+)
+def test_all_agents_together_ask_as_often_whatever_their_number(argv: list[str], pause: float) -> None:
+    assert elastic.pause_s(argv) == pytest.approx(pause)
+
+
+def test_only_the_fixed_wait_is_shortened() -> None:
+    waited: list[object] = []
+    module = types.SimpleNamespace(_delay=waited.append)
+    assert elastic.ask_sooner(module, 0.1) is True  # type: ignore[arg-type]
+    for seconds in (1, 0.01, (0, 0.3)):
+        module._delay(seconds)
+    assert waited == [0.1, 0.01, (0, 0.3)]
+
+
+def test_a_torch_without_that_wait_is_left_alone() -> None:
+    module = types.SimpleNamespace(_delay=None)
+    assert elastic.ask_sooner(types.SimpleNamespace(), 0.1) is False  # type: ignore[arg-type]
+    assert elastic.ask_sooner(module, 0.1) is False and module._delay is None  # type: ignore[arg-type]
