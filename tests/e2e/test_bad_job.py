@@ -46,7 +46,8 @@ WRITTEN: dict[str, tuple[dict[str, t.Any], tuple[str, ...]]] = {
     ),
     "rank in env": ({"env": {"RANK": "0"}}, ("job.env.RANK", "is set by the launcher")),
     "bad step pattern": ({"metrics": {"step_pattern": "("}}, ("job.metrics.step_pattern", "regular expression")),
-    "later feature": ({"placement": {"backend": "kubernetes"}}, ("job.placement.backend", "is not available yet")),
+    "later feature": ({"tracking": "mlflow"}, ("job.tracking", "is not available yet")),
+    "only on Kubernetes": ({"image": "x"}, ("job.image", "cannot be carried out on plain hosts", "kubernetes")),
 }
 
 

@@ -74,6 +74,11 @@ def op_install(request: Request) -> dict[str, t.Any]:
         package = paths.private_dir(program / "muster_node")
         for name, text in request["sources"].items():
             paths.write_atomic(package / name, text.encode())
+        # Byte-code once, and not at the first request of each kind.
+        import py_compile
+
+        for file in sorted(package.glob("*.py")):
+            py_compile.compile(str(file), quiet=2)
         paths.write_atomic(program / "run.py", request["entry"].encode())
         return {"program": str(program), "changed": True}
     return {"program": str(program), "changed": False}

@@ -85,10 +85,10 @@ def install_request() -> dict[str, t.Any]:
     return {"version": version(), "sources": sources(), "entry": _ENTRY}
 
 
-def installed_command(python: str | None, program: str) -> str:
-    """Return the shell command that sends a request to the installed agent."""
+def installed_command(python: str | None, program: str, reads: bool = False) -> str:
+    """Return the shell command that sends a request to the installed agent; one that only reads leaves no byte-code."""
     chosen = shlex.quote(python) if python else '"$(command -v python3 || echo python3)"'
-    return f"exec {chosen} -I -S {shlex.quote(program + '/run.py')}"
+    return f"exec {chosen} -I -S {'-B ' if reads else ''}{shlex.quote(program + '/run.py')}"
 
 
 def dumps(request: t.Mapping[str, t.Any]) -> bytes:

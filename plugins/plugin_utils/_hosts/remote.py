@@ -68,7 +68,8 @@ class Remote:
     def _from_installed(self, request: t.Mapping[str, t.Any]) -> dict[str, t.Any] | None:
         """Return the installed agent's answer. Asked for facts about its node, it may be gone: then there is none."""
         self.requests += 1
-        said = self.shell(payload.installed_command(self.python, str(self.program)), payload.dumps(request))
+        command = payload.installed_command(self.python, str(self.program), reads=request["op"] == "info")
+        said = self.shell(command, payload.dumps(request))
         if request["op"] == "info" and not payload.answered(said[1]):
             return None
         return payload.parse(self.name, *said)
