@@ -87,7 +87,7 @@ namespace:
   description: Its namespace.
   returned: success
   type: str
-keys:
+data_keys:
   description: The names of its keys that were asked for.
   returned: success
   type: list

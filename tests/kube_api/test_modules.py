@@ -45,7 +45,7 @@ def test_the_life_of_a_secret(api: ApiServer, client: Client, namespace: str) ->
     predicted = run_secret(wanted, check=True)
     assert predicted["changed"] and predicted["hash"] is None and client.get("Secret", "s", namespace) is None
     made = run_secret(wanted)
-    assert (made["action"], made["keys"]) == ("created", ["a", "b", "c"]) and len(made["hash"]) == 16
+    assert (made["action"], made["data_keys"]) == ("created", ["a", "b", "c"]) and len(made["hash"]) == 16
     live = client.get("Secret", "s", namespace)
     assert live and live["data"]["c"] == "AAEC"
     before = client.writes

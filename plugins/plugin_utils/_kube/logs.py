@@ -122,8 +122,8 @@ class LogStream:
         return Request("GET", path, tuple(query), {"Accept": "*/*", "User-Agent": USER_AGENT})
 
     def _read(self, timeout_s: float) -> None:
-        assert self._stream is not None
-        data = self._stream.read(timeout_s)
+        stream = t.cast(Stream, self._stream)
+        data = stream.read(timeout_s)
         if data is None:
             return
         *lines, self._held = (self._held + data).split(b"\n")

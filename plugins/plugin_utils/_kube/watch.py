@@ -142,8 +142,8 @@ class Watch:
             self._drop()
 
     def _read(self, timeout_s: float) -> None:
-        assert self._stream is not None
-        data = self._stream.read(max(0.001, timeout_s))
+        stream = t.cast(Stream, self._stream)
+        data = stream.read(max(0.001, timeout_s))
         if data is None:
             return
         if not data:

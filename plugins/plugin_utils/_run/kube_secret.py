@@ -47,7 +47,7 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, want_diff
         "action": change.action,
         "name": options["name"],
         "namespace": namespace,
-        "keys": sorted(wanted["data"]),
+        "data_keys": sorted(wanted["data"]),
         "hash": keyed_hash(change.after or {}, wanted["data"]) if not (check and change.before is None) else None,
     }
     return {**answer, "diff": result.diff()} if want_diff else answer
@@ -86,5 +86,5 @@ def _absent(client: Client, name: str, namespace: str, check: bool) -> Dict:
     if found is not None and not check:
         client.delete("v1/Secret", name, namespace, uid=str(found["metadata"].get("uid") or ""))
     action = "unchanged" if found is None else "removed"
-    names: Dict = {"name": name, "namespace": namespace, "keys": [], "hash": None}
+    names: Dict = {"name": name, "namespace": namespace, "data_keys": [], "hash": None}
     return {"changed": found is not None, "action": action, **names}
