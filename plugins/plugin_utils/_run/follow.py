@@ -30,6 +30,7 @@ _SAY_EVERY_S = 10.0
 _SAVE_EVERY_S = 1.0
 # With on_lost_node: fail, a node that is silent for so long is lost; shorter is a hiccup of the connection.
 _SILENT_S = 10
+_AGAIN_LINES = 10_000
 _GONE: dict[str, t.Any] = {"alive": False, "exit": None, "state": "gone"}
 
 
@@ -73,8 +74,12 @@ class Follower:
         self.drilled_at: float | None = None
         self._said_at = self._saved_at = 0.0
         self._shown_attempts = 0
+        # A controller that was killed may have kept lines and not yet noted that it had them: they come again.
+        self._kept: dict[str, frozenset[str]] = {}
         for name, feed in (("events", self.story.event), ("metrics", self.story.metric)):
-            for line in watch.lines(_text(folder / f"{name}.jsonl")):
+            kept = _text(folder / f"{name}.jsonl")
+            self._kept[name] = frozenset(kept.split("\n")[-_AGAIN_LINES:])
+            for line in watch.lines(kept):
                 feed(line)
 
     def run(self) -> Outcome:
@@ -129,7 +134,7 @@ class Follower:
 
     def _write(self, node: str, stream: str, text: str) -> None:
         # A program may print what it was given.
-        text = scrub(text)
+        text = self._news(stream, scrub(text))
         name = f"logs/{node}.log" if stream == "log" else f"{stream}.jsonl"
         place = self.folder / name
         paths.private_dir(place.parent)
@@ -142,6 +147,13 @@ class Follower:
                 self.story.metric(line)
         elif stream == "log" and self.pattern:
             self._parse_log(text)
+
+    def _news(self, stream: str, text: str) -> str:
+        """Return the lines of ``text`` that were not kept before this follower began; each has its own time."""
+        kept = self._kept.get(stream)
+        if not kept:
+            return text
+        return "".join(f"{line}\n" for line in text.split("\n") if line and line not in kept)
 
     def _parse_log(self, text: str) -> None:
         """Turn log lines that match the job's pattern into metrics; the first rank to print a step counts."""
