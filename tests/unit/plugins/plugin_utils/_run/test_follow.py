@@ -372,3 +372,15 @@ def test_a_drill_on_a_node_that_is_away_waits_for_it(world: World, monkeypatch: 
         world.run(*steps, news("a", unit(exit_code=0)), news("b", unit(exit_code=0)), drill=drill).outcome
         == "succeeded"
     )
+
+
+def test_lines_that_were_kept_before_are_not_kept_twice(world: World) -> None:
+    """A controller that was killed between a line and the note that it has it: the next one is told the line again."""
+    follower = world.follower()
+    old = '{"at": 1.0, "kind": "agent_started", "node": "a"}\n'
+    follower._write("a", "events", old)
+    again = world.follower()
+    new = '{"at": 2.0, "kind": "agent_exit", "node": "a"}\n'
+    again._write("a", "events", old + new)
+    again._write("a", "events", new.replace("2.0", "3.0"))
+    assert (world.folder / "events.jsonl").read_text() == old + new + new.replace("2.0", "3.0")
