@@ -21,7 +21,7 @@ from ...module_utils._node import paths
 from .._kube import predicates
 from .._kube.apply import apply
 from .._kube.client import Client
-from .._kube.jobs.contract import KubePlan, Object, owned, selector
+from .._kube.jobs.contract import ATTEMPT_LABEL, KubePlan, Object, owned, selector
 from . import cluster_plan, cluster_probe, kube_access, planning, record, secrets
 from .cluster_follow import ClusterFollower, Sources
 from .follow import Follower, Outcome, describe
@@ -164,7 +164,7 @@ def _present(
     ended_unseen = bool(live and before and before["state"] != "ended")
     follows = live is not None and (ended_unseen or predicates.state(live).phase == "waiting")
     if follows:
-        attempt = int((before or {}).get("generation") or (live or {})["metadata"]["labels"][_FIRST_ATTEMPT])
+        attempt = int((before or {}).get("generation") or (live or {})["metadata"]["labels"][ATTEMPT_LABEL])
         made = _planned(request, home, job, source, run_id, client, facts, attempt)
     current = _open_record(request, made, source, before, follows)
     _announce(request, made, follows)
@@ -184,9 +184,6 @@ def _present(
     return _follow(request, client, made, t.cast(Object, live), folder, current, drilling, changed=not follows)
 
 
-_FIRST_ATTEMPT = "muster.training/first-attempt"
-
-
 def _submit(client: Client, made: KubePlan, values: tuple[dict[str, str], dict[str, bytes]], current: Dict) -> Object:
     """Make the run's objects, the one that runs it last; what was made goes away again when that fails."""
     *companions, main = cluster_plan.objects(made)
@@ -200,21 +197,13 @@ def _submit(client: Client, made: KubePlan, values: tuple[dict[str, str], dict[s
         apply(client, companions)
         live = apply(client, [main]).objects()[0]
     except MusterError:
-        _discard(client, companions)
+        cluster_probe.clear(client, companions)
         raise
     current["submitted_at"] = current["queued_at"] = record.iso(time.time())
     found = t.cast(Object, live)
     # From here on they are the job's own: whoever deletes it deletes them.
     apply(client, owned(companions, found))
     return found
-
-
-def _discard(client: Client, made: t.Sequence[Object]) -> None:
-    for item in made:
-        try:
-            client.delete(item, item["metadata"]["name"], item["metadata"].get("namespace"))
-        except MusterError:
-            continue
 
 
 def _follow(

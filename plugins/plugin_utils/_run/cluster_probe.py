@@ -15,6 +15,7 @@ import hashlib
 import json
 import threading
 import time
+import typing as t
 
 from ...module_utils._model.errors import MusterError, RefusedError
 from ...module_utils._node import paths
@@ -53,7 +54,7 @@ def prove(client: Client, plan: KubePlan, home: StateHome, progress: Progress) -
         live = apply(client, [main]).objects()[0]
         _judge(client, plan, live or main, progress)
     finally:
-        _clear(client, [main, *companions])
+        clear(client, [main, *companions])
     paths.write_json(place, {**known, key: time.time()})
 
 
@@ -118,8 +119,11 @@ def _last_words(client: Client, plan: KubePlan, main: Object) -> str:
     return "; ".join(dict.fromkeys(found))
 
 
-def _clear(client: Client, made: list[Object]) -> None:
-    """Remove the probe. The job has a policy of the same name and content: making it again costs one request."""
+def clear(client: Client, made: t.Sequence[Object]) -> None:
+    """Remove what was made for a probe, or for a job that could not be submitted; what is gone already is passed over.
+
+    A job has a policy of the same name and content as its probe: making it again costs one request.
+    """
     for item in made:
         try:
             client.delete(item, item["metadata"]["name"], item["metadata"].get("namespace"))
