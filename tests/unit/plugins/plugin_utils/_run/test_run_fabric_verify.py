@@ -188,7 +188,8 @@ def test_nccl_tests_under_mpirun_prove_rdma_and_pass(world: RunWorld) -> None:
     }
     assert entry["bandwidth"]["busbw_gb_s"] == 386.56 and entry["bandwidth"]["algorithm"] == "RING"
     assert found["hosts"]["a"]["nccl_environment"].get("NCCL_ALGO") is None
-    assert world.lab.left() == {} or not [line for line in world.lab.left().values() if "mpirun" in line]
+    # An agent that has just answered may need a moment to end: nothing may stay, and no rank or launcher for sure.
+    eventually(lambda: not world.lab.left(), "the end of every process of the test")
 
 
 @pytest.mark.usefixtures("sshd_works")
