@@ -126,6 +126,14 @@ exit_code:
   description: 0 for pass and warn, 1 for fail and unproven.
   returned: when measured
   type: int
+unreachable:
+  description:
+    - Hosts that did not answer, each with C(node), C(problem) and C(fix). The others are judged as usual; an island that
+      lacks one of its hosts is C(warn) at best, C(unproven) when one host is left of it.
+    - The task fails when a host did not answer, unless O(allow_unproven=true).
+  returned: always
+  type: list
+  elements: dict
 hosts:
   description: For each host its island, lane, outcome, and the NCCL environment that fits it.
   returned: when measured

@@ -30,6 +30,8 @@ from ...module_utils._model.verdict import (
     exit_code,
     worst,
 )
+from . import absent as absence
+from .absent import Absent
 from .causes import CAUSES
 from .node_faults import PCIE_DEGRADED
 
@@ -73,6 +75,7 @@ class Case:
 
     ``nodes`` are those that should have taken part. ``wrong_values`` is null when values were not checked. ``min_size``
     is the smallest size (bytes) whose bandwidth is judged. ``reasons`` come from the reading of the evidence.
+    ``absent`` nodes belong to the island and did not answer, so that it was tested without them.
     """
 
     island: str
@@ -88,6 +91,7 @@ class Case:
     started_at: str | None = None
     duration_s: float | None = None
     min_size: int = 16 << 20
+    absent: tuple[Absent, ...] = ()
 
 
 def judge(case: Case) -> Verdict:
@@ -99,7 +103,7 @@ def judge(case: Case) -> Verdict:
         "transport": _judge_transport(transport, case),
         "bandwidth": _judge_bandwidth(bandwidth, case),
         "correctness": _judge_values(case.wrong_values),
-        "attendance": _judge_ranks(case.ranks),
+        "attendance": _judge_attendance(case),
     }
     outcome = worst(part[0] for part in parts.values())
     causes = _causes(case, transport, parts)
@@ -243,6 +247,12 @@ def _judge_values(wrong: int | None) -> Part:
     return ("fail", f"{wrong} wrong values") if wrong else ("pass", "")
 
 
+def _judge_attendance(case: Case) -> Part:
+    """Judge who took part of those that were asked, and who could not be asked."""
+    came, gone = _judge_ranks(case.ranks), absence.attendance(case.absent, len(case.nodes))
+    return worst([came[0], gone[0]]), "; ".join(text for text in (came[1], gone[1]) if text)
+
+
 def _judge_ranks(ranks: Ranks) -> Part:
     if ranks.expected is None or ranks.seen is None:
         return "unproven", "it is not known which ranks took part"
@@ -255,10 +265,10 @@ def _judge_ranks(ranks: Ranks) -> Part:
 
 def _causes(case: Case, transport: Transport, parts: t.Mapping[str, Part]) -> tuple[Cause, ...]:
     """Return the causes found by readers, and those that the parts themselves name."""
-    found = list(case.causes)
+    found = [*case.causes, *(item.cause for item in case.absent)]
     known = {cause.code for cause in found}
     by_rule = {
-        "silent_tcp": parts["transport"][0] == "fail" and transport.verdict in ("tcp", "mixed") and not known,
+        "silent_tcp": parts["transport"][0] == "fail" and transport.verdict in ("tcp", "mixed") and not case.causes,
         "gpudirect_off": parts["transport"][0] == "warn"
         and transport.verdict == "rdma_no_gdr"
         and _gdr_seen(transport),

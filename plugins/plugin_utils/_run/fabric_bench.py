@@ -74,16 +74,17 @@ class Quiet:
         """Drop the values."""
 
 
-def run_stage(request: training_job.Request, stage: Stage, bench: Bench, token: str) -> list[GroupRun]:
+# Runs the bench on one group of nodes: (group, stage, bench, run id).
+RunGroup = t.Callable[[tuple[str, ...], Stage, Bench, str], GroupRun]
+
+
+def run_stage(run: RunGroup, stage: Stage, bench: Bench, token: str) -> list[GroupRun]:
     """Run all groups of a stage: those of one round at once, the rounds one after another."""
     found: list[GroupRun] = []
     for number, groups in enumerate(stage.rounds):
         with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, len(groups))) as pool:
             names = [f"{token}-{stage.name}-{number}-{index}" for index in range(len(groups))]
-            futures = [
-                pool.submit(run_group, request, group, stage, bench, name)
-                for group, name in zip(groups, names, strict=True)
-            ]
+            futures = [pool.submit(run, group, stage, bench, name) for group, name in zip(groups, names, strict=True)]
             found += [future.result() for future in futures]
     return found
 

@@ -18,6 +18,7 @@ from ...module_utils._model.node import Node
 from ...module_utils._model.verdict import Cause, Transport
 from .._fabric import bench_plan as plans
 from .._fabric import diagnose, diagnose_scan, pairs
+from .._fabric.absent import Absent
 from .._fabric.causes import CAUSES
 from .._fabric.expect import peer_expectation
 from .._fabric.nccl_environment import collective_interface
@@ -37,12 +38,18 @@ _LONG_US = 100_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Subject:
-    """The island under test: its nodes' facts, what it should reach, and the addresses that the user declared."""
+    """The island under test: its nodes' facts, what it should reach, and the addresses that the user declared.
+
+    ``absent`` nodes belong to it and did not answer. ``own_network``: its processes see the nodes' own interfaces, as
+    those of a pod with a network of its own do not.
+    """
 
     island: Island
     members: tuple[Node, ...]
     wanted: Expectation
     addresses: t.Mapping[str, str]
+    absent: tuple[Absent, ...] = ()
+    own_network: bool = True
 
 
 def make(subject: Subject, outcome: Outcome, plan: plans.BenchPlan, started_at: str | None, duration_s: float) -> Case:
@@ -51,9 +58,8 @@ def make(subject: Subject, outcome: Outcome, plan: plans.BenchPlan, started_at: 
     whole = next(iter(outcome.runs.get("island") or outcome.runs.get("inside") or ()), None)
     if whole is None:
         reason = "one CPU node: nothing crosses a network and there is no GPU to test"
-        return Case(
-            island.name, island.nodes, island.lane, expectation=subject.wanted, reasons=(reason,), started_at=started_at
-        )
+        bare = Case(island.name, island.nodes, island.lane, expectation=subject.wanted, absent=subject.absent)
+        return dataclasses.replace(bare, reasons=(reason,), started_at=started_at)
     seen = evidence(subject, whole)
     lost = whole.silent if whole.result is None else {}
     ranks = set(whole.ranks_seen) - set(lost) if whole.result is None else {item.rank for item in whole.result.evidence}
@@ -75,6 +81,7 @@ def make(subject: Subject, outcome: Outcome, plan: plans.BenchPlan, started_at: 
         started_at=started_at,
         duration_s=duration_s,
         min_size=_min_size(whole, plan),
+        absent=subject.absent,
     )
 
 
@@ -89,7 +96,8 @@ def evidence(subject: Subject, run: GroupRun) -> Seen:
             for node in subject.members
             if (name := collective_interface(node, island, subject.members, subject.addresses.get(node.name)))
         }
-        return read_sockets(run.result, expected, right if island.link != "loopback" else None)
+        told = subject.own_network and island.link != "loopback"
+        return read_sockets(run.result, expected, right if told else None)
     scanned = diagnose_scan.scan(io.BytesIO("\n".join(run.logs.values()).encode()))
     places = {str(item.host): str(item.node) for item in run.result.evidence if item.host and item.node}
     declared: dict[int, RankPlace] = {}

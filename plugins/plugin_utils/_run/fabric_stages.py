@@ -14,8 +14,10 @@ import typing as t
 from ...module_utils._model.expectation import GATE_PASS, Expectation
 from .._fabric import bench_plan as plans
 from .._fabric import pairs
-from . import fabric_bench, training_job
+from . import fabric_bench
 from .fabric_bench import Bench, GroupRun
+from .fabric_hosts import Ground
+from .progress import Progress
 
 # Runs the groups of one stage; a parameter, so that the order of stages can be tested without a cluster.
 RunStage = t.Callable[[plans.Stage], list[GroupRun]]
@@ -36,20 +38,22 @@ class Outcome:
         return {(group.nodes[0], group.nodes[1]): group.busbw_gb_s for group in groups}
 
 
-def run(request: training_job.Request, plan: plans.BenchPlan, wanted: Expectation, bench: Bench, token: str) -> Outcome:
+def run(
+    ground: Ground, progress: Progress, plan: plans.BenchPlan, wanted: Expectation, bench: Bench, token: str
+) -> Outcome:
     """Run the stages of a plan and say what each gave."""
 
     def one(stage: plans.Stage) -> list[GroupRun]:
-        found = fabric_bench.run_stage(request, stage, bench, f"{plan.island}-{token}")
+        found = fabric_bench.run_stage(ground.run_group, stage, bench, f"{plan.island}-{token}")
         for group in found:
             rate = group.busbw_gb_s
             figure = f"{rate:.3g} GB/s" if rate is not None else f"no result: {group.problem}"
-            request.progress.say(f"  {stage.name} {' – '.join(group.nodes[:8])}: {figure} ({group.seconds:.1f} s)")
+            progress.say(f"  {stage.name} {' – '.join(group.nodes[:8])}: {figure} ({group.seconds:.1f} s)")
         return found
 
     outcome = in_order(plan, wanted, one)
     for line in pairs.matrix(outcome.rates):
-        request.progress.say(f"  {line}")
+        progress.say(f"  {line}")
     return outcome
 
 

@@ -16,24 +16,25 @@ import typing as t
 
 from ...module_utils._model.errors import InputError
 from ...module_utils._model.expectation import ExpectationRow
-from ...module_utils._model.island import Island, IslandOverride, Reach
+from ...module_utils._model.island import Island, IslandOverride
 from ...module_utils._model.node import Node
 from ...module_utils._model.verdict import OUTCOMES, Verdict, exit_code, worst
 from ...module_utils._node import paths
+from .._fabric import absent as absence
 from .._fabric import bench_plan as plans
-from .._fabric import drift, labels, reaching
+from .._fabric import drift, labels
+from .._fabric.absent import Absent
 from .._fabric.expect import expectation, with_expectation
 from .._fabric.islands import islands
 from .._fabric.nccl_environment import collective_interface, nccl_conf, nccl_environment
 from .._fabric.verdict import judge
-from .._hosts.remote import Remote, each, first_error
 from . import fabric_case, fabric_history, fabric_stages, record, training_job
 from .fabric_bench import Bench
+from .fabric_hosts import Fleet, Ground, Hosts
 from .state_home import StateHome
 
 Dict = dict[str, t.Any]
 _SCHEMA = 1
-_REACH_S = 2.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,33 +50,41 @@ class Judged:
         return {**self.verdict.to_dict(), "nodes": list(self.island.nodes), "drift": list(self.changes)}
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Work:
+    """What one verification goes by: who asks, where the tests run, the nodes, and with what they are tested."""
+
+    request: training_job.Request
+    ground: Ground
+    fleet: Fleet
+    bench: Bench
+
+
 def run(request: training_job.Request) -> Dict:
     """Verify every island of the play's hosts and return the module's result."""
     home = StateHome(request.options["state_home"], request.options["cluster"])
-    nodes, busy, remotes = _nodes(request)
-    overrides = [IslandOverride.from_dict(item) for item in request.options.get("islands") or []]
-    free = [node for node in nodes if not any(node.name in override.nodes for override in overrides)]
-    found = islands(nodes, _reached(request, remotes, free), overrides)
-    bench = _bench(request, nodes)
-    resting = (
-        [island for island in found if not busy & set(island.nodes)] if request.options.get("idle_only") else found
-    )
+    ground: Ground = Hosts(request)
+    fleet = ground.fleet()
+    work = Work(request, ground, fleet, _bench(request, fleet.nodes))
+    before = fabric_history.stored(home.folder)
+    found, gone = _islands(work, before)
+    resting = [island for island in found if not (request.options.get("idle_only") and fleet.busy & set(island.nodes))]
     if request.check:
-        return {"changed": False, "islands": [island.to_dict() for island in resting]}
+        listed = [island.to_dict() for island in resting]
+        return {"changed": False, "islands": listed, "unreachable": [item.to_dict() for item in fleet.absent]}
     notes = []
     for island in (island for island in found if island not in resting):
-        names = ", ".join(sorted(busy & set(island.nodes))[:8])
+        names = ", ".join(sorted(fleet.busy & set(island.nodes))[:8])
         notes.append(f"island {island.name}: not tested, a run lives on {names}; its last verdict stays")
     # The groups of one round run at once: the state home must have its owner before they look for it.
     home.owner(create=True)
     paths.private_dir(home.folder)
-    judged = _judged(request, home.folder, resting, nodes, bench)
-    before = fabric_history.stored(home.folder)
-    document = _document(before, judged, request.hostvars)
+    judged = _judged(work, home.folder, resting, gone)
+    document = _document(before, judged, work)
     paths.write_json(home.folder / "fabric.json", document)
     for line in notes:
         request.progress.say(line)
-    result = _result(request, judged, nodes, document)
+    result = _result(work, judged, document)
     now = {str(name) for entry in document["islands"] for name in entry["nodes"]}
     former = {str(name) for entry in before for name in entry["nodes"]} - now
     patches = labels.node_patches([(item.verdict, item.island.nodes) for item in judged], sorted(former))
@@ -107,48 +116,27 @@ def _bench(request: training_job.Request, nodes: t.Sequence[Node]) -> Bench:
     return Bench(backend, request.options["collective"], tool, request.options.get("nccl_tests"))
 
 
-def _nodes(request: training_job.Request) -> tuple[list[Node], set[str], list[Remote]]:
-    """Return the facts of all hosts, the names of those on which a run lives, and the way to them."""
-    remotes = request.connect(request.hosts)
-
-    def ask(remote: Remote) -> tuple[Node, bool]:
-        record_ = dict(request.hostvars[remote.name].get("muster_node") or {})
-        answer = remote.call("info", facts=True)
-        known = {key: value for key, value in record_.items() if value not in (None, [], {})}
-        facts = {**answer["facts"], **known, "name": remote.name}
-        return Node.from_dict(facts, f"{remote.name}.muster_node"), bool(answer["live_runs"])
-
-    answers, errors = each(remotes, ask)
-    if errors:
-        raise first_error(errors)
-    busy = {name for name, (_, lives) in answers.items() if lives}
-    return [answers[name][0] for name in request.hosts], busy, list(remotes)
-
-
-def _reached(request: training_job.Request, remotes: t.Sequence[Remote], nodes: t.Sequence[Node]) -> list[Reach]:
-    """Return which nodes reach each other, by a quick try of their addresses; what nobody tells stays open."""
-    asked = reaching.questions(nodes, _addresses(request, nodes))
-
-    def ask(remote: Remote) -> Dict:
-        targets = [list(item) for ends in asked[remote.name].values() for item in ends]
-        mesh = reaching.mesh_addresses(nodes, remote.name)
-        return remote.call("reach", targets=targets, mesh=mesh, seconds=_REACH_S)
-
-    answers, _ = each([remote for remote in remotes if remote.name in asked], ask)
-    found = reaching.paths(nodes, asked, answers)
-    for item in (item for item in found if item.path == "none"):
-        request.progress.say(f"{item.a} gets no answer from {item.b}: they are not taken for one LAN")
-    return found
+def _islands(work: Work, before: t.Sequence[Dict]) -> tuple[list[Island], dict[str, list[Absent]]]:
+    """Return the islands of the nodes that answered, and by island the nodes of it that did not."""
+    nodes, gone = work.fleet.nodes, work.fleet.absent
+    for item in gone:
+        work.request.progress.say(f"{item.problem}: judged without it. {item.fix}")
+    declared = [IslandOverride.from_dict(item) for item in work.request.options.get("islands") or []]
+    overrides = absence.present(declared, gone)
+    free = [node for node in nodes if not any(node.name in override.nodes for override in overrides)]
+    found = islands(nodes, work.ground.reached(free), overrides)
+    return found, absence.homes(gone, found, declared, before, nodes)
 
 
 def _judged(
-    request: training_job.Request, folder: pathlib.Path, found: t.Sequence[Island], nodes: list[Node], bench: Bench
+    work: Work, folder: pathlib.Path, found: t.Sequence[Island], gone: t.Mapping[str, t.Sequence[Absent]]
 ) -> list[Judged]:
     """Verify islands one after another and compare each with its history."""
+    bench = work.bench
     before = fabric_history.lines(folder)
     result, new = [], []
     for island in found:
-        verdict, tested = _verify(request, island, nodes, bench)
+        verdict, tested = _verify(work, island, tuple(gone.get(island.name, ())))
         now = drift.measurement(verdict, tested.nodes, f"{bench.backend}/{bench.tool}")
         verdict, changes = fabric_history.compared(verdict, now, before)
         new.append(now)
@@ -157,9 +145,10 @@ def _judged(
     return result
 
 
-def _verify(request: training_job.Request, island: Island, nodes: list[Node], bench: Bench) -> tuple[Verdict, Island]:
+def _verify(work: Work, island: Island, gone: tuple[Absent, ...]) -> tuple[Verdict, Island]:
+    request, bench = work.request, work.bench
     began, clock = time.time(), time.monotonic()
-    members = [node for node in nodes if node.name in island.nodes]
+    members = [node for node in work.fleet.nodes if node.name in island.nodes]
     rows = [ExpectationRow.from_dict(item) for item in request.options.get("expectations") or []]
     backend, collective = t.cast(t.Any, bench.backend), bench.collective
     wanted = expectation(island, members, backend=backend, collective=collective, overrides=rows)
@@ -174,20 +163,16 @@ def _verify(request: training_job.Request, island: Island, nodes: list[Node], be
         seconds=request.options["seconds"],
         timeout_s=request.options["timeout_s"],
     )
-    outcome = fabric_stages.run(request, plan, wanted, bench, secrets.token_hex(3))
-    subject = fabric_case.Subject(island, tuple(members), wanted, _addresses(request, members))
+    outcome = fabric_stages.run(work.ground, request.progress, plan, wanted, bench, secrets.token_hex(3))
+    addresses = work.ground.addresses(island.nodes)
+    subject = fabric_case.Subject(island, tuple(members), wanted, addresses, gone, work.ground.own_network)
     spent = round(time.monotonic() - clock, 3)
     return judge(fabric_case.make(subject, outcome, plan, record.iso(began), spent)), island
 
 
-def _addresses(request: training_job.Request, nodes: t.Iterable[Node]) -> dict[str, str]:
-    """Return the addresses that the user declared for the nodes of a job."""
-    found = {node.name: request.hostvars[node.name].get("muster_address") for node in nodes}
-    return {name: str(address) for name, address in found.items() if address}
-
-
-def _document(before: t.Sequence[Dict], judged: t.Sequence[Judged], inventory: t.Container[str]) -> Dict:
+def _document(before: t.Sequence[Dict], judged: t.Sequence[Judged], work: Work) -> Dict:
     """Return fabric.json: the new verdicts, and those of before on other nodes that the inventory still knows."""
+    inventory = work.ground.known()
     entries = [item.entry() for item in judged]
     tested = {name for entry in entries for name in entry["nodes"]}
     kept = []
@@ -195,21 +180,27 @@ def _document(before: t.Sequence[Dict], judged: t.Sequence[Judged], inventory: t
         names = {str(name) for name in item["nodes"]}
         if names and not tested & names and all(name in inventory for name in names):
             kept.append(item)
-    return {"schema": _SCHEMA, "islands": [*entries, *kept]}
+    document: Dict = {"schema": _SCHEMA, "islands": [*entries, *kept]}
+    gone = [item.to_dict() for item in work.fleet.absent]
+    return {**document, "unreachable": gone} if gone else document
 
 
-def _result(request: training_job.Request, judged: t.Sequence[Judged], nodes: list[Node], document: Dict) -> Dict:
+def _result(work: Work, judged: t.Sequence[Judged], document: Dict) -> Dict:
+    request, gone = work.request, work.fleet.absent
     verdicts = [item.verdict for item in judged]
     # Where nothing was tested, the last verdicts are what is known.
     known = [verdict.outcome for verdict in verdicts] or [item.get("outcome") for item in document["islands"]]
+    known += ["unproven"] if gone else []
     outcome = worst(item if item in OUTCOMES else "unproven" for item in known)
+    lines = [*(summary(verdict) for verdict in verdicts), *(f"{item.problem}: not tested. {item.fix}" for item in gone)]
     result: Dict = {
         "changed": False,
         "fabric": document,
         "exit_code": exit_code(outcome),
-        "hosts": _host_variables(nodes, judged, _addresses(request, nodes)),
+        "hosts": _host_variables(work, judged),
         "drift": {item.island.name: list(item.changes) for item in judged if item.changes},
-        "table": [summary(verdict) for verdict in verdicts],
+        "table": lines,
+        "unreachable": [item.to_dict() for item in gone],
     }
     for item in judged:
         request.progress.say(summary(item.verdict))
@@ -217,17 +208,19 @@ def _result(request: training_job.Request, judged: t.Sequence[Judged], nodes: li
             request.progress.say(f"  changed: {change}")
     accepted = outcome == "unproven" and request.options["allow_unproven"]
     if exit_code(outcome) and not accepted:
-        said = "; ".join(summary(verdict) for verdict in verdicts if verdict.exit_code)
+        bad = [line for verdict, line in zip(verdicts, lines, strict=False) if verdict.exit_code]
+        said = "; ".join([*bad, *lines[len(verdicts) :]])
         result.update(failed=True, msg=said or f"nothing was tested, and the last verdict is {outcome}")
     return result
 
 
-def _host_variables(nodes: list[Node], judged: t.Sequence[Judged], addresses: t.Mapping[str, str]) -> dict[str, Dict]:
+def _host_variables(work: Work, judged: t.Sequence[Judged]) -> dict[str, Dict]:
     """Return for each host what plays need: island, lane, outcome, and NCCL's environment for the node."""
     result: dict[str, Dict] = {}
     for item in judged:
         verdict, island = item.verdict, item.island
-        peers = [node for node in nodes if node.name in island.nodes]
+        peers = [node for node in work.fleet.nodes if node.name in island.nodes]
+        addresses = work.ground.addresses(island.nodes)
         proven = verdict.outcome in ("pass", "warn") and verdict.transport.verdict in ("rdma_gdr", "rdma_no_gdr")
         for node in peers:
             interface = collective_interface(node, island, peers, addresses.get(node.name))

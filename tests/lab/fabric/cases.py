@@ -45,7 +45,7 @@ class Case:
             return [*found, f"no verdict was written (exit code {seen.code}): {_last_error(seen)}"]
         if self.setting.fault and not seen.struck:
             found.append("the test was over before the fault could be done")
-        if (seen.code == 0) != (seen.outcome in ("pass", "warn")):
+        if (seen.code == 0) != (seen.outcome in ("pass", "warn") and not self.setting.deaf):
             found.append(f"exit code {seen.code} for {seen.outcome}")
         return found + self.check(seen)
 
@@ -117,6 +117,18 @@ def _bad_node(seen: Seen) -> list[str]:
     return found + ([] if seen.causes == [("slow_node", "node-3")] else [f"blamed: {seen.causes}"])
 
 
+def _without_one(seen: Seen) -> list[str]:
+    """Two of three nodes answer: they are judged, the third is named, and it is no pass."""
+    found = [] if seen.outcome == "warn" else [f"{seen.outcome}, one node does not answer: {seen.island}"]
+    if list(seen.island.get("nodes", [])) != ["node-1", "node-2"]:
+        found.append(f"judged: {seen.island.get('nodes')}")
+    if seen.causes != [("host_unreachable", "node-3")]:
+        found.append(f"named: {seen.causes}")
+    return found + (
+        [] if "node-3: ssh" in seen.output and "Traceback" not in seen.output else ["node-3 is not told of"]
+    )
+
+
 def _two(rate: float, **more: t.Any) -> Setting:
     return Setting((Wire(rate),) * 2, rate, **more)
 
@@ -149,6 +161,12 @@ CASES: t.Final = (
         within_s=_HANG_VERDICT_S,
     ),
     Case("cable pulled in the test", _two(500, fault=pull_cable, timeout_s=_HANG_S), _broken, within_s=_HANG_VERDICT_S),
+    Case(
+        "one node of three does not answer",
+        Setting((Wire(500),) * 3, 500, deaf=("node-3",)),
+        _without_one,
+        within_s=None,
+    ),
     Case(
         "one bad node of four",
         Setting((Wire(500), Wire(500), Wire(250), Wire(500)), 500),

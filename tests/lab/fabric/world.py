@@ -41,6 +41,7 @@ class Setting:
     """What a case gives to the product: the declared rate in Mbit/s and what differs from a plain inventory.
 
     ``environment`` is set by the training interpreter's wrapper on every node, as an image or a login script would.
+    ``deaf`` nodes are in the inventory and nothing answers there.
     """
 
     wires: tuple[Wire, ...]
@@ -49,6 +50,7 @@ class Setting:
     environment: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     timeout_s: int = 60
     fault: Fault | None = None
+    deaf: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -198,6 +200,9 @@ class World:
                 "muster_training_python": wrapped["torch"],
                 "muster_address": self.net.address(node, self.setting.address_on),
             }
+            if node in self.setting.deaf:
+                # No SSH server listens at port 1.
+                hosts[node].update(ansible_connection="ssh", ansible_host="127.0.0.1", ansible_port="1")
         place = self.root / "inventory.json"
         place.write_text(json.dumps({"muster_nodes": {"hosts": hosts}}))
         return place

@@ -18,10 +18,15 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import (
+    InputError,
+    MusterError,
+    UnreachableError,
+)
 from ansible_collections.muster.training.plugins.module_utils._model.expectation import Expectation
 from ansible_collections.muster.training.plugins.plugin_utils._fabric import bench_plan
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench_result import BenchResult
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote
 from ansible_collections.muster.training.plugins.plugin_utils._run import (
     fabric_bench,
     fabric_case,
@@ -295,3 +300,54 @@ def test_a_small_size_is_judged_when_it_took_long(time_us: float, size: int) -> 
     run = GroupRun(("n00", "n01"), dataclasses.replace(result, results=(row,)), (0, 1), 2, "", {}, 0.1)
     assert fabric_case._min_size(run, plan(2)) == size
     assert fabric_case._min_size(dataclasses.replace(run, result=None), plan(2)) == 1 << 24
+
+
+# ---- hosts that do not answer -------------------------------------------------------------------------------------
+
+
+def deaf(world: RunWorld, name: str) -> None:
+    """Let nothing answer at a host."""
+
+    def shell(_command: str, _data: bytes) -> t.NoReturn:
+        raise UnreachableError(name, f"ssh: connect to host {name} port 22: Connection refused", "Check its address")
+
+    world.nodes[name] = Remote(name, shell)
+
+
+def test_a_host_that_does_not_answer_is_named_and_the_others_are_looked_at(world: RunWorld) -> None:
+    deaf(world, "b")
+    found = fabric_verify.run(request(world, check=True, islands=island()))
+    assert [item["nodes"] for item in found["islands"]] == [["a"]]
+    (item,) = found["unreachable"]
+    assert item["node"] == "b" and "port 22: Connection refused" in item["problem"] and item["fix"]
+
+
+def test_a_verdict_says_which_host_did_not_answer_and_is_no_pass(world: RunWorld) -> None:
+    folder(world).mkdir(parents=True)
+    other = {"island": "old", "outcome": "pass", "nodes": ["a", "b"]}
+    (folder(world) / "fabric.json").write_text(json.dumps({"schema": 1, "islands": [other]}))
+    deaf(world, "b")
+    found = fabric_verify.run(request(world, islands=island()))
+    (entry,) = found["fabric"]["islands"]
+    assert entry["nodes"] == ["a"] and entry["outcome"] == "unproven" and entry["checks"]["attendance"] == "unproven"
+    assert ("host_unreachable", "b") in [(cause["code"], cause.get("node")) for cause in entry["causes"]]
+    assert found["failed"] is True and "b: ssh: connect to host b port 22" in found["msg"]
+    assert json.loads((folder(world) / "fabric.json").read_text())["unreachable"] == found["unreachable"]
+    # Nothing is proven about b any more.
+    assert found["node_patches"]["b"]["metadata"]["labels"]["muster.training/fabric"] is None
+    accepted = fabric_verify.run(request(world, islands=island(), allow_unproven=True))
+    assert "failed" not in accepted and accepted["unreachable"]
+
+
+def test_hosts_of_which_none_answers_end_with_what_one_said(world: RunWorld) -> None:
+    deaf(world, "a")
+    deaf(world, "b")
+    with pytest.raises(MusterError, match=r"port 22: Connection refused \(also failed: b\)"):
+        fabric_verify.run(request(world))
+    assert not folder(world).exists()
+
+
+def test_an_agent_that_cannot_run_there_is_an_absent_host_too(world: RunWorld) -> None:
+    world.nodes["b"] = Remote("b", lambda _command, _data: (1, "", "muster: Python 3.6 is too old"))
+    found = fabric_verify.run(request(world, check=True))
+    assert [(item["node"], "3.6" in item["problem"]) for item in found["unreachable"]] == [("b", True)]
