@@ -1,7 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a cluster says about why something does not start: its warning events, read as causes. Pure but for ``read``.
+"""What a cluster says about why something does not start: warning events, pods and workloads, read as causes.
+
+This is the one wording of such causes: whoever waits for something tells them by ``Cause.text``, each ``key`` once.
+Pure but for ``read``.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -13,6 +16,7 @@ import re
 import typing as t
 from collections.abc import Iterable, Iterator
 
+from . import predicates
 from .client import Client
 from .errors import plain
 from .resources import Object, title
@@ -33,10 +37,27 @@ _RULES: t.Final[tuple[tuple[Code, str, str], ...]] = (
     ("crash", "BackOff|CrashLoopBackOff", ""),
     ("node", "NodeNotReady|TaintManagerEviction|Evicted|Preempted|Preempting|NodeLost", ""),
     ("queue", "Pending|Inadmissible|QuotaReserved|AdmissionCheck.*", ""),
-    ("container", "Failed|FailedCreatePodSandBox|FailedPostStartHook", ""),
+    ("container", "Failed|FailedCreatePodSandBox|FailedPostStartHook|CreateContainer.*|RunContainerError", ""),
 )
 # What happens before something starts and passes by itself, unless it goes on.
 _PASSING: t.Final = frozenset({"unschedulable", "queue", "volume", "node"})
+# What Kubernetes warns of in every run that is well.
+_USUAL: t.Final = frozenset({"Unhealthy", "FailedToRetrieveImagePullSecret", "DNSConfigForming"})
+# What a container waits for in every run that is well.
+_STARTING: t.Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+_WORDS: t.Final[t.Mapping[Code, str]] = {
+    "quota": "the namespace's quota is used up",
+    "admission": "the cluster does not allow it",
+    "webhook": "a webhook of the cluster does not answer",
+    "unschedulable": "no node has room for it",
+    "image": "its image cannot be pulled",
+    "volume": "a volume is missing",
+    "queue": "it waits in its queue",
+    "crash": "its container ends again and again",
+    "node": "its node is lost or busy",
+    "container": "its container cannot be started",
+    "other": "the cluster warns",
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,19 +71,58 @@ class Cause:
     passing: bool
     uid: str = ""
 
+    @property
+    def text(self) -> str:
+        """Return the cause for people: what it is about, what is wrong, and the cluster's own words."""
+        return f"{self.object}: {_WORDS[self.code]}: {self.line}"
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Return what tells it from others: the same of one object in other words is the same cause."""
+        return self.object, self.code, self.line if self.code == "other" else ""
+
 
 def cause(event: Object) -> Cause | None:
-    """Return what a warning event (``v1/Event``) says, None for one that is no warning."""
-    if event.get("type") != "Warning":
+    """Return what a warning event (``v1/Event``) says, None for one that is no warning or comes in every run."""
+    reason = str(event.get("reason") or "")
+    if event.get("type") != "Warning" or reason in _USUAL:
         return None
-    reason, message = str(event.get("reason") or ""), plain(event.get("message") or "")
     about = event.get("involvedObject") or {}
-    code: Code = next((name for name, *rule in _RULES if _fits(rule[0], rule[1], reason, message)), "other")
     name = title(str(about.get("kind") or "object"), about.get("namespace"), about.get("name"))
     count = int((event.get("series") or {}).get("count") or event.get("count") or 1)
-    return Cause(
-        code, name, f"{reason}: {message}" if reason else message, count, code in _PASSING, str(about.get("uid"))
-    )
+    return _cause(name, reason, plain(event.get("message") or ""), count, str(about.get("uid")))
+
+
+def of_pod(pod: Object) -> Cause | None:
+    """Return what keeps a pod from starting by its own status, None for one that is on its way."""
+    meta, status = pod.get("metadata") or {}, pod.get("status") or {}
+    name, uid = title("Pod", meta.get("namespace"), meta.get("name")), str(meta.get("uid"))
+    for entry in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
+        waits = (entry.get("state") or {}).get("waiting") or {}
+        reason = str(waits.get("reason") or "")
+        if reason not in _STARTING:
+            return _cause(name, reason, plain(waits.get("message") or ""), 1, uid)
+    placed = predicates.conditions(pod).get("PodScheduled") or {}
+    # A gate is how Kueue keeps a pod waiting; what for, its Workload says.
+    if placed.get("status") != "False" or placed.get("reason") == "SchedulingGated":
+        return None
+    return _cause(name, "FailedScheduling", plain(placed.get("message") or placed.get("reason") or ""), 1, uid)
+
+
+def of_workload(workload: Object) -> Cause | None:
+    """Return what keeps a job in its queue by the status of its Workload, None for one that is admitted."""
+    now = predicates.state(workload)
+    if now.phase != "waiting":
+        return None
+    meta = workload.get("metadata") or {}
+    name = title("Workload", meta.get("namespace"), meta.get("name"))
+    return Cause("queue", name, now.reason, 1, True, str(meta.get("uid")))
+
+
+def _cause(name: str, reason: str, message: str, count: int, uid: str) -> Cause:
+    code: Code = next((found for found, *rule in _RULES if _fits(rule[0], rule[1], reason, message)), "other")
+    line = ": ".join(part for part in (reason, message) if part)
+    return Cause(code, name, line, count, code in _PASSING, uid)
 
 
 def _fits(reasons: str, words: str, reason: str, message: str) -> bool:
@@ -71,11 +131,11 @@ def _fits(reasons: str, words: str, reason: str, message: str) -> bool:
 
 def causes(events: Iterable[Object]) -> Iterator[Cause]:
     """Yield what warning events say, each cause of an object once, in the order of their first coming."""
-    seen: set[tuple[str, str]] = set()
+    seen: set[tuple[str, str, str]] = set()
     for event in events:
         found = cause(event)
-        if found is not None and (found.object, found.code) not in seen:
-            seen.add((found.object, found.code))
+        if found is not None and found.key not in seen:
+            seen.add(found.key)
             yield found
 
 

@@ -15,7 +15,6 @@ import json
 import os
 import pathlib
 import queue
-import threading
 import time
 import typing as t
 
@@ -24,90 +23,19 @@ from ...module_utils._model.errors import MusterError
 from ...module_utils._model.job import Job
 from ...module_utils._node import paths
 from ...module_utils._node.pod_output import MARK
-from .._kube import predicates
-from .._kube.client import Client
+from .._kube import events, predicates
 from .._kube.errors import KubeError
-from .._kube.jobs.contract import CONTAINER, KubePlan, Object, selector
+from .._kube.jobs import probe
+from .._kube.jobs.contract import CONTAINER, Object
 from .._kube.watch import Event
+from .cluster_sources import Sources
 from .follow import Follower, Outcome
 from .progress import Progress
 
-Item = tuple[str, t.Any]
 _IDLE_S = 0.5
 _DRAIN_S = 20.0
 # The engine's own deadline comes first: it says in the cluster why the job ended.
 _OWN_DEADLINE_S = 10.0
-_FORBIDDEN = (401, 403)
-# What Kubernetes warns of while it is working on it anyway.
-_USUAL = ("FailedScheduling", "Unhealthy", "BackOff", "FailedToRetrieveImagePullSecret", "DNSConfigForming")
-
-
-class Sources:
-    """The threads that listen to the cluster and put what they hear into one queue."""
-
-    def __init__(self, client: Client, plan: KubePlan, main: Object) -> None:
-        self.client, self.plan, self.main = client, plan, main
-        self.heard: queue.Queue[Item] = queue.Queue()
-        self.threads: dict[str, threading.Thread] = {}
-        self._closing: list[t.Any] = []
-        self._logs: dict[str, t.Any] = {}
-
-    def start(self) -> None:
-        """Begin with the watches."""
-        self._watch("main", self.main, fields=f"metadata.name={self.main['metadata']['name']}")
-        self._watch("pod", "v1/Pod", labels=selector(self.plan.run_id))
-        self._watch("event", "v1/Event", fields="type=Warning")
-        if self.plan.queue is not None:
-            self._watch("workload", "kueue.x-k8s.io/v1beta2/Workload")
-
-    def follow_log(self, pod: Object, skip: int) -> None:
-        """Read a pod's log from its beginning, without the first ``skip`` lines."""
-        meta = pod["metadata"]
-        stream = self.client.stream_log(meta["namespace"], meta["name"], CONTAINER)
-        self._closing.append(stream)
-        self._logs[meta["uid"]] = stream
-        self._run(f"log-{meta['uid']}", lambda: self._read_log(meta["uid"], stream, skip))
-
-    def container_ended(self, uid: str) -> None:
-        """Let the log of a pod end with what there is."""
-        if uid in self._logs:
-            self._logs[uid].finish()
-
-    def close(self) -> None:
-        """Stop listening."""
-        for item in self._closing:
-            item.close()
-
-    def reading(self) -> bool:
-        """Return whether a log is still being read."""
-        return any(name.startswith("log-") and thread.is_alive() for name, thread in self.threads.items())
-
-    def _watch(self, source: str, kind: t.Any, labels: str = "", fields: str = "") -> None:
-        stream = self.client.watch(kind, self.plan.namespace, labels=labels, fields=fields)
-        self._closing.append(stream)
-
-        def listen() -> None:
-            for event in stream:
-                self.heard.put((source, event))
-
-        self._run(source, listen)
-
-    def _read_log(self, uid: str, stream: t.Any, skip: int) -> None:
-        for number, line in enumerate(stream):
-            if number >= skip:
-                self.heard.put(("line", (uid, number + 1, line)))
-        self.heard.put(("end", uid))
-
-    def _run(self, name: str, work: t.Callable[[], None]) -> None:
-        def guarded() -> None:
-            try:
-                work()
-            except Exception as exc:
-                # A thread that ended in silence would leave the run followed for ever.
-                self.heard.put(("error", (name, exc)))
-
-        self.threads[name] = threading.Thread(target=guarded, name=f"cluster-{name}", daemon=True)
-        self.threads[name].start()
 
 
 class ClusterFollower(Follower):
@@ -132,7 +60,7 @@ class ClusterFollower(Follower):
         self.lost_pods: set[str] = set()
         self.image_ids: set[str] = set()
         self.admitted_at: float | None = None
-        self._said: set[str] = set()
+        self._said: set[tuple[str, str, str]] = set()
         self._ending: tuple[Outcome, float] | None = None
 
     def run(self) -> Outcome:
@@ -218,9 +146,7 @@ class ClusterFollower(Follower):
         elif "running" in now:
             return
         else:
-            found = predicates.state(pod)
-            if not found.reason.startswith("Pending:"):
-                self._once(f"{pod['metadata']['name']} {found.reason}")
+            self._once(events.of_pod(pod))
 
     def _look_at_conditions(self, pod: Object) -> None:
         """Note a pod that its node or the scheduler took away: that is a lost node, no crash."""
@@ -240,21 +166,17 @@ class ClusterFollower(Follower):
         self.lost_pods.add(pod["metadata"]["uid"])
 
     def _take_event(self, event: Event) -> None:
-        value = event.object
-        about = value.get("involvedObject") or {}
-        name = str(about.get("name") or "")
-        if event.type == "DELETED" or not name.startswith(self.sources.plan.name):
-            return
-        if str(value.get("reason")) not in _USUAL:
-            self._once(f"{about.get('kind')} {name}: {value.get('reason')}: {value.get('message')}")
+        about = str((event.object.get("involvedObject") or {}).get("name") or "")
+        own = self.sources.plan.name
+        mine = about == own or (about.startswith(f"{own}-") and not about.startswith(probe.name(own)))
+        if event.type != "DELETED" and mine:
+            self._once(events.cause(event.object))
 
     def _take_workload(self, event: Event) -> None:
         owners = event.object["metadata"].get("ownerReferences") or []
-        if not any(owner.get("uid") == self.main["metadata"].get("uid") for owner in owners):
-            return
-        now = predicates.state(event.object)
-        if event.type != "DELETED" and now.phase == "waiting":
-            self._once(f"waiting: {now.reason}")
+        mine = any(owner.get("uid") == self.main["metadata"].get("uid") for owner in owners)
+        if event.type != "DELETED" and mine:
+            self._once(events.of_workload(event.object))
 
     def _take_line(self, uid: str, number: int, raw: bytes) -> None:
         self.read[uid] = number
@@ -346,12 +268,12 @@ class ClusterFollower(Follower):
         self.sources.client.delete("v1/Pod", meta["name"], meta["namespace"], uid=uid, grace_s=0)
         self.progress.say(f"drill: killed {meta['name']} on {wanted} at step {int(self.story.last.get('step', 0))}")
 
-    def _once(self, text: str) -> None:
+    def _once(self, cause: events.Cause | None) -> None:
         """Say what keeps the run from starting, each thing once."""
-        if text not in self._said:
-            self._said.add(text)
-            self.progress.say(text)
-            self.event("cluster", detail=text)
+        if cause is not None and cause.key not in self._said:
+            self._said.add(cause.key)
+            self.progress.say(cause.text)
+            self.event("cluster", detail=cause.text)
 
     def _drained(self) -> float:
         return time.monotonic() + _DRAIN_S

@@ -9,6 +9,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import base64
+import dataclasses
 import pathlib
 import tempfile
 import time
@@ -23,14 +24,48 @@ from .._kube.apply import apply
 from .._kube.client import Client
 from .._kube.jobs.contract import ATTEMPT_LABEL, KubePlan, Object, owned, selector
 from . import cluster_plan, cluster_probe, kube_access, planning, record, secrets
-from .cluster_follow import ClusterFollower, Sources
-from .follow import Follower, Outcome, describe
+from .cluster_follow import ClusterFollower
+from .cluster_sources import Sources
+from .follow import Follower
 from .kube_secret import manifest
 from .state_home import StateHome, forget_unborn, read_record
-from .training_follow import attended, drill_proof, explained
+from .training_follow import attended, explained, finished
 from .training_plan import Dict, Request, result
 
 _GONE_S = 60.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What is to run and what the cluster said of itself before anything was decided. ``before``: the run's record."""
+
+    request: Request
+    home: StateHome
+    job: Job
+    source: planning.Source
+    run_id: str
+    client: Client
+    facts: cluster_plan.Facts
+    before: Dict | None
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """The run's folder."""
+        return self.home.run_folder(self.run_id)
+
+    @property
+    def next_attempt(self) -> int:
+        """The number of the first attempt of a new start."""
+        before = self.before or {}
+        done = [int(item["n"]) for item in before.get("attempts", [])]
+        return max([int(before.get("generation", 0)), *done]) + 1
+
+    def plan(self, attempt: int) -> KubePlan:
+        """Return the plan of a start whose first attempt has this number."""
+        namespace = self.job.placement.namespace or self.client.namespace
+        return cluster_plan.plan(
+            self.job, self.source, self.run_id, self.home.folder.name, namespace, attempt, self.facts
+        )
 
 
 def run(request: Request, home: StateHome, job: Job) -> Dict:
@@ -51,11 +86,12 @@ def run(request: Request, home: StateHome, job: Job) -> Dict:
         cluster_plan.judge(job, facts, namespace)
         for warning in (*facts.warnings, *job_backends.warnings(job)):
             request.progress.say(f"warning: {warning}")
+        asked = Asked(request, home, job, source, run_id, client, facts, before)
         if request.check:
-            return _rehearse(request, home, job, source, run_id, client, facts, before)
+            return _rehearse(asked)
         with home.lock(run_id):
             try:
-                return _present(request, home, job, source, run_id, client, facts, before, values, drilling)
+                return _present(asked, values, drilling)
             finally:
                 forget_unborn(folder)
 
@@ -101,43 +137,14 @@ def _drill(request: Request, job: Job) -> drill.Drill | None:
     return found
 
 
-def _rehearse(
-    request: Request,
-    home: StateHome,
-    job: Job,
-    source: planning.Source,
-    run_id: str,
-    client: Client,
-    facts: cluster_plan.Facts,
-    before: Dict | None,
-) -> Dict:
+def _rehearse(asked: Asked) -> Dict:
     """Let the server judge everything without making it."""
-    made = _planned(request, home, job, source, run_id, client, facts, _attempt(before))
-    live = _living(client, made)
+    made = asked.plan(asked.next_attempt)
+    live = _living(asked.client, made)
     if live is None:
-        apply(client, cluster_plan.objects(made), check=True)
+        apply(asked.client, cluster_plan.objects(made), check=True)
     checks = {"ok": True, "exit_code": 0, "checks": [], "failures": []}
-    return {"changed": live is None, "run_id": run_id, "derived": _derived(made), "checks": checks}
-
-
-def _planned(
-    request: Request,
-    home: StateHome,
-    job: Job,
-    source: planning.Source,
-    run_id: str,
-    client: Client,
-    facts: cluster_plan.Facts,
-    attempt: int,
-) -> KubePlan:
-    namespace = job.placement.namespace or client.namespace
-    return cluster_plan.plan(job, source, run_id, home.folder.name, namespace, attempt, facts)
-
-
-def _attempt(before: Dict | None) -> int:
-    """Return the number of the first attempt of a new start."""
-    done = [int(item["n"]) for item in (before or {}).get("attempts", [])]
-    return max([int((before or {}).get("generation", 0)), *done]) + 1
+    return {"changed": live is None, "run_id": asked.run_id, "derived": _derived(made), "checks": checks}
 
 
 def _living(client: Client, made: KubePlan) -> Object | None:
@@ -146,42 +153,34 @@ def _living(client: Client, made: KubePlan) -> Object | None:
     return live if live is not None and predicates.state(live).phase == "waiting" else None
 
 
-def _present(
-    request: Request,
-    home: StateHome,
-    job: Job,
-    source: planning.Source,
-    run_id: str,
-    client: Client,
-    facts: cluster_plan.Facts,
-    before: Dict | None,
-    values: tuple[dict[str, str], dict[str, bytes]],
-    drilling: drill.Drill | None,
-) -> Dict:
-    attempt = _attempt(before)
-    made = _planned(request, home, job, source, run_id, client, facts, attempt)
+def _present(asked: Asked, values: tuple[dict[str, str], dict[str, bytes]], drilling: drill.Drill | None) -> Dict:
+    request, client, before, folder = asked.request, asked.client, asked.before, asked.folder
+    made = asked.plan(asked.next_attempt)
     live = client.get(cluster_plan.objects(made)[-1], made.name, made.namespace)
     ended_unseen = bool(live and before and before["state"] != "ended")
     follows = live is not None and (ended_unseen or predicates.state(live).phase == "waiting")
     if follows:
-        attempt = int((before or {}).get("generation") or (live or {})["metadata"]["labels"][ATTEMPT_LABEL])
-        made = _planned(request, home, job, source, run_id, client, facts, attempt)
-    current = _open_record(request, made, source, before, follows)
+        made = asked.plan(int((before or {}).get("generation") or (live or {})["metadata"]["labels"][ATTEMPT_LABEL]))
+    current = _open_record(asked, made, follows)
     _announce(request, made, follows)
-    folder = home.run_folder(run_id)
     if not follows:
         if live is not None:
-            _remove(client, _reference(live, made, request), run_id, job.checkpoints.grace_s + _GONE_S)
-        cluster_probe.prove(client, made, home, request.progress)
+            _remove(client, _reference(live, made, request), asked.run_id, asked.job.checkpoints.grace_s + _GONE_S)
+        cluster_probe.prove(client, made, asked.home, request.progress)
         live = _submit(client, made, values, current)
     current["backend_ref"] = _reference(t.cast(Object, live), made, request)
     paths.private_dir(folder)
     paths.write_json(folder / "run.json", current)
     if not follows:
-        paths.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "submitted", "attempt": attempt})
+        line = {"at": time.time(), "kind": "submitted", "attempt": _first_attempt(made)}
+        paths.append_json(folder / "events.jsonl", line)
     if not request.options["wait"]:
         return result(current, folder, changed=not follows)
-    return _follow(request, client, made, t.cast(Object, live), folder, current, drilling, changed=not follows)
+    return _follow(asked, made, t.cast(Object, live), current, drilling, changed=not follows)
+
+
+def _first_attempt(made: KubePlan) -> int:
+    return next(iter(made.pods.values())).attempt
 
 
 def _submit(client: Client, made: KubePlan, values: tuple[dict[str, str], dict[str, bytes]], current: Dict) -> Object:
@@ -207,15 +206,9 @@ def _submit(client: Client, made: KubePlan, values: tuple[dict[str, str], dict[s
 
 
 def _follow(
-    request: Request,
-    client: Client,
-    made: KubePlan,
-    live: Object,
-    folder: pathlib.Path,
-    current: Dict,
-    drilling: drill.Drill | None,
-    changed: bool,
+    asked: Asked, made: KubePlan, live: Object, current: Dict, drilling: drill.Drill | None, changed: bool
 ) -> Dict:
+    request, client, folder = asked.request, asked.client, asked.folder
     state = {"record": current}
 
     def save(follower: Follower) -> None:
@@ -240,28 +233,7 @@ def _follow(
         # It ended by a rule of ours: the engine would go on.
         _remove(client, current["backend_ref"], made.run_id, made.job.checkpoints.grace_s + _GONE_S)
     outcome = explained(folder, attended(made.job, follower, outcome))
-    return _close(request, made, folder, follower, outcome, state["record"], changed)
-
-
-def _close(
-    request: Request,
-    made: KubePlan,
-    folder: pathlib.Path,
-    follower: ClusterFollower,
-    outcome: Outcome,
-    current: Dict,
-    changed: bool,
-) -> Dict:
-    follower.event("ended", detail=outcome.outcome)
-    values = {"outcome": outcome.outcome, "exit_code": outcome.exit_code, "cause": outcome.cause}
-    ended = record.end(current, time.time(), **values, detail=outcome.detail)
-    ended = record.update(ended, follower.story, dict.fromkeys(follower.nodes.values()), time.time())
-    proof = drill_proof(made.job, follower)
-    if proof:
-        ended["drill"] = proof
-    paths.write_json(folder / "run.json", ended)
-    said = describe({**follower.state(), "nodes": 0})
-    request.progress.say(f"run {made.run_id} {outcome.outcome}: {outcome.detail} · {said}")
+    ended = finished(follower, outcome, state["record"], dict.fromkeys(follower.nodes.values()))
     return result(ended, folder, changed)
 
 
@@ -301,7 +273,8 @@ def _derived(made: KubePlan) -> Dict:
     return derived
 
 
-def _open_record(request: Request, made: KubePlan, source: planning.Source, before: Dict | None, follows: bool) -> Dict:
+def _open_record(asked: Asked, made: KubePlan, follows: bool) -> Dict:
+    source, before = asked.source, asked.before
     values: Dict = {
         "backend": "kubernetes",
         "engine": made.job.engine,
@@ -309,7 +282,7 @@ def _open_record(request: Request, made: KubePlan, source: planning.Source, befo
         "code_sha256": source.code_sha256,
         "versions": {"commit": source.commit} if source.commit else {},
         "derived": _derived(made),
-        "generation": next(iter(made.pods.values())).attempt,
+        "generation": _first_attempt(made),
         "hosts": [],
     }
     if before is None:

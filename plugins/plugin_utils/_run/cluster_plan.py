@@ -31,12 +31,12 @@ _QUEUE = "kueue.x-k8s.io/v1beta2"
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What the cluster told. ``nodes`` and ``priorities`` are None when this user may not read them."""
+    """What the cluster told. ``nodes``, ``claims`` and ``priorities`` are None when this user may not read them."""
 
     nodes: list[Object] | None
     queues: tuple[str, ...]
     queue: Queue | None
-    claims: t.Mapping[str, Object]
+    claims: t.Mapping[str, Object] | None
     policies: list[Object]
     priorities: tuple[str, ...] | None = None
 
@@ -52,10 +52,8 @@ def look(client: Client, job: Job, namespace: str) -> Facts:
     found = _queues(client, namespace) if job.placement.queue or _serves(client) else []
     names = tuple(item["metadata"]["name"] for item in found)
     wanted = _chosen(job, names)
-    claims: dict[str, Object] = {}
-    if any(mount.pvc for mount in job.mounts):
-        listed = _readable(client, "v1/PersistentVolumeClaim", namespace) or []
-        claims = {item["metadata"]["name"]: item for item in listed}
+    listed = _readable(client, "v1/PersistentVolumeClaim", namespace) if any(mount.pvc for mount in job.mounts) else []
+    claims = {item["metadata"]["name"]: item for item in listed} if listed is not None else None
     policies = _readable(client, "networking.k8s.io/v1/NetworkPolicy", namespace) or []
     queue = _queue(client, next(item for item in found if item["metadata"]["name"] == wanted)) if wanted else None
     classes = _readable(client, f"{_QUEUE}/WorkloadPriorityClass", None) if job.placement.priority and queue else None
@@ -81,7 +79,8 @@ def judge(job: Job, facts: Facts, namespace: str) -> None:
         known = f"there are: {', '.join(facts.priorities)}" if facts.priorities else "there is none"
         # Kueue would keep such a job suspended for ever and say nothing about it.
         raise RefusedError(f"job.placement.priority: no WorkloadPriorityClass {job.placement.priority} ({known})")
-    placement.claims(job, facts.claims)
+    if facts.claims is not None:
+        placement.claims(job, facts.claims)
     if facts.nodes is not None:
         one_a_node = job.placement.network_mode == "host" or _whole(job, facts.nodes)
         placement.refuse(job, placement.judge(job, facts.nodes), 1 if one_a_node else None)

@@ -20,19 +20,24 @@ import typing as t
 from ...module_utils._model.errors import MusterError, RefusedError
 from ...module_utils._node import paths
 from ...module_utils._node.pod_output import MARK
-from .._kube import predicates, wait
+from .._kube import events, predicates, wait
 from .._kube.apply import apply
 from .._kube.client import Client
 from .._kube.jobs import probe
 from .._kube.jobs.contract import CONTAINER, KubePlan, Object
-from .._kube.watch import Watch
 from .progress import Progress
 from .state_home import StateHome
 
 _BELIEVED_S = 24 * 3600.0
 _LIMIT_S = 600.0
 _TAIL = 40
-_NO_IMAGE = ("ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
+# What no waiting mends: the same pods will be refused again.
+_FINAL: t.Final[t.Mapping[str, str]] = {
+    "image": "Check the image's name and the rights to pull it",
+    "admission": "Change the job, or the rules of the namespace",
+}
+# The first try may fail for a moment; the kubelet says these when it has tried more than once, or cannot try.
+_NO_IMAGE = ("ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "Back-off pulling")
 
 
 def prove(client: Client, plan: KubePlan, home: StateHome, progress: Progress) -> None:
@@ -59,26 +64,15 @@ def prove(client: Client, plan: KubePlan, home: StateHome, progress: Progress) -
 
 
 def _judge(client: Client, plan: KubePlan, main: Object, progress: Progress) -> None:
-    told: set[str] = set()
-
-    def tell(name: str, state: predicates.State) -> None:
-        if any(word in state.reason for word in _NO_IMAGE):
-            raise RefusedError(f"job.image: {plan.job.image} cannot be pulled: {state.reason}", "Check name and rights")
-        line = f"probe: {name} {state.reason}"
-        if state.phase == "waiting" and state.reason and line not in told:
-            told.add(line)
-            progress.say(line)
-
     resource = client.resource(main)
     wish = wait.Wish(resource, plan.namespace, main["metadata"]["name"])
     of_it = f"batch.kubernetes.io/job-name={wish.name}"
     pods = wait.Wish(client.resource("v1/Pod"), plan.namespace, labels=of_it, count=plan.job.nodes)
-    warnings = client.watch("v1/Event", plan.namespace, fields="type=Warning")
-    threading.Thread(target=_explain, args=(warnings, wish.name, progress), daemon=True).start()
+    seen = _Causes(client, plan, str(wish.name), progress)
     try:
-        outcome = wait.wait(client, [wish, pods], timeout_s=_LIMIT_S, tell=tell)
+        outcome = wait.wait(client, [wish, pods], rule=seen.rule, timeout_s=_LIMIT_S)
     finally:
-        warnings.close()
+        seen.close()
     if outcome.end != "done":
         said = _last_words(client, plan, main) or outcome.line() or outcome.end
         raise RefusedError(
@@ -87,19 +81,51 @@ def _judge(client: Client, plan: KubePlan, main: Object, progress: Progress) -> 
         )
 
 
-def _explain(warnings: Watch, name: str, progress: Progress) -> None:
-    """Pass on what keeps the probe's pods from starting, each thing once."""
-    told: set[str] = set()
-    try:
-        for event in warnings:
-            about = event.object.get("involvedObject") or {}
-            line = f"probe: {about.get('name')}: {event.object.get('reason')}: {event.object.get('message')}"
-            if event.type != "DELETED" and str(about.get("name")).startswith(name) and line not in told:
-                told.add(line)
-                progress.say(line)
-    except MusterError:
-        # Only an explanation is missing then.
-        return
+class _Causes:
+    """What keeps the probe's pods from starting: told once each; what no waiting mends ends the wait."""
+
+    def __init__(self, client: Client, plan: KubePlan, name: str, progress: Progress) -> None:
+        self._image, self._name, self._progress = plan.job.image, name, progress
+        self._told: set[tuple[str, str, str]] = set()
+        self._final: RefusedError | None = None
+        self._warnings = client.watch("v1/Event", plan.namespace, fields="type=Warning")
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._warnings.close()
+
+    def rule(self, value: Object) -> predicates.State:
+        """Return how far the probe's Job or one of its pods is.
+
+        :raises RefusedError: when one of them will not start, however long one waits.
+        """
+        now = predicates.state(value)
+        if value.get("kind") == "Pod" and now.phase != "done":
+            self._take(events.of_pod(value))
+        if self._final is not None:
+            raise self._final
+        return now
+
+    def _listen(self) -> None:
+        try:
+            for event in self._warnings:
+                about = str((event.object.get("involvedObject") or {}).get("name"))
+                if event.type not in ("DELETED", "SYNCED") and about.startswith(self._name):
+                    self._take(events.cause(event.object))
+        except MusterError:
+            # Only an explanation is missing then.
+            return
+
+    def _take(self, cause: events.Cause | None) -> None:
+        if cause is None:
+            return
+        if cause.key not in self._told:
+            self._told.add(cause.key)
+            self._progress.say(f"probe: {cause.text}")
+        if cause.code in _FINAL and (cause.code != "image" or any(word in cause.line for word in _NO_IMAGE)):
+            what = f"job.image: {self._image} cannot be pulled" if cause.code == "image" else cause.object
+            self._final = RefusedError(f"{what}: {cause.line}", _FINAL[cause.code])
 
 
 def _last_words(client: Client, plan: KubePlan, main: Object) -> str:

@@ -62,24 +62,23 @@ def follow(
         raise
     gang.stop(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
     outcome = explained(folder, attended(plan.job, follower, outcome))
+    ended = finished(follower, outcome, state["record"], prices)
+    return custody.end(result(ended, folder, changed), outcome.outcome)
+
+
+def finished(follower: Follower, outcome: Outcome, current: Dict, prices: t.Mapping[str, float | None]) -> Dict:
+    """Write down how a followed run ended, say it, and return its record."""
     follower.event("ended", detail=outcome.outcome)
-    ended = record.end(
-        state["record"],
-        time.time(),
-        outcome=outcome.outcome,
-        exit_code=outcome.exit_code,
-        cause=outcome.cause,
-        detail=outcome.detail,
-    )
+    values = {"outcome": outcome.outcome, "exit_code": outcome.exit_code, "cause": outcome.cause}
+    ended = record.end(current, time.time(), **values, detail=outcome.detail)
     ended = record.update(ended, follower.story, prices, time.time())
-    proof = drill_proof(plan.job, follower)
+    proof = drill_proof(follower.job, follower)
     if proof:
         ended["drill"] = proof
-    paths.write_json(folder / "run.json", ended)
-    request.progress.say(
-        f"run {plan.run_id} {outcome.outcome}: {outcome.detail} · {describe({**follower.state(), 'nodes': 0})}"
-    )
-    return custody.end(result(ended, folder, changed), outcome.outcome)
+    paths.write_json(follower.folder / "run.json", ended)
+    said = describe({**follower.state(), "nodes": 0})
+    follower.progress.say(f"run {follower.run_id} {outcome.outcome}: {outcome.detail} · {said}")
+    return ended
 
 
 def attended(job: Job, follower: Follower, outcome: Outcome) -> Outcome:

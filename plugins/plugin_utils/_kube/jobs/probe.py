@@ -21,9 +21,14 @@ _TTL_S = 600
 _DEADLINE_S = 600
 
 
+def name(run: str) -> str:
+    """Return how the probe of a run's objects is called."""
+    return f"{run}-probe"
+
+
 def build(plan: KubePlan, *, wait_s: int = 60) -> list[Object]:
     """Return the probe's Job behind its companions. ``wait_s``: how long the first pod waits for the others."""
-    name = f"{plan.name}-probe"
+    called = name(plan.name)
     told = next(iter(plan.pods.values()))
     spec = PodSpec(
         mode="probe",
@@ -35,14 +40,14 @@ def build(plan: KubePlan, *, wait_s: int = 60) -> list[Object]:
         env={},
         workdir="/",
         checkpoint_dir="/",
-        coordinator=f"{name}-0.{name}",
+        coordinator=f"{called}-0.{called}",
         wait_s=wait_s,
     )
     # The probe proves the network and nothing else: it needs no secrets, no claims and no disk.
     job = dataclasses.replace(plan.job, secret_refs=(), mounts=(), checkpoints=Checkpoints())
     bare = dataclasses.replace(plan, job=job, secret=None, archive=b"", pods={ROLE: spec})
-    around = companions.around(bare, {ROLE: spec}, companions.headless(bare, ROLE, name))
-    template = pods.template(bare, ROLE, around, restarts=None, devices=False, subdomain=name)
+    around = companions.around(bare, {ROLE: spec}, companions.headless(bare, ROLE, called))
+    template = pods.template(bare, ROLE, around, restarts=None, devices=False, subdomain=called)
     main = template["spec"]["containers"][0]
     small = {"cpu": "10m", "memory": "64Mi"}
     main["resources"] = {"requests": small, "limits": {"memory": "256Mi"}}
@@ -64,4 +69,4 @@ def build(plan: KubePlan, *, wait_s: int = 60) -> list[Object]:
         "ttlSecondsAfterFinished": _TTL_S,
         "template": template,
     }
-    return [*around, {"apiVersion": "batch/v1", "kind": "Job", "metadata": bare.meta(name), "spec": body}]
+    return [*around, {"apiVersion": "batch/v1", "kind": "Job", "metadata": bare.meta(called), "spec": body}]

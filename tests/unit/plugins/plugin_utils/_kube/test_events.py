@@ -56,6 +56,47 @@ def test_what_is_no_warning_is_none_and_repetitions_are_one() -> None:
     assert [found.object for found in events.causes(twice)] == ["Pod n/x", "Job n/x"]
 
 
+def pod(**status: t.Any) -> dict[str, t.Any]:
+    return {"kind": "Pod", "metadata": {"name": "x", "namespace": "n", "uid": "u"}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [("ErrImagePull", "image"), ("CreateContainerConfigError", "container"), ("CrashLoopBackOff", "crash")],
+)
+def test_a_pod_says_what_its_event_says(reason: str, code: str) -> None:
+    waits = [{"name": "c", "state": {"waiting": {"reason": reason, "message": "why"}}}]
+    found = events.of_pod(pod(containerStatuses=waits))
+    assert found is not None and (found.code, found.line) == (code, f"{reason}: why")
+    told = events.cause(event(reason, "in other words"))
+    assert told is not None and told.key == found.key
+
+
+def test_a_pod_without_room_or_claim_says_so_and_one_on_its_way_nothing() -> None:
+    placed = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    room = events.of_pod(pod(conditions=[{**placed, "message": "0/2 nodes are available"}]))
+    claim = events.of_pod(pod(conditions=[{**placed, "message": 'persistentvolumeclaim "d" not found'}]))
+    assert room is not None and claim is not None and (room.code, claim.code) == ("unschedulable", "volume")
+    assert room.text == "Pod n/x: no node has room for it: FailedScheduling: 0/2 nodes are available"
+    gated = {**placed, "reason": "SchedulingGated"}
+    creating = [{"name": "c", "state": {"waiting": {"reason": "ContainerCreating"}}}]
+    for status in ({"conditions": [gated]}, {"containerStatuses": creating}, {}):
+        assert events.of_pod(pod(**status)) is None
+
+
+def test_a_workload_waits_in_its_queue_until_it_is_admitted() -> None:
+    value = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "w", "namespace": "n"}}
+    reserved = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "no quota"}
+    found = events.of_workload({**value, "status": {"conditions": [reserved]}})
+    assert found is not None and found.text == "Workload n/w: it waits in its queue: is queued: Pending: no quota"
+    assert events.of_workload({**value, "status": {"conditions": [{"type": "Admitted", "status": "True"}]}}) is None
+
+
+@pytest.mark.parametrize("reason", ["Unhealthy", "DNSConfigForming"])
+def test_what_comes_in_every_run_is_no_cause(reason: str) -> None:
+    assert events.cause(event(reason, "x")) is None
+
+
 @given(st.text(max_size=20), st.text(max_size=60))
 def test_any_text_is_one_line(reason: str, message: str) -> None:
     found = events.cause(event(reason, message))

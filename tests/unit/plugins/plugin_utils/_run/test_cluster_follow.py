@@ -185,18 +185,46 @@ def test_a_run_that_somebody_deleted_is_cancelled(tmp_path: pathlib.Path, told: 
     assert (outcome.outcome, outcome.detail) == ("cancelled", "the JobSet was deleted")
 
 
+def warning(name: str, reason: str, message: str, kind: str = "Pod") -> Dict:
+    """An event of the cluster."""
+    return {
+        "type": "Warning",
+        "involvedObject": {"kind": kind, "name": name, "namespace": "n"},
+        "reason": reason,
+        "message": message,
+    }
+
+
 def test_what_keeps_it_from_starting_is_said_once(tmp_path: pathlib.Path, told: Told) -> None:
-    about = {"kind": "Pod", "name": "r-node-0-0-x"}
-    value = {"involvedObject": about, "reason": "FailedMount", "message": "no such claim"}
-    usual = {"involvedObject": about, "reason": "BackOff", "message": "…"}
-    foreign = {"involvedObject": {"kind": "Pod", "name": "other"}, "reason": "FailedMount", "message": "not ours"}
-    for item in (value, value, usual, foreign):
-        told.heard.put(("event", Event("ADDED", item)))
-    told.tell_pod("a", "waiting", phase="Pending", containerStatuses=[], conditions=[])
+    """Once for each thing, whether its event or the pod itself says it, and nothing of other runs or of the probe."""
+    pull = warning("r-a", "Failed", "Failed to pull image")
+    told.heard.put(("event", Event("ADDED", pull)))
+    told.heard.put(("event", Event("ADDED", warning("r-a", "BackOff", "Back-off pulling image"))))
+    told.heard.put(("event", Event("ADDED", warning("r-node-0", "FailedCreate", "exceeded quota: q", "Job"))))
+    for name in ("other", "r2-node-0", "r-probe-0"):
+        told.heard.put(("event", Event("ADDED", warning(name, "FailedMount", "not ours"))))
+    told.heard.put(("event", Event("ADDED", warning("r-a", "Unhealthy", "in every run"))))
+    waits = [{"name": "node", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "again"}}}]
+    told.tell_pod("a", "waiting", phase="Pending", containerStatuses=waits)
+    told.tell_pod("b", "waiting", phase="Pending", containerStatuses=[], conditions=[])
+    owner = {
+        "kind": "Workload",
+        "metadata": {"name": "jobset-r", "namespace": "n", "ownerReferences": [{"uid": "main"}]},
+    }
+    pending = {"conditions": [{"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "no room"}]}
+    value = {"apiVersion": "kueue.x-k8s.io/v1beta2", **owner, "status": pending}
+    told.heard.put(("workload", Event("ADDED", value)))
     told.tell_main("Completed")
-    _, _, progress = follow(tmp_path, told)
-    assert [line for line in progress.said if "FailedMount" in line] == ["Pod r-node-0-0-x: FailedMount: no such claim"]
-    assert not [line for line in progress.said if "BackOff" in line or "other" in line]
+    _, follower, progress = follow(tmp_path, told)
+    causes = [line for line in progress.said if not line.startswith("ranks")]
+    assert causes == [
+        "Pod n/r-a: its image cannot be pulled: Failed: Failed to pull image",
+        "Job n/r-node-0: the namespace's quota is used up: FailedCreate: exceeded quota: q",
+        "Workload n/jobset-r: it waits in its queue: is queued: Pending: no room",
+    ]
+    kept = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [line["detail"] for line in kept if line["kind"] == "cluster"] == causes
+    assert follower.run_id == "r"
 
 
 def test_a_broken_source_ends_following_with_its_reason(tmp_path: pathlib.Path, told: Told) -> None:

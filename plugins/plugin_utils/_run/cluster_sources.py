@@ -1,0 +1,86 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is listened to while a run on a cluster is followed: one watch per kind, one log stream per pod, one queue.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import typing as t
+
+from .._kube.client import Client
+from .._kube.jobs.contract import CONTAINER, KubePlan, Object, selector
+
+Item = tuple[str, t.Any]
+
+
+class Sources:
+    """The threads that listen to the cluster and put what they hear into one queue."""
+
+    def __init__(self, client: Client, plan: KubePlan, main: Object) -> None:
+        self.client, self.plan, self.main = client, plan, main
+        self.heard: queue.Queue[Item] = queue.Queue()
+        self.threads: dict[str, threading.Thread] = {}
+        self._closing: list[t.Any] = []
+        self._logs: dict[str, t.Any] = {}
+
+    def start(self) -> None:
+        """Begin with the watches."""
+        self._watch("main", self.main, fields=f"metadata.name={self.main['metadata']['name']}")
+        self._watch("pod", "v1/Pod", labels=selector(self.plan.run_id))
+        self._watch("event", "v1/Event", fields="type=Warning")
+        if self.plan.queue is not None:
+            self._watch("workload", "kueue.x-k8s.io/v1beta2/Workload")
+
+    def follow_log(self, pod: Object, skip: int) -> None:
+        """Read a pod's log from its beginning, without the first ``skip`` lines."""
+        meta = pod["metadata"]
+        stream = self.client.stream_log(meta["namespace"], meta["name"], CONTAINER)
+        self._closing.append(stream)
+        self._logs[meta["uid"]] = stream
+        self._run(f"log-{meta['uid']}", lambda: self._read_log(meta["uid"], stream, skip))
+
+    def container_ended(self, uid: str) -> None:
+        """Let the log of a pod end with what there is."""
+        if uid in self._logs:
+            self._logs[uid].finish()
+
+    def close(self) -> None:
+        """Stop listening."""
+        for item in self._closing:
+            item.close()
+
+    def reading(self) -> bool:
+        """Return whether a log is still being read."""
+        return any(name.startswith("log-") and thread.is_alive() for name, thread in self.threads.items())
+
+    def _watch(self, source: str, kind: t.Any, labels: str = "", fields: str = "") -> None:
+        stream = self.client.watch(kind, self.plan.namespace, labels=labels, fields=fields)
+        self._closing.append(stream)
+
+        def listen() -> None:
+            for event in stream:
+                self.heard.put((source, event))
+
+        self._run(source, listen)
+
+    def _read_log(self, uid: str, stream: t.Any, skip: int) -> None:
+        for number, line in enumerate(stream):
+            if number >= skip:
+                self.heard.put(("line", (uid, number + 1, line)))
+        self.heard.put(("end", uid))
+
+    def _run(self, name: str, work: t.Callable[[], None]) -> None:
+        def guarded() -> None:
+            try:
+                work()
+            except Exception as exc:
+                # A thread that ended in silence would leave the run followed for ever.
+                self.heard.put(("error", (name, exc)))
+
+        self.threads[name] = threading.Thread(target=guarded, name=f"cluster-{name}", daemon=True)
+        self.threads[name].start()
