@@ -28,7 +28,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote impo
 from ansible_collections.muster.training.plugins.plugin_utils._run import planning, training_job
 from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import StateHome
 from tools.bench_memory import memory
-from tools.bench_world import INTERVAL, NODES, ROOT, Line, World, address, first_step, playbook, read, until
+from tools.bench_world import INTERVAL, NODES, ROOT, THREADS, Line, World, address, first_step, playbook, read, until
 
 
 def launch_cost(world: World, rounds: int) -> list[Line]:
@@ -88,6 +88,7 @@ def _by_hand(world: World, run_id: str) -> float:
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "GLOO_SOCKET_IFNAME": "lo",
         "CUDA_VISIBLE_DEVICES": "",
+        **THREADS,
     }
     began = time.time()
     agents = [
@@ -190,9 +191,7 @@ def bare_start(world: World, rounds: int) -> float:
         copy = folder / str(number)
         shutil.copytree(seed, copy / "checkpoints")
         env = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29500 + number), "WORLD_SIZE": "2"}
-        env.update(
-            {"MUSTER_CHECKPOINT_DIR": str(copy / "checkpoints"), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-        )
+        env.update({"MUSTER_CHECKPOINT_DIR": str(copy / "checkpoints"), "GLOO_SOCKET_IFNAME": "lo", **THREADS})
         env.update({"MUSTER_METRICS_FILE": str(copy / "metrics.jsonl"), "CUDA_VISIBLE_DEVICES": "", "LOCAL_RANK": "0"})
         argv = [world.python, str(ROOT / "examples/char_lm/train.py"), *(str(item) for item in world.job("x")["args"])]
         began = time.time()

@@ -27,16 +27,27 @@ def test_all_agents_together_ask_as_often_whatever_their_number(argv: list[str],
     assert elastic.pause_s(argv) == pytest.approx(pause)
 
 
-def test_only_the_fixed_wait_is_shortened() -> None:
+class StateHolder:
+    """What torch's holder of the rendezvous' state has of interest: when it read last."""
+
+    def __init__(self, backend: str) -> None:
+        self.backend, self._last_sync_time = backend, 17.0
+
+
+def test_only_the_fixed_wait_is_shortened_and_what_was_read_before_it_is_read_again() -> None:
     waited: list[object] = []
-    module = types.SimpleNamespace(_delay=waited.append)
+    module = types.SimpleNamespace(_delay=waited.append, _BackendRendezvousStateHolder=StateHolder)
     assert elastic.ask_sooner(module, 0.1) is True  # type: ignore[arg-type]
+    holder = module._BackendRendezvousStateHolder("store")
+    assert isinstance(holder, StateHolder) and (holder.backend, holder._last_sync_time) == ("store", 17.0)
     for seconds in (1, 0.01, (0, 0.3)):
         module._delay(seconds)
-    assert waited == [0.1, 0.01, (0, 0.3)]
+    assert waited == [0.1, 0.01, (0, 0.3)] and holder._last_sync_time == -1
 
 
-def test_a_torch_without_that_wait_is_left_alone() -> None:
-    module = types.SimpleNamespace(_delay=None)
-    assert elastic.ask_sooner(types.SimpleNamespace(), 0.1) is False  # type: ignore[arg-type]
-    assert elastic.ask_sooner(module, 0.1) is False and module._delay is None  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "values", [{}, {"_delay": None, "_BackendRendezvousStateHolder": StateHolder}, {"_delay": print}]
+)
+def test_a_torch_without_that_wait_is_left_alone(values: dict[str, object]) -> None:
+    module = types.SimpleNamespace(**values)
+    assert elastic.ask_sooner(module, 0.1) is False and vars(module) == values  # type: ignore[arg-type]
