@@ -26,6 +26,7 @@ SSH_DIR = f"{ROOT}/ssh"
 PROGRAM_FILES = (
     "paths.py",
     "pod.py",
+    "pod_fence.py",
     "pod_ground.py",
     "pod_meet.py",
     "pod_mpi.py",
@@ -48,7 +49,8 @@ class PodSpec:
     knows; ``argv`` and ``workdir`` may hold ``{program}`` and ``{run_dir}``. ``user_env`` wins over everything.
 
     ``policy`` says who gets a signal: ``torchrun`` the launcher, which hands it on; ``whole`` its process group.
-    ``port`` is the rendezvous port, the one after it the meeting's.
+    ``port`` is the rendezvous port, the one after it the meeting's. ``begun``: when the run was submitted (Unix
+    seconds), which tells the attempts of one submission from those of the next.
     """
 
     run_id: str
@@ -73,6 +75,7 @@ class PodSpec:
     free_bytes: int = 64 << 20
     grace_s: int = 30
     wait_s: int = 600
+    begun: int = 0
     gpus: int = 0
     rdma: bool = False
     elastic: bool = False

@@ -21,7 +21,7 @@ import subprocess
 import time
 import typing as t
 
-from . import pod_ground, pod_meet, pod_mpi, pod_ray, procs, usage
+from . import pod_fence, pod_ground, pod_meet, pod_mpi, pod_ray, procs, usage
 from .pod_output import Output, Tail
 
 EXIT_UNREACHABLE = 69
@@ -43,6 +43,7 @@ class Pod:
         self.output = Output(self.place.about())
         self.marker = f"{spec['run_id']}/{self.place.attempt}/{self.place.pod}"
         self.meeting: pod_meet.Meeting | None = None
+        self.fence: pod_fence.Fence | None = None
         self.child: subprocess.Popen[bytes] | None = None
         self.secret_names: frozenset[str] = frozenset()
         self.stopping = ""
@@ -98,7 +99,12 @@ class Pod:
         pod_ground.check_disk(pathlib.Path(self.spec["checkpoint_dir"]), int(self.spec.get("free_bytes", 0)))
         if self.spec.get("keep_logs"):
             name = f"attempt-{self.place.attempt}/{self.place.rank}-{self.place.node}.log"
-            self.output.keep(pathlib.Path(self.spec["keep_logs"]) / name)
+            kept = pathlib.Path(self.spec["keep_logs"])
+            self.output.keep(kept / name)
+            life = (int(self.spec.get("begun", 0)), self.place.attempt)
+            self.fence = pod_fence.Fence(kept.parent / "newest", life, self.output.say)
+            if self.fence.passed:
+                raise pod_ground.Refusal(f"attempt {self.fence.passed} of the run has begun", EXIT_UNREACHABLE)
         found = pod_ground.devices()
         for warning in pod_ground.check_devices(self.spec, found):
             self.output.say(f"warning: {warning}")
@@ -208,16 +214,26 @@ class Pod:
             if time.monotonic() > told:
                 told = time.monotonic() + 2 * _WAITING_S
                 self._check_attendance()
+            if self.fence is not None and self.fence.passed and not self.stopping:
+                # What it would save now is no longer its own to write.
+                kill_at = self._fenced()
             if self.stopping and kill_at is None:
                 kill_at = time.monotonic() + float(self.spec["grace_s"])
                 self._forward()
             if kill_at is not None and time.monotonic() > kill_at:
-                self.output.say(f"killed: it did not end within {self.spec['grace_s']} s")
+                if not (self.fence and self.fence.passed):
+                    self.output.say(f"killed: it did not end within {self.spec['grace_s']} s")
                 procs.kill_group(child.pid, signal.SIGKILL)
                 procs.kill_marked(self.marker)
                 child.wait()
         code = child.returncode
         return 128 - code if code < 0 else code
+
+    def _fenced(self) -> float:
+        newer = t.cast(pod_fence.Fence, self.fence).passed
+        self._ask_stop(f"attempt {newer} of the run has begun")
+        self.output.say(f"{self.stopping}: this one ends")
+        return time.monotonic()
 
     def _forward(self) -> None:
         """Hand the wish to stop on, so that the program can save."""

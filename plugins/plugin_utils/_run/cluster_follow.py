@@ -28,6 +28,7 @@ from .._kube.errors import KubeError
 from .._kube.jobs import probe
 from .._kube.jobs.contract import CONTAINER, Object
 from .._kube.watch import Event
+from .cluster_lost import Evictions
 from .cluster_sources import Sources
 from .follow import Follower, Outcome
 from .progress import Progress
@@ -53,6 +54,7 @@ class ClusterFollower(Follower):
     ) -> None:
         super().__init__(job, run_id, folder, [], progress, lambda _remote: None, save, drill)
         self.sources = sources
+        self.evictions = Evictions(sources.client, progress)
         self.pods: dict[str, Object] = {}
         self.nodes: dict[str, str] = {}
         self.read: dict[str, int] = {uid: int(place["lines"]) for uid, place in self.offsets.items()}
@@ -78,6 +80,7 @@ class ClusterFollower(Follower):
                         self._hear()
                     return self._ending[0]
                 self._drill_if_due()
+                self._force_off()
                 self._tell()
         finally:
             self.sources.close()
@@ -164,6 +167,15 @@ class ClusterFollower(Follower):
         if phase in ("Succeeded", "Failed") or pod["metadata"]["uid"] in self.lost_pods:
             return
         self.lost_pods.add(pod["metadata"]["uid"])
+
+    def _force_off(self) -> None:
+        """Take pods off nodes that are gone, so that the gang can start again and nothing stays held."""
+        for uid in self.evictions.look(self.pods.values()):
+            self.sources.drop_log(uid)
+            node, name = self.nodes.get(uid, ""), self.pods[uid]["metadata"]["name"]
+            if uid not in self.lost_pods:
+                self.lost_pods.add(uid)
+                self.event("node_lost", node=node or name, detail=f"the node of {name} does not answer")
 
     def _take_event(self, event: Event) -> None:
         about = str((event.object.get("involvedObject") or {}).get("name") or "")

@@ -25,14 +25,17 @@ from .._kube.client import Client
 from .._kube.jobs.contract import ATTEMPT_LABEL, KubePlan, Object, owned, selector
 from . import cluster_plan, cluster_probe, kube_access, planning, record, secrets
 from .cluster_follow import ClusterFollower
+from .cluster_lost import Evictions
 from .cluster_sources import Sources
 from .follow import Follower
 from .kube_secret import manifest
+from .progress import Progress
 from .state_home import StateHome, forget_unborn, read_record
 from .training_follow import attended, explained, finished
 from .training_plan import Dict, Request, result
 
 _GONE_S = 60.0
+_LOOK_S = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +107,7 @@ def cancel(request: Request, home: StateHome, before: Dict) -> Dict:
         return {"changed": before["state"] != "ended", "run_id": run_id}
     client, _ = _open(request, ref.get("context"))
     grace = int(before["job"]["checkpoints"]["grace_s"])
-    gone = bool(ref) and _remove(client, ref, run_id, grace + _GONE_S)
+    gone = bool(ref) and _remove(client, ref, run_id, grace + _GONE_S, request.progress)
     if before["state"] != "ended":
         now = time.time()
         before = record.end(before, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143)
@@ -165,8 +168,10 @@ def _present(asked: Asked, values: tuple[dict[str, str], dict[str, bytes]], dril
     _announce(request, made, follows)
     if not follows:
         if live is not None:
-            _remove(client, _reference(live, made, request), asked.run_id, asked.job.checkpoints.grace_s + _GONE_S)
+            within_s = asked.job.checkpoints.grace_s + _GONE_S
+            _remove(client, _reference(live, made, request), asked.run_id, within_s, request.progress)
         cluster_probe.prove(client, made, asked.home, request.progress)
+        made = dataclasses.replace(made, begun=int(time.time()))
         live = _submit(client, made, values, current)
     current["backend_ref"] = _reference(t.cast(Object, live), made, request)
     paths.private_dir(folder)
@@ -231,30 +236,32 @@ def _follow(
         raise
     if predicates.state(follower.main).phase == "waiting":
         # It ended by a rule of ours: the engine would go on.
-        _remove(client, current["backend_ref"], made.run_id, made.job.checkpoints.grace_s + _GONE_S)
+        within_s = made.job.checkpoints.grace_s + _GONE_S
+        _remove(client, current["backend_ref"], made.run_id, within_s, request.progress)
     outcome = explained(folder, attended(made.job, follower, outcome))
     ended = finished(follower, outcome, state["record"], dict.fromkeys(follower.nodes.values()))
     return result(ended, folder, changed)
 
 
-def _remove(client: Client, ref: t.Mapping[str, t.Any], run_id: str, within_s: float) -> bool:
+def _remove(client: Client, ref: t.Mapping[str, t.Any], run_id: str, within_s: float, progress: Progress) -> bool:
     """Delete the run's object and wait until its pods are gone; return whether there was anything."""
     kind = f"{ref['api_version']}/{ref['kind']}"
     existed = client.delete(kind, str(ref["name"]), str(ref["namespace"]), uid=str(ref.get("uid") or ""))
     end = time.monotonic() + within_s
-    with client.watch("v1/Pod", str(ref["namespace"]), labels=selector(run_id), timeout_s=within_s) as pods:
-        left: set[str] = set()
-        for event in pods:
-            if event.type == "SYNCED" and not left:
-                break
-            if event.type == "SYNCED":
-                continue
-            meta = event.object["metadata"]
-            (left.discard if event.type == "DELETED" else left.add)(meta["uid"])
-            if not left and event.type == "DELETED":
-                break
-    if time.monotonic() > end:
-        raise MusterError(f"pods of run {run_id} are still there after {within_s:.0f} s", "Look at their nodes")
+    evictions = Evictions(client, progress)
+    with client.watch("v1/Pod", str(ref["namespace"]), labels=selector(run_id)) as pods:
+        left: dict[str, Object] = {}
+        synced = False
+        while left or not synced:
+            if time.monotonic() > end:
+                raise MusterError(f"pods of run {run_id} are still there after {within_s:.0f} s", "Look at their nodes")
+            event = pods.next(_LOOK_S)
+            if event is not None and event.type == "DELETED":
+                left.pop(event.object["metadata"]["uid"], None)
+            elif event is not None and event.type in ("ADDED", "MODIFIED"):
+                left[event.object["metadata"]["uid"]] = event.object
+            synced = synced or (event is not None and event.type == "SYNCED")
+            evictions.look(left.values())
     while client.get(kind, str(ref["name"]), str(ref["namespace"])) is not None and time.monotonic() < end:
         time.sleep(0.1)
     return existed

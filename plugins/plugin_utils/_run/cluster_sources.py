@@ -49,6 +49,11 @@ class Sources:
         if uid in self._logs:
             self._logs[uid].finish()
 
+    def drop_log(self, uid: str) -> None:
+        """End the log of a pod whose node does not answer."""
+        if uid in self._logs:
+            self._logs[uid].close()
+
     def close(self) -> None:
         """Stop listening."""
         for item in self._closing:

@@ -93,7 +93,8 @@ def completed(plan: KubePlan, role: str, **changes: t.Any) -> PodSpec:
     """Return a role's specification with what only the engine knows."""
     archive = pod_spec.ARCHIVE if plan.archive else None
     spec = plan.pods[role]
-    return dataclasses.replace(spec, **{"archive": archive, "rdma": plan.rdma and spec.gpus > 0, **changes})
+    known = {"archive": archive, "rdma": plan.rdma and spec.gpus > 0, "begun": plan.begun}
+    return dataclasses.replace(spec, **{**known, **changes})
 
 
 def _config_map(plan: KubePlan, part: str, content: Object) -> Object:

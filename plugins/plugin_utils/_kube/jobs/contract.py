@@ -67,6 +67,7 @@ class KubePlan:
     ``pods``: role -> specification, from the launcher. ``program``: file name -> source of what runs in a pod.
     ``archive``: the code (and staged data) as tar.gz. ``secret``: the Secret with the job's secrets by name.
     ``pull_secrets``: Secrets of type dockerconfigjson. ``egress_denied``: a policy of the namespace forbids egress.
+    ``begun``: Unix seconds of its submission.
     """
 
     job: Job
@@ -81,6 +82,7 @@ class KubePlan:
     secret: str | None = None
     pull_secrets: tuple[str, ...] = ()
     egress_denied: bool = False
+    begun: int = 0
 
     @property
     def name(self) -> str:

@@ -20,7 +20,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.story import Story
-from ansible_collections.muster.training.plugins.module_utils._node import pod_ground, pod_meet, procs
+from ansible_collections.muster.training.plugins.module_utils._node import pod_fence, pod_ground, pod_meet, procs
 from ansible_collections.muster.training.tests.support.node_lab import eventually, read_lines, small_disk
 from ansible_collections.muster.training.tests.unit.plugins.module_utils._node.pod_lab import PodLab, recorded
 
@@ -334,3 +334,32 @@ def test_the_story_of_a_gang_is_in_its_logs(lab: PodLab) -> None:
     assert story.attempts[-1].world_size == 2 and story.attempts[-1].ranks == {0: "n0", 1: "n1"}
     assert story.attempts[-1].first_failure and story.attempts[-1].first_failure[1:] == (1, "n1")
     assert read_lines(lab.run_dir(1) / "events.jsonl")[-1]["exit_code"] == 1
+
+
+def test_an_attempt_that_was_given_up_ends_when_the_next_has_begun(lab: PodLab, tmp_path: pathlib.Path) -> None:
+    """It does not save: the checkpoints are the next attempt's. A later submission counts anew and is newer."""
+    kept = tmp_path / "shared" / ".muster" / "x-1"
+    saves = "trap 'echo saved; exit 0' TERM; echo runs; while :; do sleep 0.1; done"
+    old = lab.start(lab.spec(0, ["sh", "-c", saves], keep_logs=str(kept / "logs"), attempt=7, begun=100))
+    eventually(lambda: (kept / "newest").is_file() and "runs" in logs(kept), "the first attempt")
+    after = lab.run(lab.spec(0, ["true"], keep_logs=str(kept / "logs"), attempt=1, begun=200))
+    assert after.code == 0, after.text
+    end = lab.end(old)
+    assert end.code == 143 and "saved" not in end.lines and "attempt 1 of the run has begun" in end.text
+    late = lab.run(lab.spec(0, ["echo", "runs"], keep_logs=str(kept / "logs"), attempt=8, begun=100))
+    assert late.code == 69 and late.lines == []
+
+
+def test_a_torn_fence_is_none_and_one_that_cannot_be_written_is_told(tmp_path: pathlib.Path) -> None:
+    for text in ("", "7", "7 x", "\xff\xff", "1 2 3"):
+        (tmp_path / "newest").write_text(text, encoding="latin-1")
+        assert pod_fence.read(tmp_path / "newest") == (0, 0)
+    (tmp_path / "file").write_text("")
+    said: list[str] = []
+    pod_fence.Fence(tmp_path / "file" / "newest", (1, 1), said.append)
+    assert len(said) == 1 and "cannot be written" in said[0]
+
+
+def logs(kept: pathlib.Path) -> str:
+    """Return what the pods of a run kept of their logs."""
+    return "".join(place.read_text() for place in sorted(kept.glob("logs/*/*.log")))

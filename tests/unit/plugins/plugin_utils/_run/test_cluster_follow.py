@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import pathlib
 import queue
+import threading
 import time
 import types
 import typing as t
@@ -48,7 +49,11 @@ class Told:
         self.threads: dict[str, t.Any] = {}
         self.ended: list[str] = []
         self.deleted: list[str] = []
-        self.client = types.SimpleNamespace(delete=lambda _kind, name, *_a, **_k: self.deleted.append(name))
+        self.dropped: list[str] = []
+        silent = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
+        self.client = types.SimpleNamespace(
+            delete=lambda _kind, name, *_a, **_k: self.deleted.append(name), get=lambda *_a: silent
+        )
 
     def start(self) -> None:
         return
@@ -65,18 +70,29 @@ class Told:
     def container_ended(self, uid: str) -> None:
         self.ended.append(uid)
 
+    def drop_log(self, uid: str) -> None:
+        self.dropped.append(uid)
+
     def tell_main(self, condition: str | None = None, kind: t.Any = "MODIFIED", **status: t.Any) -> None:
         conditions = [{"type": condition, "status": "True", "reason": "Because"}] if condition else []
         self.heard.put(("main", Event(kind, {**MAIN, "status": {**status, "conditions": conditions}})))
 
     def tell_pod(
-        self, uid: str, state: str = "running", node: str = "node-1", kind: t.Any = "MODIFIED", **more: t.Any
+        self,
+        uid: str,
+        state: str = "running",
+        node: str = "node-1",
+        kind: t.Any = "MODIFIED",
+        leaving: bool = False,
+        **more: t.Any,
     ) -> None:
         status = {
             "phase": "Running",
             "containerStatuses": [{"name": "node", "imageID": "sha256:1", "state": {state: {}}}],
         }
-        pod = {"metadata": {"name": f"r-{uid}", "namespace": "n", "uid": uid}, "spec": {"nodeName": node}}
+        pod: Dict = {"metadata": {"name": f"r-{uid}", "namespace": "n", "uid": uid}, "spec": {"nodeName": node}}
+        if leaving:
+            pod["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z"
         self.heard.put(("pod", Event(kind, {**pod, "status": {**status, **more}})))
 
     def tell_rank(self, uid: str, number: int, rank: int, kind: str = "worker_started", **values: t.Any) -> None:
@@ -145,6 +161,19 @@ def test_a_pod_that_was_taken_away_is_a_lost_node(tmp_path: pathlib.Path, told: 
     assert (outcome.outcome, outcome.cause, outcome.node) == ("lost", "node_lost", "node-1")
     assert [fault[1:] for fault in follower.story.faults] == [("node_lost", "node-1")]
     assert progress.said.count("node-1: r-a was taken away: DeletionByTaintManager") == 1
+
+
+def test_a_pod_that_its_node_cannot_let_go_is_taken_off(tmp_path: pathlib.Path, told: Told) -> None:
+    """The engine asked for its removal and the node is silent: the gang would wait for it for ever."""
+    told.tell_pod("a")
+    told.tell_pod("b", node="node-2")
+    told.tell_rank("a", 1, 0, world_size=2)
+    told.tell_pod("a", leaving=True)
+    threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
+    _, follower, progress = follow(tmp_path, told)
+    assert told.deleted == ["r-a"] and told.dropped == ["a"]
+    assert [fault[1:] for fault in follower.story.faults] == [("node_lost", "node-1")]
+    assert "node-1: does not answer, r-a is taken off it" in progress.said
 
 
 def test_lost_nodes_have_a_budget_of_their_own(tmp_path: pathlib.Path, told: Told) -> None:
