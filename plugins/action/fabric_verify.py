@@ -29,6 +29,10 @@ class ActionModule(Face):
         "idle_only": {"type": "bool", "default": False},
         "allow_unproven": {"type": "bool", "default": False},
         "python": {"type": "str"},
+        # Not a dict here: the job model itself says, by name, what is wrong with it.
+        "job": {"type": "raw"},
+        "kubeconfig": {"type": "raw"},
+        "context": {"type": "str"},
         **STATE_HOME,
     }
 

@@ -16,7 +16,9 @@ description:
     gloo's ranks and the byte counters of their interface. What nothing proves is V(unproven), which does not pass.
 options:
   hosts:
-    description: Inventory hosts to test; the default is the play's hosts.
+    description:
+      - Inventory hosts to test; the default is the play's hosts.
+      - On a cluster the names of nodes; the default is all nodes that can take a pod of O(job).
     type: list
     elements: str
   islands:
@@ -73,15 +75,36 @@ options:
   python:
     description: The interpreter with PyTorch; the default is the host variable C(muster_training_python).
     type: str
+  job:
+    description:
+      - A job whose C(image), C(placement), C(python), C(env), C(mounts), C(resources), C(gpu), C(gpus_per_node) and
+        C(secret_refs) (those for a registry) the tests run with, so that the very image is tested that will train. The
+        other keys are ignored.
+      - With C(placement.backend=kubernetes) the nodes of a cluster are tested instead of hosts. A short pod on each node
+        gathers its facts, the tests are Indexed Jobs of one pod a node, and island, lane and outcome become labels of the
+        nodes (field manager C(muster-fabric)).
+      - With any other backend it is ignored.
+    type: dict
+  kubeconfig:
+    description:
+      - For O(job) on Kubernetes, the kubeconfig (a path, or its content as a mapping). By default as C(kubectl) finds it.
+      - It must be able to read nodes and to make pods, and to change nodes if labels are to be written.
+    type: raw
+  context:
+    description: The context of the kubeconfig. By default C(job.placement.cluster), else the current one.
+    type: str
 extends_documentation_fragment:
   - muster.training._attributes
   - muster.training._state_home
 attributes:
   check_mode:
     support: partial
-    details: Islands are found and nothing is measured.
+    details:
+      - Islands are found and nothing is measured. On a cluster no pod is made, so that islands follow from what the Node
+        objects say; what the last verdicts would change on the nodes is shown.
   diff_mode:
-    support: none
+    support: partial
+    details: Labels and annotations of a cluster's nodes are shown.
   idempotent:
     support: full
 author:
@@ -98,6 +121,15 @@ EXAMPLES = r"""
     islands:
       - {nodes: [gpu-1, gpu-2], nic_rate_gbps: 25, link: ethernet, reason: bonded link of the lab}
   run_once: true
+
+- name: Verify the nodes of a cluster with the image that will train
+  muster.training.fabric_verify:
+    job:
+      image: registry.example.com/team/char-lm:1.4
+      gpus_per_node: 8
+      placement: {backend: kubernetes, namespace: team-a, network_mode: host}
+    kubeconfig: ~/.kube/config
+  run_once: true
 """
 
 RETURN = r"""
@@ -112,6 +144,7 @@ node_patches:
     - For each node a merge patch of C(metadata) for a Kubernetes node of that name, with the labels
       C(muster.training/island), C(muster.training/lane) and C(muster.training/fabric), and annotations.
     - Null removes what an earlier verdict left.
+    - On a cluster they have been written (in check mode, those of the last verdicts, which would be written).
   returned: when measured
   type: dict
 fabric:
@@ -131,7 +164,7 @@ unreachable:
     - Hosts that did not answer, each with C(node), C(problem) and C(fix). The others are judged as usual; an island that
       lacks one of its hosts is C(warn) at best, C(unproven) when one host is left of it.
     - The task fails when a host did not answer, unless O(allow_unproven=true).
-  returned: always
+  returned: success
   type: list
   elements: dict
 hosts:

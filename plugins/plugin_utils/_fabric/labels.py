@@ -40,6 +40,22 @@ def node_patches(
     return patches
 
 
+def node_objects(patches: t.Mapping[str, Dict], known: t.Container[str]) -> list[Dict]:
+    """Return the patches of known nodes as objects for server-side apply, where what is left out is removed.
+
+    Of a node that is not there nothing is made: applying would create it.
+    """
+    found = []
+    for name, patch in sorted(patches.items()):
+        if name in known:
+            parts = {
+                key: {k: v for k, v in values.items() if v is not None} for key, values in patch["metadata"].items()
+            }
+            meta = {"name": name, **{key: values for key, values in parts.items() if values}}
+            found.append({"apiVersion": "v1", "kind": "Node", "metadata": meta})
+    return found
+
+
 def label_value(text: str | None) -> str | None:
     """Return ``text`` as a label's value; what is too long or has other characters keeps a digest of the whole."""
     if text is None or text == "":

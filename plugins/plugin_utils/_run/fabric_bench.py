@@ -96,7 +96,7 @@ def run_group(
     began = time.monotonic()
     options = {
         **request.options,
-        "job": job_of(request, group, stage, bench),
+        "job": job_of(request.options, group, stage, bench),
         "run_id": run_id,
         "state": "present",
         "cluster": _CLUSTER,
@@ -130,13 +130,13 @@ def run_group(
         problem = f"{trouble} ({problem})" if trouble and problem else trouble
         seen = seen or tuple(sorted(nodes))
     else:
-        result, trouble = _parse(documents)
+        result, trouble = parse(documents)
     spent = time.monotonic() - began
-    return GroupRun(group, result, seen, asked, problem or trouble, logs, spent, _silent(events), notes)
+    return GroupRun(group, result, seen, asked, problem or trouble, logs, spent, silent(events), notes)
 
 
-def job_of(request: training_job.Request, group: tuple[str, ...], stage: Stage, bench: Bench) -> Dict:
-    """Return the job that runs the bench on a group of nodes."""
+def job_of(options: t.Mapping[str, t.Any], group: tuple[str, ...], stage: Stage, bench: Bench) -> Dict:
+    """Return the job that runs the bench on a group of nodes; ``options`` are the module's."""
     env = dict(stage.environment)
     if bench.backend == "nccl":
         env.update({"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV", "NCCL_DEBUG_FILE": "nccl.%h.%p.log"})
@@ -162,8 +162,8 @@ def job_of(request: training_job.Request, group: tuple[str, ...], stage: Stage, 
     args += ["--seconds", str(stage.seconds), "--timeout", str(max(5.0, stage.timeout_s - 10))]
     args += ["--split-mod", str(stage.split_mod)] if stage.split_mod else []
     job.update(script="allreduce_bench.py", args=[*args, "--out", f"{{run_dir}}/{_OUT}"])
-    if request.options.get("python"):
-        job["python"] = request.options["python"]
+    if options.get("python"):
+        job["python"] = options["python"]
     return job
 
 
@@ -199,7 +199,7 @@ def _places(events: t.Iterable[Dict]) -> dict[int, str]:
     return {line["rank"]: str(line.get("node")) for line in started}
 
 
-def _silent(events: t.Iterable[Dict]) -> dict[int, str]:
+def silent(events: t.Iterable[Dict]) -> dict[int, str]:
     """Return rank -> node of the ranks that started and whose end nobody recorded: they were killed, or they hang."""
     ended = {line["rank"] for line in events if line.get("kind") == "worker_exit"}
     return {
@@ -209,7 +209,8 @@ def _silent(events: t.Iterable[Dict]) -> dict[int, str]:
     }
 
 
-def _parse(documents: t.Sequence[str]) -> tuple[BenchResult | None, str]:
+def parse(documents: t.Sequence[str]) -> tuple[BenchResult | None, str]:
+    """Return the first result document, or None and why there is none."""
     if not documents:
         return None, "the bench wrote no result"
     try:

@@ -35,6 +35,15 @@ class Fleet:
     absent: tuple[Absent, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Published:
+    """What became of the verdicts where others read them: whether something changed there, Ansible's diff, a note."""
+
+    changed: bool = False
+    diff: tuple[dict[str, str], ...] = ()
+    note: str = ""
+
+
 class Ground(t.Protocol):
     """The nodes under test and how processes get there. ``own_network``: processes use the nodes' own interfaces."""
 
@@ -54,6 +63,9 @@ class Ground(t.Protocol):
 
     def run_group(self, group: tuple[str, ...], stage: Stage, bench: Bench, run_id: str) -> GroupRun:
         """Run the bench on some nodes."""
+
+    def publish(self, patches: t.Mapping[str, Dict], check: bool) -> Published:
+        """Write labels and annotations of nodes where there are any; with ``check`` only say what would change."""
 
 
 class Hosts:
@@ -108,6 +120,10 @@ class Hosts:
     def run_group(self, group: tuple[str, ...], stage: Stage, bench: Bench, run_id: str) -> GroupRun:
         """Run the bench as a job on hosts."""
         return fabric_bench.run_group(self._request, group, stage, bench, run_id)
+
+    def publish(self, patches: t.Mapping[str, Dict], check: bool) -> Published:
+        """Do nothing: hosts have no labels, their variables are in the result."""
+        return Published()
 
     def _node(self, name: str, facts: Dict) -> Node:
         record = dict(self._request.hostvars[name].get("muster_node") or {})

@@ -63,15 +63,14 @@ class Work:
 def run(request: training_job.Request) -> Dict:
     """Verify every island of the play's hosts and return the module's result."""
     home = StateHome(request.options["state_home"], request.options["cluster"])
-    ground: Ground = Hosts(request)
+    ground = _ground(request)
     fleet = ground.fleet()
     work = Work(request, ground, fleet, _bench(request, fleet.nodes))
     before = fabric_history.stored(home.folder)
     found, gone = _islands(work, before)
     resting = [island for island in found if not (request.options.get("idle_only") and fleet.busy & set(island.nodes))]
     if request.check:
-        listed = [island.to_dict() for island in resting]
-        return {"changed": False, "islands": listed, "unreachable": [item.to_dict() for item in fleet.absent]}
+        return _rehearsed(work, resting, before)
     notes = []
     for island in (island for island in found if island not in resting):
         names = ", ".join(sorted(fleet.busy & set(island.nodes))[:8])
@@ -88,8 +87,37 @@ def run(request: training_job.Request) -> Dict:
     now = {str(name) for entry in document["islands"] for name in entry["nodes"]}
     former = {str(name) for entry in before for name in entry["nodes"]} - now
     patches = labels.node_patches([(item.verdict, item.island.nodes) for item in judged], sorted(former))
+    told = ground.publish(patches, check=False)
+    notes += [told.note] if told.note else []
     result.update(file=str(home.folder / "fabric.json"), node_patches=patches, table=[*result["table"], *notes])
+    result.update(changed=told.changed, diff=list(told.diff))
     return result
+
+
+def _ground(request: training_job.Request) -> Ground:
+    """Return where to test: the hosts of the play, or a cluster when the job is for one."""
+    if not request.options.get("job"):
+        return Hosts(request)
+    # What talks to an API server is imported when there is one.
+    from . import fabric_cluster
+
+    given = fabric_cluster.wanted(request.options)
+    return Hosts(request) if given is None else fabric_cluster.Cluster(request, given)
+
+
+def _rehearsed(work: Work, islands_: t.Sequence[Island], before: t.Sequence[Dict]) -> Dict:
+    """Return check mode's result: what would be tested, and what the last verdicts would change on nodes."""
+    stored = []
+    for entry in before:
+        try:
+            stored.append((Verdict.from_dict(entry), [str(name) for name in entry["nodes"]]))
+        except InputError:
+            continue
+    patches = labels.node_patches(stored)
+    told = work.ground.publish(patches, check=True)
+    gone = [item.to_dict() for item in work.fleet.absent]
+    result: Dict = {"changed": told.changed, "islands": [island.to_dict() for island in islands_], "unreachable": gone}
+    return {**result, "node_patches": patches, "diff": list(told.diff)}
 
 
 def summary(verdict: Verdict) -> str:

@@ -33,6 +33,8 @@ DEFAULT_SIZES = {"gloo": [4 * MIB, 32 * MIB], "nccl": [64 * MIB, 1024 * MIB]}
 # GB10 nodes freeze when a test fills the memory that CPU and GPU share (dgx-spark-playbooks PR 103).
 UNIFIED_MEMORY_CAP = 4 << 30
 MAX_ITERATIONS = 200
+# Characters of a result in one line of a log (pods cut at 16 KiB and at 64 KiB).
+PIECE = 8192
 
 
 class Watchdog:
@@ -220,11 +222,17 @@ def gather_json(value: dict[str, t.Any], device: torch.device) -> list[dict[str,
     return [json.loads(bytes(text.tolist())) for text in texts]
 
 
+def pieces(text: str) -> list[str]:
+    """A document as numbered lines: a log cuts lines that are too long."""
+    parts = [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
+    return [f"muster-bench {number}/{len(parts)} {part}" for number, part in enumerate(parts, 1)]
+
+
 def write_result(result: dict[str, t.Any], path: str | None) -> None:
-    """Write at once or not at all; to standard output when no file is named."""
+    """Write at once or not at all; to standard output when no file is named, as numbered lines for ``-``."""
     text = json.dumps(result)
-    if path is None:
-        print(text, flush=True)
+    if path is None or path == "-":
+        print("\n".join(pieces(text)) if path else text, flush=True)
         return
     temporary = Path(f"{path}.tmp")
     temporary.parent.mkdir(parents=True, exist_ok=True)
@@ -261,7 +269,8 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
         "--split-mod", type=int, default=0, metavar="N", help="ranks of one number modulo N stay among themselves"
     )
     parser.add_argument(
-        "--out", help="file that rank 0 writes (default: beside MUSTER_METRICS_FILE, else standard output)"
+        "--out",
+        help="file that rank 0 writes (default: beside MUSTER_METRICS_FILE, else standard output); - for a pod's log",
     )
     options = parser.parse_args(argv)
     if any(size < 4 for size in options.sizes or []) or options.seconds <= 0 or options.timeout <= 0:
@@ -340,7 +349,7 @@ def measure_all(options: argparse.Namespace, watchdog: Watchdog) -> dict[str, t.
 def main(argv: list[str]) -> int:
     options = parse_arguments(argv)
     watchdog = Watchdog(options.timeout)
-    if options.out and os.environ.get("RANK", "0") == "0":
+    if options.out not in (None, "-") and os.environ.get("RANK", "0") == "0":
         # A result of an earlier run must not be taken for this one's when this one fails.
         Path(options.out).unlink(missing_ok=True)
     try:

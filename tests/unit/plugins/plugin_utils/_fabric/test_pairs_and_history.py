@@ -183,6 +183,16 @@ def test_labels_of_a_verdict_and_of_none() -> None:
     assert set(gone["annotations"]) == set(told)
 
 
+def test_labels_as_objects_for_apply_hold_no_nulls_and_make_no_nodes() -> None:
+    patches = labels.node_patches([(verdict(), ("a", "nowhere"))], ["gone"])
+    written, removed = labels.node_objects(patches, ["a", "gone"])
+    assert written["metadata"]["name"] == "a" and written["metadata"]["labels"]["muster.training/fabric"]
+    assert None not in written["metadata"]["labels"].values()
+    assert None not in written["metadata"]["annotations"].values()
+    # Applying nothing gives up what was there.
+    assert removed == {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gone"}}
+
+
 @given(st.text(max_size=100))
 def test_every_text_becomes_a_valid_label_or_none(text: str) -> None:
     found = labels.label_value(text)

@@ -279,16 +279,16 @@ def test_a_node_that_only_larger_groups_show_is_found_by_halving(expected: float
 def test_both_benches_are_asked_for_the_same_thing(world: RunWorld, collective: str) -> None:
     stage = bench_plan.Stage("rails", ((("a", "b"),),), 8, (1 << 27, 1 << 30), 0.5, 60.0, split_mod=8)
     asked = request(world, python="/opt/python")
-    own = fabric_bench.job_of(asked, ("a", "b"), stage, fabric_bench.Bench("nccl", collective))
+    own = fabric_bench.job_of(asked.options, ("a", "b"), stage, fabric_bench.Bench("nccl", collective))
     assert own["args"][:4] == ["--backend", "nccl", "--collective", collective]
     assert own["args"][-4:-2] == ["--split-mod", "8"] and own["python"] == "/opt/python" and "launcher" not in own
-    theirs = fabric_bench.job_of(asked, ("a", "b"), stage, fabric_bench.Bench("nccl", collective, "nccl_tests", "/n"))
+    theirs = fabric_bench.job_of(asked.options, ("a", "b"), stage, fabric_bench.Bench("nccl", collective, "nccl_tests", "/n"))
     assert theirs["env"]["NCCL_TESTS_SPLIT"] == "MOD 8" and theirs["launcher"] == "mpi" and "args" not in theirs
     program = {"all_to_all": "alltoall_perf"}.get(collective, f"{collective}_perf")
     assert f"/n/{program}" in theirs["command"][-1]
     # Hung processes of either are killed a little after the stage's own limit.
     assert own["timeout_s"] == theirs["timeout_s"] == 65 and own["gpus_per_node"] == theirs["gpus_per_node"] == 8
-    gloo = fabric_bench.job_of(asked, ("a", "b"), stage, fabric_bench.Bench("gloo", collective))
+    gloo = fabric_bench.job_of(asked.options, ("a", "b"), stage, fabric_bench.Bench("gloo", collective))
     assert gloo["gpus_per_node"] == 0 and not any(name.startswith("NCCL") for name in gloo["env"])
 
 

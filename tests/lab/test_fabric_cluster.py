@@ -1,0 +1,132 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""verify_fabric on a real cluster: facts by pods, torch and gloo in gangs of pods, links shaped by tbf, node labels."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pathlib
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.tests.lab.kube.stages import until
+from ansible_collections.muster.training.tests.lab.test_kube_training import Controller
+from ansible_collections.muster.training.tests.support.kube_lab import KubeLab, Team, kube_lab, not_run, team
+
+__all__ = ["kube_lab", "team"]
+
+RATE = 400
+PREFIX = "muster.training/"
+Dict = dict[str, t.Any]
+
+
+@contextlib.contextmanager
+def shaped(lab: KubeLab, rates: t.Mapping[str, int]) -> t.Iterator[None]:
+    """Shape what nodes send to a rate in Mbit/s each for as long as the block lasts."""
+    try:
+        for node, rate in rates.items():
+            words = ("root", "tbf", "rate", f"{rate}mbit", "burst", "131072", "latency", "50ms")
+            lab.on_node(node, "tc", "qdisc", "replace", "dev", "eth0", *words)
+        yield
+    finally:
+        for node in rates:
+            with contextlib.suppress(Exception):
+                lab.on_node(node, "tc", "qdisc", "del", "dev", "eth0", "root")
+
+
+class Fabric:
+    """A controller, and what one verification after another shows."""
+
+    def __init__(self, lab: KubeLab, team: Team, folder: pathlib.Path) -> None:
+        self.lab, self.controller = lab, Controller(lab, team, folder)
+        self.pair = list(lab.nodes[:2])
+
+    def verify(self, *, check: bool = False, **extra: t.Any) -> tuple[int, str]:
+        """Run the playbook."""
+        lab, torch = self.lab, self.lab.torch
+        job = {
+            "image": lab.image,
+            "env": {"PYTHONPATH": torch},
+            "mounts": [{"name": "torch", "path": torch, "host_path": torch, "read_only": True}],
+            "resources": {"cpu": 0.5, "memory": "1Gi"},
+            "placement": {"backend": "kubernetes", "namespace": self.controller.team.namespace},
+        }
+        # Machines of the lab share a kernel: only the user can know that there is a wire between them.
+        island = {"name": "lab", "nodes": self.pair, "link": "ethernet", "nic_count": 1, "nic_rate_gbps": RATE / 1000}
+        return self.controller.play(
+            "verify_fabric",
+            check=check,
+            muster_fabric_job=job,
+            muster_islands=[island],
+            fabric_verify_seconds=0.3,
+            **extra,
+        )
+
+    def verdict(self) -> Dict:
+        """Return the stored verdict on the pair."""
+        (place,) = (self.controller.folder / "state").glob("*/fabric.json")
+        return next(item for item in json.loads(place.read_text())["islands"] if item["island"] == "lab")
+
+    def labels(self, node: str) -> dict[str, str]:
+        """Return our labels of a node."""
+        found = (self.lab.api.get(f"/api/v1/nodes/{node}") or {})["metadata"]["labels"]
+        return {key.removeprefix(PREFIX): value for key, value in found.items() if key.startswith(PREFIX)}
+
+
+@pytest.fixture
+def fabric(kube_lab: KubeLab, team: Team, tmp_path: pathlib.Path) -> t.Iterator[Fabric]:
+    if not kube_lab.torch:
+        not_run("the cluster has no torch (MUSTER_TORCH_PYTHON)")
+    made = Fabric(kube_lab, team, tmp_path)
+    yield made
+    names = [f"{PREFIX}{key}-" for key in ("island", "lane", "fabric")]
+    kube_lab.kubectl("label", "node", *kube_lab.nodes, *names)
+
+
+@pytest.mark.torch
+def test_a_pair_of_nodes_passes_and_gets_its_labels_then_loses_half_its_rate(fabric: Fabric) -> None:
+    lab, (first, second) = fabric.lab, fabric.pair
+    namespace = fabric.controller.team.namespace
+    with shaped(lab, {first: RATE, second: RATE}):
+        # Other nodes of the lab are islands of one CPU node each, which nothing proves.
+        _, output = fabric.verify(muster_fabric_allow_unproven=True)
+    found = fabric.verdict()
+    assert found["outcome"] == "pass", (found["reasons"], output[-3000:])
+    assert found["transport"]["verdict"] == "tcp" and found["wrong_values"] == 0
+    assert {(pair["a"], pair["b"]) for pair in found["transport"]["pairs"]} == {(first, second), (second, first)}
+    assert found["ranks"] == {"expected": 2, "seen": 2, "missing": []}
+    for node in (first, second):
+        labels = fabric.labels(node)
+        assert {key: labels[key] for key in ("island", "lane", "fabric")} == {
+            "island": "lab",
+            "lane": "C",
+            "fabric": "pass",
+        }
+    node = lab.api.get(f"/api/v1/nodes/{first}") or {}
+    managers = [item["manager"] for item in node["metadata"]["managedFields"] if item["manager"] == "muster-fabric"]
+    assert managers, "the labels have an owner of their own"
+    # Nothing of the tests stays, and check mode makes nothing and shows what would be written again.
+    until(lambda: not lab.pods(namespace), 60)
+    lab.kubectl("label", "node", first, f"{PREFIX}fabric=stale", "--overwrite")
+    code, output = fabric.verify(check=True, muster_fabric_allow_unproven=True)
+    assert code == 0 and "changed=1" in output.partition("PLAY RECAP")[2], output
+    assert lab.pods(namespace) == [] and fabric.labels(first)["fabric"] == "stale"
+    with shaped(lab, {first: RATE, second: RATE // 2}):
+        code, output = fabric.verify(muster_fabric_allow_unproven=True)
+    found = fabric.verdict()
+    assert found["outcome"] in ("warn", "fail") and (code != 0) == (found["outcome"] == "fail"), output[-3000:]
+    assert [cause["code"] for cause in found["causes"]].count("slow_path") == 1
+    assert fabric.labels(first)["fabric"] == found["outcome"] != "pass"
+    left = lab.kubectl("get", "jobs,configmap,networkpolicy,service", "-n", namespace, "-o", "name").split()
+    assert left == ["configmap/kube-root-ca.crt"]
+
+
+def test_an_image_that_nobody_has_is_told_and_nothing_stays(fabric: Fabric) -> None:
+    job = {"image": "localhost/muster-lab/no-such-image:1"}
+    place = {"backend": "kubernetes", "namespace": fabric.controller.team.namespace}
+    code, output = fabric.controller.play("verify_fabric", muster_fabric_job={**job, "placement": place})
+    assert code != 0 and "image cannot be pulled" in output and "Traceback" not in output, output[-3000:]
+    until(lambda: not fabric.lab.pods(fabric.controller.team.namespace), 60)
