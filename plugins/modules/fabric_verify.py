@@ -80,15 +80,15 @@ options:
       - A job whose C(image), C(placement), C(python), C(env), C(mounts), C(resources), C(gpu), C(gpus_per_node) and
         C(secret_refs) (those for a registry) the tests run with, so that the very image is tested that will train. The
         other keys are ignored.
-      - With C(placement.backend=kubernetes) the nodes of a cluster are tested instead of hosts. A short pod on each node
-        gathers its facts, the tests are Indexed Jobs of one pod a node, and island, lane and outcome become labels of the
-        nodes (field manager C(muster-fabric)).
+      - With C(placement.backend=kubernetes) the nodes of a cluster are tested instead of hosts. A short pod on each
+        node gathers its facts, the tests are Indexed Jobs of one pod a node, and island, lane and outcome become labels
+        of the nodes (field manager C(muster-fabric)).
       - With any other backend it is ignored.
     type: dict
   kubeconfig:
     description:
-      - For O(job) on Kubernetes, the kubeconfig (a path, or its content as a mapping). By default as C(kubectl) finds it.
-      - It must be able to read nodes and to make pods, and to change nodes if labels are to be written.
+      - For O(job) on Kubernetes, the kubeconfig (a path, or its content as a mapping).
+      - By default as C(kubectl) finds it. It must be able to read nodes and to make pods, and to change nodes if labels are to be written.
     type: raw
   context:
     description: The context of the kubeconfig. By default C(job.placement.cluster), else the current one.
@@ -100,8 +100,8 @@ attributes:
   check_mode:
     support: partial
     details:
-      - Islands are found and nothing is measured. On a cluster no pod is made, so that islands follow from what the Node
-        objects say; what the last verdicts would change on the nodes is shown.
+      - Islands are found and nothing is measured. On a cluster no pod is made, so that islands follow from what the
+        Node objects say; what the last verdicts would change on the nodes is shown.
   diff_mode:
     support: partial
     details: Labels and annotations of a cluster's nodes are shown.
@@ -161,8 +161,8 @@ exit_code:
   type: int
 unreachable:
   description:
-    - Hosts that did not answer, each with C(node), C(problem) and C(fix). The others are judged as usual; an island that
-      lacks one of its hosts is C(warn) at best, C(unproven) when one host is left of it.
+    - Hosts that did not answer, each with C(node), C(problem) and C(fix). The others are judged as usual; an island
+      that lacks one of its hosts is C(warn) at best, C(unproven) when one host is left of it.
     - The task fails when a host did not answer, unless O(allow_unproven=true).
   returned: success
   type: list
