@@ -36,11 +36,16 @@ _PATHS = ("token_file", "client_cert", "client_key", "ca_path")
 
 def open_client(options: Mapping[str, t.Any], base: pathlib.Path) -> Client:
     """Return the client that ``options`` describe; relative paths are relative to ``base``."""
-    chosen: Dict = {key: options.get(key) for key in CONNECTION}
+    return connect(chosen(options, base))
+
+
+def chosen(options: Mapping[str, t.Any], base: pathlib.Path) -> Dict:
+    """Return the options of the connection among ``options``; relative paths are relative to ``base``."""
+    found: Dict = {key: options.get(key) for key in CONNECTION}
     for key in _PATHS:
-        if chosen[key]:
-            chosen[key] = str(base / pathlib.Path(chosen[key]).expanduser())
-    if isinstance(chosen["kubeconfig"], str):
-        parts = [part for part in chosen["kubeconfig"].split(":") if part]
-        chosen["kubeconfig"] = ":".join(str(base / pathlib.Path(part).expanduser()) for part in parts)
-    return connect(chosen)
+        if found[key]:
+            found[key] = str(base / pathlib.Path(found[key]).expanduser())
+    if isinstance(found["kubeconfig"], str):
+        parts = [part for part in found["kubeconfig"].split(":") if part]
+        found["kubeconfig"] = ":".join(str(base / pathlib.Path(part).expanduser()) for part in parts)
+    return found
