@@ -38,6 +38,11 @@ class Resource:
         """Group and kind: the same object may be read in several versions."""
         return self.group, self.kind
 
+    @property
+    def built_in(self) -> bool:
+        """Whether it is one of the kinds that every server has."""
+        return BUILT_IN.get((self.api_version, self.kind)) == self
+
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
         """Return the path of the collection or of one object, percent-encoded."""
         prefix = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
@@ -114,7 +119,7 @@ def stage(resource: Resource) -> int:
     """Return when objects of this kind are applied: ``NAMESPACES`` first, ``GATES`` last."""
     if resource.kind in _LAST:
         return GATES
-    built_in = (resource.api_version, resource.kind) in BUILT_IN or resource.group.endswith(".k8s.io")
+    built_in = resource.built_in or resource.group.endswith(".k8s.io")
     for number, kinds in enumerate(_FIRST):
         if built_in and resource.kind in kinds:
             return number

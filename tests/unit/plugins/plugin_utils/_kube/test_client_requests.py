@@ -206,7 +206,7 @@ def test_apply_reads_each_kind_once_and_sends_what_differs() -> None:
     same, other, new = config_map("same", x="1"), config_map("other", x="1"), config_map("new", x="1")
     owned = {"f:data": {"f:x": {}}}
     there = [applied(same, **owned), applied(config_map("other", x="0"), **owned)]
-    sent = {"query": [("fieldManager", "muster"), ("fieldValidation", "Strict"), ("force", "false")]}
+    sent = {"query": [("fieldManager", "muster"), ("fieldValidation", "Ignore"), ("force", "false")]}
     with Script(
         Call("GET", MAPS, answer={"items": there, "metadata": {}}),
         Call("PATCH", f"{MAPS}/other", answer=applied(other, **owned), **sent),
@@ -228,7 +228,7 @@ def test_apply_in_check_mode_sends_dry_runs_only() -> None:
             "PATCH",
             f"{MAPS}/a",
             answer=config_map(),
-            query=[("fieldManager", "muster"), ("fieldValidation", "Strict"), ("dryRun", "All"), ("force", "true")],
+            query=[("fieldManager", "muster"), ("fieldValidation", "Ignore"), ("dryRun", "All"), ("force", "true")],
         ),
     ) as script:
         assert apply(make(script), config_map(), "muster", True, True).changed
