@@ -21,6 +21,9 @@ class ActionModule(Face):
         "window_s": {"type": "float", "default": 1.0},
         "ras_s": {"type": "float", "default": 5.0},
         "dest": {"type": "path"},
+        "kubeconfig": {"type": "raw"},
+        "context": {"type": "str"},
+        "namespace": {"type": "str"},
         **STATE_HOME,
     }
 
@@ -37,5 +40,7 @@ class ActionModule(Face):
             ras_s=min(max(options["ras_s"], 0.0), 60.0),
             dest=options["dest"],
             check=self.check,
+            base=self.base,
+            cluster={key: options[key] for key in ("kubeconfig", "context", "namespace")},
         )
         return diagnose_run.run(request)

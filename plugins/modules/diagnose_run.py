@@ -15,6 +15,9 @@ description:
   - "It looks at: ranks that never started, ended, are stopped or wait in the kernel; connections that are not made or
     not acknowledged; interfaces, locked memory, shared memory, disk and control group; what moves on interfaces and
     RDMA ports; NCCL's RAS where NCCL runs; the kernel's messages where they may be read; the logs of all ranks."
+  - "Of a run on Kubernetes it looks at the pods: why they do not start, who took them away, how they ended, their logs
+    with what the ranks recorded in them, the cluster's warnings, and whether their nodes are ready. What needs a
+    process inside a pod (sockets, limits, RAS) is not asked."
   - Of the ranks' environment the names are returned, and the values of variables that steer the network only.
 options:
   run_id:
@@ -35,6 +38,18 @@ options:
   dest:
     description: JSON file on the controller to write the diagnosis to.
     type: path
+  kubeconfig:
+    description:
+      - For a run on Kubernetes, the kubeconfig (a path, or its content as a mapping).
+      - By default as C(kubectl) finds it.
+      - With it a run is looked for on the cluster too when this controller has no record of it.
+    type: raw
+  context:
+    description: The context of the kubeconfig. The default is the recorded one, else the current one.
+    type: str
+  namespace:
+    description: The namespace of the run's pods. The default is the recorded one, else the kubeconfig's.
+    type: str
 extends_documentation_fragment:
   - muster.training._attributes
   - muster.training._state_home
@@ -64,6 +79,13 @@ EXAMPLES = r"""
 - name: Show it
   ansible.builtin.debug:
     msg: "{{ diagnosis.summary }}"
+  run_once: true
+
+- name: Why does a run in pods not start?
+  muster.training.diagnose_run:
+    run_id: char-lm-3f2a
+    kubeconfig: ~/.kube/config
+    namespace: team-a
   run_once: true
 """
 

@@ -130,3 +130,42 @@ def test_an_image_that_nobody_has_is_told_and_nothing_stays(fabric: Fabric) -> N
     code, output = fabric.controller.play("verify_fabric", muster_fabric_job={**job, "placement": place})
     assert code != 0 and "image cannot be pulled" in output and "Traceback" not in output, output[-3000:]
     until(lambda: not fabric.lab.pods(fabric.controller.team.namespace), 60)
+
+
+HANGS = """
+import json, os, time
+rank = int(os.environ["RANK"])
+for step in range(1, 6):
+    with open(os.environ["MUSTER_METRICS_FILE"], "a") as out:
+        out.write(json.dumps({"at": time.time() - 100 + step, "step": step}) + "\\n")
+if rank == 1:
+    print("NCCL WARN socketProgress: Connection closed by remote peer n2<40000>", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_run_in_pods_is_diagnosed_by_a_controller_that_never_knew_it(
+    kube_lab: KubeLab, team: Team, tmp_path: pathlib.Path
+) -> None:
+    first, second = Controller(kube_lab, team, tmp_path / "one"), Controller(kube_lab, team, tmp_path / "two")
+    for controller in (first, second):
+        controller.folder.mkdir()
+    job = {"name": "hangs", "nodes": 2, "launcher": "command", "command": ["python3", "-u", "-c", HANGS]}
+    job |= {"resources": {"cpu": 0.1, "memory": "128Mi"}}
+    code, output = first.play("train", job, training_job_wait=False)
+    assert code == 0, output
+    out = tmp_path / "diagnosis.json"
+
+    def found() -> Dict:
+        values = {"diagnose_out": str(out), "diagnose_namespace": team.namespace}
+        code, said = second.play("diagnose", **values)
+        assert code == 0 and "Traceback" not in said, said
+        return t.cast(Dict, json.loads(out.read_text()))
+
+    until(lambda: found()["ranks"]["alive"] == 2, 90)
+    diagnosis = found()
+    assert diagnosis["state"] == "hanging" and diagnosis["progress"]["last_step"] == 5, diagnosis
+    assert diagnosis["ranks"] == {"expected": 2, "alive": 2}
+    assert {name for name in diagnosis["nodes"]} <= set(kube_lab.nodes) and len(diagnosis["nodes"]) == 2
+    assert [item["code"] for item in diagnosis["causes"]] != []
+    kube_lab.kubectl("delete", "jobset", "--all", "--namespace", team.namespace, "--wait")

@@ -63,6 +63,48 @@ _TABLE = (
         "Free space on the node or set muster_node_state to a larger disk",
     ),
     CauseInfo(
+        "pod_image",
+        "fatal",
+        "The container of a pod does not start",
+        "Check the image's name and architecture, the right to pull it (secret_refs as: registry), and the command",
+    ),
+    CauseInfo(
+        "pod_unschedulable",
+        "fatal",
+        "No node of the cluster can take a pod",
+        "Free GPUs, memory or taints on a node, or ask for less: without all pods the gang does not start",
+    ),
+    CauseInfo(
+        "pod_volume",
+        "fatal",
+        "A volume of a pod is not there",
+        "Look at its claim and storage class (kubectl describe pvc), and whether several nodes may mount it",
+    ),
+    CauseInfo(
+        "pod_refused",
+        "fatal",
+        "The cluster does not let a pod be made",
+        "Raise the namespace's quota, fit the pod to its security level, or bring its webhook back",
+    ),
+    CauseInfo(
+        "pod_evicted",
+        "fatal",
+        "The cluster took a pod away",
+        "Look at the node and at what preempted the pod; the run goes on within its budget of lost nodes",
+    ),
+    CauseInfo(
+        "job_queued",
+        "secondary",
+        "The job waits in its queue",
+        "Wait, give it a higher priority, or raise the queue's quota",
+    ),
+    CauseInfo(
+        "log_unreadable",
+        "advice",
+        "A pod's log cannot be read",
+        "Look at the node's kubelet; what the pod's ranks do is then unknown",
+    ),
+    CauseInfo(
         "stalled",
         "secondary",
         "No step has been finished for long, and nothing shows why",

@@ -27,10 +27,13 @@ _MEMLOCK = 1 << 30
 Rule = t.Callable[[Live, Progress], t.Iterator[Cause]]
 
 
-def diagnose_live(live: Live) -> Diagnosis:
-    """Return why a job hangs or is slow, as far as its nodes show it."""
+def diagnose_live(live: Live, more: t.Iterable[Cause] = ()) -> Diagnosis:
+    """Return why a job hangs or is slow, as far as its nodes show it.
+
+    :param more: what somebody else says who knows the job's processes, such as the cluster of its pods.
+    """
     progress = progress_of(live)
-    now = [found for rule in RULES for found in rule(live, progress)]
+    now = [*more, *(found for rule in RULES for found in rule(live, progress))]
     return conclude(live, progress, now, list(_told(live)))
 
 

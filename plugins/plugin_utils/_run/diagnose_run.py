@@ -41,7 +41,10 @@ class Says(t.Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What the face hands over. ``run_id`` None: the one run that lives on the hosts, else the newest record."""
+    """What the face hands over. ``run_id`` None: the one run that lives on the hosts, else the newest record.
+
+    ``cluster``: kubeconfig, context and namespace, for runs in pods.
+    """
 
     home: StateHome
     run_id: str | None
@@ -53,11 +56,15 @@ class Request:
     ras_s: float = 5.0
     dest: str | None = None
     check: bool = False
+    base: pathlib.Path = pathlib.Path()
+    cluster: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
 
 
 def run(request: Request) -> Dict:
     """Return ``{changed, run_id, diagnosis, nodes, summary, file?}``; the job and the nodes are left as they are."""
     record_ = _record(request)
+    if (record_ or {}).get("backend") == "kubernetes" or (record_ is None and request.cluster.get("kubeconfig")):
+        return _in_pods(request, record_)
     names = _names(request, record_)
     if not names:
         raise RefusedError("no host of the run is in the inventory", "Name its hosts: muster_train_hosts")
@@ -90,6 +97,24 @@ def summary(found: Diagnosis) -> list[str]:
     if not found.causes:
         lines.append("no cause found" if found.outcome != "pass" else "nothing is wrong as far as the nodes show")
     return [scrub(line) for line in lines]
+
+
+def _in_pods(request: Request, record_: Dict | None) -> Dict:
+    """Look at a run on a cluster. What talks to an API server is imported only then."""
+    from . import diagnose_cluster, kube_access
+
+    ref, job = (record_ or {}).get("backend_ref") or {}, (record_ or {}).get("job") or {}
+    options = {**request.cluster, "context": request.cluster.get("context") or ref.get("context")}
+    client = kube_access.open_client(options, request.base)
+    placed = (job.get("placement") or {}).get("namespace")
+    namespace = str(request.cluster.get("namespace") or ref.get("namespace") or placed or client.namespace)
+    run_id = request.run_id or (record_ or {}).get("run_id") or diagnose_cluster.run_of(client, namespace)
+    if run_id is None:
+        raise RefusedError(f"not one single run lives in the namespace {namespace}", "Name it: muster_run_id")
+    kept = request.home.run_folder(str(run_id)) / "logs" if record_ else None
+    size, nodes = _world_size(record_), job.get("nodes")
+    live, found = diagnose_cluster.look(client, namespace, str(run_id), world_size=size, nodes=nodes, kept=kept)
+    return _result(request, live, found)
 
 
 def _record(request: Request) -> Dict | None:
