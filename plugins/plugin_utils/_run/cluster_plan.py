@@ -66,9 +66,6 @@ def judge(job: Job, facts: Facts, namespace: str) -> None:
 
     :raises RefusedError: naming the option and what there is instead.
     """
-    if job.launcher == "ray":
-        # Its workers are Ray's own: how many of them trained cannot be proven yet, and no run passes without that.
-        raise RefusedError("job.launcher: ray builds its objects and cannot prove its attendance yet", "Use torchrun")
     asked = job.placement.queue
     if asked and asked not in facts.queues:
         known = f"there are: {', '.join(facts.queues)}" if facts.queues else "there is none"
@@ -83,7 +80,8 @@ def judge(job: Job, facts: Facts, namespace: str) -> None:
         placement.claims(job, facts.claims)
     if facts.nodes is not None:
         one_a_node = job.placement.network_mode == "host" or _whole(job, facts.nodes)
-        placement.refuse(job, placement.judge(job, facts.nodes), 1 if one_a_node else None)
+        borne = facts.queue.tolerations if facts.queue else ()
+        placement.refuse(job, placement.judge(job, facts.nodes, tolerations=borne), 1 if one_a_node else None)
 
 
 def plan(
@@ -170,15 +168,16 @@ def _queue(client: Client, local: Object) -> Queue:
         flavors = [item["name"] for group in groups for item in group.get("flavors") or []]
         found = [client.get(f"{_QUEUE}/ResourceFlavor", flavor) for flavor in dict.fromkeys(flavors)]
         topologies = [str((item or {}).get("spec", {}).get("topologyName") or "") for item in found]
+        borne = tuple(rule for item in found for rule in (item or {}).get("spec", {}).get("tolerations") or ())
         if not topologies or not all(topologies):
-            return Queue(name)
+            return Queue(name, tolerations=borne)
         levels = (client.get(f"{_QUEUE}/Topology", topologies[0]) or {}).get("spec", {}).get("levels") or []
     except KubeError as exc:
         if exc.status in _FORBIDDEN:
             return Queue(name)
         raise
     labels = [str(level.get("nodeLabel")) for level in levels]
-    return Queue(name, topology=True, island_level=ISLAND_LABEL if ISLAND_LABEL in labels else None)
+    return Queue(name, True, ISLAND_LABEL if ISLAND_LABEL in labels else None, borne)
 
 
 def _whole(job: Job, nodes: t.Sequence[Object]) -> bool:

@@ -39,11 +39,15 @@ _LABEL_LIMIT = 63
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Queue:
-    """A LocalQueue of Kueue. ``topology``: whether its flavors have one; ``island_level``: its level of islands."""
+    """A LocalQueue of Kueue. ``topology``: whether its flavors have one; ``island_level``: its level of islands.
+
+    ``tolerations``: what its flavors make pods bear when they are admitted.
+    """
 
     name: str
     topology: bool = False
     island_level: str | None = None
+    tolerations: tuple[t.Mapping[str, t.Any], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

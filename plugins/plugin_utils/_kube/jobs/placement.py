@@ -30,9 +30,17 @@ class Verdict:
     reasons: tuple[str, ...]
 
 
-def judge(job: Job, nodes: t.Iterable[Object], gpu_resource: str = "nvidia.com/gpu") -> tuple[Verdict, ...]:
-    """Return a verdict for each live Node, in the order of their names."""
-    found = (Verdict(node["metadata"]["name"], tuple(_reasons(job, node, gpu_resource))) for node in nodes)
+def judge(
+    job: Job,
+    nodes: t.Iterable[Object],
+    gpu_resource: str = "nvidia.com/gpu",
+    tolerations: t.Sequence[t.Mapping[str, t.Any]] = (),
+) -> tuple[Verdict, ...]:
+    """Return a verdict for each live Node, in the order of their names.
+
+    :param tolerations: what a queue adds to the pods' own.
+    """
+    found = (Verdict(node["metadata"]["name"], tuple(_reasons(job, node, gpu_resource, tolerations))) for node in nodes)
     return tuple(sorted(found, key=lambda item: item.node))
 
 
@@ -107,9 +115,11 @@ def claims(job: Job, live: t.Mapping[str, Object]) -> None:
             )
 
 
-def _reasons(job: Job, node: Object, gpu_resource: str) -> t.Iterator[str]:
+def _reasons(
+    job: Job, node: Object, gpu_resource: str, tolerations: t.Sequence[t.Mapping[str, t.Any]]
+) -> t.Iterator[str]:
     """Yield why a node cannot take one of the job's pods; taints that the pods bear are none."""
-    yield from _state(node)
+    yield from _state(node, tolerations)
     labels = _labels(node)
     if job.placement.island and labels.get(ISLAND_LABEL) != job.placement.island:
         yield f"island {labels.get(ISLAND_LABEL) or 'unknown'}"
@@ -119,7 +129,7 @@ def _reasons(job: Job, node: Object, gpu_resource: str) -> t.Iterator[str]:
     yield from _gpus(job, node, gpu_resource)
 
 
-def _state(node: Object) -> t.Iterator[str]:
+def _state(node: Object, tolerations: t.Sequence[t.Mapping[str, t.Any]]) -> t.Iterator[str]:
     conditions = {item["type"]: item["status"] for item in node.get("status", {}).get("conditions") or ()}
     if conditions.get("Ready") != "True":
         yield "not ready"
@@ -128,8 +138,18 @@ def _state(node: Object) -> t.Iterator[str]:
         yield "cordoned"
     for taint in spec.get("taints") or ():
         usual = str(taint["key"]).startswith(("node.kubernetes.io/", "nvidia.com/"))
-        if taint["effect"] != "PreferNoSchedule" and not usual:
+        borne = usual or any(_bears(item, taint) for item in tolerations)
+        if taint["effect"] != "PreferNoSchedule" and not borne:
             yield f"taint {taint['key']}"
+
+
+def _bears(toleration: t.Mapping[str, t.Any], taint: t.Mapping[str, t.Any]) -> bool:
+    """Return whether a toleration is one of a taint, by Kubernetes' rules."""
+    if toleration.get("effect") not in (None, "", taint["effect"]):
+        return False
+    if toleration.get("operator") == "Exists":
+        return toleration.get("key") in (None, "", taint["key"])
+    return (toleration.get("key"), toleration.get("value") or "") == (taint["key"], taint.get("value") or "")
 
 
 def _gpus(job: Job, node: Object, gpu_resource: str) -> t.Iterator[str]:

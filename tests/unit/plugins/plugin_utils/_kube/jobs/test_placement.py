@@ -51,6 +51,23 @@ def test_a_node_that_has_what_is_asked_fits() -> None:
 
 
 @pytest.mark.parametrize(
+    ("toleration", "fits"),
+    [
+        ({"key": "team", "operator": "Exists"}, True),
+        ({"operator": "Exists", "effect": "NoSchedule"}, True),
+        ({"key": "team", "operator": "Equal", "value": "a", "effect": "NoSchedule"}, True),
+        ({"key": "team", "value": "b"}, False),
+        ({"key": "team", "operator": "Exists", "effect": "NoExecute"}, False),
+        ({"key": "other", "operator": "Exists"}, False),
+    ],
+)
+def test_what_a_queue_makes_pods_bear_is_no_obstacle(toleration: dict[str, str], fits: bool) -> None:
+    tainted = node("a", taints=[{"key": "team", "value": "a", "effect": "NoSchedule"}])
+    (verdict,) = placement.judge(plan(gpus_per_node=8).job, [tainted], tolerations=[toleration])
+    assert verdict.reasons == (() if fits else ("taint team",))
+
+
+@pytest.mark.parametrize(
     ("wanted", "live", "reason"),
     [
         ({}, {"ready": "False"}, "not ready"),
