@@ -1,7 +1,11 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a Ray job is started on: all its workers, not as many as happened to be there.
+"""What a Ray job is started on and what trained in it: all its workers, not as many as happened to be there.
+
+Ray's nodes are counted before the driver starts. Which workers trained is Ray Train's own word: it keeps the worker
+group of every attempt of a run (``TrainStateActor``, Ray Train V2), and a process beside the driver writes them down as
+ranks that started and ended.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -9,6 +13,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import json
+import pathlib
 import subprocess
 import typing as t
 
@@ -29,6 +34,68 @@ while True:
     time.sleep(0.5)
 print(json.dumps({"nodes": sorted(found), "ray": ray.__version__}))
 """
+
+# Run beside the driver: events file, number of the first attempt. Its input ends when the driver has: one last look.
+_WATCH = """
+import json, os, sys, threading, time
+import ray
+from ray.train.v2._internal.state.state_actor import get_state_actor
+ray.init(address="auto", log_to_driver=False, logging_level="ERROR", namespace="muster")
+place, base, told = sys.argv[1], int(sys.argv[2]), set()
+def tell(**line):
+    key = (line["kind"], line["gang"], line["rank"])
+    if key not in told:
+        told.add(key)
+        with open(place, "a") as out:
+            out.write(json.dumps(line) + "\\n")
+def look():
+    actor = get_state_actor()
+    if actor is None:
+        return
+    runs = ray.get(actor.get_train_run_attempts.remote(), timeout=10)
+    names = {n["NodeID"]: n["NodeManagerHostname"] for n in ray.nodes()}
+    found = sorted((a for run in runs.values() for a in run.values() if a.workers), key=lambda a: a.start_time_ns)
+    for number, attempt in enumerate(found):
+        for w in attempt.workers:
+            common = {"rank": w.world_rank, "local_rank": w.local_rank, "attempt": base + number,
+                      "gang": attempt.attempt_id, "node": names.get(w.node_id, w.node_ip)}
+            tell(at=attempt.start_time_ns / 1e9, kind="worker_started", world_size=len(attempt.workers), pid=w.pid,
+                 **common)
+            if attempt.end_time_ns:
+                code = 0 if attempt.status.name == "FINISHED" else 1
+                tell(at=attempt.end_time_ns / 1e9, kind="worker_exit", exit_code=code, signal=0, **common)
+over = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
+while True:
+    last = over.wait(2)
+    try:
+        look()
+    except Exception as exc:
+        print(type(exc).__name__, exc, file=sys.stderr)
+    if last:
+        break
+"""
+_LAST_LOOK_S = 30
+
+
+class Attendance:
+    """Writes down which workers Ray Train has trained with; ``finish`` waits for the last look."""
+
+    def __init__(self, cluster: t.Mapping[str, t.Any], events: pathlib.Path, attempt: int) -> None:
+        argv = [str(cluster["python"]), "-c", _WATCH, str(events), str(attempt)]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(argv, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe, text=True)
+
+    def finish(self) -> str:
+        """Return what went wrong, empty when it could look to the end."""
+        try:
+            said = self._process.communicate("", timeout=_LAST_LOOK_S)[1]
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            said = self._process.communicate()[1] + f"\nno answer within {_LAST_LOOK_S} s"
+        if self._process.returncode == 0 and not said.strip():
+            return ""
+        return (said.strip().splitlines() or [f"ended with {self._process.returncode}"])[-1][:300]
 
 
 def workers(cluster: t.Mapping[str, t.Any], wait_s: float) -> dict[str, t.Any]:

@@ -45,6 +45,7 @@ class Pod:
         self.meeting: pod_meet.Meeting | None = None
         self.fence: pod_fence.Fence | None = None
         self.child: subprocess.Popen[bytes] | None = None
+        self.attendance: pod_ray.Attendance | None = None
         self.secret_names: frozenset[str] = frozenset()
         self.stopping = ""
         self.failed: list[int] = []
@@ -185,6 +186,7 @@ class Pod:
         if self.spec.get("ray"):
             found = pod_ray.workers(self.spec["ray"], float(self.spec["wait_s"]))
             self.output.mark("events", self._event("ray_workers", **found))
+            self.attendance = pod_ray.Attendance(self.spec["ray"], self.run_dir / "events.jsonl", self.place.attempt)
         if env.get("MUSTER_METRICS_FILE"):
             self.tails["metrics"] = Tail(pathlib.Path(env["MUSTER_METRICS_FILE"]))
         try:
@@ -269,6 +271,9 @@ class Pod:
     def _clear(self) -> None:
         """End what the launcher left behind and pass on the last lines."""
         procs.kill_marked(self.marker)
+        problem = self.attendance.finish() if self.attendance is not None else ""
+        if problem:
+            self.output.say(f"Ray Train cannot be asked which workers it trained with: {problem}")
         self._read()
         self._news()
         self.output.flush()

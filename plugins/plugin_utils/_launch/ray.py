@@ -30,6 +30,8 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
         "MUSTER_RAY_STORAGE_PATH": folder,
         "MUSTER_RAY_MAX_FAILURES": str(job.restart.max_crashes),
         "MUSTER_RAY_MAX_PREEMPTION_FAILURES": str(job.lost_budget),
+        # Ray Train then keeps which workers it trained with, which attendance rests on.
+        "RAY_TRAIN_ENABLE_STATE_TRACKING": "1",
     }
     if shared:
         values["MUSTER_METRICS_FILE"] = f"{folder}/.muster-metrics-{run.attempt}.jsonl"
