@@ -12,6 +12,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pathlib
 import signal
@@ -19,6 +20,7 @@ import time
 
 MARKER = "MUSTER_UNIT"
 _PROC = pathlib.Path("/proc")
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def start_time(pid: int) -> str | None:
@@ -72,6 +74,16 @@ def marked(value: str) -> list[int]:
         if wanted in names and pid != os.getpid() and start_time(pid) is not None:
             found.append(pid)
     return found
+
+
+def adopt_orphans(on: bool) -> None:
+    """Become the parent of descendants whose own parent ends, or stop becoming it.
+
+    :raises OSError: this kernel or C library cannot do it.
+    """
+    prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
+    if prctl is None or prctl(_PR_SET_CHILD_SUBREAPER, int(on), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "PR_SET_CHILD_SUBREAPER")
 
 
 def environment_of(pid: int) -> dict[str, str]:

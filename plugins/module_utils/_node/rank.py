@@ -17,6 +17,7 @@ import os
 import signal
 import sys
 import time
+import typing as t
 
 
 def _first(*names: str) -> int | None:
@@ -56,8 +57,19 @@ def _load_secrets(path: str) -> None:
             os.environ.update(json.load(handle))
 
 
-def main(argv: list[str]) -> int:
-    """Run ``argv[2:]`` as one rank; return its exit code (128 + signal when a signal ended it)."""
+def _execute(command: list[str]) -> None:
+    try:
+        os.execvp(command[0], command)
+    except OSError as exc:
+        print(f"muster: cannot run {command[0]}: {exc.strerror}", file=sys.stderr)
+        os._exit(127)
+
+
+def main(argv: list[str], become: t.Callable[[list[str]], None] = _execute) -> int:
+    """Run ``argv[2:]`` as one rank; return its exit code (128 + signal when a signal ended it).
+
+    ``become`` turns the child into the user's command and does not return.
+    """
     events, command = argv[1], argv[2:]
     rank = _first("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "NODE_RANK")
     size = _first("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "NNODES")
@@ -74,11 +86,7 @@ def main(argv: list[str]) -> int:
     _load_secrets(os.environ.pop("MUSTER_SECRETS_FILE", ""))
     child = os.fork()
     if child == 0:
-        try:
-            os.execvp(command[0], command)
-        except OSError as exc:
-            print(f"muster: cannot run {command[0]}: {exc.strerror}", file=sys.stderr)
-            os._exit(127)
+        become(command)
     for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(name, lambda *_: None)
     _record(events, {"kind": "worker_started", **common, "world_size": size, "pid": child})

@@ -12,7 +12,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import json
 import os
 import pathlib
@@ -25,7 +25,6 @@ import typing as t
 
 from . import paths, policy, procs, usage
 
-_PR_SET_CHILD_SUBREAPER = 36
 _TICK_S = 1.0
 
 
@@ -51,7 +50,9 @@ class Supervisor:
 
     def run(self) -> int:
         """Run until the unit has ended; return 0 (the unit's own exit code is in ``exit.json``)."""
-        _become_subreaper()
+        with contextlib.suppress(OSError):
+            # So that orphans of a killed agent can be waited for.
+            procs.adopt_orphans(True)
         wake = _wake_pipe()
         signal.signal(signal.SIGTERM, lambda *_: self._ask_stop("cancelled"))
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -314,14 +315,6 @@ def _lines(file: pathlib.Path, offset: int) -> t.Iterator[dict[str, t.Any]]:
                 except ValueError:
                     continue
     except OSError:
-        return
-
-
-def _become_subreaper() -> None:
-    """Make orphans of a killed agent our children, so that they can be waited for (no effect without prctl)."""
-    try:
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    except (OSError, AttributeError):
         return
 
 

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import io
 import types
+import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._node import elastic
+from ansible_collections.muster.training.plugins.module_utils._node import elastic, warm
 
 
 @pytest.mark.parametrize(
@@ -51,3 +53,56 @@ def test_only_the_fixed_wait_is_shortened_and_what_was_read_before_it_is_read_ag
 def test_a_torch_without_that_wait_is_left_alone(values: dict[str, object]) -> None:
     module = types.SimpleNamespace(**values)
     assert elastic.ask_sooner(module, 0.1) is False and vars(module) == values  # type: ignore[arg-type]
+
+
+class Handler:
+    """What torch's starter of ranks has of interest."""
+
+    def __init__(self, out: t.IO[bytes] | None) -> None:
+        self._stdout, self._stderr = out, None
+
+    def _popen(self, args: tuple[str, ...], env: dict[str, str]) -> str:
+        return f"ordinary {args[0]} {env['RANK']}"
+
+
+class Template:
+    """A template that starts what is warm."""
+
+    def start(self, args: tuple[str, ...], env: dict[str, str], *places: int | None) -> object:
+        return ("warm", args, env, places) if args[0] == "warm" else None
+
+
+class Out(io.BytesIO):
+    """A file with a number."""
+
+    def fileno(self) -> int:
+        return 17
+
+
+def test_the_agent_asks_the_template_and_starts_the_ordinary_way_what_it_refuses() -> None:
+    module = types.SimpleNamespace(SubprocessHandler=type("Starter", (Handler,), {"_popen": Handler._popen}))
+    template = t.cast("warm.Template", Template())
+    assert elastic.start_warm(t.cast("types.ModuleType", module), template) is True
+    starter = module.SubprocessHandler(Out())
+    assert starter._popen(("warm",), {"RANK": "3"}) == ("warm", ("warm",), {"RANK": "3"}, (17, None))
+    assert starter._popen(("cold",), {"RANK": "3"}) == "ordinary cold 3"
+
+
+@pytest.mark.parametrize("module", [types.SimpleNamespace(), types.SimpleNamespace(SubprocessHandler=object)])
+def test_a_torch_that_starts_ranks_elsewhere_is_left_alone(module: t.Any) -> None:
+    assert elastic.start_warm(module, t.cast("warm.Template", Template())) is False
+
+
+@pytest.mark.parametrize(
+    ("argv", "env", "set_"),
+    [
+        (["--nproc-per-node=1"], {}, {}),
+        (["--nproc-per-node=8"], {}, {"OMP_NUM_THREADS": "1"}),
+        (["--nproc-per-node=8"], {"OMP_NUM_THREADS": "4"}, {}),
+        ([], {}, {}),
+    ],
+)
+def test_copies_get_the_threads_that_torchrun_gives_its_ranks(
+    argv: list[str], env: dict[str, str], set_: dict[str, str]
+) -> None:
+    assert elastic.threads(argv, env) == set_
