@@ -159,7 +159,7 @@ exit_code:
   description: 0 for pass and warn, 1 for fail and unproven.
   returned: when measured
   type: int
-unreachable:
+absent:
   description:
     - Hosts that did not answer, each with C(node), C(problem) and C(fix). The others are judged as usual; an island
       that lacks one of its hosts is C(warn) at best, C(unproven) when one host is left of it.

@@ -166,6 +166,6 @@ def test_a_run_in_pods_is_diagnosed_by_a_controller_that_never_knew_it(
     diagnosis = found()
     assert diagnosis["state"] == "hanging" and diagnosis["progress"]["last_step"] == 5, diagnosis
     assert diagnosis["ranks"] == {"expected": 2, "alive": 2}
-    assert {name for name in diagnosis["nodes"]} <= set(kube_lab.nodes) and len(diagnosis["nodes"]) == 2
+    assert set(diagnosis["nodes"]) <= set(kube_lab.nodes) and len(diagnosis["nodes"]) == 2
     assert [item["code"] for item in diagnosis["causes"]] != []
     kube_lab.kubectl("delete", "jobset", "--all", "--namespace", team.namespace, "--wait")

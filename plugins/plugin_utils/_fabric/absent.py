@@ -42,7 +42,7 @@ class Absent:
         return Cause(CODE, self.problem, self.fix, self.name)
 
     def to_dict(self) -> dict[str, str]:
-        """Return the entry of ``unreachable`` in fabric.json."""
+        """Return the entry of ``absent`` in fabric.json."""
         return {"node": self.name, "problem": self.problem, "fix": self.fix}
 
 

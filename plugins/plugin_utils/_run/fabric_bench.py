@@ -110,7 +110,7 @@ def run_group(
         problem = str(training_job.run(inner).get("msg", ""))
     except MusterError as exc:
         problem = str(exc)
-    documents, logs, events, output = _collect(inner, group, run_id)
+    documents, logs, events, output = _collect(inner, group, run_id, bench)
     folder = StateHome(request.options["state_home"], _CLUSTER).run_folder(run_id)
     # A failed run's result is short: what it saw stands in its record.
     attempts = (read_record(folder) or {}).get("attempts", [])
@@ -161,6 +161,7 @@ def job_of(options: t.Mapping[str, t.Any], group: tuple[str, ...], stage: Stage,
     args = ["--backend", bench.backend, "--collective", bench.collective, "--sizes", *sizes]
     args += ["--seconds", str(stage.seconds), "--timeout", str(max(5.0, stage.timeout_s - 10))]
     args += ["--split-mod", str(stage.split_mod)] if stage.split_mod else []
+    args += ["--expected", f"{stage.expected_gb_s:g}"] if stage.expected_gb_s else []
     job.update(script="allreduce_bench.py", args=[*args, "--out", f"{{run_dir}}/{_OUT}"])
     if options.get("python"):
         job["python"] = options["python"]
@@ -168,7 +169,7 @@ def job_of(options: t.Mapping[str, t.Any], group: tuple[str, ...], stage: Stage,
 
 
 def _collect(
-    request: training_job.Request, group: tuple[str, ...], run_id: str
+    request: training_job.Request, group: tuple[str, ...], run_id: str, bench: Bench
 ) -> tuple[list[str], dict[str, str], list[Dict], str]:
     """Return result documents, NCCL's logs, events and the first node's output; the run's folders are removed."""
     documents: list[str] = []
@@ -176,13 +177,17 @@ def _collect(
     logs: dict[str, str] = {}
     events: list[Dict] = []
 
-    def work(remote: t.Any) -> tuple[list[Dict], list[Dict], list[Dict], list[Dict]]:
-        out = remote.call("read", run_id=run_id, pattern=_OUT, limit=64 << 20)["files"]
-        nccl = remote.call("read", run_id=run_id, pattern="code/nccl.*.log", limit=_LOG_BYTES)["files"]
-        told = remote.call("read", run_id=run_id, pattern="events.jsonl", limit=_LOG_BYTES)["files"]
-        said = remote.call("read", run_id=run_id, pattern="units/agent/log", limit=_LOG_BYTES)["files"]
+    # Only what this bench writes: each look takes a process on the node.
+    wanted = [(_OUT, bench.tool == "torch", 64 << 20), ("code/nccl.*.log", bench.backend == "nccl", _LOG_BYTES)]
+    wanted += [("events.jsonl", True, _LOG_BYTES), ("units/agent/log", bench.tool == "nccl_tests", _LOG_BYTES)]
+
+    def work(remote: t.Any) -> list[list[Dict]]:
+        found = [
+            remote.call("read", run_id=run_id, pattern=pattern, limit=limit)["files"] if needed else []
+            for pattern, needed, limit in wanted
+        ]
         remote.ask("remove", run_id=run_id)
-        return out, nccl, told, said
+        return found
 
     answers, _ = each(request.connect(group), work)
     for node, (out, nccl, told, said) in answers.items():

@@ -116,7 +116,7 @@ def _rehearsed(work: Work, islands_: t.Sequence[Island], before: t.Sequence[Dict
     patches = labels.node_patches(stored)
     told = work.ground.publish(patches, check=True)
     gone = [item.to_dict() for item in work.fleet.absent]
-    result: Dict = {"changed": told.changed, "islands": [island.to_dict() for island in islands_], "unreachable": gone}
+    result: Dict = {"changed": told.changed, "islands": [island.to_dict() for island in islands_], "absent": gone}
     return {**result, "node_patches": patches, "diff": list(told.diff)}
 
 
@@ -210,7 +210,7 @@ def _document(before: t.Sequence[Dict], judged: t.Sequence[Judged], work: Work) 
             kept.append(item)
     document: Dict = {"schema": _SCHEMA, "islands": [*entries, *kept]}
     gone = [item.to_dict() for item in work.fleet.absent]
-    return {**document, "unreachable": gone} if gone else document
+    return {**document, "absent": gone} if gone else document
 
 
 def _result(work: Work, judged: t.Sequence[Judged], document: Dict) -> Dict:
@@ -228,7 +228,7 @@ def _result(work: Work, judged: t.Sequence[Judged], document: Dict) -> Dict:
         "hosts": _host_variables(work, judged),
         "drift": {item.island.name: list(item.changes) for item in judged if item.changes},
         "table": lines,
-        "unreachable": [item.to_dict() for item in gone],
+        "absent": [item.to_dict() for item in gone],
     }
     for item in judged:
         request.progress.say(summary(item.verdict))

@@ -211,3 +211,22 @@ def test_a_missing_rank_ends_in_time_and_leaves_no_old_result(torch_python: str,
     ((code, errors),) = _finish(_start(torch_python, BENCH, 2, 1, "--timeout", "1", "--out", str(out)))
     assert code == 3 and errors.count("\n") == 1 and "rank 0 timed out in phase init" in errors
     assert not out.exists()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("expected", "times"), [("0.000001", 1), ("1000000", 2)])
+def test_only_what_falls_short_is_measured_again(torch_python: str, expected: str, times: int) -> None:
+    size = 4 << 20
+    options = ("--sizes", "1048576", str(size), "--seconds", "0.05", "--expected", expected, "--out", "-")
+    processes = _start(torch_python, BENCH, 2, 2, *options)
+    text, errors = processes[0].communicate(timeout=60)
+    assert [processes[0].returncode, *[code for code, _ in _finish(processes[1:])]] == [0, 0], errors
+    # The document comes as numbered lines, as a pod's log needs it.
+    lines = [line.split(" ", 2)[2] for line in text.splitlines() if line.startswith("muster-bench ")]
+    found = BenchResult.from_text("".join(lines))
+    row = found.results[1]
+    assert row.size_bytes == size and row.iterations >= 2 and found.wrong_values == 0
+    # Each iteration sends the size once: two checks and the iterations, of both sizes.
+    small = found.results[0]
+    sent = (2 + times * row.iterations) * size + (2 + 1 + small.iterations) * small.size_bytes
+    assert found.evidence[0].netdev["lo"].sent == pytest.approx(2 * sent, rel=0.1)

@@ -318,7 +318,7 @@ def test_a_host_that_does_not_answer_is_named_and_the_others_are_looked_at(world
     deaf(world, "b")
     found = fabric_verify.run(request(world, check=True, islands=island()))
     assert [item["nodes"] for item in found["islands"]] == [["a"]]
-    (item,) = found["unreachable"]
+    (item,) = found["absent"]
     assert item["node"] == "b" and "port 22: Connection refused" in item["problem"] and item["fix"]
 
 
@@ -332,11 +332,11 @@ def test_a_verdict_says_which_host_did_not_answer_and_is_no_pass(world: RunWorld
     assert entry["nodes"] == ["a"] and entry["outcome"] == "unproven" and entry["checks"]["attendance"] == "unproven"
     assert ("host_unreachable", "b") in [(cause["code"], cause.get("node")) for cause in entry["causes"]]
     assert found["failed"] is True and "b: ssh: connect to host b port 22" in found["msg"]
-    assert json.loads((folder(world) / "fabric.json").read_text())["unreachable"] == found["unreachable"]
+    assert json.loads((folder(world) / "fabric.json").read_text())["absent"] == found["absent"]
     # Nothing is proven about b any more.
     assert found["node_patches"]["b"]["metadata"]["labels"]["muster.training/fabric"] is None
     accepted = fabric_verify.run(request(world, islands=island(), allow_unproven=True))
-    assert "failed" not in accepted and accepted["unreachable"]
+    assert "failed" not in accepted and accepted["absent"]
 
 
 def test_hosts_of_which_none_answers_end_with_what_one_said(world: RunWorld) -> None:
@@ -350,4 +350,4 @@ def test_hosts_of_which_none_answers_end_with_what_one_said(world: RunWorld) -> 
 def test_an_agent_that_cannot_run_there_is_an_absent_host_too(world: RunWorld) -> None:
     world.nodes["b"] = Remote("b", lambda _command, _data: (1, "", "muster: Python 3.6 is too old"))
     found = fabric_verify.run(request(world, check=True))
-    assert [(item["node"], "3.6" in item["problem"]) for item in found["unreachable"]] == [("b", True)]
+    assert [(item["node"], "3.6" in item["problem"]) for item in found["absent"]] == [("b", True)]
