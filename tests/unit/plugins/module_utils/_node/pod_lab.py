@@ -12,6 +12,7 @@ import pathlib
 import subprocess
 import sys
 import typing as t
+import uuid
 
 from ansible_collections.muster.training.plugins.module_utils._model.pod_spec import PROGRAM_FILES, PodSpec
 from ansible_collections.muster.training.plugins.module_utils._node import pod as pod_module
@@ -42,6 +43,8 @@ class PodLab:
 
     def __init__(self, root: pathlib.Path) -> None:
         self.root = root
+        # What is left of a run is killed by its name: labs of tests that run beside each other must not share it.
+        self.run_id = f"x-{uuid.uuid4().hex[:8]}"
         self.port = free_port()
         self.started: list[subprocess.Popen[bytes]] = []
         mounted = root / "program" / "muster_node"
@@ -57,7 +60,7 @@ class PodLab:
 
     def spec(self, rank: int, argv: t.Sequence[str], **changes: t.Any) -> dict[str, t.Any]:
         values: dict[str, t.Any] = {
-            "run_id": "x-1",
+            "run_id": self.run_id,
             "attempt": 1,
             "nodes": 1,
             "port": self.port,

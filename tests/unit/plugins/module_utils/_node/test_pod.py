@@ -169,6 +169,8 @@ def test_the_code_and_the_launchers_files_are_placed(lab: PodLab, tmp_path: path
         (archive(("link", 0o600, b""), type=tarfile.SYMTYPE, linkname="/etc"), "'link', which is no plain file"),
         (archive(("a", 0o600, b"x" * 5000))[:-40], "is damaged"),
     ],
+    # An archive holds the time at which it was made: it is no name for a test.
+    ids=["text", "above", "from the root", "link", "cut off"],
 )
 def test_an_archive_that_is_none_of_ours_is_refused(
     lab: PodLab, tmp_path: pathlib.Path, content: bytes, problem: str
@@ -220,7 +222,7 @@ def test_a_pod_of_another_attempt_is_not_taken_for_the_first(lab: PodLab) -> Non
     lab.start(lab.spec(0, ["sleep", "60"], nodes=2))
     end = lab.run(lab.spec(1, ["true"], nodes=2, wait_s=1), 1, MUSTER_RESTARTS="1")
     assert end.code == 69
-    assert "node 1 (n1): the gang could not form" in end.text and "belongs to x-1 attempt 1" in end.text
+    assert "node 1 (n1): the gang could not form" in end.text and f"belongs to {lab.run_id} attempt 1" in end.text
 
 
 @pytest.mark.parametrize(
