@@ -28,6 +28,7 @@ PROGRAM_FILES = (
     "pod.py",
     "pod_fence.py",
     "pod_ground.py",
+    "pod_kept.py",
     "pod_meet.py",
     "pod_mpi.py",
     "pod_output.py",

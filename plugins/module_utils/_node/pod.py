@@ -5,7 +5,7 @@
 
 The specification's fields are those of ``_model/pod_spec.py``. Mode ``run`` brings up one node of a gang, mode
 ``probe`` proves that the pods of a gang reach each other, mode ``prepare`` only places the code for a container that
-another program starts.
+another program starts, mode ``kept`` prints what earlier attempts kept.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -17,7 +17,7 @@ import os
 import pathlib
 import sys
 
-_MODES = {"run": "pod_run", "probe": "pod_probe", "prepare": "pod_prepare"}
+_MODES = {"run": "pod_run", "probe": "pod_probe", "prepare": "pod_prepare", "kept": "pod_kept"}
 
 
 def main(argv: list[str]) -> int:

@@ -31,6 +31,7 @@ class Output:
         self.seq = 0
         self._rest = b""
         self._file: int | None = None
+        self._marks: int | None = None
 
     def hide(self, values: t.Iterable[str]) -> None:
         """Replace these values wherever the program prints them."""
@@ -38,10 +39,12 @@ class Output:
         self.secrets = [value.encode() for value in sorted(found, key=len, reverse=True)]
 
     def keep(self, place: pathlib.Path) -> None:
-        """Also append what the program prints to ``place``, for as long as that works."""
+        """Also append what the program prints to ``place``, and marked lines beside it, for as long as that works."""
+        how = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+            self._file = os.open(place, how, 0o640)
+            self._marks = os.open(place.with_suffix(".jsonl"), how, 0o640)
         except OSError as exc:
             self.say(f"the log cannot be kept in {place}: {exc.strerror}")
 
@@ -54,8 +57,11 @@ class Output:
         """Write one marked line."""
         self.seq += 1
         value = {"stream": stream, **self.about, "seq": self.seq, "data": data}
-        text = (MARK + json.dumps(value, separators=(",", ":")) + "\n").encode(errors="replace")
-        _write(self.descriptor, self._scrubbed(text))
+        text = self._scrubbed((json.dumps(value, separators=(",", ":")) + "\n").encode(errors="replace"))
+        _write(self.descriptor, MARK.encode() + text)
+        if self._marks is not None and not _write(self._marks, text):
+            os.close(self._marks)
+            self._marks = None
 
     def program(self, data: bytes) -> None:
         """Pass on output of the program; an unfinished line waits for its end, so that lines never mix."""

@@ -23,7 +23,7 @@ from .._kube import predicates
 from .._kube.apply import apply
 from .._kube.client import Client
 from .._kube.jobs.contract import ATTEMPT_LABEL, KubePlan, Object, owned, selector
-from . import cluster_plan, cluster_probe, kube_access, planning, record, secrets
+from . import cluster_kept, cluster_plan, cluster_probe, kube_access, planning, record, secrets
 from .cluster_follow import ClusterFollower
 from .cluster_lost import Evictions
 from .cluster_sources import Sources
@@ -234,6 +234,7 @@ def _follow(
     except KeyboardInterrupt:
         request.progress.say(f"run {made.run_id} goes on without us: the same command follows it, cancel stops it")
         raise
+    cluster_kept.recover(client, made, follower)
     if predicates.state(follower.main).phase == "waiting":
         # It ended by a rule of ours: the engine would go on.
         within_s = made.job.checkpoints.grace_s + _GONE_S

@@ -352,6 +352,17 @@ def test_an_attempt_that_was_given_up_ends_when_the_next_has_begun(lab: PodLab, 
     assert late.code == 69 and late.lines == []
 
 
+def test_what_an_attempt_kept_is_printed_by_another_pod(lab: PodLab, tmp_path: pathlib.Path) -> None:
+    """Its own words and what it recorded, so that the story is whole without its container's log."""
+    kept = str(tmp_path / "shared" / "logs")
+    first = lab.run(lab.spec(0, recorded("sh", "-c", "echo hello; exit 3"), keep_logs=kept, attempt=2))
+    end = lab.run(lab.spec(0, [], mode="kept", keep_logs=kept))
+    assert (first.code, end.code, end.text.strip()) == (3, 0, "")
+    assert [mark["data"] for mark in end.marks if mark["stream"] == "kept" and mark["attempt"] == 2] == ["hello"]
+    assert [mark for mark in end.marks if mark["stream"] != "kept"] == first.marks
+    assert lab.run(lab.spec(0, [], mode="kept", keep_logs=str(tmp_path / "none"))).code == 0
+
+
 def test_a_torn_fence_is_none_and_one_that_cannot_be_written_is_told(tmp_path: pathlib.Path) -> None:
     for text in ("", "7", "7 x", "\xff\xff", "1 2 3"):
         (tmp_path / "newest").write_text(text, encoding="latin-1")

@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job_backends import ENGINE_LAUNCHERS
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import companions, contract, engines, probe
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import (
+    companions,
+    contract,
+    engines,
+    kept,
+    probe,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.contract import Fleet, Object, Queue
 from ansible_collections.muster.training.tests.support.kube_schemas import problems
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._kube.jobs.plans import (
@@ -372,6 +378,19 @@ def test_the_probe_runs_where_the_job_will_and_asks_for_next_to_nothing() -> Non
     # The policy is the job's own: it is proven too.
     policies = [next(o for o in made if o["kind"] == "NetworkPolicy") for made in (objects, engines.build(value))]
     assert policies[0] == policies[1]
+
+
+def test_the_reader_mounts_the_checkpoints_and_nothing_else() -> None:
+    shared = {"name": "shared", "path": "/ckpt", "pvc": "claim"}
+    other = {"name": "other", "path": "/data", "pvc": "claim2"}
+    value = plan(mounts=[shared, other], checkpoints={"path": "/ckpt/x"})
+    made = kept.build(value)
+    assert made is not None and [problem for item in made for problem in problems(item)] == []
+    pod = made[-1]["spec"]["template"]["spec"]
+    claims = [item["persistentVolumeClaim"]["claimName"] for item in pod["volumes"] if "persistentVolumeClaim" in item]
+    told = json.loads(made[0]["data"]["reader.json"])
+    assert claims == ["claim"] and told["mode"] == "kept" and told["keep_logs"].startswith("/ckpt/x/.muster/")
+    assert kept.build(plan()) is None, "what lies in a pod is gone with it"
 
 
 @settings(max_examples=300)

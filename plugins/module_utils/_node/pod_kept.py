@@ -1,0 +1,53 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Prints what earlier attempts kept beside their checkpoints: their pods, and their logs with them, are gone.
+
+Marked lines come as they were kept; what a program printed comes as marked lines of the stream ``kept``.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import typing as t
+
+from .pod_output import MARK
+
+# Of a file; a node keeps no more than some tens of MiB of a container's log.
+_MOST = 1 << 20
+_PLACE = re.compile(r"attempt-([0-9]+)/([0-9]+|-1)-(.+)\.(log|jsonl)\Z")
+
+
+def main(spec: dict[str, t.Any], program: pathlib.Path) -> int:
+    """Print everything; return 0, also where nothing was kept."""
+    folder = pathlib.Path(spec["keep_logs"])
+    for place in sorted(folder.glob("attempt-*/*")):
+        found = _PLACE.search(str(place))
+        if found:
+            _print(place, int(found.group(1)), found.group(3), found.group(4) == "jsonl")
+    return 0
+
+
+def _print(place: pathlib.Path, attempt: int, node: str, marked: bool) -> None:
+    for line in _lines(place):
+        if not marked:
+            line = json.dumps({"stream": "kept", "node": node, "attempt": attempt, "data": line})
+        print(f"{MARK}{line}", flush=True)
+
+
+def _lines(place: pathlib.Path) -> list[str]:
+    """Return the last whole lines of a file."""
+    try:
+        with open(place, "rb") as handle:
+            size = handle.seek(0, os.SEEK_END)
+            handle.seek(max(0, size - _MOST))
+            raw = handle.read()
+    except OSError:
+        return []
+    lines = raw.decode(errors="replace").split("\n")
+    return lines[1 if size > _MOST else 0 : -1]

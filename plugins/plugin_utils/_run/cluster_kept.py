@@ -1,0 +1,117 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Attempts that nobody followed: their pods are gone, what they kept beside their checkpoints is read back.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import typing as t
+
+from ...module_utils._model.errors import MusterError
+from ...module_utils._model.story import Story
+from ...module_utils._node import paths
+from ...module_utils._node.pod_output import MARK
+from ...module_utils._secrets.scrubber import scrub
+from .._hosts import watch
+from .._kube import wait
+from .._kube.apply import apply
+from .._kube.client import Client
+from .._kube.jobs import kept
+from .._kube.jobs.contract import CONTAINER, KubePlan, Object
+from .cluster_probe import clear
+from .follow import Follower
+
+_LIMIT_S = 120.0
+_STREAMS = ("events", "metrics", "usage")
+Dict = dict[str, t.Any]
+
+
+def missing(events: t.Iterable[Dict], first: int) -> set[int]:
+    """Return the attempts of a start that began with number ``first`` of which nothing was heard."""
+    told = {line.get("attempt") for line in events if line.get("kind") != "submitted"}
+    seen = {number for number in told if isinstance(number, int)}
+    return set(range(first, max(seen))) - seen if seen else set()
+
+
+def recover(client: Client, plan: KubePlan, follower: Follower) -> None:
+    """Complete the run's folder and story by attempts that were not followed. What cannot be had is only told."""
+    wanted = missing(_lines(follower.folder / "events.jsonl"), next(iter(plan.pods.values())).attempt)
+    made = kept.build(plan) if wanted else None
+    if made is None:
+        return
+    names = ", ".join(str(number) for number in sorted(wanted))
+    follower.progress.say(f"attempt {names} was not followed: reading what it kept beside the checkpoints")
+    try:
+        lines = _read(client, made)
+    except MusterError as exc:
+        follower.progress.say(f"it cannot be read: {exc.message}")
+        return
+    finally:
+        clear(client, made)
+    take(follower, [line for line in lines if line.get("attempt") in wanted])
+
+
+def take(follower: Follower, lines: t.Iterable[Dict]) -> None:
+    """Put lines into the run's folder, in the order of their times, and tell the story anew."""
+    news: dict[str, list[Dict]] = {stream: [] for stream in _STREAMS}
+    for line in lines:
+        if line.get("stream") in news and isinstance(line.get("data"), dict):
+            news[str(line["stream"])].append(line["data"])
+        elif line.get("stream") == "kept":
+            place = follower.folder / "logs" / f"{_plain(line['node'])}.attempt-{line['attempt']}.log"
+            paths.private_dir(place.parent)
+            paths.append_text(place, scrub(f"{line['data']}\n"))
+    for stream, items in news.items():
+        _merge(follower.folder / f"{stream}.jsonl", items)
+    follower.story = _told(follower.folder)
+
+
+def _read(client: Client, made: t.Sequence[Object]) -> list[Dict]:
+    *companions, main = made
+    apply(client, companions)
+    apply(client, [main])
+    space, name = main["metadata"]["namespace"], main["metadata"]["name"]
+    outcome = wait.wait(client, [wait.Wish(client.resource(main), space, name)], timeout_s=_LIMIT_S)
+    if outcome.end != "done":
+        raise MusterError(outcome.line() or f"it did not end within {_LIMIT_S:.0f} s")
+    found: list[Dict] = []
+    for pod in client.list("v1/Pod", space, labels=f"batch.kubernetes.io/job-name={name}").items:
+        for raw in client.stream_log(space, pod["metadata"]["name"], CONTAINER, follow=False, timeout_s=60):
+            text = raw.decode(errors="replace")
+            found += watch.lines(text[len(MARK) :]) if text.startswith(MARK) else []
+    return found
+
+
+def _merge(place: pathlib.Path, news: t.Sequence[Dict]) -> None:
+    """Add lines to a file of JSON lines that is in the order of their times."""
+    if not news:
+        return
+    lines = sorted([*_lines(place), *news], key=_time)
+    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+    paths.write_atomic(place, scrub(text).encode())
+
+
+def _told(folder: pathlib.Path) -> Story:
+    story = Story()
+    for stream, feed in (("events", story.event), ("metrics", story.metric)):
+        for line in _lines(folder / f"{stream}.jsonl"):
+            feed(line)
+    return story
+
+
+def _lines(place: pathlib.Path) -> list[Dict]:
+    return list(watch.lines(place.read_text(encoding="utf-8", errors="replace"))) if place.exists() else []
+
+
+def _time(line: t.Mapping[str, t.Any]) -> float:
+    at = line.get("at")
+    return float(at) if isinstance(at, (int, float)) else 0.0
+
+
+def _plain(name: t.Any) -> str:
+    return "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in str(name)).lstrip(".") or "_"
