@@ -5,80 +5,21 @@
 
 from __future__ import annotations
 
-import json
-import os
 import pathlib
-import subprocess
-import sys
-import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.tests.lab.kube import plan
 from ansible_collections.muster.training.tests.lab.kube.stages import until
+from ansible_collections.muster.training.tests.lab.kube_plays import CANARY, INTERVAL, Controller, command, training
 from ansible_collections.muster.training.tests.support.kube_lab import KubeLab, Team, kube_lab, not_run, team
 
 __all__ = ["kube_lab", "team"]
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-LIMIT_S = 300
-INTERVAL = 20
-CANARY = "kube-canary-7c0ffee5"
-
-
-class Controller:
-    """Plays against the cluster with a state home of its own."""
-
-    def __init__(self, lab: KubeLab, team: Team, folder: pathlib.Path) -> None:
-        self.lab, self.team, self.folder = lab, team, folder
-
-    def play(
-        self, playbook: str, job: dict[str, t.Any] | None = None, *, check: bool = False, **extra: t.Any
-    ) -> tuple[int, str]:
-        """Run a playbook; return its exit code and output."""
-        values: dict[str, t.Any] = {
-            "muster_state": {"path": str(self.folder / "state")},
-            "muster_train_hosts": "localhost",
-            "muster_kubeconfig": str(self.lab.kubeconfig),
-            **extra,
-        }
-        if job is not None:
-            placement = {"backend": "kubernetes", "namespace": self.team.namespace, **job.pop("placement", {})}
-            values["muster_job"] = {"image": self.lab.image, **job, "placement": placement}
-        program = pathlib.Path(sys.executable).parent / "ansible-playbook"
-        argv = [
-            str(program),
-            "-i",
-            "localhost,",
-            "-c",
-            "local",
-            f"muster.training.{playbook}",
-            "-e",
-            json.dumps(values),
-        ]
-        argv += ["--check"] if check else []
-        environment = {**os.environ, "MUSTER_CANARY": CANARY, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_HOME": str(self.folder)}
-        done = subprocess.run(
-            argv, env=environment, capture_output=True, text=True, check=False, timeout=LIMIT_S, cwd=self.folder
-        )
-        return done.returncode, done.stdout + done.stderr
-
-    def run(self) -> tuple[dict[str, t.Any], pathlib.Path]:
-        """Return the record and the folder of the only run."""
-        (place,) = (self.folder / "state").glob("*/runs/*/run.json")
-        return json.loads(place.read_text()), place.parent
 
 
 @pytest.fixture
 def controller(kube_lab: KubeLab, team: Team, tmp_path: pathlib.Path) -> Controller:
     """A controller with the rights of an administrator in the team's namespace."""
     return Controller(kube_lab, team, tmp_path)
-
-
-def command(*argv: str, **job: t.Any) -> dict[str, t.Any]:
-    """A job of two pods that needs no torch."""
-    small = {"cpu": 0.1, "memory": "128Mi"}
-    return {"name": "gang", "nodes": 2, "launcher": "command", "command": [*argv], "resources": small, **job}
 
 
 def test_a_gang_runs_once_and_leaves_its_record(controller: Controller) -> None:
@@ -149,30 +90,7 @@ def test_a_killed_pod_resumes_from_the_checkpoint(controller: Controller) -> Non
     lab = controller.lab
     if not lab.torch:
         not_run("the cluster has no torch (MUSTER_TORCH_PYTHON)")
-    job = {
-        "name": "char-lm",
-        "nodes": 2,
-        "code": {"ref": str(ROOT / "examples" / "char_lm")},
-        "script": "train.py",
-        "args": [
-            "--steps",
-            "120",
-            "--checkpoint-every",
-            "20",
-            "--batch-size",
-            "8",
-            "--data",
-            "{run_dir}/data/text/LICENSE",
-        ],
-        "datasets": [{"name": "text", "path": str(ROOT / "LICENSE")}],
-        "env": {"PYTHONPATH": lab.torch},
-        "mounts": [
-            {"name": "torch", "path": lab.torch, "host_path": lab.torch, "read_only": True},
-            {"name": "checkpoints", "path": "/checkpoints", "host_path": plan.SHARED},
-        ],
-        "checkpoints": {"path": f"/checkpoints/{controller.team.namespace}", "interval_steps": INTERVAL, "grace_s": 5},
-        "resources": {"cpu": 0.5, "memory": "2Gi"},
-    }
+    job = training(lab, controller.team.namespace)
     code, output = controller.play("train", job, muster_drill={"target": "agent", "rank": 1, "at_step": 50})
     assert code == 0, output
     record, _ = controller.run()

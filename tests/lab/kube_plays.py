@@ -1,0 +1,144 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Playbooks of the collection against the cluster: a controller with a state home of its own, and the job they run."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import typing as t
+
+from ansible_collections.muster.training.tests.lab.kube import plan
+from ansible_collections.muster.training.tests.support.kube_lab import KubeLab, Team
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LIMIT_S = 300
+INTERVAL = 20
+CANARY = "kube-canary-7c0ffee5"
+Dict = dict[str, t.Any]
+
+
+class Play:
+    """A playbook that runs."""
+
+    def __init__(self, argv: t.Sequence[str], environment: t.Mapping[str, str], place: pathlib.Path) -> None:
+        self.place = place
+        with place.open("wb") as output:
+            self.process = subprocess.Popen(
+                argv,
+                env=environment,
+                cwd=place.parent,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def output(self) -> str:
+        """What it has said so far."""
+        return self.place.read_text(errors="replace")
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended."""
+        return self.process.poll() is not None
+
+    def wait(self, limit_s: float = LIMIT_S) -> tuple[int, str]:
+        """Wait for its end; return its exit code and output. One that does not end is stopped."""
+        try:
+            return self.process.wait(limit_s), self.output
+        except subprocess.TimeoutExpired:
+            self.stop()
+            return 124, self.output
+
+    def stop(self) -> None:
+        """End it where it still runs, as Ctrl-C does."""
+        if self.ended:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class Controller:
+    """Plays against the cluster with a state home of its own below ``folder``."""
+
+    def __init__(self, lab: KubeLab, team: Team, folder: pathlib.Path, kubeconfig: pathlib.Path | None = None) -> None:
+        self.lab, self.team, self.folder = lab, team, folder
+        self.kubeconfig = kubeconfig or lab.kubeconfig
+
+    def start(self, playbook: str, job: Dict | None = None, *, check: bool = False, **extra: t.Any) -> Play:
+        """Start a playbook."""
+        values: Dict = {
+            "muster_state": {"path": str(self.folder / "state")},
+            "muster_train_hosts": "localhost",
+            "muster_kubeconfig": str(self.kubeconfig),
+            **extra,
+        }
+        if job is not None:
+            placement = {"backend": "kubernetes", "namespace": self.team.namespace, **job.get("placement", {})}
+            values["muster_job"] = {"image": self.lab.image, **job, "placement": placement}
+        program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
+        argv = [program, "-i", "localhost,", "-c", "local", f"muster.training.{playbook}", "-e", json.dumps(values)]
+        argv += ["--check"] if check else []
+        home = self.folder / "ansible"
+        environment = {**os.environ, "MUSTER_CANARY": CANARY, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_HOME": str(home)}
+        number = len(list(self.folder.glob("play-*.log")))
+        return Play(argv, environment, self.folder / f"play-{number}.log")
+
+    def play(
+        self, playbook: str, job: Dict | None = None, *, check: bool = False, limit_s: float = LIMIT_S, **extra: t.Any
+    ) -> tuple[int, str]:
+        """Run a playbook; return its exit code and output."""
+        return self.start(playbook, job, check=check, **extra).wait(limit_s)
+
+    def run(self, run_id: str = "*") -> tuple[Dict, pathlib.Path]:
+        """Return the record and the folder of a run, of the only one where none is named."""
+        (place,) = (self.folder / "state").glob(f"*/runs/{run_id}/run.json")
+        return json.loads(place.read_text()), place.parent
+
+
+def command(*argv: str, **job: t.Any) -> Dict:
+    """Return a job of two pods that needs no torch."""
+    small = {"cpu": 0.1, "memory": "128Mi"}
+    return {"name": "gang", "nodes": 2, "launcher": "command", "command": [*argv], "resources": small, **job}
+
+
+def training(lab: KubeLab, folder: str, steps: int = 120, pace_s: float = 0.0, **job: t.Any) -> Dict:
+    """Return a job of two pods that train by DDP over gloo, with checkpoints in a folder that all nodes share.
+
+    :param folder: where below the shared folder.
+    :param pace_s: seconds that a step takes at least.
+    """
+    words = {
+        "--steps": steps,
+        "--checkpoint-every": INTERVAL,
+        "--batch-size": 8,
+        "--step-time-min": pace_s,
+        "--timeout": 60,
+        "--data": "{run_dir}/data/text/LICENSE",
+    }
+    mounts = [
+        {"name": "torch", "path": lab.torch, "host_path": lab.torch, "read_only": True},
+        {"name": "checkpoints", "path": "/checkpoints", "host_path": plan.SHARED},
+    ]
+    return {
+        "name": "char-lm",
+        "nodes": 2,
+        "code": {"ref": str(ROOT / "examples" / "char_lm")},
+        "script": "train.py",
+        "args": [str(word) for pair in words.items() for word in pair],
+        "datasets": [{"name": "text", "path": str(ROOT / "LICENSE")}],
+        "env": {"PYTHONPATH": lab.torch},
+        "mounts": mounts,
+        "checkpoints": {"path": f"/checkpoints/{folder}", "interval_steps": INTERVAL, "grace_s": 5},
+        "resources": {"cpu": 0.5, "memory": "2Gi"},
+        **job,
+    }
