@@ -67,7 +67,7 @@ def run(request: Request) -> Dict:
     )
     write_text(place / "accept.json", as_json(document))
     write_text(place / "accept.html", render(document))
-    return {**result, **_judged(request, document, parts)}
+    return {**result, "changed": fleet.changed, **_judged(request, document, parts)}
 
 
 def _one(name: str, fleet: Fleet) -> Part:

@@ -49,6 +49,7 @@ class Fleet:
     hosts: list[str]
     nodes: int
     loopback: bool = False
+    changed: bool = False
     points: list[rules.Point] = dataclasses.field(default_factory=list)
 
     @property
@@ -108,6 +109,8 @@ def fabric(fleet: Fleet) -> Part:
     islands = [item for item in result["fabric"]["islands"] if _of(item, fleet)]
     outcomes = [item["outcome"] for item in islands if item.get("outcome") in OUTCOMES]
     _choose_island(fleet, islands)
+    # On a cluster its verdicts become labels of the nodes.
+    fleet.changed = bool(result.get("changed"))
     lines = [str(line) for line in result["table"]]
     values = {"islands": islands, "file": result.get("file")}
     return Part("fabric", worst(outcomes), "; ".join(lines) or "no island was found", tuple(lines[1:]), values)

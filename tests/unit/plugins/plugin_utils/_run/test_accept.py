@@ -66,7 +66,13 @@ class World:
 
     def fabric(self, request: training_job.Request) -> Dict:
         entry = {"island": "i", "outcome": self.outcome, "nodes": ["a", "b"]}
-        return {"fabric": {"islands": [entry]}, "table": [f"island i: {self.outcome}"], "file": "f"}
+        labelled = bool(request.options["job"])
+        return {
+            "fabric": {"islands": [entry]},
+            "changed": labelled,
+            "table": [f"island i: {self.outcome}"],
+            "file": "f",
+        }
 
     def train(self, request: training_job.Request) -> Dict:
         self.trained.append(request)
@@ -105,7 +111,7 @@ def outcomes(result: Dict, world: World) -> Dict:
 
 def test_a_good_fleet_of_hosts(world: World) -> None:
     result = subject.run(world.request())
-    assert "failed" not in result and result["exit_code"] == 0
+    assert "failed" not in result and result["exit_code"] == 0 and not result["changed"]
     expected = {"fabric": "pass", "scaling": "pass", "queue": "not_applicable", "user": "pass", "resume": "pass"}
     assert outcomes(result, world) == expected
     runs = [(item.options["job"]["nodes"], list(item.hosts)) for item in world.trained]
@@ -156,6 +162,7 @@ def test_a_cluster(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     options: Dict = {"nodes": 2, "job": KUBE, "kubeconfig": "admin", "context": "c", "user_kubeconfig": "plain"}
     result = subject.run(world.request(**options))
     assert set(outcomes(result, world).values()) == {"pass"}, result
+    assert result["changed"], "the nodes were labelled"
     by_run = {item.options["run_id"].split("-", 2)[2]: item.options for item in world.trained}
     assert sorted(by_run) == ["gang-a", "gang-b", "n1", "n2", "resume", "user-n1"]
     assert by_run["user-n1"]["kubeconfig"] == "plain" and by_run["user-n1"]["context"] is None
