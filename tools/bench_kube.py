@@ -100,6 +100,10 @@ class Cost(t.NamedTuple):
     wall: float
     processor: float
 
+    def net_of(self, other: Cost) -> Cost:
+        """Return what is left without ``other``."""
+        return Cost(self.wall - other.wall, self.processor - other.processor)
+
 
 @dataclasses.dataclass
 class Arena:
@@ -131,6 +135,8 @@ class Arena:
         }
         program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
         environment = {**os.environ, "ANSIBLE_LOCALHOST_WARNING": "False", "ANSIBLE_DEPRECATION_WARNINGS": "False"}
+        # Everybody's compiled code is kept between runs, as on a machine where nobody set this.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         if self.peer is not None:
             environment["ANSIBLE_COLLECTIONS_PATH"] = str(self.peer)
         argv = [program, "-i", "localhost,", "-c", "local", str(path), "-e", json.dumps(values)]
@@ -170,23 +176,16 @@ def find_peer() -> tuple[pathlib.Path | None, str]:
 
 
 def race(arena: Arena, count: int, rounds: int) -> list[Line]:
-    """Apply ``count`` objects, and again, with each contestant in turn."""
+    """Apply ``count`` objects, and again, with each contestant in turn.
+
+    From a playbook's time that of the empty playbook beside it is taken: the machine's speed changes from minute to
+    minute. One round before the others is not counted; files are in memory and code is compiled after it.
+    """
     costs: dict[str, list[Cost]] = {}
-
-    def note(name: str, cost: Cost) -> None:
-        costs.setdefault(name, []).append(cost)
-
-    for _ in range(rounds):
-        note("empty", arena.play(EMPTY))
-        for name in ("ours", "kubectl", *(("list",) if arena.peer else ())):
-            file = arena.manifest(count)
-            for turn in ("first", "again"):
-                if name == "kubectl":
-                    note(f"{name} {turn}", arena.kubectl(file))
-                else:
-                    note(f"{name} {turn}", arena.play(OURS if name == "ours" else SOURCE, file))
-        if arena.peer:
-            note("loop", arena.play(LOOP, arena.manifest(LOOPED)))
+    for number in range(-1, rounds):
+        for name, cost in _round(arena, count, number):
+            if number >= 0:
+                costs.setdefault(name, []).append(cost)
     for name, values in sorted(costs.items()):
         walls, work = ([f"{cost[part]:.2f}" for cost in values] for part in (0, 1))
         print(f"  {count} objects, {name}: {' '.join(walls)} s; of the processor {' '.join(work)} s", flush=True)
@@ -194,10 +193,27 @@ def race(arena: Arena, count: int, rounds: int) -> list[Line]:
     return [*_judge(count, medians[0]), *_work(count, medians[1])]
 
 
+def _round(arena: Arena, count: int, number: int) -> t.Iterator[tuple[str, Cost]]:
+    """Yield what each contestant's playbooks take, net, and kubectl's whole commands."""
+    names = ["ours", "kubectl", *(("list",) if arena.peer else ())]
+    for name in names if number % 2 else reversed(names):
+        file = arena.manifest(count)
+        if name == "kubectl":
+            yield "kubectl first", arena.kubectl(file)
+            yield "kubectl again", arena.kubectl(file)
+            continue
+        empty = arena.play(EMPTY)
+        yield "empty", empty
+        for turn in ("first", "again"):
+            yield f"{name} {turn}", arena.play(OURS if name == "ours" else SOURCE, file).net_of(empty)
+    if arena.peer:
+        yield "loop", arena.play(LOOP, arena.manifest(LOOPED)).net_of(arena.play(EMPTY))
+
+
 def _work(count: int, medians: dict[str, float]) -> list[Line]:
     """Return the processor's time net of an empty playbook, for the record."""
     shown = [
-        f"{name} {medians[name] - (0 if name.startswith('kubectl') else medians['empty']):.2f} s"
+        f"{name} {medians[name]:.2f} s"
         for name in ("ours first", "ours again", "list first", "list again", "kubectl first", "kubectl again", "loop")
         if name in medians
     ]
@@ -205,9 +221,8 @@ def _work(count: int, medians: dict[str, float]) -> list[Line]:
 
 
 def _judge(count: int, medians: dict[str, float]) -> list[Line]:
-    empty = medians["empty"]
     # Noise must not make a cost vanish: nothing is taken for less than a hundredth of a second.
-    first, again = (max(0.01, medians[f"ours {turn}"] - empty) for turn in ("first", "again"))
+    first, again = (max(0.01, medians[f"ours {turn}"]) for turn in ("first", "again"))
     kubectl = medians["kubectl first"]
     lines = [
         Line(
@@ -219,8 +234,8 @@ def _judge(count: int, medians: dict[str, float]) -> list[Line]:
     ]
     if "list first" not in medians:
         return lines
-    theirs, theirs_again = (medians[f"list {turn}"] - empty for turn in ("first", "again"))
-    looped = (medians["loop"] - empty) * count / LOOPED
+    theirs, theirs_again = (medians[f"list {turn}"] for turn in ("first", "again"))
+    looped = medians["loop"] * count / LOOPED
     return [
         *lines,
         _faster(f"apply {count}, first: against kubernetes.core.k8s with one src", theirs, first, 8),

@@ -91,6 +91,17 @@ class Wire:
                 return
         sock.shut()
 
+    def borrow(self, origin: Origin, deadline: Deadline) -> TimedSocket:
+        """Return a connection for a caller that speaks HTTP by itself, a kept one where there is one.
+
+        It goes back by :meth:`give_back`, or is shut. Raises :class:`WireFailure`.
+        """
+        return self._take_idle(origin) or self._open(origin, deadline)
+
+    def give_back(self, origin: Origin, sock: TimedSocket) -> None:
+        """Keep a borrowed connection, on which no answer is due, for later calls."""
+        self._keep(origin, sock)
+
     def close(self) -> None:
         """Close the connections kept for later calls."""
         with self._lock:

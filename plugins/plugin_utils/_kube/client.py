@@ -11,12 +11,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import typing as t
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from ...module_utils._http.message import Method, Request, decode_json
+from ...module_utils._http.message import Method, Request, Response, decode_json
 from ...module_utils._http.version import USER_AGENT
 from ...module_utils._model.errors import RefusedError, TransportError
 from . import discovery
+from .errors import KubeError
 from .line import Line
 from .resources import Object, Resource, identity, title
 
@@ -152,14 +153,37 @@ class Client:
         Fields that another manager owns with another value are a :class:`KubeError` with status 409 that names manager
         and fields, unless ``force``.
         """
+        what, request = self._applying(value, manager, force=force, dry_run=dry_run, subresource=subresource)
+        return self._object(request, self.line.send(what, request).body)
+
+    def apply_together(
+        self, values: Sequence[Object], manager: str = MANAGER, *, force: bool = False, dry_run: bool = False
+    ) -> Sequence[Object | KubeError | None]:
+        """Apply many objects at once, in any order, and return what each :meth:`apply` would return or raise.
+
+        None where that is not known, such as after an outage: that object is to be applied by itself.
+        """
+        whats = [
+            title(value["kind"], value["metadata"].get("namespace"), value["metadata"]["name"]) for value in values
+        ]
+
+        def make(number: int) -> Request:
+            return self._applying(values[number], manager, force=force, dry_run=dry_run)[1]
+
+        return [
+            _decoded(answer.body) if isinstance(answer, Response) else answer
+            for answer in self.line.send_together(whats, make)
+        ]
+
+    def _applying(
+        self, value: Object, manager: str, *, force: bool, dry_run: bool, subresource: str | None = None
+    ) -> tuple[str, Request]:
         found, what, place, name = self._target(value)
         # Server-side apply by itself refuses what a built-in kind does not have (tests/kube_api asks this of every
         # field); to look for it a second time is a sixth of the server's work.
-        strict = not found.built_in
-        query = [*_write(dry_run, manager, strict), ("force", "true" if force else "false")]
+        query = [*_write(dry_run, manager, not found.built_in), ("force", "true" if force else "false")]
         path = found.path(place, name, subresource)
-        request = self._request("PATCH", path, query, value, "application/apply-patch+yaml", repeatable=True)
-        return self._object(request, self.line.send(what, request).body)
+        return what, self._request("PATCH", path, query, value, "application/apply-patch+yaml", repeatable=True)
 
     def patch(
         self,
@@ -292,15 +316,20 @@ class Client:
         return Request(method, path, tuple(query or ()), headers, data, repeatable)
 
     def _object(self, request: Request, body: bytes) -> Object:
-        try:
-            value = decode_json(body)
-        except ValueError:
-            value = None
-        if not isinstance(value, dict):
+        value = _decoded(body)
+        if value is None:
             fix = "Check the address of the API server, and whether a proxy or login page answers in its place"
             name = f"{request.method} {self.server}{request.path}"
             raise TransportError(f"{name}: unexpected answer ({len(body)} bytes)", fix, ambiguous=not request.safe)
         return value
+
+
+def _decoded(body: bytes) -> Object | None:
+    try:
+        value = decode_json(body)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _write(dry_run: bool, manager: str, strict: bool = True) -> Query:

@@ -17,6 +17,7 @@ from ...module_utils._http.address import Origin
 from ...module_utils._http.clock import SYSTEM_CLOCK, Clock, Deadline
 from ...module_utils._http.message import Request, Response
 from ...module_utils._http.policy import Timeouts
+from ...module_utils._http.sockets import TimedSocket
 from ...module_utils._http.stream import Stream
 from ...module_utils._http.tls import TlsOptions
 from ...module_utils._http.wire import Wire
@@ -55,6 +56,14 @@ class _ChangingWire:
         """Stream as :meth:`Wire.stream` does."""
         return self._wire.stream(origin, request, deadline)
 
+    def borrow(self, origin: Origin, deadline: Deadline) -> TimedSocket:
+        """Lend a connection as :meth:`Wire.borrow` does."""
+        return self._wire.borrow(origin, deadline)
+
+    def give_back(self, origin: Origin, sock: TimedSocket) -> None:
+        """Take a connection back as :meth:`Wire.give_back` does."""
+        self._wire.give_back(origin, sock)
+
 
 def connect(
     options: Mapping[str, t.Any],
@@ -81,10 +90,10 @@ def connect(
     credential = Credential(access.user, clock)
     credential.cluster = access.cluster
     wire: StreamingExchange
+    changing: _ChangingWire | None = None
     if exchange is None:
-        changing = _ChangingWire(access, clock)
+        wire = changing = _ChangingWire(access, clock)
         credential.new_certificate = changing.renew
-        wire = changing
     else:
         wire = exchange
 
@@ -93,7 +102,7 @@ def connect(
         return describe(dataclasses.replace(access, user=user))
 
     patience = float(options.get("patience_s") or PATIENCE_S)
-    line = Line(access, credential, wire, patience_s=patience, clock=clock, rejected=rejected)
+    line = Line(access, credential, wire, patience_s=patience, clock=clock, rejected=rejected, lender=changing)
     client = Client(line, namespace=access.namespace)
     if exchange is None:
         client.catalog = discovery.shared(f"{access.server} {access.user.name}", client.discover)

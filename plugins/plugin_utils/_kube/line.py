@@ -8,8 +8,11 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import typing as t
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from ...module_utils._http.address import Origin
 from ...module_utils._http.body import WireFailure
@@ -17,9 +20,11 @@ from ...module_utils._http.client import HttpClient
 from ...module_utils._http.clock import SYSTEM_CLOCK, Clock, Deadline
 from ...module_utils._http.message import Request, Response
 from ...module_utils._http.policy import RetryPolicy, Timeouts
+from ...module_utils._http.sockets import TimedSocket
 from ...module_utils._http.stream import Stream
 from ...module_utils._http.wire import Exchange
 from ...module_utils._model.errors import TransportError
+from . import burst
 from .credentials import Credential
 from .errors import KubeError, refusal
 from .kubeconfig import Access
@@ -60,36 +65,38 @@ class Tally:
         self._clock = clock
         self._lock = threading.Lock()
 
-    def _sent(self, request: Request) -> None:
+    def sent(self, request: Request) -> None:
+        """Count a request that is about to be sent."""
         with self._lock:
             self.requests += 1
             self.writes += not request.safe
 
     def __call__(self, origin: Origin, request: Request, deadline: Deadline) -> Response:
-        self._sent(request)
+        self.sent(request)
         try:
             answer = self.inner(origin, request, deadline)
         except WireFailure as failure:
             self._failed(failure)
             raise
-        self._heard(answer.status)
+        self.heard(answer.status)
         return answer
 
     def stream(self, origin: Origin, request: Request, deadline: Deadline) -> Response | Stream:
-        self._sent(request)
+        self.sent(request)
         try:
             answer = self.inner.stream(origin, request, deadline)
         except WireFailure as failure:
             self._failed(failure)
             raise
-        self._heard(answer.status if isinstance(answer, Response) else 200)
+        self.heard(answer.status if isinstance(answer, Response) else 200)
         return answer
 
     def _failed(self, failure: WireFailure) -> None:
         if failure.transient:
             self.trouble_at = self._clock.monotonic()
 
-    def _heard(self, status: int) -> None:
+    def heard(self, status: int) -> None:
+        """Note the status of an answer."""
         self.answered = True
         if status != 429 and status < 502:
             self.refusing_since = None
@@ -103,6 +110,14 @@ class Tally:
         """Return whether a server that answers 429, 502, 503 or 504 is worth asking again."""
         since = self.refusing_since
         return since is None or self._clock.monotonic() - since < _REFUSING_S
+
+
+class Lender(t.Protocol):
+    """Lends connections; see :class:`Wire`."""
+
+    def borrow(self, origin: Origin, deadline: Deadline) -> TimedSocket: ...
+
+    def give_back(self, origin: Origin, sock: TimedSocket) -> None: ...
 
 
 class Line:
@@ -120,6 +135,7 @@ class Line:
         patience_s: float,
         clock: Clock = SYSTEM_CLOCK,
         rejected: t.Callable[[], str] = lambda: "the credential was rejected",
+        lender: Lender | None = None,
     ) -> None:
         self.tally = Tally(exchange, clock)
         self.clock = clock
@@ -127,6 +143,7 @@ class Line:
         self.server = access.server
         self.credential = credential
         self._rejected = rejected
+        self._lender = lender
         self._turns = threading.BoundedSemaphore(IN_FLIGHT)
         later = Timeouts(connect_s=5.0, read_s=60.0, total_s=patience_s)
         common: dict[str, t.Any] = {"auth": credential, "exchange": self.tally, "clock": clock}
@@ -148,6 +165,57 @@ class Line:
             if not (response.status == 403 and self.settling()):
                 raise refusal(what, response)
             self.clock.sleep(0.5)
+
+    def send_together(
+        self, whats: Sequence[str], make: t.Callable[[int], Request]
+    ) -> list[Response | KubeError | None]:
+        """Send a request for each of ``whats`` over all free connections at once; ``make(n)`` gives the request.
+
+        Only requests that may be repeated. An answer is a success or a refusal that repeating does not change; None
+        stands for everything else: that request is to be sent by itself.
+        """
+        answers: list[Response | KubeError | None] = [None] * len(whats)
+        if self._lender is None or self.server.origin.scheme != "https" or not self.tally.answered:
+            return answers
+        headers = {**self.credential.headers(), "Host": self.server.origin.authority}
+
+        def message(number: int) -> bytes:
+            request = make(number)
+            self.tally.sent(request)
+            return burst.encode(request, self.server.path, headers)
+
+        def done(number: int, response: Response) -> bool:
+            self.tally.heard(response.status)
+            if response.status < 300:
+                answers[number] = response
+            elif response.status in _FINAL and not (response.status == 403 and self.settling()):
+                answers[number] = refusal(whats[number], response)
+            return answers[number] is not None
+
+        with self._lanes(self._lender, len(whats)) as (socks, limit):
+            good = burst.Burst(len(whats), message, done).run(socks, limit, FIRST.read_s)
+            for sock in good:
+                self._lender.give_back(self.server.origin, sock)
+        return answers
+
+    @contextlib.contextmanager
+    def _lanes(self, lender: Lender, wanted: int) -> t.Iterator[tuple[list[TimedSocket], Deadline]]:
+        """Lend the connections that nobody uses, one at least."""
+        limit = Deadline(self.clock, self.patience_s)
+        turns = sum(self._turns.acquire(blocking=number == 0) for number in range(min(wanted, IN_FLIGHT)))
+
+        def lend(_number: int) -> TimedSocket | None:
+            try:
+                return lender.borrow(self.server.origin, limit)
+            except WireFailure:
+                return None
+
+        try:
+            with ThreadPoolExecutor(turns) as pool:
+                found = [sock for sock in pool.map(lend, range(turns)) if sock is not None]
+            yield found, limit
+        finally:
+            self._turns.release(turns)
 
     def settling(self) -> bool:
         """Return whether the server was away a moment ago."""
