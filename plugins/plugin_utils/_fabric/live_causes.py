@@ -57,6 +57,12 @@ _TABLE = (
         "Look the Xid number up in NVIDIA's table; drain the node, reset the GPU or reboot",
     ),
     CauseInfo(
+        "nccl_error",
+        "fatal",
+        "NCCL reports an error of a rank",
+        "Read that rank's log above the error (NCCL_DEBUG=INFO for the next run); the other ranks wait in vain",
+    ),
+    CauseInfo(
         "disk_full",
         "fatal",
         "The disk of a run's folder is full",

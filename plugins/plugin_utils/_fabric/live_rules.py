@@ -17,6 +17,7 @@ from .causes_lines import virtual_interface
 from .diagnose import FileDiagnosis, diagnose_stream
 from .live import Diagnosis, Dict, Live, Look, Progress, conclude, progress_of
 from .live_causes import cause
+from .parse_ras import parse_ras
 
 MIB = 1 << 20
 # Three times the same data without an answer: 1.4 s and more of silence (RFC 6298 doubles 200 ms each time).
@@ -24,6 +25,13 @@ _RETRANSMITS = 3
 _BUSY_PERCENT = 50.0
 _IDLE_PERCENT = 10.0
 _MEMLOCK = 1 << 30
+# An answer that took long says that RAS waited, which the missing processes explain.
+_RAS_CODES = {
+    "incomplete": "ranks_missing",
+    "dead": "rank_ended",
+    "error": "nccl_error",
+    "mismatch": "collective_mismatch",
+}
 Rule = t.Callable[[Live, Progress], t.Iterator[Cause]]
 
 
@@ -233,8 +241,7 @@ def _answers(live: Live, _progress: Progress) -> t.Iterator[Cause]:
     for look in live.looks:
         answer = (look.seen or {}).get("ras") or {}
         if answer.get("text"):
-            for item in text_diagnosis(answer["text"], f"{look.name}/ras").causes:
-                yield Cause(item.code, item.evidence, item.fix, item.node or look.name)
+            yield from _ras(live, look, str(answer["text"]))
         kernel = (look.seen or {}).get("kernel") or []
         for line in kernel:
             if re.search(r"\bXid\b", line):
@@ -242,6 +249,27 @@ def _answers(live: Live, _progress: Progress) -> t.Iterator[Cause]:
         for item in text_diagnosis("\n".join(kernel), f"{look.name}/kernel").causes if kernel else ():
             if item.code == "oom_host":
                 yield Cause(item.code, item.evidence, item.fix, look.name)
+
+
+def _ras(live: Live, look: Look, text: str) -> t.Iterator[Cause]:
+    """What NCCL's RAS on one node says of the whole job, with the nodes that its addresses are."""
+    for entry in parse_ras(text).entries:
+        code = _RAS_CODES.get(entry.kind)
+        if code is None:
+            continue
+        nodes = {_node_at(live, item.node) for item in entry.behind if item.node}
+        named = f" ({', '.join(str(item) for item in entry.behind[:8])})" if entry.behind else ""
+        usual = f"; {entry.usual}" if entry.usual else ""
+        says = "; ".join(dict.fromkeys(f"{item} {item.says}" for item in entry.behind[:4] if item.says))
+        told = f": {says}" if says else named
+        # What several nodes share is no single node's fault.
+        node = nodes.pop() if len(nodes) == 1 else None if nodes else look.name
+        yield cause(code, f"{look.name}/ras: {entry.about or entry.kind}{usual}{told}", node)
+
+
+def _node_at(live: Live, address: str) -> str:
+    """Return the node that owns an address, the address itself when nobody shows that."""
+    return next((look.name for look in live.looks if look.interface_of(address)), address)
 
 
 def _stalled(live: Live, progress: Progress) -> t.Iterator[Cause]:

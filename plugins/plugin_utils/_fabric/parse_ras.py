@@ -1,0 +1,122 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The answer of NCCL's RAS to ``verbose status`` (NCCL 2.24 and later): which processes are gone, behind or in error.
+
+The text has a summary, then the sections Errors and Warnings. An entry begins in the first column: INCOMPLETE and DEAD
+about processes of the job, ``#0-0 (hash) WORD`` about one communicator, TIMEOUT about RAS itself; what belongs to it is
+indented (src/ras/client_support.cc; docs "RAS"). Nodes are addresses there. Pure: any text gives a value.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing as t
+
+Kind = t.Literal["incomplete", "dead", "error", "mismatch", "timeout"]
+_ENTRY = re.compile(r"(?:#\S+ \(([0-9a-f]+)\) )?(INCOMPLETE|DEAD|ERROR|MISMATCH|TIMEOUT)\s*$")
+_PROCESS = re.compile(r"Process (\d+) on node (\S+) managing GPUs? (\S+)")
+_RANK = re.compile(r"Rank (\d+)(?: (has .*?|reported .*?))? -- (?:GPU (\S+) managed by process (\d+) on node (\S+))?")
+_MANY = re.compile(r"(\d+) ranks (have .*|reported .*)")
+_COUNTS = re.compile(r"Communicator ranks have different (\w+ operation counts|status)")
+_LAUNCHED = re.compile(r"(?:has|have) launched up to operation (\d+)")
+_MOST = 64
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Who:
+    """A process or rank that an entry names; ``node`` is an address. ``says`` is what is peculiar about it."""
+
+    node: str | None = None
+    pid: int | None = None
+    rank: int | None = None
+    says: str = ""
+
+    def __str__(self) -> str:
+        name = f"rank {self.rank}" if self.rank is not None else f"process {self.pid}"
+        return f"{name}{f' on {self.node}' if self.node else ''}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry. ``about`` is its first indented line, ``usual`` what most ranks do, ``who`` those that differ."""
+
+    kind: Kind
+    about: str = ""
+    usual: str = ""
+    who: tuple[Who, ...] = ()
+    communicator: str | None = None
+
+    @property
+    def behind(self) -> tuple[Who, ...]:
+        """Return the ranks that have launched fewer operations than most, else all that are named."""
+        most = _operation(self.usual)
+        if self.kind != "mismatch" or most is None:
+            return self.who
+        return tuple(item for item in self.who if (_operation(item.says) or 0) < most)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RasStatus:
+    """What an answer says; ``version`` is NCCL's. ``known`` is false for a text that is no such answer."""
+
+    known: bool
+    version: str | None = None
+    entries: tuple[Entry, ...] = ()
+
+
+def parse_ras(text: str) -> RasStatus:
+    """Return what RAS answered."""
+    version = re.search(r"^NCCL version (\S+) compiled with CUDA", text, re.MULTILINE)
+    entries: list[Entry] = []
+    for line in text.splitlines():
+        found = _ENTRY.match(line)
+        if found:
+            kind = t.cast(Kind, found.group(2).lower())
+            entries.append(Entry(kind, communicator=found.group(1)))
+        elif line[:1].isspace() and line.strip() and entries:
+            entries[-1] = _with(entries[-1], line.strip())
+    known = version is not None or bool(entries) or "\nCommunicators..." in text
+    return RasStatus(known, version.group(1) if version else None, tuple(entries[:_MOST]))
+
+
+def _with(entry: Entry, line: str) -> Entry:
+    """Return an entry with one more of its lines."""
+    who = _who(line, entry)
+    if who is not None:
+        return dataclasses.replace(entry, who=(*entry.who, who)[:_MOST])
+    many = _MANY.match(line)
+    if many:
+        # The most frequent comes first; what follows in larger numbers belongs to the ranks listed after it.
+        if not entry.usual:
+            return dataclasses.replace(entry, usual=line)
+        return dataclasses.replace(entry, about=f"{entry.about}; {line}" if entry.about else line)
+    if not entry.about:
+        return dataclasses.replace(entry, about=line)
+    if _COUNTS.match(line):
+        return dataclasses.replace(entry, about=f"{entry.about}; {line}")
+    return entry
+
+
+def _who(line: str, entry: Entry) -> Who | None:
+    process = _PROCESS.match(line)
+    if process:
+        return Who(process.group(2), int(process.group(1)))
+    rank = _RANK.match(line)
+    if not rank:
+        return None
+    pid = int(rank.group(4)) if rank.group(4) else None
+    # Ranks that share a peculiarity are listed below the line that tells it.
+    shared = _MANY.match(entry.about.rpartition("; ")[2])
+    says = rank.group(2) or (shared.group(2) if shared else "")
+    return Who(rank.group(5), pid, int(rank.group(1)), says)
+
+
+def _operation(text: str) -> int | None:
+    found = _LAUNCHED.search(text)
+    if found:
+        return int(found.group(1))
+    return 0 if "not launched any operations" in text else None
