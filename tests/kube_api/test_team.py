@@ -177,6 +177,22 @@ def test_a_member_does_nothing_else(admin: Admin, member: Client) -> None:
     assert refused.value.status == 403
 
 
+def test_a_job_without_a_queue_gets_no_gpu_past_the_quota(member: Client, client: Client) -> None:
+    """What a controller would make for a job that names no queue: the ResourceQuota refuses it."""
+    assert member.namespace == "speech"
+    for name, count in (("two", "2"), ("third", "1")):
+        gpus = {"nvidia.com/gpu": count}
+        container = {"name": "node", "image": "x", "resources": {"requests": gpus, "limits": gpus}}
+        meta = {"name": name, "namespace": "speech"}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"containers": [container]}}
+        if name == "two":
+            made = client.create(pod)
+            assert made["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "100m", "the LimitRange's default"
+            continue
+        with pytest.raises(KubeError, match="exceeded quota: muster-team"):
+            client.create(pod)
+
+
 def test_readers_of_nodes(admin: Admin) -> None:
     admin.play("robots", team_reads_nodes=True)
     reader = connect({"kubeconfig": str(admin.file("robots"))})
