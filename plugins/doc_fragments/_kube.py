@@ -57,5 +57,5 @@ options:
   patience_s:
     description: How many seconds the API server may be out of reach once it has answered.
     type: int
-    default: 300
+    default: 360
 """

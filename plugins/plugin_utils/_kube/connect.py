@@ -27,7 +27,8 @@ from .credentials import Credential, describe
 from .kubeconfig import Access
 from .line import FIRST, Line, StreamingExchange
 
-PATIENCE_S = 300.0
+# Outages of five minutes are outlived, with the time that a server needs to start.
+PATIENCE_S = 360.0
 
 
 class _ChangingWire:
@@ -76,7 +77,7 @@ def connect(
 
     Options, all optional: ``kubeconfig`` (path, or mapping), ``context``, or ``host`` with ``token`` or ``token_file``
     or ``client_cert`` and ``client_key``; ``ca_path``, ``validate_certs``, ``server_name``, ``proxy``; ``patience_s``:
-    how long the server may be away once it has answered (300); ``cluster_id``: refuse any other cluster. Without any,
+    how long the server may be away once it has answered (360); ``cluster_id``: refuse any other cluster. Without any,
     the rules of kubectl: ``KUBECONFIG``, ``~/.kube/config``, the service account of this pod. ``exchange`` and
     ``clock`` are for tests.
 

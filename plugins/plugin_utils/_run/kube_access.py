@@ -29,7 +29,7 @@ CONNECTION: dict[str, Dict] = {
     "validate_certs": {"type": "bool"},
     "proxy": {"type": "str"},
     "cluster_id": {"type": "str"},
-    "patience_s": {"type": "int", "default": 300},
+    "patience_s": {"type": "int", "default": 360},
 }
 _PATHS = ("token_file", "client_cert", "client_key", "ca_path")
 

@@ -1,0 +1,129 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""An API server that is away for seconds and for minutes, in virtual time: waits and applies go on."""
+
+from __future__ import annotations
+
+import json
+import time
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._http.body import WireFailure
+from ansible_collections.muster.training.plugins.module_utils._http.message import Response
+from ansible_collections.muster.training.plugins.module_utils._http.stream import Stream
+from ansible_collections.muster.training.plugins.module_utils._model.errors import TransportError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.apply import apply
+from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
+from ansible_collections.muster.training.plugins.plugin_utils._kube.wait import Wish, wait
+from ansible_collections.muster.training.tests.support.fake_clock import FakeClock
+
+Object = dict[str, t.Any]
+META = {"name": "late", "namespace": "team", "uid": "u", "resourceVersion": "9"}
+LATE = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": META}
+MISSING = {"kind": "Status", "code": 404, "reason": "NotFound", "message": "not found"}
+# A server that was away is up a moment before it serves.
+STARTING = Response(503, {"retry-after": "1"}, b"starting")
+
+
+class Cluster:
+    """An API server with one ConfigMap, made by somebody while the server is away for ``seconds`` from 10 s on.
+
+    ``asked`` counts the requests of the outage.
+    """
+
+    def __init__(self, clock: FakeClock, seconds: float) -> None:
+        self.clock = clock
+        self.begin = clock.now + 10
+        self.end = self.begin + seconds
+        self.asked = 0
+        self.stored: Object | None = None
+
+    def client(self, **options: t.Any) -> Client:
+        exchange: t.Any = self
+        given = {"host": "https://kube.example", "token": "t-0123456789", **options}
+        return connect(given, environ={}, exchange=exchange, clock=self.clock)
+
+    def check(self) -> Response | None:
+        """Fail as a server does that is away; return what it says while it starts."""
+        if self.clock.now < self.begin or self.clock.now >= self.end:
+            return None
+        self.asked += 1
+        if self.clock.now > self.end - 1:
+            return STARTING
+        raise WireFailure("no connection to kube.example", sent=False, transient=True)
+
+    def __call__(self, origin: t.Any, request: t.Any, deadline: t.Any) -> Response:
+        refused = self.check()
+        if refused is not None:
+            return refused
+        if request.method == "PATCH":
+            self.stored = json.loads(request.body)
+            return Response(201, {}, json.dumps({**LATE, **t.cast(Object, self.stored)}).encode())
+        if request.path.endswith("/configmaps/late"):
+            # The outage begins when the first answer is told.
+            self.clock.now = self.begin
+            return Response(404, {}, json.dumps(MISSING).encode())
+        items = [LATE] if self.clock.now >= self.end else []
+        return Response(200, {}, json.dumps({"metadata": {"resourceVersion": "5"}, "items": items}).encode())
+
+    def stream(self, origin: t.Any, request: t.Any, deadline: t.Any) -> Response | Stream:
+        return self.check() or Feed(self)
+
+
+class Feed(Stream):
+    """A watch's answer: cut when the server goes away, with the new object after it came back."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.told = False
+
+    def read(self, timeout_s: float) -> bytes | None:
+        if self.cluster.begin <= self.cluster.clock.now < self.cluster.end:
+            raise WireFailure("the connection was lost", transient=True)
+        if self.cluster.clock.now >= self.cluster.end and not self.told:
+            self.told = True
+            return json.dumps({"type": "ADDED", "object": LATE}).encode() + b"\n"
+        if self.told:
+            # The one who waits is another thread, and runs in real time.
+            time.sleep(0.05)
+        else:
+            self.cluster.clock.sleep(min(timeout_s, 1.0))
+        return None
+
+    def close(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize("seconds", [5, 60, 300])
+def test_a_wait_outlives_an_outage(seconds: float) -> None:
+    cluster = Cluster(FakeClock(), seconds)
+    client = cluster.client()
+    outcome = wait(client, [Wish(client.resource("ConfigMap"), "team", "late")], until="present", timeout_s=3600)
+    assert outcome.end == "done" and outcome.outages == 1
+    assert cluster.clock.now - cluster.end < 10, "seen soon after"
+    assert 2 <= cluster.asked <= seconds / 2 + 10, "asked now and then"
+
+
+@pytest.mark.parametrize("seconds", [5, 60, 300])
+def test_an_apply_outlives_an_outage(seconds: float) -> None:
+    cluster = Cluster(FakeClock(), seconds)
+    result = apply(cluster.client(), {**LATE, "metadata": {"name": "late", "namespace": "team"}, "data": {"a": "1"}})
+    assert [change.action for change in result.changes] == ["created"]
+    assert cluster.stored is not None and cluster.stored["data"] == {"a": "1"}
+    assert cluster.clock.now - cluster.end < 10 and cluster.asked <= seconds + 10
+
+
+def test_longer_than_patience_is_told_in_one_line() -> None:
+    cluster = Cluster(FakeClock(), 3600)
+    client = cluster.client()
+    with pytest.raises(TransportError, match="watching ConfigMap in team: no connection to kube.example") as caught:
+        wait(client, [Wish(client.resource("ConfigMap"), "team", "late")], until="present", timeout_s=7200)
+    assert "\n" not in str(caught.value) and 300 < cluster.clock.now - cluster.begin < 420
+    cluster = Cluster(FakeClock(), 3600)
+    with pytest.raises(TransportError, match="no connection to kube.example"):
+        apply(cluster.client(), {**LATE, "metadata": {"name": "late", "namespace": "team"}})
+    assert 300 < cluster.clock.now - cluster.begin < 420
