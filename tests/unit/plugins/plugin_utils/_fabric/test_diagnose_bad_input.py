@@ -6,7 +6,11 @@
 from __future__ import annotations
 
 import io
+import json
+import pathlib
 import random
+import subprocess
+import sys
 import tracemalloc
 
 import pytest
@@ -158,6 +162,34 @@ def test_a_big_file_takes_no_memory(block: bytes) -> None:
     # The attempt to read JSON holds its bound of 16 MiB, as bytes and as text; nothing else grows with the file.
     assert peak < (48 << 20 if block.startswith(b"{") else 10 << 20)
     assert found.lines >= 1
+
+
+JUDGE = """
+import json, pathlib, resource, sys
+from ansible_collections.muster.training.plugins.plugin_utils._run.diagnose import diagnose_file
+before = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+limit = before + (160 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+print(json.dumps(diagnose_file(pathlib.Path(sys.argv[1]), "huge.log").to_dict()))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and a file system with holes")
+def test_a_file_of_two_gigabytes_is_judged_within_a_limit_of_memory(tmp_path: pathlib.Path) -> None:
+    """The file is real and 2 GiB long, with a hole in its middle; the judge may take 160 MiB beside its interpreter."""
+    place = tmp_path / "huge.log"
+    head = "\n".join(ring("NET/IB/0/GDRDMA")) + "\n"
+    tail = "\nRuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+    with place.open("wb") as out:
+        out.write(head.encode())
+        out.seek((2 << 30) - len(tail))
+        out.write(tail.encode())
+    assert place.stat().st_size == 2 << 30
+    done = subprocess.run([sys.executable, "-c", JUDGE, str(place)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    assert found["transport_verdict"] == "rdma_gdr" and [item["code"] for item in found["causes"]] == ["oom_gpu"]
+    assert found["outcome"] == "fail" and not found["problem"]
 
 
 def test_threads_that_never_repeat_take_no_memory() -> None:
