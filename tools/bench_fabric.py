@@ -4,8 +4,9 @@
 """Judge real links with ``verify_fabric`` again and again, and count the right verdicts.
 
 Two and four network namespaces joined by veth pairs, shaped with tbf; every verdict is a whole ``ansible-playbook``
-run with torch and gloo in the namespaces. Needs root, iproute2 and MUSTER_TORCH_PYTHON. The figures mean something
-on an idle machine only. One line a figure, ending in PASS or FAIL where it has a gate; exit status 1 when one fails.
+run with torch and gloo in the namespaces. Needs root, iproute2 and MUSTER_TORCH_PYTHON. Then what judges files is
+measured (``--only files`` for that alone). The figures mean something on an idle machine only. One line a figure,
+ending in PASS or FAIL where it has a gate; exit status 1 when one fails.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ import typing as t
 from ansible_collections.muster.training.tests.lab.fabric.cases import CASES, SHARE_GATE, Case
 from ansible_collections.muster.training.tests.lab.fabric.netns import namespaces
 from ansible_collections.muster.training.tests.lab.fabric.world import Seen, World, missing
+from tools import bench_fabric_files as files
+from tools.bench_fabric_files import Line
 
-# A figure, and whether its gate holds; None where it has no gate.
-Line = tuple[str, bool | None]
+FILES = "files"
 
 
 def judge(case: Case, runs: int, folder: pathlib.Path) -> list[Line]:
@@ -66,7 +68,7 @@ def _seconds(case: Case, seen: t.Sequence[Seen]) -> Line:
 def chosen(words: t.Sequence[str]) -> list[Case]:
     """Return the cases whose name holds one of ``words``; all of them when no word is given."""
     found = [case for case in CASES if not words or any(word in case.name for word in words)]
-    if not found:
+    if not found and FILES not in words:
         raise SystemExit(f"bench: no case has such a name; there are: {'; '.join(case.name for case in CASES)}")
     return found
 
@@ -79,6 +81,22 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     if options.runs < 1:
         parser.error("--runs must be 1 or more")
+    cases = chosen(options.only)
+    failed = links(cases, options.runs) if cases else False
+    if not options.only or FILES in options.only:
+        for text, good in [files.recorded(), *files.fifty(options.runs), *files.ranks_logs(), files.gpu()]:
+            failed |= good is False
+            show(text, good)
+    return int(failed)
+
+
+def show(text: str, good: bool | None) -> None:
+    """Print a figure with its last word."""
+    print(text if good is None else f"{text}: {'PASS' if good else 'FAIL'}", flush=True)
+
+
+def links(cases: t.Sequence[Case], runs: int) -> bool:
+    """Judge the cases on real links; return whether a gate failed."""
     reason = missing()
     if reason:
         raise SystemExit(f"bench: not run: {reason}")
@@ -87,13 +105,13 @@ def main(argv: list[str]) -> int:
     before = set(namespaces())
     failed = False
     with tempfile.TemporaryDirectory(prefix="muster-fabric-") as folder:
-        for number, case in enumerate(chosen(options.only)):
-            for text, good in judge(case, options.runs, pathlib.Path(folder) / str(number)):
+        for number, case in enumerate(cases):
+            for text, good in judge(case, runs, pathlib.Path(folder) / str(number)):
                 failed |= good is False
-                print(text if good is None else f"{text}: {'PASS' if good else 'FAIL'}", flush=True)
+                show(text, good)
     left = sorted(set(namespaces()) - before)
-    print(f"namespaces left behind: {', '.join(left) or 'none'} (gate none): {'FAIL' if left else 'PASS'}")
-    return int(failed or bool(left))
+    show(f"namespaces left behind: {', '.join(left) or 'none'} (gate none)", not left)
+    return failed or bool(left)
 
 
 if __name__ == "__main__":
