@@ -21,7 +21,7 @@ define ensure
 @base="$$(tools/python.sh)" && "$$base" -m tools.venv $(1)
 endef
 
-.PHONY: help demo test test-all bench lab e2e venv venv-torch venv-launchers venv-core220 venv-core222 \
+.PHONY: help demo test test-all bench lab drill e2e venv venv-torch venv-launchers venv-core220 venv-core222 \
   lint unit sanity build docs clean distclean
 
 help: ## this list
@@ -41,6 +41,9 @@ bench: venv venv-torch ## performance ratios with their gates, each line ends in
 
 lab: venv venv-torch ## checks on a cluster of local containers (root, podman, Linux)
 	@$(DEV) -m tools.lab $(ARGS)
+
+drill: venv venv-torch ## faults on that cluster while a job trains; writes the table of the docs (ARGS="--repetitions 5")
+	@$(DEV) -m tools.drill kubernetes $(ARGS)
 
 e2e: venv venv-torch venv-launchers ## the demo inventory from bootstrap to report
 	@$(DEV) -m tools.check --only e2e

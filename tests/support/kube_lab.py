@@ -94,15 +94,18 @@ class KubeLab:
         container.setdefault("env", []).append({"name": "PYTHONPATH", "value": self.torch})
 
     @contextlib.contextmanager
-    def namespace(self, topology: bool = False, simulated: bool = False, **quota: str) -> t.Iterator[Team]:
+    def namespace(
+        self, topology: bool = False, simulated: bool = False, preemption: bool = False, **quota: str
+    ) -> t.Iterator[Team]:
         """Give a namespace with a LocalQueue of its own ClusterQueue, and remove all of it at the end.
 
         ``quota``: nominal quota by resource ("cpu", "memory", "gpu" for nvidia.com/gpu). ``topology``: the flavor is
         topology-aware by host. ``simulated``: it is about the simulated nodes, and pods get their toleration.
+        ``preemption``: a workload of higher priority takes the quota of a lower one.
         """
         name = f"t-{uuid.uuid4().hex[:8]}"
         wanted = {("nvidia.com/gpu" if key == "gpu" else key): value for key, value in (quota or {"cpu": "4"}).items()}
-        self.cluster.apply(queue_objects(name, wanted, topology, simulated))
+        self.cluster.apply(queue_objects(name, wanted, topology, simulated, preemption))
         try:
             yield Team(name, wanted)
         finally:
@@ -112,7 +115,9 @@ class KubeLab:
                 self.api.ask("DELETE", f"{_KUEUE}/{kind}/{name}")
 
 
-def queue_objects(name: str, quota: t.Mapping[str, str], topology: bool, simulated: bool) -> list[dict[str, t.Any]]:
+def queue_objects(
+    name: str, quota: t.Mapping[str, str], topology: bool, simulated: bool, preemption: bool = False
+) -> list[dict[str, t.Any]]:
     """Return Namespace, ResourceFlavor, ClusterQueue and LocalQueue of a team, and the Topology where asked."""
     api, meta = "kueue.x-k8s.io/v1beta2", {"name": name}
     flavor: dict[str, t.Any] = {"nodeLabels": {"type": "kwok"} if simulated else {plan.ROLE: "node"}}
@@ -126,7 +131,9 @@ def queue_objects(name: str, quota: t.Mapping[str, str], topology: bool, simulat
     resources = [{"name": key, "nominalQuota": value} for key, value in quota.items()]
     group = {"coveredResources": list(quota), "flavors": [{"name": name, "resources": resources}]}
     selector = {"matchLabels": {"kubernetes.io/metadata.name": name}}
-    spec = {"namespaceSelector": selector, "resourceGroups": [group]}
+    spec: dict[str, t.Any] = {"namespaceSelector": selector, "resourceGroups": [group]}
+    if preemption:
+        spec["preemption"] = {"withinClusterQueue": "LowerPriority"}
     return [
         *objects,
         {"apiVersion": api, "kind": "ResourceFlavor", "metadata": meta, "spec": flavor},

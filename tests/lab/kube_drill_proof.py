@@ -1,0 +1,205 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Doing a drill and proving what became of the run: its record, its logs, and what is left on the cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import time
+
+from ansible_collections.muster.training.tests.lab.host import LabError
+from ansible_collections.muster.training.tests.lab.kube import plan
+from ansible_collections.muster.training.tests.lab.kube.stages import until
+from ansible_collections.muster.training.tests.lab.kube_drills import (
+    DISK,
+    KINDS,
+    LIMIT_S,
+    PACE_S,
+    RANK,
+    STEPS,
+    Failed,
+    Kind,
+    Scene,
+)
+from ansible_collections.muster.training.tests.lab.kube_plays import INTERVAL, Controller, training
+from ansible_collections.muster.training.tests.support.kube_lab import KubeLab
+
+_PRIORITIES = "/apis/kueue.x-k8s.io/v1beta2/workloadpriorityclasses"
+
+
+@dataclasses.dataclass
+class Result:
+    """What a drill showed."""
+
+    kind: str
+    at: str
+    passed: bool = False
+    problem: str = ""
+    resumed: bool | None = None
+    attempts: int = 0
+    steps_lost: int | None = None
+    seconds_lost: float | None = None
+    logs_kept: bool | None = None
+    left: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    duration_s: float = 0.0
+
+
+def perform(lab: KubeLab, name: str, folder: pathlib.Path) -> Result:
+    """Do one drill with a namespace and a state home of its own; the cluster is in order again afterwards."""
+    kind, began = KINDS[name], time.monotonic()
+    result = Result(name, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with lab.namespace(cpu=kind.cpu, memory="8Gi", preemption=True) as team:
+            try:
+                _run(Controller(lab, team, folder), kind, result)
+            finally:
+                # Before the namespace goes: a node that is away would keep its pods.
+                if kind.machines:
+                    _restore(lab)
+                for other in ("drill-low", "drill-high"):
+                    lab.api.ask("DELETE", f"{_PRIORITIES}/{other}")
+    except (Failed, LabError) as exc:
+        result.problem = str(exc)
+    result.passed = not result.problem
+    result.duration_s = round(time.monotonic() - began, 1)
+    return result
+
+
+def _run(controller: Controller, kind: Kind, result: Result) -> None:
+    lab, space = controller.lab, controller.team.namespace
+    _prepare(lab, kind)
+    run_id = f"{result.kind.replace('_', '-')}-{space[2:]}"
+    job = training(lab, space, STEPS, PACE_S, **kind.job)
+    if kind.disk:
+        job["mounts"] = [*job["mounts"], {"name": "disk", "path": "/disk", "host_path": DISK}]
+        job["checkpoints"] = {**job["checkpoints"], "path": "/disk/checkpoints"}
+    scene = Scene(controller, run_id, controller.start("train", job, muster_run_id=run_id), job)
+    try:
+        kind.strike(scene)
+        code, output = scene.play.wait(LIMIT_S)
+        result.notes = scene.notes
+        result.left = _left(scene)
+        if scene.folder is None:
+            raise Failed(f"the run was not made: {output.strip()[-300:]}")
+        _judge(scene, kind, result)
+        if code:
+            raise Failed(f"the run ended with {code}: {output.strip()[-300:]}")
+    finally:
+        scene.play.stop()
+
+
+def _judge(scene: Scene, kind: Kind, result: Result) -> None:
+    """Fill in what the record proves; raise for what has to be true and is not."""
+    record, folder = scene.controller.run(scene.run_id)
+    attempts = record["attempts"]
+    result.attempts = len(attempts)
+    result.steps_lost, result.seconds_lost = record["steps_lost"], _seconds_lost(scene, kind)
+    last = attempts[-1] if attempts else {}
+    if kind.restarts:
+        result.resumed = bool(len(attempts) > 1 and (last.get("resumed_from_step") or 0) >= INTERVAL)
+        result.logs_kept = _logs_kept(scene, folder)
+    seen = sorted({int(line["step"]) for line in scene.metrics() if "step" in line})
+    if (record["outcome"], record["world_size"]["seen"]) != ("succeeded", record["world_size"]["asked"]):
+        raise Failed(f"{record['outcome']}: {record['detail']}; ranks {record['world_size']}")
+    if seen != list(range(1, STEPS + 1)):
+        raise Failed(f"{STEPS - len(seen)} steps are missing from the metrics")
+    if kind.restarts and not result.resumed:
+        raise Failed(f"it did not resume: {len(attempts)} attempts, the last from step {last.get('resumed_from_step')}")
+    if not kind.restarts and len(attempts) != 1:
+        raise Failed(f"{len(attempts)} attempts, one was due")
+    if (result.steps_lost or 0) > INTERVAL * (len(attempts) - 1):
+        raise Failed(f"{result.steps_lost} steps were lost in {len(attempts)} attempts")
+    if result.logs_kept is False:
+        raise Failed("the logs of the failed attempt are not kept")
+    if result.left:
+        raise Failed(f"left behind: {', '.join(result.left)}")
+
+
+def _seconds_lost(scene: Scene, kind: Kind) -> float | None:
+    """Return from the last step before the fault to the first step after it, by the clocks of the ranks."""
+    times = sorted(float(line["at"]) for line in scene.metrics() if "step" in line)
+    before = [at for at in times if at <= scene.fault_at]
+    after = [at for at in times if at > scene.fault_at]
+    if kind.restarts:
+        # Ranks may live on for a while after the fault: what counts is the pause, wherever it lies.
+        pauses = [late - early for early, late in zip(before[-1:] + after, after, strict=False)]
+        return round(max(pauses), 1) if pauses else None
+    if not before or not after:
+        return None
+    pauses = [late - early for early, late in zip(before[-1:] + after, after, strict=False)]
+    return round(max(0.0, max(pauses) - PACE_S), 1)
+
+
+def _logs_kept(scene: Scene, folder: pathlib.Path) -> bool:
+    """Return whether the first attempt's words are on the controller and beside the checkpoints."""
+    says = "attempt 1: starts at step 1"
+    here = any(says in place.read_text(errors="replace") for place in (folder / "logs").glob("*.log"))
+    place = f"{plan.SHARED}/{scene.controller.team.namespace}/.muster/{scene.run_id}/logs/attempt-1"
+    if scene.job["checkpoints"]["path"].startswith("/disk"):
+        place = f"{DISK}/checkpoints/.muster/{scene.run_id}/logs/attempt-1"
+    nodes = [
+        name
+        for name in scene.lab.nodes
+        if scene.lab.cluster.machines.state(scene.lab.cluster.machine(name)) != "exited"
+    ]
+    there = [
+        scene.lab.cluster.machines.run(scene.lab.cluster.machine(name), "grep", "-rqs", says, place) for name in nodes
+    ]
+    return here and any(done.returncode == 0 for done in there)
+
+
+def _left(scene: Scene) -> list[str]:
+    """Return what still holds something after the run has ended: pods, admitted workloads, processes."""
+
+    def found() -> list[str]:
+        space = scene.controller.team.namespace
+        pods = [pod for pod in scene.lab.pods(space) if pod["status"]["phase"] not in ("Succeeded", "Failed")]
+        names = [f"pod {pod['metadata']['name']} ({pod['status']['phase']})" for pod in pods]
+        queue = scene.lab.api.get(f"/apis/kueue.x-k8s.io/v1beta2/clusterqueues/{space}") or {}
+        used = [
+            f"{item['total']} {item['name']} of the quota"
+            for flavor in queue.get("status", {}).get("flavorsUsage", [])
+            for item in flavor["resources"]
+            if item["total"] not in ("0", 0)
+        ]
+        return names + used + _processes(scene.lab)
+
+    until(lambda: not found(), 20, 1)
+    return found()
+
+
+def _processes(lab: KubeLab) -> list[str]:
+    cluster = lab.cluster
+    alive = [name for name in lab.nodes if cluster.machines.state(cluster.machine(name)) in ("running", "cut")]
+    done = {name: cluster.machines.run(cluster.machine(name), "pgrep", "-f", RANK) for name in alive}
+    return [f"ranks on {name}" for name, answer in done.items() if answer.stdout.strip()]
+
+
+def _prepare(lab: KubeLab, kind: Kind) -> None:
+    for name, value in (("drill-low", 10), ("drill-high", 100)):
+        body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "value": value}
+        lab.api.ask("POST", _PRIORITIES, {**body, "metadata": {"name": name}})
+    if kind.disk:
+        first, *others = lab.nodes
+        lab.on_node(first, "sh", "-c", f"mkdir -p {DISK} && mount -t tmpfs -o size=300m,mode=777 drill {DISK}")
+        for name in others:
+            lab.kubectl("cordon", name)
+
+
+def _restore(lab: KubeLab) -> None:
+    """Put the cluster back in order: machines, kubelets, nodes, disks."""
+    lab.cluster.restore()
+    listed = lab.api.nodes()
+    for name in lab.nodes:
+        lab.on_node(name, "systemctl", "start", "lab-kubelet.service")
+        if name not in listed:
+            # A kubelet registers its node once, when it starts.
+            lab.on_node(name, "systemctl", "restart", "lab-kubelet.service")
+    lab.cluster.wait_ready(list(lab.nodes))
+    for name in lab.nodes:
+        lab.kubectl("uncordon", name)
+        lab.on_node(name, "sh", "-c", f"! mountpoint -q {DISK} || umount -l {DISK}")
