@@ -261,9 +261,10 @@ def _run_module(name: str, arguments: list[str]) -> None:
 def _fresh_chances() -> None:
     """Give this process its own random numbers, as an import of its own would have."""
     random.seed()
-    numbers = sys.modules.get("numpy.random")
-    if numbers is not None:
-        numbers.seed()
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.seed()
 
 
 def retitle(command: t.Sequence[str]) -> None:

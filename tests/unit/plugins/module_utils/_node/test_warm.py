@@ -224,14 +224,40 @@ def test_a_killed_session_leaves_nobody(agent: Agent) -> None:
     eventually(lambda: not pathlib.Path(f"/proc/{child}/cmdline").exists(), "the end of the program")
 
 
-def test_two_ranks_draw_other_random_numbers(agent: Agent) -> None:
-    file = agent.folder / "train.py"
-    file.write_text("import random\nprint(random.random())")
-    drawn = set()
-    for _ in range(2):
-        agent.rank([sys.executable, "-u", str(file)])
-        drawn.add(agent.texts()[0])
-    assert len(drawn) == 2
+@pytest.mark.parametrize(
+    ("library", "draw"),
+    [
+        ("import random", "random.random()"),
+        pytest.param("import numpy", "numpy.random.rand()", marks=pytest.mark.torch),
+        pytest.param("import torch", "torch.rand(1).item()", marks=pytest.mark.torch),
+    ],
+)
+def test_two_ranks_of_one_template_draw_other_random_numbers(
+    tmp_path: pathlib.Path, library: str, draw: str, request: pytest.FixtureRequest
+) -> None:
+    python = sys.executable
+    if "torch" in request.node.keywords:
+        python = os.environ.get("MUSTER_TORCH_PYTHON", "") or pytest.skip("MUSTER_TORCH_PYTHON names no interpreter")
+    program = f"""
+import sys, os
+sys.path.insert(0, {Agent(tmp_path).package()!r})
+from muster_node import warm
+{library}
+def record(arguments, become):
+    pid = os.fork()
+    if pid == 0:
+        become(arguments[2:])
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+template = warm.open_template(sys.orig_argv[0], record)
+recorder = "/x/muster_node/rank.py"
+for _ in range(2):
+    args = [sys.orig_argv[0], "-I", "-S", recorder, "/x/e", sys.orig_argv[0], "-u", {str(tmp_path / "draw.py")!r}]
+    assert template.start(args, dict(os.environ), None, None).wait(60) == 0
+"""
+    (tmp_path / "draw.py").write_text(f"{library}\nprint({draw})")
+    done = subprocess.run([python, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(set(done.stdout.split())) == 2
 
 
 @pytest.mark.parametrize(
