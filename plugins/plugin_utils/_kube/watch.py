@@ -65,7 +65,7 @@ class Watch:
         self._clock = source.client.line.clock
         self._end = Deadline(self._clock, timeout_s) if timeout_s is not None else None
         self._version = since or ""
-        self._listed = since is not None
+        self._listed = self._listed_once = since is not None
         self._known: dict[str, Object] = {}
         self._ready: list[Event] = []
         self._stream: Stream | None = None
@@ -128,7 +128,7 @@ class Watch:
                 self._ready.append(Event("ADDED" if before is None else "MODIFIED", item))
         self._known = now
         self._ready.append(Event("SYNCED"))
-        self._version, self._listed = listing.resource_version, True
+        self._version, self._listed, self._listed_once = listing.resource_version, True, True
 
     def _open(self) -> None:
         query = [*self._source.selectors, ("watch", "true"), ("allowWatchBookmarks", "true")]
@@ -182,6 +182,9 @@ class Watch:
                 return
             if problem.status not in _PASSING and not (problem.status == 403 and self._source.client.line.settling()):
                 raise problem
+        elif isinstance(problem, TransportError) and not self._listed_once and not self._source.client.line.settling():
+            # An answer came, and nothing has ever been read: that is no outage, but a page in the server's place.
+            raise problem
         if self._closed:
             return
         now = self._clock.monotonic()
