@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Keeps an attempt that was given up from going on beside the next one.
+"""Keeps an attempt that was given up from going on beside the next one, and a pod from starting twice.
 
 A node without network or kubelet runs its pods on after the cluster has taken them for lost. Attempts that share their
 checkpoints share a file that says which is the newest one; a pod that reads of a newer one than its own ends at once,
@@ -49,6 +49,18 @@ class Fence:
             newest = read(self.place)
             if newest > self.life:
                 self.passed = newest[1]
+
+
+def first_start(place: pathlib.Path) -> bool:
+    """Return whether ``place``, which is named after a pod, was not there yet, and make it."""
+    try:
+        os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640))
+    except FileExistsError:
+        return False
+    except OSError:
+        # What cannot be written proves nothing.
+        return True
+    return True
 
 
 def read(place: pathlib.Path) -> Life:

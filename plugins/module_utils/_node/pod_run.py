@@ -100,17 +100,23 @@ class Pod:
         pod_ground.check_disk(pathlib.Path(self.spec["checkpoint_dir"]), int(self.spec.get("free_bytes", 0)))
         if self.spec.get("keep_logs"):
             name = f"attempt-{self.place.attempt}/{self.place.rank}-{self.place.node}.log"
-            kept = pathlib.Path(self.spec["keep_logs"])
-            self.output.keep(kept / name)
-            life = (int(self.spec.get("begun", 0)), self.place.attempt)
-            self.fence = pod_fence.Fence(kept.parent / "newest", life, self.output.say)
-            if self.fence.passed:
-                raise pod_ground.Refusal(f"attempt {self.fence.passed} of the run has begun", EXIT_UNREACHABLE)
+            self._keep(pathlib.Path(self.spec["keep_logs"]), name)
         found = pod_ground.devices()
         for warning in pod_ground.check_devices(self.spec, found):
             self.output.say(f"warning: {warning}")
         self.output.mark("events", self._event("pod_ready", **found))
         return env
+
+    def _keep(self, kept: pathlib.Path, name: str) -> None:
+        """Keep this attempt's words beside the checkpoints, and see that it is this pod's to run there."""
+        self.output.keep(kept / name)
+        if not pod_fence.first_start(kept / f"attempt-{self.place.attempt}" / f"{self.place.pod}.started"):
+            # A machine that took another's name starts the pods that were bound to that one.
+            raise pod_ground.Refusal("this pod has run before, on a machine that is gone", EXIT_UNREACHABLE)
+        life = (int(self.spec.get("begun", 0)), self.place.attempt)
+        self.fence = pod_fence.Fence(kept.parent / "newest", life, self.output.say)
+        if self.fence.passed:
+            raise pod_ground.Refusal(f"attempt {self.fence.passed} of the run has begun", EXIT_UNREACHABLE)
 
     def _write_secret_env(self, env: t.Mapping[str, str]) -> None:
         """For ranks that another program than this one starts (an sshd does not hand its environment on)."""

@@ -352,6 +352,13 @@ def test_an_attempt_that_was_given_up_ends_when_the_next_has_begun(lab: PodLab, 
     assert late.code == 69 and late.lines == []
 
 
+def test_a_pod_that_a_new_machine_starts_again_does_not_join(lab: PodLab, tmp_path: pathlib.Path) -> None:
+    """Its gang would wait for the ranks that are gone; another pod of the same attempt may start."""
+    kept = str(tmp_path / "shared" / "logs")
+    codes = [lab.run(lab.spec(0, ["echo", "runs"], keep_logs=kept), MUSTER_POD=pod).code for pod in ("a", "a", "b")]
+    assert codes == [0, 69, 0]
+
+
 def test_what_an_attempt_kept_is_printed_by_another_pod(lab: PodLab, tmp_path: pathlib.Path) -> None:
     """Its own words and what it recorded, so that the story is whole without its container's log."""
     kept = str(tmp_path / "shared" / "logs")
