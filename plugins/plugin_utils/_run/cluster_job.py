@@ -23,7 +23,7 @@ from .._kube import predicates
 from .._kube.apply import apply
 from .._kube.client import Client
 from .._kube.jobs.contract import ATTEMPT_LABEL, KubePlan, Object, owned, selector
-from . import cluster_kept, cluster_plan, cluster_probe, kube_access, planning, record, secrets
+from . import cluster_identity, cluster_kept, cluster_plan, cluster_probe, kube_access, planning, record, secrets
 from .cluster_follow import ClusterFollower
 from .cluster_lost import Evictions
 from .cluster_sources import Sources
@@ -85,6 +85,7 @@ def run(request: Request, home: StateHome, job: Job) -> Dict:
         values = secrets.resolve(job)
         drilling = _drill(request, job)
         client, namespace = _client(request, job)
+        cluster_identity.insist(client, before)
         facts = cluster_plan.look(client, job, namespace)
         cluster_plan.judge(job, facts, namespace)
         for warning in (*facts.warnings, *job_backends.warnings(job)):
@@ -106,6 +107,7 @@ def cancel(request: Request, home: StateHome, before: Dict) -> Dict:
     if request.check:
         return {"changed": before["state"] != "ended", "run_id": run_id}
     client, _ = _open(request, ref.get("context"))
+    cluster_identity.insist(client, before)
     grace = int(before["job"]["checkpoints"]["grace_s"])
     gone = bool(ref) and _remove(client, ref, run_id, grace + _GONE_S, request.progress)
     if before["state"] != "ended":
@@ -173,7 +175,9 @@ def _present(asked: Asked, values: tuple[dict[str, str], dict[str, bytes]], dril
         cluster_probe.prove(client, made, asked.home, request.progress)
         made = dataclasses.replace(made, begun=int(time.time()))
         live = _submit(client, made, values, current)
-    current["backend_ref"] = _reference(t.cast(Object, live), made, request)
+    known = (current.get("backend_ref") or {}).get("cluster_id") if follows else None
+    reference = _reference(t.cast(Object, live), made, request)
+    current["backend_ref"] = {**reference, "cluster_id": known or cluster_identity.read(client)}
     paths.private_dir(folder)
     paths.write_json(folder / "run.json", current)
     if not follows:

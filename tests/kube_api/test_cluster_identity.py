@@ -1,0 +1,126 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A run that lives on one cluster is neither started a second time on another nor cancelled there."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
+from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
+from ansible_collections.muster.training.plugins.plugin_utils._run import (
+    cluster_identity,
+    cluster_job,
+    cluster_probe,
+    record,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._run.training_plan import Request
+from ansible_collections.muster.training.tests.support.kube_api import ApiServer
+from ansible_collections.muster.training.tests.support.run_world import Said
+
+RUN = "moved-0a1b2c3d"
+ELSEWHERE = "8a0d6f6e-0000-0000-0000-000000000000"
+Dict = dict[str, t.Any]
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path) -> StateHome:
+    return StateHome({"path": str(tmp_path / "state")}, "default")
+
+
+def job(namespace: str) -> Job:
+    return parse_job(
+        {
+            "name": "moved",
+            "nodes": 2,
+            "gpus_per_node": 0,
+            "image": "example/image:1",
+            "script": "/train.py",
+            "placement": {"backend": "kubernetes", "engine": "indexed_job", "namespace": namespace},
+        }
+    )
+
+
+def request(api: ApiServer, base: pathlib.Path, **options: t.Any) -> Request:
+    given = {"kubeconfig": str(api.kubeconfig), "run_id": RUN, "wait": False, **options}
+    return Request(given, [], {}, base, False, lambda _names: pytest.fail("no host is asked"), Said())
+
+
+def written(home: StateHome, namespace: str, cluster_id: str | None, state: str = "running") -> Dict:
+    reference = {
+        "api_version": "batch/v1",
+        "kind": "Job",
+        "name": RUN,
+        "namespace": namespace,
+        "uid": "u",
+        "context": "lab",
+    }
+    value = record.new(RUN, to_yaml_names(job(namespace)), 1.0, backend="kubernetes", generation=1)
+    value |= {"state": state, "backend_ref": {**reference, **({"cluster_id": cluster_id} if cluster_id else {})}}
+    folder = home.run_folder(RUN)
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps(value))
+    return value
+
+
+@pytest.fixture
+def unproven(monkeypatch: pytest.MonkeyPatch, client: Client, namespace: str) -> t.Iterator[None]:
+    """Two nodes without kubelets: no pod ever runs here, so none can prove that it reaches another."""
+    monkeypatch.setattr(cluster_probe, "prove", lambda *_args: None)
+    names = [f"{namespace}-{number}" for number in range(2)]
+    room = {"cpu": "64", "memory": "256Gi", "pods": "110", "ephemeral-storage": "100Gi"}
+    status = {"allocatable": room, "capacity": room, "conditions": [{"type": "Ready", "status": "True"}]}
+    for name in names:
+        client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+        client.patch("Node", name, {"status": status, "spec": {"taints": None}}, subresource="status")
+        client.patch("Node", name, {"spec": {"taints": None}})
+    yield
+    for name in names:
+        client.delete("Node", name)
+
+
+@pytest.mark.usefixtures("unproven")
+def test_the_cluster_of_a_run_is_recorded(
+    api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path
+) -> None:
+    result = cluster_job.run(request(api, tmp_path), home, job(namespace))
+    assert result["changed"] and len(client.list("batch/v1/Job", namespace).items) == 1
+    kept = json.loads((home.run_folder(RUN) / "run.json").read_text())
+    assert kept["backend_ref"]["cluster_id"] == client.cluster_id()
+    assert not cluster_job.run(request(api, tmp_path), home, job(namespace))["changed"], "the same cluster is followed"
+
+
+@pytest.mark.usefixtures("unproven")
+def test_a_run_that_lives_elsewhere_is_left_alone(
+    api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path
+) -> None:
+    before = written(home, namespace, ELSEWHERE)
+    expected = rf"run {RUN} lives on another cluster \({ELSEWHERE}\) than https.*its context was lab"
+    with pytest.raises(RefusedError, match=expected):
+        cluster_job.run(request(api, tmp_path), home, job(namespace))
+    with pytest.raises(RefusedError, match=expected):
+        cluster_job.cancel(request(api, tmp_path), home, before)
+    assert client.list("batch/v1/Job", namespace).items == []
+    assert json.loads((home.run_folder(RUN) / "run.json").read_text()) == before
+
+
+def test_what_has_ended_or_was_never_told_apart_is_not_refused(client: Client, home: StateHome, namespace: str) -> None:
+    cluster_identity.insist(client, None)
+    value = written(home, namespace, ELSEWHERE, "ended")
+    cluster_identity.insist(client, value)
+    cluster_identity.insist(client, {**value, "state": "running", "backend_ref": None})
+    cluster_identity.insist(client, {**value, "state": "running", "backend_ref": {"cluster_id": client.cluster_id()}})
+
+
+def test_who_may_not_read_the_id_is_not_held_up(api: ApiServer, home: StateHome, namespace: str) -> None:
+    limited = connect({"kubeconfig": api.config({"token": "nobody-token-0123456789"})})
+    assert cluster_identity.read(limited) == ""
+    cluster_identity.insist(limited, written(home, namespace, ELSEWHERE))
