@@ -24,6 +24,8 @@ from ...module_utils._model.node import Node
 MIB = 1 << 20
 GIB = 1 << 30
 ALL_PAIRS_LIMIT = 8
+# Of a size's time budget, what one run of it may take: an all-reduce of two nodes sends its size once.
+_SHARE = 0.7
 StageName = t.Literal["inside", "pairs", "neighbours", "island", "rails", "halves"]
 Backend = t.Literal["nccl", "gloo"]
 Group = tuple[str, ...]
@@ -89,12 +91,12 @@ def sizes_for(
 ) -> tuple[int, ...]:
     """Return a warm-up size and the one that is judged, as powers of two.
 
-    1 GiB over RDMA, 64 MiB over TCP, 32 MiB for gloo; less on links so slow that one run would exceed the budget.
+    1 GiB over RDMA, 64 MiB over TCP, 32 MiB for gloo; less on links so slow that the budget would not hold two runs.
     """
     wanted = 32 * MIB if backend == "gloo" else GIB if island.rdma or len(island.nodes) == 1 else 64 * MIB
     limits = [wanted, largest_size(nodes, processes_per_node)]
     if not island.rdma and island.nic_rate_gbps:
-        limits.append(int(island.nic_rate_gbps * 1e9 / 8 * seconds * 2))
+        limits.append(int(island.nic_rate_gbps * 1e9 / 8 * seconds * _SHARE))
     top = 1 << max(16, min(limits).bit_length() - 1)
     return (top // 8, top)
 

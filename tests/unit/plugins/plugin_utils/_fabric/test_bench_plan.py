@@ -72,7 +72,8 @@ def test_sizes_fit_memory_links_and_unified_memory() -> None:
     small = [gpu_node(f"n{i}", i, gpu=Gpu("small", 1, 2.0)) for i in (1, 2)]
     assert planned(small).stages[-1].sizes[-1] == plan.GIB // 2
     slow = planned([node("a", 1, gbps=0.1), node("b", 2, gbps=0.1)], backend="gloo").stages[-1].sizes[-1]
-    assert slow == 8 * plan.MIB
+    # Two runs of it fit into the time of a size.
+    assert slow == 4 * plan.MIB and 2 * slow * 8 < 0.1e9 * 0.6 * 1.4
     assert plan.largest_size([Node("unknown")], 8) == plan.GIB
 
 
