@@ -124,9 +124,8 @@ def _without_one(seen: Seen) -> list[str]:
         found.append(f"judged: {seen.island.get('nodes')}")
     if seen.causes != [("host_unreachable", "node-3")]:
         found.append(f"named: {seen.causes}")
-    return found + (
-        [] if "node-3: ssh" in seen.output and "Traceback" not in seen.output else ["node-3 is not told of"]
-    )
+    told = all(word in seen.output for word in ("node-3: ", "Connection refused")) and "Traceback" not in seen.output
+    return found + ([] if told else ["node-3 is not told of"])
 
 
 def _two(rate: float, **more: t.Any) -> Setting:
