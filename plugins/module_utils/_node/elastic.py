@@ -16,6 +16,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
@@ -110,7 +111,9 @@ def main(argv: list[str]) -> None:
     if rendezvous:
         ask_sooner(rendezvous, pause_s(argv))
     if handlers and os.environ.get("MUSTER_PRELOAD") != "0":
-        start_warm(handlers, warm.open_template(sys.orig_argv[0], rank.main))
+        # A node that does not promise memory for a copy (vm.overcommit_memory=2) starts its ranks the ordinary way.
+        with contextlib.suppress(OSError):
+            start_warm(handlers, warm.open_template(sys.orig_argv[0], rank.main))
     torchrun.main(argv[1:])
 
 

@@ -33,6 +33,7 @@ import time
 import traceback
 import types
 import typing as t
+import warnings
 
 from . import procs
 
@@ -136,11 +137,17 @@ def open_template(interpreter: str, record: Recorder) -> Template:
     """Fork the template; ``record`` is the recorder's main function. Returns in the agent.
 
     In the process of a rank this never returns: it ends as the user's program does, by ``SystemExit``.
+
+    :raises OSError: the node has no room for another process of this size.
     """
     ours, theirs = socket.socketpair()
     sys.stdout.flush()
     sys.stderr.flush()
-    if os.fork() == 0:
+    with warnings.catch_warnings():
+        # Of threads: those of linear algebra libraries, which know how to be forked, are the only ones yet.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        template = os.fork()
+    if template == 0:
         ours.close()
         _serve(theirs, record)
         os._exit(0)
