@@ -42,7 +42,10 @@ _RULES: t.Final[tuple[tuple[Code, str, str], ...]] = (
 # What happens before something starts and passes by itself, unless it goes on.
 _PASSING: t.Final = frozenset({"unschedulable", "queue", "volume", "node"})
 # What Kubernetes warns of in every run that is well.
-_USUAL: t.Final = frozenset({"Unhealthy", "FailedToRetrieveImagePullSecret", "DNSConfigForming"})
+_USUAL: t.Final = re.compile(
+    # … and of engines that end or restart a gang, which is told by what became of it.
+    "Unhealthy|FailedToRetrieveImagePullSecret|DNSConfigForming|BackoffLimitExceeded|.*FailurePolicy.*"
+)
 # What a container waits for in every run that is well.
 _STARTING: t.Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 _WORDS: t.Final[t.Mapping[Code, str]] = {
@@ -85,7 +88,7 @@ class Cause:
 def cause(event: Object) -> Cause | None:
     """Return what a warning event (``v1/Event``) says, None for one that is no warning or comes in every run."""
     reason = str(event.get("reason") or "")
-    if event.get("type") != "Warning" or reason in _USUAL:
+    if event.get("type") != "Warning" or _USUAL.fullmatch(reason):
         return None
     about = event.get("involvedObject") or {}
     name = title(str(about.get("kind") or "object"), about.get("namespace"), about.get("name"))

@@ -7,6 +7,9 @@ Kubernetes keeps such a pod for ever, its gang is not started again, and what it
 off by force only when it is being deleted already (the node's taint, the engine or a user asked for it) and its node
 does not answer. Whoever may not read nodes waits for the pod's own deadline and some more.
 
+Before it goes it gets the end that its kubelet cannot report, as Kubernetes' own collector of orphaned pods gives it:
+without that, engines take its loss for a crash.
+
 A node that only lost its network or its kubelet still runs the pod's program. That stops by itself where attempts
 share their checkpoints: ``_node/pod_fence.py``.
 
@@ -69,6 +72,7 @@ class Evictions:
 
     def _take_off(self, pod: Object, node: str) -> bool:
         meta = pod["metadata"]
+        self._call_failed(pod)
         try:
             self._client.delete("v1/Pod", meta["name"], meta["namespace"], uid=meta["uid"], grace_s=0)
         except MusterError as exc:
@@ -77,6 +81,20 @@ class Evictions:
         self.forced.add(meta["uid"])
         self._progress.say(f"{node}: does not answer, {meta['name']} is taken off it")
         return True
+
+    def _call_failed(self, pod: Object) -> None:
+        """Give the pod the end that its kubelet cannot report: by that, the engine tells a lost node from a crash."""
+        meta = pod["metadata"]
+        about = {key: meta[key] for key in ("name", "namespace", "uid")}
+        end = {"phase": "Failed", "reason": "NodeLost", "message": "its node does not answer"}
+        value = {"apiVersion": "v1", "kind": "Pod", "metadata": about, "status": end}
+        if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+            return
+        try:
+            self._client.apply(value, force=True, subresource="status")
+        except MusterError:
+            # A team's rights may end here; the loss then counts as a crash.
+            return
 
 
 def node_state(node: Object | None) -> Node:

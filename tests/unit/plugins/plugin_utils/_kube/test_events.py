@@ -92,7 +92,9 @@ def test_a_workload_waits_in_its_queue_until_it_is_admitted() -> None:
     assert events.of_workload({**value, "status": {"conditions": [{"type": "Admitted", "status": "True"}]}}) is None
 
 
-@pytest.mark.parametrize("reason", ["Unhealthy", "DNSConfigForming"])
+@pytest.mark.parametrize(
+    "reason", ["Unhealthy", "DNSConfigForming", "BackoffLimitExceeded", "RestartJobSetFailurePolicyAction"]
+)
 def test_what_comes_in_every_run_is_no_cause(reason: str) -> None:
     assert events.cause(event(reason, "x")) is None
 

@@ -52,7 +52,9 @@ class Told:
         self.dropped: list[str] = []
         silent = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
         self.client = types.SimpleNamespace(
-            delete=lambda _kind, name, *_a, **_k: self.deleted.append(name), get=lambda *_a: silent
+            delete=lambda _kind, name, *_a, **_k: self.deleted.append(name),
+            get=lambda *_a: silent,
+            apply=lambda *_a, **_k: None,
         )
 
     def start(self) -> None:

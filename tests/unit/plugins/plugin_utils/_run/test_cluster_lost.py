@@ -25,6 +25,8 @@ class Cluster:
         self.nodes = nodes
         self.asked: list[str] = []
         self.deleted: list[tuple[str, str, int]] = []
+        self.applied: list[tuple[str, Dict]] = []
+        self.may_apply = True
 
     def get(self, _kind: str, name: str) -> Dict | None:
         self.asked.append(name)
@@ -33,6 +35,12 @@ class Cluster:
         if name not in self.nodes:
             return None
         return {"status": {"conditions": [{"type": "Ready", "status": self.nodes[name]}]}}
+
+    def apply(self, value: Dict, *, force: bool, subresource: str) -> None:
+        if not self.may_apply:
+            raise KubeError("x", "forbidden", status=403)
+        assert force and subresource == "status" and value["metadata"]["uid"] not in {uid for _, uid, _ in self.deleted}
+        self.applied.append((value["metadata"]["uid"], value["status"]))
 
     def delete(self, _kind: str, name: str, _space: str, *, uid: str, grace_s: int) -> bool:
         self.deleted.append((name, uid, grace_s))
@@ -74,6 +82,16 @@ def test_a_leaving_pod_goes_when_its_node_is_silent_or_gone() -> None:
     pods = [pod(name, name) for name in ("up", "ill", "silent", "gone")]
     assert look(cluster, *pods) == ["u-silent", "u-gone"]
     assert cluster.deleted == [("silent", "u-silent", 0), ("gone", "u-gone", 0)]
+
+
+def test_a_pod_that_is_taken_off_has_failed_first_where_one_may_say_so() -> None:
+    """The engine's policy looks at failed pods only: a loss would else count as a crash."""
+    cluster = Cluster(silent="Unknown")
+    assert look(cluster, pod("a", "silent")) == ["u-a"]
+    assert [(uid, status["phase"]) for uid, status in cluster.applied] == [("u-a", "Failed")]
+    limited = Cluster(silent="Unknown")
+    limited.may_apply = False
+    assert look(limited, pod("a", "silent")) == ["u-a"] and limited.deleted
 
 
 def test_a_pod_that_nobody_asked_to_go_stays() -> None:
