@@ -33,6 +33,7 @@ _SERVERS = (
 )
 _SUFFIXES = (".yaml", ".yml", ".json")
 _DEEPEST = 100
+_PLAIN = frozenset({str, int, float, bool})
 
 
 class _Loader(_LOADER):  # type: ignore[misc]
@@ -130,6 +131,9 @@ def _register(data: t.Any) -> None:
 
 
 def _without_nulls(value: t.Any, depth: int) -> t.Any:
+    # Nearly all of a manifest is plain; to ask the abstract types for each part is slow.
+    if type(value) in _PLAIN:
+        return value
     if depth > _DEEPEST:
         raise InputError("manifest", f"is nested deeper than {_DEEPEST} levels")
     if isinstance(value, Mapping):
