@@ -10,6 +10,8 @@ import typing as t
 from ..plugin_utils._run import fabric_verify, training_job
 from ..plugin_utils._run.face import STATE_HOME, Face
 
+# Ansible prints all of a failed result: the line that matters must not drown in evidence that the file holds.
+_SHOWN = ("failed", "changed", "msg", "exit_code", "file", "table", "absent", "drift", "diff")
 _COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
 
 
@@ -47,4 +49,5 @@ class ActionModule(Face):
             connect=self.connect(variables),
             progress=self.reporter(),
         )
-        return fabric_verify.run(request)
+        result = fabric_verify.run(request)
+        return {key: result[key] for key in _SHOWN if key in result} if result.get("failed") else result

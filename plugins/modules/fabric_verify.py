@@ -88,7 +88,8 @@ options:
   kubeconfig:
     description:
       - For O(job) on Kubernetes, the kubeconfig (a path, or its content as a mapping).
-      - By default as C(kubectl) finds it. It must be able to read nodes and to make pods, and to change nodes if labels are to be written.
+      - By default as C(kubectl) finds it.
+      - It must be able to read nodes and to make pods, and to change nodes if labels are to be written.
     type: raw
   context:
     description: The context of the kubeconfig. By default C(job.placement.cluster), else the current one.
@@ -145,11 +146,11 @@ node_patches:
       C(muster.training/island), C(muster.training/lane) and C(muster.training/fabric), and annotations.
     - Null removes what an earlier verdict left.
     - On a cluster they have been written (in check mode, those of the last verdicts, which would be written).
-  returned: when measured
+  returned: when measured and not failed (a failed result names the file)
   type: dict
 fabric:
   description: The verdicts, as in C(fabric.json).
-  returned: when measured
+  returned: when measured and not failed (a failed result names the file)
   type: dict
 file:
   description: Where they were written.
@@ -169,7 +170,7 @@ absent:
   elements: dict
 hosts:
   description: For each host its island, lane, outcome, and the NCCL environment that fits it.
-  returned: when measured
+  returned: when measured and not failed (a failed result names the file)
   type: dict
 table:
   description: One line for each island.

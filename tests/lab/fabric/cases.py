@@ -125,6 +125,7 @@ def _without_one(seen: Seen) -> list[str]:
     if seen.causes != [("host_unreachable", "node-3")]:
         found.append(f"named: {seen.causes}")
     told = all(word in seen.output for word in ("node-3: ", "Connection refused")) and "Traceback" not in seen.output
+    found += ["the evidence drowns what a person reads"] if '"pairs"' in seen.output else []
     return found + ([] if told else ["node-3 is not told of"])
 
 
