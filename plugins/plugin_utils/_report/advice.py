@@ -154,8 +154,20 @@ def _fabric(case: Case) -> t.Iterator[Advice]:
             fix, node = v.text(cause.get("fix")), v.text(cause.get("node"), 80)
             if fix:
                 yield Advice(f"Fabric of {island}{f', {node}' if node else ''}: {fix}.")
-        if outcome in ("fail", "unproven", None):
+        if outcome == "unproven" and _lacks_expectation(verdict):
+            yield Advice(
+                f"The fabric of {island} was measured, but nothing says how fast its link should be (links inside one"
+                " machine have no rate): declare it in muster_expectations and verify again.",
+                play("verify_fabric"),
+            )
+        elif outcome in ("fail", "unproven", None):
             yield Advice(f"The fabric of {island} is {outcome or 'unproven'}: verify it again.", play("verify_fabric"))
+
+
+def _lacks_expectation(verdict: t.Mapping[str, t.Any]) -> bool:
+    """Return whether a bandwidth was measured that there is nothing to compare with."""
+    bandwidth = v.mapping(verdict.get("bandwidth"))
+    return bandwidth.get("busbw_gb_s") is not None and bandwidth.get("expected_gb_s") is None
 
 
 def _success(case: Case) -> t.Iterator[Advice]:

@@ -131,6 +131,18 @@ def test_advice_after_a_crash_loop() -> None:
     assert any("muster.training.verify_fabric" in (command or "") for _text, command in texts)
 
 
+@pytest.mark.parametrize(
+    ("expected", "advice"), [(None, "declare it in muster_expectations"), (2.5, "verify it again")]
+)
+def test_advice_on_an_unproven_fabric_says_what_is_lacking(expected: float | None, advice: str) -> None:
+    bandwidth = {"busbw_gb_s": 1.2, "expected_gb_s": expected}
+    island = {"island": "machine", "outcome": "unproven", "bandwidth": bandwidth}
+    texts = [
+        text for text, _ in advised(RunFolder("r", {}, fabric={"islands": [island]})) if "fabric of machine" in text
+    ]
+    assert len(texts) == 1 and advice in texts[0]
+
+
 def test_advice_after_other_ends() -> None:
     assert advised(run("resumed"))[0][1] == "/var/tmp/muster/ckpt/step-00000300"
     assert "continues from the checkpoint of step 188" in advised(run("cancelled"))[0][0]
