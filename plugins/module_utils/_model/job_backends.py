@@ -63,13 +63,7 @@ _LATER_ANYWHERE: tuple[Rule, ...] = (
     ("job.checkpoints.binding", lambda j: j.checkpoints.binding is not None, "service bindings"),
     ("job.tracking", lambda j: j.tracking is not None, "service bindings"),
 )
-_LATER_ON_HOSTS: tuple[Rule, ...] = (
-    ("job.mounts", lambda j: bool(j.mounts), "service bindings"),
-    ("job.restart.on_lost_node", lambda j: j.restart.on_lost_node in ("replace", "shrink"), "healing"),
-)
-_LATER_ON_KUBERNETES: tuple[Rule, ...] = (
-    ("job.restart.on_lost_node", lambda j: j.restart.on_lost_node == "replace", "healing"),
-)
+_LATER_ON_HOSTS: tuple[Rule, ...] = (("job.mounts", lambda j: bool(j.mounts), "service bindings"),)
 
 
 def is_elastic(job: Job) -> bool:
@@ -87,7 +81,7 @@ def refuse(job: Job) -> None:
         for option, asked in _KUBERNETES_ONLY:
             if asked(job):
                 raise InputError(option, "cannot be carried out on plain hosts", f"It {_NEEDS_KUBERNETES}")
-    own = _LATER_ON_KUBERNETES if job.on_kubernetes else _LATER_ON_HOSTS
+    own = () if job.on_kubernetes else _LATER_ON_HOSTS
     for option, asked, part in (*_LATER_ANYWHERE, *own):
         if asked(job):
             raise InputError(option, f"is not available yet on {where}: it comes with {part}")

@@ -124,7 +124,10 @@ def _open_record(plan: Plan, before: Dict | None, attempt: int, running: bool) -
     if before is None:
         return record.new(plan.run_id, to_yaml_names(plan.job), time.time(), **values)
     again = {"state": "running" if running else "starting", "ended_at": None, "outcome": None, "exit_code": None}
-    return {**before, **values, **again, "cause": None, "detail": None}
+    job = to_yaml_names(plan.job)
+    # A gang may go on with fewer nodes than it began with.
+    size = {**before["world_size"], "asked": record.job_world_size(job)}
+    return {**before, **values, **again, "job": job, "world_size": size, "cause": None, "detail": None}
 
 
 def _fabric(plan: Plan) -> Dict | None:

@@ -210,7 +210,6 @@ BINDINGS = [
     ({"mounts": [{"name": "m", "path": "/m", "binding": "b"}]}, "job.mounts.binding"),
     ({"checkpoints": {"binding": "b"}}, "job.checkpoints.binding"),
     ({"tracking": "t"}, "job.tracking"),
-    ({"restart": {"on_lost_node": "replace"}}, "job.restart.on_lost_node"),
 ]
 
 
@@ -219,13 +218,20 @@ BINDINGS = [
     [
         *BINDINGS,
         ({"mounts": [{"name": "m", "path": "/m", "host_path": "/m"}]}, "job.mounts"),
-        ({"restart": {"on_lost_node": "shrink"}}, "job.restart.on_lost_node"),
     ],
 )
 def test_what_hosts_do_not_carry_out_yet_is_refused_by_name(changes: dict[str, t.Any], option: str) -> None:
     with pytest.raises(InputError, match="is not available yet on plain hosts: it comes with") as caught:
         parse_job({**SCRIPT, **changes})
     assert caught.value.option == option
+
+
+@pytest.mark.parametrize("base", [SCRIPT, PODS])
+@pytest.mark.parametrize(("policy", "more"), [("replace", {}), ("shrink", {"elastic": {"min": 1}})])
+def test_what_heal_carries_out_is_taken(base: dict[str, t.Any], policy: str, more: dict[str, t.Any]) -> None:
+    """On hosts any gang may shrink: its hosts are chosen anew at each start."""
+    own = more if base is PODS else {}
+    assert parse_job({**base, **own, "restart": {"on_lost_node": policy}}).restart.on_lost_node == policy
 
 
 @pytest.mark.parametrize(("changes", "option"), BINDINGS)

@@ -1,0 +1,44 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller side of the fleet_heal module; its documentation is in plugins/modules/fleet_heal.py."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..plugin_utils._run import heal, node_pool, training_job
+from ..plugin_utils._run.face import STATE_HOME, Face
+from ..plugin_utils._run.landlords import PROVIDERS
+
+
+class ActionModule(Face):
+    """Runs in process on the controller and reaches hosts over their own connections."""
+
+    OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
+        **PROVIDERS,
+        **STATE_HOME,
+        "run_id": {"type": "str"},
+        "hosts": {"type": "list", "elements": "str"},
+        "on_lost_node": {"type": "str", "choices": ["wait", "replace", "shrink", "fail"]},
+        "lost_nodes": {"type": "list", "elements": "str", "default": []},
+        "preempted_nodes": {"type": "list", "elements": "str", "default": []},
+        "patience_s": {"type": "float", "default": 120},
+        "rentable": {"type": "bool", "default": False},
+        "joinable": {"type": "bool", "default": False},
+        "kubeconfig": {"type": "raw"},
+        "context": {"type": "str"},
+    }
+
+    def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
+        """Return the result documented in the module."""
+        request = training_job.Request(
+            options=options,
+            hosts=options["hosts"] or list(variables["ansible_play_hosts_all"]),
+            hostvars=variables["hostvars"],
+            base=self.base,
+            check=self.check,
+            connect=self.connect(variables),
+            progress=self.reporter(),
+        )
+        return heal.run(request, node_pool.Context(self.base, self.check, tell=self.reporter().say))

@@ -1,0 +1,217 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What ``fleet_heal`` knows before it decides: nodes, what their provider lists, the ledger, the run.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import typing as t
+
+from ...module_utils._model.errors import RefusedError, UnreachableError
+from ...module_utils._model.heal import Facts, Node, Run
+from ...module_utils._model.lease import Rental, Traits
+from ...module_utils._model.ledger import Lease
+from ...module_utils._node import paths
+from .._hosts.remote import each
+from .._kube import node_loss
+from .._kube.client import Client
+from .._rent.giveback_run import look as list_account
+from .._rent.landlord import RealStage
+from .._rent.ledger_file import read
+from . import kube_access, node_pool
+from .landlords import landlords
+from .state_home import StateHome, read_record
+from .training_plan import Dict, Request
+
+# Of the cluster's folder: since when a node does not answer, as far as heal has seen.
+SILENT = "silent.json"
+# Whether a node answers or is Ready, for how many seconds it has not been, whether it is out of service.
+State = tuple[bool, float, bool]
+_MACHINES = ("instance", "cluster")
+_HELD = ("created", "adopted", "joined", "lost")
+_USABLE = ("creating", "running", "unknown")
+
+
+@dataclasses.dataclass
+class Look:
+    """Facts for the plan, and what carrying it out needs: leases and tokens by node, the job, the client."""
+
+    facts: Facts
+    leases: dict[str, Lease]
+    job: Dict
+    client: Client | None
+    providers: list[Dict]
+    silent: dict[str, float]
+    told: t.Mapping[str, str]
+
+    @property
+    def tokens(self) -> dict[str, str | None]:
+        """Return the tokens by node, None for what is not rented."""
+        return {node.name: node.token for node in self.facts.nodes}
+
+    def may_return(self, name: str) -> bool:
+        """Return whether a node that nobody rented may come back under its name."""
+        return name in self.told
+
+
+def look(request: Request, home: StateHome, context: node_pool.Context) -> Look:
+    """Ask everybody; nothing is changed."""
+    options, now = request.options, time.time()
+    found = _record(home, options.get("run_id"))
+    job = dict((found or {}).get("job") or {})
+    on_kubernetes = (found or {}).get("backend") == "kubernetes" or bool(options.get("kubeconfig"))
+    client = _client(request, found) if on_kubernetes else None
+    run = _run(found, job, on_kubernetes, options.get("on_lost_node"))
+    told = {str(name): "it was named as lost" for name in options.get("lost_nodes") or []}
+    told |= {str(name): "its provider gave notice" for name in options.get("preempted_nodes") or []}
+    names = list(dict.fromkeys([*([] if client else request.hosts), *(run.names if run else ())]))
+    states = _in_cluster(client, now) if client else _answers(request, names)
+    names = list(dict.fromkeys([*names, *states, *told]))
+    providers = list(options.get("providers") or [])
+    leases, listed = _leases(request, home, names, providers, context)
+    names = list(dict.fromkeys([*names, *leases]))
+    silent = _silence(home, states, now)
+    nodes = tuple(_node(name, states, leases, listed, told, silent, now) for name in names)
+    terms, joins = bool(options.get("rentable")), bool(options.get("joinable"))
+    facts = Facts(nodes, run, client is not None, terms, joins, float(options["patience_s"]))
+    return Look(facts, leases, job, client, providers, silent, told)
+
+
+def _record(home: StateHome, run_id: str | None) -> Dict | None:
+    """Return the record of the run to heal: the one that was named, else the newest that did not end well."""
+    if run_id:
+        value = read_record(home.run_folder(str(run_id)))
+        if value is None:
+            raise RefusedError(f"there is no run {run_id} in {home.folder}", "List the runs with the status playbook")
+        return value
+    newest = home.runs()[:1]
+    value = read_record(newest[0]) if newest else None
+    return None if value is None or value.get("outcome") in ("succeeded", "cancelled", "failed") else value
+
+
+def _run(found: Dict | None, job: Dict, on_kubernetes: bool, wanted: str | None) -> Run | None:
+    if found is None or found.get("outcome") in ("succeeded", "cancelled"):
+        return None
+    restart, elastic = job.get("restart") or {}, job.get("elastic") or {}
+    policy = wanted or str(restart.get("on_lost_node") or "wait")
+    least = elastic.get("min")
+    if least is None and not on_kubernetes and policy == "shrink":
+        # The hosts of a run are chosen anew at each start: whatever is left can be a gang.
+        least = 1
+    names = tuple(str(name) for name in found.get("hosts") or ())
+    return Run(str(found["run_id"]), int(job.get("nodes") or 1), policy, least, found["state"] == "ended", names)
+
+
+def _client(request: Request, found: Dict | None) -> Client:
+    options = dict(request.options)
+    options["context"] = options.get("context") or ((found or {}).get("backend_ref") or {}).get("context")
+    return kube_access.open_client(options, request.base)
+
+
+def _in_cluster(client: Client, now: float) -> dict[str, State]:
+    """Return how each Node is. Control planes take no jobs."""
+    found = {}
+    for item in client.list("v1/Node").items:
+        labels = item["metadata"].get("labels") or {}
+        if "node-role.kubernetes.io/control-plane" not in labels:
+            found[str(item["metadata"]["name"])] = (*node_loss.readiness(item, now), node_loss.out_of_service(item))
+    return found
+
+
+def _answers(request: Request, names: t.Sequence[str]) -> dict[str, State]:
+    """Return which hosts of the inventory answer."""
+    known = [name for name in names if name in request.hostvars]
+    remotes = request.connect(known)
+    _, errors = each(remotes, lambda remote: remote.call("info"))
+    return {name: (not isinstance(errors.get(name), UnreachableError), 0.0, False) for name in known}
+
+
+def _silence(home: StateHome, states: t.Mapping[str, State], now: float) -> dict[str, float]:
+    """Return since when nodes are silent: since they were first seen so, or longer where the cluster knows it."""
+    before = paths.read_json(home.folder / SILENT)
+    told = before if isinstance(before, dict) else {}
+    kept = {name: float(since) for name, since in told.items() if isinstance(since, (int, float))}
+    return {name: min(kept.get(name, now), now - seconds) for name, (ready, seconds, _) in states.items() if not ready}
+
+
+def _node(
+    name: str,
+    states: t.Mapping[str, State],
+    leases: t.Mapping[str, Lease],
+    listed: t.Mapping[str, bool | None],
+    told: t.Mapping[str, str],
+    silent: t.Mapping[str, float],
+    now: float,
+) -> Node:
+    lease, state = leases.get(name), states.get(name)
+    word = told.get(name, "")
+    if not word and lease is None and state is None:
+        word = "no inventory, no cluster and no open lease knows it any more"
+    return Node(
+        name=name,
+        token=lease.token if lease else None,
+        listed=listed.get(name),
+        ready=state[0] if state else None,
+        silent_s=now - silent[name] if name in silent else 0.0,
+        told=word,
+        marked=lease is not None and lease.state == "lost",
+        joined=name in states,
+        tainted=state is not None and state[2],
+    )
+
+
+def _leases(
+    request: Request, home: StateHome, names: t.Sequence[str], providers: list[Dict], context: node_pool.Context
+) -> tuple[dict[str, Lease], dict[str, bool | None]]:
+    """Return the open lease of each node that has one, and what its account lists of it."""
+    ledger = [lease for lease in read(home.folder).leases.values() if lease.resource in _MACHINES and lease.open]
+    leases = {name: lease for name in names if (lease := _lease_of(name, request, ledger)) is not None}
+    known = {lease.token for lease in leases.values()}
+    # A machine that vanished may have vanished from the inventory too.
+    leases |= {lease.name: lease for lease in ledger if lease.token not in known and lease.state in _HELD}
+    if not leases:
+        return {}, {}
+    found = landlords(providers, context.outside)
+    listed: dict[str, bool | None] = {}
+    with RealStage() as real:
+        stage = context.stage or real
+        for provider in sorted({lease.provider for lease in leases.values()}):
+            keeper = found.get(provider)
+            answer = list_account(keeper, stage).listed if keeper else None
+            for name, lease in leases.items():
+                if lease.provider == provider:
+                    usable = answer is not None and keeper is not None and not answer.problem
+                    rentals = answer.rentals if answer and usable else None
+                    traits = keeper.traits if keeper else Traits()
+                    listed[name] = _usable(lease, rentals, traits, stage.now())
+            if answer is not None and answer.problem:
+                request.progress.say(f"warning: {provider} cannot be asked: {answer.problem}")
+    return leases, listed
+
+
+def _lease_of(name: str, request: Request, leases: t.Iterable[Lease]) -> Lease | None:
+    # What is no host has no variables: hostvars would raise only when they are used.
+    values = request.hostvars[name] if name in request.hostvars else {}  # noqa: SIM401
+    node = values.get("muster_node") or {}
+    token = (node.get("owner") or {}).get("token")
+    for lease in leases:
+        if name == lease.name or lease.token == token or (node.get("id") in lease.ids and node.get("id")):
+            return lease
+    return None
+
+
+def _usable(lease: Lease, rentals: tuple[Rental, ...] | None, traits: Traits, now: float) -> bool | None:
+    """Return whether an account lists a machine as usable; None where its listing cannot tell yet."""
+    if rentals is None:
+        return None
+    for item in rentals:
+        if item.carries(lease.cluster, lease.token) or item.id in lease.ids:
+            return item.state in _USABLE and not item.doomed
+    # A machine that was made just now may not be listed yet.
+    made = lease.created_at or lease.intent_at
+    return None if now - made <= traits.list_lag_s else False

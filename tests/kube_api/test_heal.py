@@ -1,0 +1,203 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Taking lost nodes out of a cluster, against a real API server: taints, Nodes, pods; and the healer around it."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import time
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, iso
+from ansible_collections.muster.training.plugins.module_utils._node import paths
+from ansible_collections.muster.training.plugins.plugin_utils._kube import node_loss as subject
+from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._run import heal, heal_look, node_giveback, training_job
+from ansible_collections.muster.training.plugins.plugin_utils._run.node_pool import Context
+from ansible_collections.muster.training.tests.fakes.landlord import SimLandlord
+from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
+from ansible_collections.muster.training.tests.support.kube_api import ApiServer
+from ansible_collections.muster.training.tests.support.run_world import Said
+
+Dict = dict[str, t.Any]
+OURS = {"app.kubernetes.io/managed-by": "muster.training"}
+
+
+def node(client: Client, name: str, ready: bool, since_s: float = 0.0) -> None:
+    """Make a Node whose kubelet was last heard of ``since_s`` seconds ago."""
+    client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    state(client, name, ready, since_s)
+
+
+def state(client: Client, name: str, ready: bool, since_s: float = 0.0) -> None:
+    moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - since_s))
+    ready_is = {"type": "Ready", "status": "True" if ready else "Unknown", "lastTransitionTime": moment}
+    client.patch("v1/Node", name, {"status": {"conditions": [ready_is]}}, subresource="status")
+
+
+def pod(client: Client, namespace: str, name: str, on: str, labels: Dict) -> None:
+    spec = {"nodeName": on, "containers": [{"name": "node", "image": "x"}], "terminationGracePeriodSeconds": 300}
+    meta = {"name": name, "namespace": namespace, "labels": labels}
+    client.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+
+
+@pytest.fixture
+def pair(client: Client, namespace: str) -> t.Iterator[tuple[str, str]]:
+    """Two Nodes, of which the second is silent, with a pod of a run and one of somebody else on each."""
+    names = (f"{namespace}-a", f"{namespace}-b")
+    for name, ready in zip(names, (True, False), strict=True):
+        node(client, name, ready, 600)
+        pod(client, namespace, f"ours-{name}", name, OURS)
+        pod(client, namespace, f"other-{name}", name, {})
+    yield names
+    for name in names:
+        client.delete("v1/Node", name)
+
+
+def pods(client: Client, namespace: str) -> list[str]:
+    return sorted(item["metadata"]["name"] for item in client.list("v1/Pod", namespace).items)
+
+
+def test_readiness_and_its_time(client: Client, pair: tuple[str, str]) -> None:
+    good, bad = (t.cast(Dict, client.get("v1/Node", name)) for name in pair)
+    assert subject.readiness(good, time.time()) == (True, 0.0)
+    ready, seconds = subject.readiness(bad, time.time())
+    assert not ready and 590 < seconds < 660
+    assert subject.readiness({"status": {}}, time.time()) == (False, 0.0)
+
+
+def test_a_node_that_may_come_back_is_tainted_and_its_pods_go(
+    client: Client, namespace: str, pair: tuple[str, str]
+) -> None:
+    """At once, although no kubelet confirms it; pods of others and other taints stay."""
+    bad = pair[1]
+    kept = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
+    client.patch("v1/Node", bad, {"spec": {"taints": [kept]}})
+    done = subject.release(client, bad, gone=False)
+    assert done == [f"Node {bad} is out of service", f"{namespace}/ours-{bad} was forced off"]
+    found = t.cast(Dict, client.get("v1/Node", bad))
+    assert subject.out_of_service(found) and kept in found["spec"]["taints"]
+    assert pods(client, namespace) == sorted([f"ours-{pair[0]}", f"other-{pair[0]}", f"other-{bad}"])
+    assert subject.release(client, bad, gone=False) == []
+    assert subject.admit(client, bad) and not subject.admit(client, bad)
+    assert t.cast(Dict, client.get("v1/Node", bad))["spec"]["taints"] == [kept]
+
+
+def test_a_node_that_is_gone_is_deleted(client: Client, namespace: str, pair: tuple[str, str]) -> None:
+    bad = pair[1]
+    since = client.list("v1/Pod", namespace).resource_version
+    with client.watch("v1/Pod", namespace, since=since, timeout_s=20) as events:
+        done = subject.release(client, bad, gone=True)
+        last = next(event.object for event in events if event.type == "DELETED")
+    taken = {item["type"]: item["status"] for item in last["status"]["conditions"]}
+    assert last["status"]["phase"] == "Failed" and taken["DisruptionTarget"] == "True", "a lost node is no crash"
+    assert done == [f"Node {bad} was deleted", f"{namespace}/ours-{bad} was forced off"]
+    assert client.get("v1/Node", bad) is None and subject.release(client, bad, gone=True) == []
+
+
+class Healer:
+    """A controller whose run has pods on both nodes; the second is a rented machine."""
+
+    def __init__(self, api: ApiServer, root: pathlib.Path, names: tuple[str, str]) -> None:
+        self.api, self.root, self.said = api, root, Said()
+        self.clock = VirtualClock(time.time())
+        self.landlord = SimLandlord(self.clock, "lambda")
+        folder = paths.private_dir(root / "lab" / "runs" / "r")
+        job = {"name": "x", "nodes": 2, "restart": {"on_lost_node": "replace"}}
+        value = {"schema": 1, "run_id": "r", "job": job, "state": "running", "outcome": None, "hosts": list(names)}
+        more = {"backend": "kubernetes", "attempts": [], "submitted_at": "x", "world_size": {}, "backend_ref": {}}
+        paths.write_json(folder / "run.json", {**value, **more})
+        event = {"cluster": "lab", "token": "0123abcd", "resource": "instance", "provider": "lambda", "account": "acc1"}
+        made = LedgerEvent.from_dict(
+            {**event, "schema": 1, "at": iso(time.time() - 7200), "event": "joined", "pool": "p", "name": names[1],
+             "id": "i-1"}
+        )  # fmt: skip
+        (root / "lab" / "ledger.jsonl").write_text(made.line())
+
+    def run(self, check: bool = False, **options: t.Any) -> Dict:
+        usual: Dict = {"providers": [], "state_home": {"path": str(self.root)}, "cluster": "lab", "run_id": None}
+        more: Dict = {"kubeconfig": str(self.api.kubeconfig), "patience_s": 120.0, "rentable": True, "joinable": True}
+        request = training_job.Request(
+            {**usual, **more, **options}, [], {}, self.root, check, lambda names: [], self.said
+        )
+        return heal.run(request, Context(self.root, check))
+
+    def given_back(self, options: t.Any, context: t.Any) -> Dict:
+        place = self.root / "lab" / "ledger.jsonl"
+        last = json.loads(place.read_text().splitlines()[-1])
+        place.write_text(place.read_text() + json.dumps({**last, "event": "verified"}) + "\n")
+        return {"billing": []}
+
+    def events(self) -> list[str]:
+        return [json.loads(line)["event"] for line in (self.root / "lab" / "ledger.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def healer(api: ApiServer, tmp_path: pathlib.Path, pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> Healer:
+    found = Healer(api, tmp_path, pair)
+    monkeypatch.setattr(heal_look, "landlords", lambda providers, outside: {"lambda": found.landlord})
+    # That giving back proves what it says is tested where it lives.
+    monkeypatch.setattr(node_giveback, "absent", found.given_back)
+    return found
+
+
+def test_what_the_provider_took_leaves_the_cluster(
+    healer: Healer, client: Client, namespace: str, pair: tuple[str, str]
+) -> None:
+    """Check mode changes nothing; then the loss is noted, the Node goes, the rest is for the playbook; then nothing."""
+    checked = healer.run(check=True)
+    assert [item["kind"] for item in checked["actions"]] == ["mark_lost", "give_back", "release", "rent", "join"]
+    assert checked["changed"] and healer.events() == ["joined"] and client.get("v1/Node", pair[1])
+    assert not (healer.root / "lab" / heal_look.SILENT).exists()
+    result = healer.run()
+    assert (result["rent"], result["join"], result["backend"]) == (1, True, "kubernetes")
+    assert result["resume"] is None, "the run has not ended: its engine starts the gang again"
+    assert healer.events() == ["joined", "lost", "verified"] and client.get("v1/Node", pair[1]) is None
+    assert f"ours-{pair[1]}" not in pods(client, namespace) and f"ours-{pair[0]}" in pods(client, namespace)
+    again = healer.run()
+    assert again["done"] == [] and healer.events() == ["joined", "lost", "verified"]
+
+
+def test_a_machine_that_may_still_run_is_ended_first(
+    healer: Healer, client: Client, pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pods are freed only when giving it back was proved."""
+    monkeypatch.setattr(heal_look, "_usable", lambda *_args: True)
+    asked: list[t.Any] = []
+
+    def stuck(options: t.Any, context: t.Any) -> Dict:
+        asked.append(options["nodes"])
+        return {"billing": [{"token": "0123abcd", "problem": "it is still listed"}]}
+
+    monkeypatch.setattr(node_giveback, "absent", stuck)
+    with pytest.raises(Exception, match="could not be given back: it is still listed"):
+        healer.run()
+    assert asked == [["0123abcd"]] and client.get("v1/Node", pair[1]) is not None
+    monkeypatch.setattr(node_giveback, "absent", healer.given_back)
+    result = healer.run()
+    assert client.get("v1/Node", pair[1]) is None and result["done"][0] == f"{pair[1]} was given back, with proof"
+
+
+def test_without_a_way_to_join_it_says_so(healer: Healer) -> None:
+    result = healer.run(joinable=False)
+    assert (
+        result["failed"]
+        and "set muster_join_role" in result["msg"]
+        and healer.events() == ["joined", "lost", "verified"]
+    )
+
+
+def test_an_own_node_is_waited_for_until_somebody_says_that_it_is_off(
+    healer: Healer, client: Client, pair: tuple[str, str]
+) -> None:
+    (healer.root / "lab" / "ledger.jsonl").unlink()
+    assert not healer.run()["changed"] and client.get("v1/Node", pair[1])
+    silent = json.loads((healer.root / "lab" / heal_look.SILENT).read_text())
+    assert list(silent) == [pair[1]] and time.time() - silent[pair[1]] > 500
+    assert healer.run(lost_nodes=[pair[1]])["done"][0] == f"Node {pair[1]} is out of service"
+    state(client, pair[1], True)
+    assert healer.run()["done"] == [f"Node {pair[1]} takes pods again"]

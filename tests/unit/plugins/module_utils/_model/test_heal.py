@@ -1,0 +1,154 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is done about lost nodes: every combination of what may be known of one node, and every policy for the gang."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model import heal as subject
+from ansible_collections.muster.training.plugins.module_utils._model.heal import Action, Facts, Node, Run
+
+POLICIES = ("wait", "replace", "shrink", "fail")
+EVERY_NODE = [
+    Node("b", token, listed, ready, silent_s, told, marked, joined, tainted)
+    for token, listed, ready, silent_s, told, marked, joined, tainted in itertools.product(
+        (None, "0123abcd"),
+        (None, True, False),
+        (None, True, False),
+        (0.0, 500.0),
+        ("", "notice"),
+        (False, True),
+        (False, True),
+        (False, True),
+    )
+]
+A = Node("a", ready=True, joined=True)
+
+
+def run(policy: str = "replace", **more: t.Any) -> Run:
+    return Run("r", 2, policy, **{"names": ("a", "b"), **more})
+
+
+def kinds(actions: t.Iterable[Action]) -> list[str]:
+    return [action.kind for action in actions]
+
+
+@pytest.mark.parametrize("kubernetes", [False, True])
+def test_the_rules_that_hold_for_every_node(kubernetes: bool) -> None:
+    """Whatever is known: nothing is released before it surely ended, and nobody's machine is given back."""
+    checked = 0
+    for node, policy, terms in itertools.product(EVERY_NODE, POLICIES, (False, True)):
+        facts = Facts((A, node), run(policy, least=1), kubernetes, terms, terms)
+        actions = subject.heal_plan(facts)
+        done, lost = kinds(actions), bool(subject.why_lost(node, facts))
+        about = {action.kind: action for action in actions if "b" in action.nodes}
+        assert "release" not in done or kubernetes
+        if "release" in done and node.token is None:
+            assert node.told or node.marked or node.listed is False, (
+                "silence alone never frees pods that nobody can end"
+            )
+        if "release" in done and node.token is not None:
+            assert done.index("give_back") < done.index("release"), "two gangs would write"
+        if node.token is None:
+            assert not {"give_back", "mark_lost"} & set(done)
+        assert ("mark_lost" in about) == (lost and node.token is not None and not node.marked)
+        assert "rent" not in done or (terms and policy == "replace")
+        assert "resume" not in done or "refuse" not in done
+        if lost:
+            resumed = [name for action in actions if action.kind == "resume" for name in action.nodes]
+            assert "b" not in resumed
+        assert all(action.reason for action in actions)
+        checked += 1
+    assert checked == len(EVERY_NODE) * 8
+
+
+def test_all_is_well() -> None:
+    fine = Facts((A, dataclasses.replace(A, name="b")), run(ended=False))
+    assert subject.heal_plan(fine) == ()
+    assert subject.heal_plan(Facts((A,))) == ()
+
+
+LOST = Node("b", "0123abcd", listed=False)
+
+
+@pytest.mark.parametrize(
+    ("policy", "more", "expected"),
+    [
+        ("replace", {"terms": True}, ["mark_lost", "give_back", "rent", "resume"]),
+        ("replace", {}, ["mark_lost", "give_back", "refuse"]),
+        ("shrink", {}, ["mark_lost", "give_back", "resume"]),
+        ("wait", {}, ["mark_lost", "give_back", "wait"]),
+        ("fail", {"terms": True}, ["mark_lost", "give_back", "fail"]),
+        ("replace", {"terms": True, "kubernetes": True}, ["mark_lost", "give_back", "refuse"]),
+        (
+            "replace",
+            {"terms": True, "kubernetes": True, "joins": True},
+            ["mark_lost", "give_back", "rent", "join", "resume"],
+        ),
+    ],
+)
+def test_the_policies(policy: str, more: dict[str, t.Any], expected: list[str]) -> None:
+    assert kinds(subject.heal_plan(Facts((A, LOST), run(policy, least=1), **more))) == expected
+
+
+def test_a_gang_that_still_runs_on_hosts_is_stopped_before_it_goes_on() -> None:
+    actions = subject.heal_plan(Facts((A, LOST), run(ended=False), terms=True))
+    assert kinds(actions) == ["mark_lost", "give_back", "rent", "stop", "resume"]
+    assert actions[3].nodes == ("a",)
+    cluster = Facts((A, dataclasses.replace(LOST, joined=True)), run(ended=False), True, True, True)
+    assert kinds(subject.heal_plan(cluster)) == ["mark_lost", "give_back", "release", "rent", "join"], (
+        "its engine does the rest"
+    )
+
+
+def test_a_spare_is_taken_before_anything_is_rented() -> None:
+    spare = Node("c", ready=True)
+    actions = subject.heal_plan(Facts((A, LOST, spare), run(), terms=True))
+    assert kinds(actions) == ["mark_lost", "give_back", "resume"] and actions[-1].nodes == ("a", "c")
+
+
+def test_too_small_a_gang_waits() -> None:
+    actions = subject.heal_plan(Facts((A, LOST), run("shrink", least=2)))
+    assert kinds(actions) == ["mark_lost", "give_back", "wait"] and "1 of 2 nodes are there" in actions[-1].reason
+
+
+def test_a_node_that_may_come_back_is_waited_for() -> None:
+    """Nothing is rented or resumed beside it."""
+    silent = Node("b", "0123abcd", listed=True, ready=False, silent_s=30)
+    actions = subject.heal_plan(Facts((A, silent), run(), terms=True))
+    assert kinds(actions) == ["wait", "wait"] and "90 s more" in actions[0].reason
+    late = dataclasses.replace(silent, silent_s=121)
+    assert kinds(subject.heal_plan(Facts((A, late), run(), terms=True))) == ["mark_lost", "give_back", "rent", "resume"]
+
+
+def test_an_own_node_of_a_cluster_needs_a_word() -> None:
+    silent = Node("b", ready=False, silent_s=900, joined=True)
+    facts = Facts((A, silent), run("shrink", least=1), kubernetes=True)
+    actions = subject.heal_plan(facts)
+    assert kinds(actions) == ["wait", "wait"] and "nobody says that it is off" in actions[0].reason
+    told = dataclasses.replace(facts, nodes=(A, dataclasses.replace(silent, told="it was named as lost")))
+    assert kinds(subject.heal_plan(told)) == ["release", "resume"]
+
+
+def test_a_node_that_is_back_takes_pods_again() -> None:
+    back = Node("b", ready=True, joined=True, tainted=True)
+    assert kinds(subject.heal_plan(Facts((A, back), run(ended=False), kubernetes=True))) == ["admit"]
+
+
+def test_after_an_interruption_the_plan_goes_on_where_it_was() -> None:
+    """Marked, or given back too: only what is missing is done."""
+    marked = dataclasses.replace(LOST, marked=True)
+    assert kinds(subject.heal_plan(Facts((A, marked), run(), terms=True))) == ["give_back", "rent", "resume"]
+    gone = Node("b", told="no inventory, no cluster and no open lease knows it any more")
+    assert kinds(subject.heal_plan(Facts((A, gone), run(), terms=True))) == ["rent", "resume"]
+
+
+def test_a_run_that_ended_with_all_nodes_there_goes_on() -> None:
+    both = (A, dataclasses.replace(A, name="b"))
+    assert kinds(subject.heal_plan(Facts(both, run("wait")))) == ["resume"]

@@ -1,0 +1,183 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The healer on plain hosts: what it asks, what it keeps in mind, and what it leaves to others."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import time
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import (
+    NodeError,
+    RefusedError,
+    UnreachableError,
+)
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, fold, iso
+from ansible_collections.muster.training.plugins.module_utils._node import paths
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._run import heal as subject
+from ansible_collections.muster.training.plugins.plugin_utils._run import heal_look, training_job
+from ansible_collections.muster.training.plugins.plugin_utils._run.node_pool import Context
+from ansible_collections.muster.training.tests.support.run_world import Said
+from ansible_collections.muster.training.tests.unit.plugins.action.test_rent_faces import compare, documented
+
+Dict = dict[str, t.Any]
+RECORD: Dict = {
+    "schema": 1,
+    "run_id": "r",
+    "state": "ended",
+    "outcome": "lost",
+    "attempts": [],
+    "submitted_at": "x",
+    "world_size": {},
+    "backend": "hosts",
+    "hosts": ["a", "b"],
+}
+
+
+class Node(Remote):
+    """A host that answers, refuses, or is silent."""
+
+    def __init__(self, name: str, problem: Exception | None) -> None:
+        super().__init__(name, lambda command, data: (0, "", ""))
+        self.problem = problem
+
+    def call(self, op: str, **values: t.Any) -> Dict:
+        if self.problem:
+            raise self.problem
+        return {}
+
+
+class HostVars(dict[str, t.Any]):
+    """Ansible's: ``get`` of a host that is not there gives something that breaks when it is used."""
+
+    def get(self, key: str, default: t.Any = None) -> t.Any:
+        assert key in self, f"{key} is no host"
+        return super().get(key, default)
+
+
+class World:
+    """Hosts a, b and c of the inventory; ``problems`` are how they answer."""
+
+    def __init__(self, root: pathlib.Path) -> None:
+        self.root, self.said = root, Said()
+        self.problems: dict[str, Exception] = {}
+
+    def run(self, hosts: str = "ab", check: bool = False, **options: t.Any) -> Dict:
+        usual: Dict = {"state_home": {"path": str(self.root)}, "cluster": "lab", "patience_s": 100.0, "providers": []}
+        hostvars = HostVars({name: {} for name in "abc"})
+        request = training_job.Request(
+            {**usual, **options},
+            list(hosts),
+            hostvars,
+            self.root,
+            check,
+            lambda names: [Node(name, self.problems.get(name)) for name in names],
+            self.said,
+        )
+        return subject.run(request, Context(self.root, check))
+
+    def record(self, policy: str = "shrink", name: str = "r", **more: t.Any) -> None:
+        job = {"name": "x", "nodes": 2, "template": "t", "python": None, "restart": {"on_lost_node": policy}}
+        folder = paths.private_dir(self.root / "lab" / "runs" / name)
+        paths.write_json(folder / "run.json", {**RECORD, "run_id": name, "job": job, **more})
+
+
+@pytest.fixture
+def world(tmp_path: pathlib.Path) -> World:
+    return World(tmp_path)
+
+
+def silent(name: str) -> UnreachableError:
+    return UnreachableError(name, "no answer")
+
+
+def test_without_runs_and_machines_there_is_nothing_to_do(world: World) -> None:
+    result = world.run()
+    assert not result["changed"] and result["actions"] == [] and list(world.root.iterdir()) == []
+
+
+@pytest.mark.parametrize("outcome", ["succeeded", "cancelled", "failed"])
+def test_what_ended_by_itself_is_left_alone(world: World, outcome: str) -> None:
+    world.record(outcome=outcome)
+    assert world.run()["actions"] == []
+
+
+def test_a_run_that_was_named_is_healed_whatever_its_end(world: World) -> None:
+    world.record(outcome="failed")
+    assert world.run(run_id="r")["resume"] == {"run_id": "r", "nodes": 2, "hosts": ["a", "b"], "job": None}
+    with pytest.raises(RefusedError, match="there is no run other"):
+        world.run(run_id="other")
+
+
+def test_silence_is_remembered_from_call_to_call(world: World) -> None:
+    """A host that answers with an error is there; check mode remembers nothing."""
+    world.record()
+    world.problems = {"a": NodeError("a", "a problem"), "b": silent("b")}
+    place = world.root / "lab" / heal_look.SILENT
+    assert world.run(check=True)["resume"] is None and not place.exists()
+    assert world.run()["resume"] is None
+    since = json.loads(place.read_text())
+    assert list(since) == ["b"] and time.time() - since["b"] < 60
+    assert world.run()["resume"] is None and json.loads(place.read_text()) == since
+    place.write_text(json.dumps({"b": time.time() - 101}))
+    result = world.run()
+    shrunk = {"name": "x", "nodes": 1, "restart": {"on_lost_node": "shrink"}}
+    assert result["resume"] == {"run_id": "r", "nodes": 1, "hosts": ["a"], "job": shrunk}
+    del world.problems["b"]
+    assert world.run()["resume"]["nodes"] == 2 and json.loads(place.read_text()) == {}
+
+
+def test_a_free_host_takes_the_place_of_a_lost_one(world: World) -> None:
+    world.record("replace")
+    result = world.run("abc", preempted_nodes=["a"])
+    assert result["resume"]["hosts"] == ["b", "c"] and result["rent"] == 0
+
+
+def test_a_machine_that_no_inventory_has_is_looked_at(world: World) -> None:
+    """Its run knows it, and the ledger: without an account nobody can say that it is gone."""
+    world.record("wait", hosts=["a", "lab-p-1-0123abcd"])
+    event = {"schema": 1, "cluster": "lab", "token": "0123abcd", "resource": "instance", "provider": "lambda"}
+    event |= {"account": "acc", "pool": "p", "name": "lab-p-1-0123abcd", "id": "i", "event": "joined"}
+    made = LedgerEvent.from_dict({**event, "at": iso(time.time() - 7200)})
+    (world.root / "lab" / "ledger.jsonl").write_text(made.line())
+    assert [item["kind"] for item in world.run("a")["actions"]] == ["wait"]
+    told = world.run("a", check=True, lost_nodes=["lab-p-1-0123abcd"])
+    assert [item["kind"] for item in told["actions"]] == ["mark_lost", "give_back", "wait"]
+
+
+def test_a_policy_may_be_given_for_once(world: World) -> None:
+    world.record("wait")
+    world.problems = {"b": silent("b")}
+    result = world.run(lost_nodes=["b"], on_lost_node="fail")
+    assert result["failed"] and result["msg"] == "not healed: b: on_lost_node is fail"
+
+
+@pytest.mark.parametrize("memory", ["[]", "{", '{"b": "x"}'])
+def test_a_damaged_memory_is_no_memory(world: World, memory: str) -> None:
+    world.record()
+    world.problems = {"b": silent("b")}
+    (world.root / "lab" / heal_look.SILENT).write_text(memory)
+    assert world.run()["resume"] is None
+
+
+def test_the_ledgers_line_of_a_loss() -> None:
+    event = {"schema": 1, "cluster": "lab", "token": "0123abcd", "resource": "instance", "provider": "lambda"}
+    event |= {"account": "acc", "pool": "p", "name": "lab-p-0-0123abcd", "id": "i", "price_usd_per_hour": 2.0}
+    made = LedgerEvent.from_dict({**event, "event": "joined", "at": iso(1000.0), "run_id": "r"})
+    (lease,) = fold([made]).values()
+    line = subject.lost_line(lease, 2000.0, "notice")
+    (after,) = fold([made, line]).values()
+    assert (after.state, after.id, after.run_id, after.open) == ("lost", "i", "r", True)
+    assert after.price_usd_per_hour == 2.0 and line.reason == "notice"
+
+
+def test_documentation_and_action_agree() -> None:
+    from ansible_collections.muster.training.plugins.action import fleet_heal as face
+
+    assert compare(documented("fleet_heal"), face.ActionModule.OPTIONS) == []
