@@ -78,3 +78,10 @@ def test_a_slow_network_without_a_node_still_fails_for_its_own_reason() -> None:
 def test_many_absent_nodes_are_counted(count: int, shown: str) -> None:
     _, text = rules.attendance([gone(f"n{number}") for number in range(count)], 5)
     assert shown in text
+
+
+def test_a_node_near_to_a_part_of_an_island_is_placed_nowhere() -> None:
+    apart = (*HERE, node("q", 4, addresses=Addresses(lan=(Address("10.9.0.4", "eth0", 24),))))
+    mixed = Island("mixed", ("a", "q"), "D", "mesh")
+    near = gone("x", addresses=Addresses(lan=(Address("10.0.0.9", "eth0", 24),)))
+    assert rules.homes([near], [mixed], [], [], apart) == {}

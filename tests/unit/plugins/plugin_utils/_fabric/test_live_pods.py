@@ -137,3 +137,8 @@ def test_any_log_gives_a_typed_result(log: list[str], running: bool) -> None:
 @given(st.lists(st.dictionaries(st.sampled_from(["kind", "rank", "at", "exit_code"]), st.integers() | st.text())))
 def test_any_events_give_ranks(events: list[dict[str, t.Any]]) -> None:
     assert isinstance(live_pods.ranks(events, True), list)
+
+
+def test_a_rank_does_not_outlive_its_pod() -> None:
+    found = diagnosed(pod(1, *lines(0), phase="Failed", exit_code=137), pod(2, *lines(1)))
+    assert found.ranks_alive == 1 and ("rank_ended", "n1") in codes(found)
