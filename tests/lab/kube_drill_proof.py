@@ -192,14 +192,17 @@ def _prepare(lab: KubeLab, kind: Kind) -> None:
 
 def _restore(lab: KubeLab) -> None:
     """Put the cluster back in order: machines, kubelets, nodes, disks."""
-    lab.cluster.restore()
+    cluster = lab.cluster
     listed = lab.api.nodes()
     for name in lab.nodes:
-        lab.on_node(name, "systemctl", "start", "lab-kubelet.service")
-        if name not in listed:
+        machine = cluster.machine(name)
+        if cluster.machines.state(machine) == "cut":
+            cluster.machines.heal(machine)
+        if cluster.machines.state(machine) == "running":
             # A kubelet registers its node once, when it starts.
-            lab.on_node(name, "systemctl", "restart", "lab-kubelet.service")
-    lab.cluster.wait_ready(list(lab.nodes))
+            verb = "start" if name in listed else "restart"
+            lab.on_node(name, "systemctl", verb, "lab-kubelet.service")
+    cluster.restore()
     for name in lab.nodes:
         lab.kubectl("uncordon", name)
         lab.on_node(name, "sh", "-c", f"! mountpoint -q {DISK} || umount -l {DISK}")
