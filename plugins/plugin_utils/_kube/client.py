@@ -17,7 +17,7 @@ from ...module_utils._http.message import Method, Request, Response, decode_json
 from ...module_utils._http.version import USER_AGENT
 from ...module_utils._model.errors import RefusedError, TransportError
 from . import discovery
-from .errors import KubeError
+from .errors import KubeError, refusal
 from .line import Line
 from .resources import Object, Resource, identity, title
 
@@ -225,6 +225,21 @@ class Client:
         # Another object of this name in place of the one with the uid: that one is gone.
         allow = (404, 409) if uid else (404,)
         return self.line.send(title(found.kind, place, name), request, allow=allow).status < 300
+
+    def evict(self, pod: Object, *, dry_run: bool = False) -> str:
+        """Ask for a pod's removal as far as disruption budgets allow; return why not now, empty when it is on its way.
+
+        Only this very pod: another one of its name is not touched.
+        """
+        meta = pod["metadata"]
+        body: Object = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": meta["name"]}}
+        body["deleteOptions"] = {"preconditions": {"uid": meta["uid"]}, **({"dryRun": ["All"]} if dry_run else {})}
+        path = self.resource("v1/Pod").path(str(meta["namespace"]), str(meta["name"]), "eviction")
+        request = self._request("POST", path, [], body, repeatable=True)
+        what = title("Pod", str(meta["namespace"]), str(meta["name"]))
+        response = self.line.send(what, request, allow=(404, 409, 429))
+        # 429 is how a budget says that it is spent.
+        return refusal(what, response).detail if response.status == 429 else ""
 
     def watch(
         self,

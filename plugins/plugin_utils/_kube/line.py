@@ -159,7 +159,7 @@ class Line:
         while True:
             http = self._later if patient and self.tally.answered else self._first
             with self._turns:
-                response = self._send(what, http, request)
+                response = self._send(what, http, request, allow)
             if response.status < 300 or response.status in allow:
                 return response
             if not (response.status == 403 and self.settling()):
@@ -221,9 +221,9 @@ class Line:
         """Return whether the server was away a moment ago."""
         return self.clock.monotonic() - self.tally.trouble_at < _SETTLE_S
 
-    def _send(self, what: str, http: HttpClient, request: Request) -> Response:
+    def _send(self, what: str, http: HttpClient, request: Request, allow: t.Collection[int]) -> Response:
         try:
-            return http.send(request, allow=_FINAL)
+            return http.send(request, allow=(*_FINAL, *allow))
         except TransportError as error:
             status = getattr(error, "status", 0)
             if status == 401:

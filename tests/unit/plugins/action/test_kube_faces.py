@@ -11,7 +11,7 @@ import pytest
 
 from ansible_collections.muster.training.tests.unit.plugins.action.test_rent_faces import PACKAGE, compare, documented
 
-NAMES = ("kube_apply", "kube_wait", "kube_info", "kube_secret")
+NAMES = ("kube_apply", "kube_wait", "kube_info", "kube_node", "kube_secret")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,27 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller side of the kube_node module; its documentation is in plugins/modules/kube_node.py."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..plugin_utils._run import kube_node
+from ..plugin_utils._run.face import Face
+from ..plugin_utils._run.kube_access import CONNECTION
+
+
+class ActionModule(Face):
+    """Talks to the API server from the controller, in process."""
+
+    OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
+        **CONNECTION,
+        "names": {"type": "list", "elements": "str", "required": True},
+        "state": {"type": "str", "choices": ["absent", "cordoned", "schedulable"], "default": "absent"},
+        "drain_timeout_s": {"type": "int", "default": 120},
+    }
+
+    def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
+        """Return the result documented in the module."""
+        return kube_node.run(options, self.base, self.check, self.reporter().say)

@@ -1,0 +1,97 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation of the kube_node action; the work is done in plugins/action/kube_node.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: kube_node
+version_added: 0.1.0
+short_description: Take nodes out of a Kubernetes cluster in order
+description:
+  - With O(state=absent), a node takes no new pods, its pods are evicted as their disruption budgets allow, pods that do
+    not end within O(drain_timeout_s) are forced off and named, then its Node is deleted, and with it the password that
+    K3s keeps and that would refuse a new node of the same name. Pods of DaemonSets stay to the end.
+  - Pods of a node whose kubelet does not answer are forced off at once, since nothing confirms their end.
+  - Nodes are drained at the same time. A node that is not there is no error.
+  - The machine itself is not touched; M(muster.training.node_pool) gives rented ones back.
+options:
+  names:
+    description: The names of the nodes in the cluster.
+    type: list
+    elements: str
+    required: true
+  state:
+    description: V(cordoned) only keeps new pods away, V(schedulable) lets them come again.
+    type: str
+    choices: [absent, cordoned, schedulable]
+    default: absent
+  drain_timeout_s:
+    description: How many seconds pods may take to end.
+    type: int
+    default: 120
+extends_documentation_fragment:
+  - muster.training._attributes
+  - muster.training._kube
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+author:
+  - muster.training contributors (@muster-training)
+"""
+
+EXAMPLES = r"""
+- name: Let two nodes go
+  muster.training.kube_node:
+    names: [gpu-3, gpu-4]
+    kubeconfig: ~/.kube/config
+
+- name: Keep new pods off a node that is to be repaired
+  muster.training.kube_node:
+    names: [gpu-1]
+    state: cordoned
+"""
+
+RETURN = r"""
+nodes:
+  description: One entry for each node, for other states than V(absent) with RV(nodes[].node) and RV(nodes[].cordoned).
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    node:
+      description: Its name.
+      type: str
+    found:
+      description: Whether the cluster had a Node of this name.
+      type: bool
+    cordoned:
+      description: Whether it was closed for new pods now.
+      type: bool
+    evicted:
+      description: Namespace and name of pods that were asked to end.
+      type: list
+      elements: str
+    forced:
+      description: Namespace and name of pods that were deleted without their node's word.
+      type: list
+      elements: str
+    refused:
+      description: Pods that a disruption budget held to the last, with what it said.
+      type: dict
+    deleted:
+      description: Whether its Node was deleted now.
+      type: bool
+    password_deleted:
+      description: Whether the password that K3s kept was deleted now.
+      type: bool
+requests:
+  description: How many requests were sent.
+  returned: always
+  type: int
+"""

@@ -1,0 +1,229 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Nodes that leave, against a real API server: who is evicted, what budgets hold, what is forced, what is deleted.
+
+There are no kubelets here: the test confirms the end of pods as a kubelet would, or does not.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+import threading
+import time
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
+from ansible_collections.muster.training.plugins.plugin_utils._run import kube_node as subject
+from ansible_collections.muster.training.tests.support.kube_api import ApiServer
+
+Dict = dict[str, t.Any]
+LABELS = {"app": "web"}
+
+
+class Kubelet:
+    """Confirms the end of pods that were asked to end, on the nodes it is told."""
+
+    def __init__(self, api: ApiServer, nodes: t.Collection[str]) -> None:
+        self.client, self.nodes = connect({"kubeconfig": str(api.kubeconfig)}), nodes
+        self.events = self.client.watch("v1/Pod", None)
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Kubelet:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.events.close()
+        self.thread.join(10)
+
+    def _run(self) -> None:
+        for event in self.events:
+            meta = event.object.get("metadata") or {}
+            on = (event.object.get("spec") or {}).get("nodeName")
+            if on in self.nodes and meta.get("deletionTimestamp") and event.type != "DELETED":
+                self.client.delete("v1/Pod", meta["name"], meta["namespace"], uid=meta["uid"], grace_s=0)
+
+
+@pytest.fixture
+def world(client: Client, namespace: str) -> t.Iterator[tuple[str, str]]:
+    """A namespace and a Node that is Ready, with a pod of each kind; and its password, as K3s keeps it."""
+    name = f"{namespace}-a"
+    node(client, name)
+    pod(client, namespace, "web", name)
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "1", "controller": True}
+    pod(client, namespace, "agent", name, ownerReferences=[owner])
+    pod(client, namespace, "ended", name)
+    client.patch("v1/Pod", "ended", {"status": {"phase": "Succeeded"}}, namespace, subresource="status")
+    meta = {"name": f"{name}.node-password.k3s", "namespace": "kube-system"}
+    client.create({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": {"hash": "x"}})
+    yield namespace, name
+    for kind, thing, place in (("Node", name, None), ("Secret", meta["name"], "kube-system")):
+        client.delete(f"v1/{kind}", thing, place)
+
+
+def node(client: Client, name: str, ready: str = "True") -> None:
+    client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    conditions = [{"type": "Ready", "status": ready, "lastTransitionTime": moment}]
+    client.patch("v1/Node", name, {"status": {"conditions": conditions}}, subresource="status")
+
+
+def pod(client: Client, namespace: str, name: str, on: str, **meta: t.Any) -> None:
+    spec = {"nodeName": on, "containers": [{"name": "node", "image": "x"}], "terminationGracePeriodSeconds": 300}
+    head = {"name": name, "namespace": namespace, "labels": LABELS, **meta}
+    client.create({"apiVersion": "v1", "kind": "Pod", "metadata": head, "spec": spec})
+
+
+def ask(api: ApiServer, names: list[str], said: list[str] | None = None, **options: t.Any) -> Dict:
+    values = {"kubeconfig": str(api.kubeconfig), "patience_s": 30, "names": names, "state": "absent"}
+    check = bool(options.pop("check", False))
+    tell = (said if said is not None else []).append
+    return subject.run({**values, "drain_timeout_s": 20, **options}, pathlib.Path("/"), check, tell)
+
+
+def pods(client: Client, namespace: str) -> list[str]:
+    return sorted(item["metadata"]["name"] for item in client.list("v1/Pod", namespace).items)
+
+
+def test_a_node_leaves_in_order_and_is_not_there_the_second_time(
+    api: ApiServer, client: Client, world: tuple[str, str]
+) -> None:
+    namespace, name = world
+    with Kubelet(api, [name]):
+        found = ask(api, [name])
+    left = found["nodes"][0]
+    assert found["changed"] is True and left["evicted"] == [f"{namespace}/web"] and left["forced"] == []
+    assert left["cordoned"] and left["deleted"] and left["password_deleted"] and left["refused"] == {}
+    assert client.get("v1/Node", name) is None
+    assert client.get("v1/Secret", f"{name}.node-password.k3s", "kube-system") is None
+    assert pods(client, namespace) == ["agent", "ended"]
+    again = ask(api, [name])
+    assert again["changed"] is False and again["nodes"][0]["found"] is False
+
+
+def test_what_does_not_end_in_time_is_forced_off_and_named(
+    api: ApiServer, client: Client, world: tuple[str, str]
+) -> None:
+    namespace, name = world
+    said: list[str] = []
+    left = ask(api, [name], said, drain_timeout_s=3)["nodes"][0]
+    assert left["evicted"] == left["forced"] == [f"{namespace}/web"] and left["deleted"]
+    assert pods(client, namespace) == ["agent", "ended"]
+    assert said[0] == f"{name}: 1 pods to go"
+
+
+def test_a_budget_holds_a_pod_until_the_time_is_over(api: ApiServer, client: Client, world: tuple[str, str]) -> None:
+    """No controller counts the budget's pods here, so it allows no disruption."""
+    namespace, name = world
+    spec = {"minAvailable": 1, "selector": {"matchLabels": LABELS}}
+    meta = {"name": "web", "namespace": namespace}
+    client.create({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": meta, "spec": spec})
+    # A pod that does not run yet is held by no budget.
+    running = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    client.patch("v1/Pod", "web", {"status": running}, namespace, subresource="status")
+    said: list[str] = []
+    began = time.monotonic()
+    with Kubelet(api, [name]):
+        left = ask(api, [name], said, drain_timeout_s=5)["nodes"][0]
+    assert 4 < time.monotonic() - began < 15
+    assert left["evicted"] == [] and left["forced"] == [f"{namespace}/web"]
+    assert "disruption budget" in left["refused"][f"{namespace}/web"]
+    assert "disruption budget" in said[0]
+
+
+def test_pods_of_a_silent_kubelet_are_forced_at_once(api: ApiServer, client: Client, namespace: str) -> None:
+    name = f"{namespace}-silent"
+    node(client, name, ready="Unknown")
+    pod(client, namespace, "web", name)
+    began = time.monotonic()
+    left = ask(api, [name], drain_timeout_s=60)["nodes"][0]
+    assert time.monotonic() - began < 20
+    assert left["forced"] == [f"{namespace}/web"] and left["evicted"] == [] and left["deleted"]
+
+
+def test_many_nodes_leave_at_the_same_time(api: ApiServer, client: Client, namespace: str) -> None:
+    names = [f"{namespace}-{number}" for number in range(12)]
+    for name in names:
+        node(client, name)
+        pod(client, namespace, f"web-{name}", name)
+    with Kubelet(api, names):
+        found = ask(api, [*names, "nowhere"])
+    assert [left["evicted"] for left in found["nodes"][:12]] == [[f"{namespace}/web-{name}"] for name in names]
+    assert pods(client, namespace) == [] and all(left["deleted"] for left in found["nodes"][:12])
+    assert found["nodes"][12]["found"] is False
+
+
+def test_check_mode_says_what_would_go_and_changes_nothing(
+    api: ApiServer, client: Client, world: tuple[str, str]
+) -> None:
+    namespace, name = world
+    before = client.get("v1/Node", name)
+    found = ask(api, [name], check=True)
+    left = found["nodes"][0]
+    assert found["changed"] is True and left["evicted"] == [f"{namespace}/web"] and left["password_deleted"]
+    after = client.get("v1/Node", name)
+    assert before is not None and after is not None
+    assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    assert pods(client, namespace) == ["agent", "ended", "web"]
+
+
+def test_a_node_is_closed_and_opened_again(api: ApiServer, client: Client, world: tuple[str, str]) -> None:
+    name = world[1]
+    assert [ask(api, [name], state="cordoned")["changed"] for _ in range(2)] == [True, False]
+    assert t.cast(Dict, client.get("v1/Node", name))["spec"]["unschedulable"] is True
+    assert [ask(api, [name], state="schedulable")["changed"] for _ in range(2)] == [True, False]
+    assert "unschedulable" not in t.cast(Dict, client.get("v1/Node", name))["spec"]
+    assert ask(api, [name, "nowhere"], state="cordoned", check=True)["changed"] is True
+    assert "unschedulable" not in t.cast(Dict, client.get("v1/Node", name))["spec"]
+
+
+PLAY = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - ansible.builtin.include_role: {name: muster.training.teardown, tasks_from: leave_cluster}
+    - ansible.builtin.debug: {msg: the machines end}
+"""
+
+
+def leave_by_role(folder: pathlib.Path, rented: str, owned: str, kubeconfig: str) -> subprocess.CompletedProcess[str]:
+    """Run the role's tasks for a rented and an owned node that cannot be reached, as those that go often cannot."""
+    hosts = {
+        name: {"muster_node": {"name": name, "ownership": kind}}
+        for name, kind in ((rented, "rented"), (owned, "owned"))
+    }
+    (folder / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}))
+    (folder / "play.yml").write_text(PLAY)
+    program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
+    extra = json.dumps({"muster_kubeconfig": kubeconfig})
+    argv = [program, "-i", str(folder / "hosts.json"), str(folder / "play.yml"), "-e", extra]
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120, cwd=folder)
+
+
+def test_rented_nodes_leave_and_owned_ones_stay(
+    api: ApiServer, client: Client, world: tuple[str, str], tmp_path: pathlib.Path
+) -> None:
+    name = world[1]
+    owned = f"{name}-owned"
+    node(client, owned)
+    with Kubelet(api, [name, owned]):
+        done = leave_by_role(tmp_path, name, owned, str(api.kubeconfig))
+    assert done.returncode == 0, done.stdout
+    assert client.get("v1/Node", name) is None and client.get("v1/Node", owned) is not None
+    assert client.delete("v1/Node", owned)
+
+
+def test_a_cluster_that_is_away_keeps_no_machine_alive(api: ApiServer, tmp_path: pathlib.Path) -> None:
+    text = api.kubeconfig.read_text().replace(str(api.port), "1")
+    away = tmp_path / "away"
+    away.write_text(text)
+    done = leave_by_role(tmp_path, "a", "b", str(away))
+    assert done.returncode == 0, done.stdout
+    assert "the machines end" in done.stdout and "refused" in done.stdout
