@@ -15,9 +15,11 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+# In the order in which they are safe: a program saves before its machine goes, which goes before its pods are freed.
 Kind = t.Literal[
-    "mark_lost", "give_back", "release", "admit", "stop", "rent", "join", "resume", "wait", "fail", "refuse"
+    "mark_lost", "stop", "give_back", "release", "admit", "rent", "join", "resume", "wait", "fail", "refuse"
 ]
+KINDS: tuple[Kind, ...] = t.get_args(Kind)
 # What an action changes; the others only say something.
 CHANGES: tuple[str, ...] = ("mark_lost", "give_back", "release", "admit", "stop", "rent", "join", "resume")
 
@@ -101,9 +103,10 @@ def heal_plan(facts: Facts) -> tuple[Action, ...]:
     left = [node for node in facts.nodes if node.name not in lost]
     actions = [*_losses(facts, lost), *_silent(facts, left)]
     actions += [Action("admit", (node.name,), "it is back") for node in left if node.tainted and node.ready]
-    if facts.run is None:
-        return tuple(actions)
-    return (*actions, *_gang(facts, facts.run, lost, left))
+    if facts.run is not None:
+        actions += _gang(facts, facts.run, lost, left)
+        actions += _leaving(facts, facts.run, lost, actions)
+    return tuple(sorted(actions, key=lambda action: KINDS.index(action.kind)))
 
 
 def _losses(facts: Facts, lost: t.Mapping[str, str]) -> t.Iterator[Action]:
@@ -182,6 +185,18 @@ def _go_on(
     if facts.kubernetes and not run.ended:
         return
     if hit and not run.ended:
-        stays = tuple(name for name in run.names if name in names)
-        yield Action("stop", stays, "the gang goes on as a whole")
+        yield Action("stop", _answering(facts, run), "the gang goes on as a whole")
     yield Action("resume", tuple(names), f"run {run.run_id} goes on from its checkpoint", count or len(names))
+
+
+def _leaving(facts: Facts, run: Run, lost: t.Mapping[str, str], actions: t.Sequence[Action]) -> t.Iterator[Action]:
+    """Let a gang save that loses a host which still answers, whatever becomes of the gang."""
+    leaving = [node for node in facts.nodes if node.name in lost and node.name in run.names and node.ready]
+    stopped = any(action.kind == "stop" for action in actions)
+    if leaving and not stopped and not run.ended and not facts.kubernetes:
+        yield Action("stop", _answering(facts, run), "one of its hosts is about to go")
+
+
+def _answering(facts: Facts, run: Run) -> tuple[str, ...]:
+    ready = {node.name for node in facts.nodes if node.ready}
+    return tuple(name for name in run.names if name in ready)

@@ -92,10 +92,15 @@ def _carry_out(
     request: Request, home: StateHome, seen: Look, actions: t.Sequence[Action], context: node_pool.Context
 ) -> list[str]:
     done: list[str] = []
+    # The plan's order, but for losses and ends of leases, which are one transaction each.
     marks = [action for action in actions if action.kind == "mark_lost"]
     if marks:
         _mark(home, seen, marks)
         done += [f"{action.nodes[0]} is lost in the ledger" for action in marks]
+    for action in actions:
+        if action.kind == "stop":
+            _stop(request, home, seen, action.nodes)
+            done.append(f"what was left of the run was stopped on {', '.join(action.nodes)}")
     ending = [name for action in actions if action.kind == "give_back" for name in action.nodes]
     if ending:
         done += _give_back(request, seen, ending, context)
@@ -106,9 +111,6 @@ def _carry_out(
             done += node_loss.release(_client(seen), name, gone)
         elif action.kind == "admit":
             done += [f"Node {name} takes pods again" for name in action.nodes if node_loss.admit(_client(seen), name)]
-        elif action.kind == "stop":
-            _stop(request, home, seen, action.nodes)
-            done.append(f"what was left of the run was stopped on {', '.join(action.nodes)}")
     for line in done:
         request.progress.say(f"  {line}")
     return done
@@ -192,6 +194,6 @@ def _stop(request: Request, home: StateHome, seen: Look, names: t.Sequence[str])
     with home.lock(run.run_id):
         grace = int((seen.job.get("checkpoints") or {}).get("grace_s") or 30)
         _, errors = gang.stop(remotes, run.run_id, grace + 20)
-        _note_end(home, run, [name for name in run.names if name not in names])
+        _note_end(home, run, [node.name for node in seen.facts.nodes if heal.why_lost(node, seen.facts)])
     for name, error in errors.items():
         request.progress.say(f"  warning: {name}: {error}")

@@ -99,12 +99,21 @@ def test_the_policies(policy: str, more: dict[str, t.Any], expected: list[str]) 
 
 def test_a_gang_that_still_runs_on_hosts_is_stopped_before_it_goes_on() -> None:
     actions = subject.heal_plan(Facts((A, LOST), run(ended=False), terms=True))
-    assert kinds(actions) == ["mark_lost", "give_back", "rent", "stop", "resume"]
-    assert actions[3].nodes == ("a",)
+    assert kinds(actions) == ["mark_lost", "stop", "give_back", "rent", "resume"]
+    assert actions[1].nodes == ("a",)
     cluster = Facts((A, dataclasses.replace(LOST, joined=True)), run(ended=False), True, True, True)
     assert kinds(subject.heal_plan(cluster)) == ["mark_lost", "give_back", "release", "rent", "join"], (
         "its engine does the rest"
     )
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_gang_saves_before_a_host_goes_that_was_given_notice(policy: str) -> None:
+    notice = Node("b", "0123abcd", listed=True, ready=True, told="its provider gave notice")
+    actions = subject.heal_plan(Facts((A, notice), run(policy, least=1, ended=False), terms=True))
+    assert kinds(actions)[:3] == ["mark_lost", "stop", "give_back"] and actions[1].nodes == ("a", "b")
+    cluster = Facts((A, dataclasses.replace(notice, joined=True)), run(policy, least=1, ended=False), kubernetes=True)
+    assert kinds(subject.heal_plan(cluster))[:3] == ["mark_lost", "give_back", "release"]
 
 
 def test_a_spare_is_taken_before_anything_is_rented() -> None:
