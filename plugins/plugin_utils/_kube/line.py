@@ -39,6 +39,8 @@ _FINAL = (400, 403, 404, 405, 406, 409, 410, 413, 415, 422, 500)
 _SETTLE_S = 15.0
 _REFUSING_S = 60.0
 IN_FLIGHT = 8
+# An admission webhook may take half of it.
+_READ_S = 60.0
 
 
 def _detail(body: t.Any) -> str:
@@ -145,7 +147,7 @@ class Line:
         self._rejected = rejected
         self._lender = lender
         self._turns = threading.BoundedSemaphore(IN_FLIGHT)
-        later = Timeouts(connect_s=5.0, read_s=60.0, total_s=patience_s)
+        later = Timeouts(connect_s=5.0, read_s=_READ_S, total_s=patience_s)
         common: dict[str, t.Any] = {"auth": credential, "exchange": self.tally, "clock": clock}
         common |= {"error_detail": _detail, "may_retry": self.tally.may_retry}
         self._first = HttpClient(access.server, timeouts=FIRST, retry=_FIRST_RETRY, **common)
@@ -193,7 +195,7 @@ class Line:
             return answers[number] is not None
 
         with self._lanes(self._lender, len(whats)) as (socks, limit):
-            good = burst.Burst(len(whats), message, done).run(socks, limit, FIRST.read_s)
+            good = burst.Burst(len(whats), message, done).run(socks, limit, _READ_S)
             for sock in good:
                 self._lender.give_back(self.server.origin, sock)
         return answers

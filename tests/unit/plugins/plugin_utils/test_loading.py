@@ -107,6 +107,17 @@ def test_what_others_may_write_is_not_run(tmp_path: pathlib.Path, source: pathli
     assert kept.load("a.utils.part", b"x" * 32) is None
 
 
+def test_what_others_own_is_not_run(
+    tmp_path: pathlib.Path, source: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = _loading.Kept(str(tmp_path / "code"))
+    load(_loading.Finder(["a.utils"], kept), "a.utils.part", source.parent)
+    digest = (tmp_path / "code" / "a.utils.part").read_bytes()[:32]
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    assert kept.load("a.utils.part", digest) is None
+
+
 @pytest.mark.parametrize("damage", [b"", b"junk", b"\xf3" * 40])
 def test_a_torn_entry_is_made_anew(tmp_path: pathlib.Path, source: pathlib.Path, damage: bytes) -> None:
     finder = _loading.Finder(["a.utils"], _loading.Kept(str(tmp_path / "code")))
