@@ -122,6 +122,17 @@ def of_workload(workload: Object) -> Cause | None:
     return Cause("queue", name, now.reason, 1, True, str(meta.get("uid")))
 
 
+def of_unqueued(job: Object) -> Cause | None:
+    """Return what keeps a suspended job that no Workload stands for, None for one that is not suspended."""
+    now = predicates.state(job)
+    if now.phase != "waiting" or not now.reason.startswith("is suspended"):
+        return None
+    meta = job.get("metadata") or {}
+    name = title(str(job.get("kind")), meta.get("namespace"), meta.get("name"))
+    line = f"{now.reason}; Kueue has made no Workload of it: it may not know this kind (its logs say so)"
+    return Cause("queue", name, line, 1, True, str(meta.get("uid")))
+
+
 def _cause(name: str, reason: str, message: str, count: int, uid: str) -> Cause:
     code: Code = next((found for found, *rule in _RULES if _fits(rule[0], rule[1], reason, message)), "other")
     line = ": ".join(part for part in (reason, message) if part)

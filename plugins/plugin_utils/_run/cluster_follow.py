@@ -37,6 +37,8 @@ _IDLE_S = 0.5
 _DRAIN_S = 20.0
 # The engine's own deadline comes first: it says in the cluster why the job ended.
 _OWN_DEADLINE_S = 10.0
+# Kueue makes a Workload of a job within moments.
+_UNQUEUED_S = 8.0
 
 
 class ClusterFollower(Follower):
@@ -64,6 +66,9 @@ class ClusterFollower(Follower):
         self.admitted_at: float | None = None
         self._said: set[tuple[str, str, str]] = set()
         self._ending: tuple[Outcome, float] | None = None
+        # Without a queue there is no Workload to come.
+        self._queued = sources.plan.queue is None
+        self._since = time.monotonic()
 
     def run(self) -> Outcome:
         """Follow until the run has ended and its logs are read."""
@@ -81,6 +86,8 @@ class ClusterFollower(Follower):
                     return self._ending[0]
                 self._drill_if_due()
                 self._force_off()
+                if not self._queued and time.monotonic() - self._since > _UNQUEUED_S:
+                    self._once(events.of_unqueued(self.main))
                 self._tell()
         finally:
             self.sources.close()
@@ -188,6 +195,7 @@ class ClusterFollower(Follower):
         owners = event.object["metadata"].get("ownerReferences") or []
         mine = any(owner.get("uid") == self.main["metadata"].get("uid") for owner in owners)
         if event.type != "DELETED" and mine:
+            self._queued = True
             self._once(events.of_workload(event.object))
 
     def _take_line(self, uid: str, number: int, raw: bytes) -> None:
@@ -208,6 +216,7 @@ class ClusterFollower(Follower):
     def _source_failed(self, name: str, exc: Exception) -> None:
         if name in ("event", "workload") and isinstance(exc, (KubeError, MusterError)):
             # Both only explain; a limited user may not read them.
+            self._queued = self._queued or name == "workload"
             return
         if name.startswith("log-") and isinstance(exc, KubeError):
             self.progress.say(f"a log cannot be read: {exc.message}")

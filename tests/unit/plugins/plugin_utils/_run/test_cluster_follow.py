@@ -45,7 +45,7 @@ class Told:
     def __init__(self) -> None:
         self.heard: queue.Queue[tuple[str, t.Any]] = queue.Queue()
         self.main = MAIN
-        self.plan = types.SimpleNamespace(name="r", namespace="n", run_id="r")
+        self.plan = types.SimpleNamespace(name="r", namespace="n", run_id="r", queue="main")
         self.threads: dict[str, t.Any] = {}
         self.ended: list[str] = []
         self.deleted: list[str] = []
@@ -256,6 +256,17 @@ def test_what_keeps_it_from_starting_is_said_once(tmp_path: pathlib.Path, told: 
     kept = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     assert [line["detail"] for line in kept if line["kind"] == "cluster"] == causes
     assert follower.run_id == "r"
+
+
+def test_a_suspended_job_that_no_queue_knows_is_named(
+    tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_follow, "_UNQUEUED_S", -1.0)
+    told.tell_main("Suspended")
+    threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
+    _, _, progress = follow(tmp_path, told)
+    found = [line for line in progress.said if line.startswith("JobSet r: it waits in its queue: is suspended")]
+    assert len(found) == 1 and "Kueue has made no Workload of it" in found[0]
 
 
 def test_a_broken_source_ends_following_with_its_reason(tmp_path: pathlib.Path, told: Told) -> None:
