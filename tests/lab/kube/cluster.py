@@ -188,6 +188,10 @@ class Cluster:
         for name in wanted:
             with self.stages.stage(f"manifests of {name} applied"):
                 controllers.apply(self, name)
+        if "kueue" in there and set(wanted) & set(manifests.ON_REQUEST):
+            # It looks for the kinds of other controllers when it starts, and ever more seldom afterwards.
+            with self.stages.stage("kueue knows them"):
+                controllers.restart(self, "kueue")
         for name in wanted:
             with self.stages.stage(f"{name} serves"):
                 controllers.wait_serving(self, name)

@@ -45,6 +45,15 @@ def apply(cluster: Cluster, name: str) -> None:
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(place))
 
 
+def restart(cluster: Cluster, name: str) -> None:
+    """Start a controller anew and wait until it serves."""
+    component = manifests.COMPONENTS[name]
+    target = ("-n", component.namespace, f"deployment/{component.deployment}")
+    cluster.kubectl("rollout", "restart", *target)
+    cluster.kubectl("rollout", "status", *target, f"--timeout={_SERVING_S}s")
+    wait_serving(cluster, name)
+
+
 def wait_serving(cluster: Cluster, name: str) -> None:
     """Wait until a controller has a ready pod and answers.
 
