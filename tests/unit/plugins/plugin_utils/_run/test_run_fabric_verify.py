@@ -282,7 +282,9 @@ def test_both_benches_are_asked_for_the_same_thing(world: RunWorld, collective: 
     own = fabric_bench.job_of(asked.options, ("a", "b"), stage, fabric_bench.Bench("nccl", collective))
     assert own["args"][:4] == ["--backend", "nccl", "--collective", collective]
     assert own["args"][-4:-2] == ["--split-mod", "8"] and own["python"] == "/opt/python" and "launcher" not in own
-    theirs = fabric_bench.job_of(asked.options, ("a", "b"), stage, fabric_bench.Bench("nccl", collective, "nccl_tests", "/n"))
+    theirs = fabric_bench.job_of(
+        asked.options, ("a", "b"), stage, fabric_bench.Bench("nccl", collective, "nccl_tests", "/n")
+    )
     assert theirs["env"]["NCCL_TESTS_SPLIT"] == "MOD 8" and theirs["launcher"] == "mpi" and "args" not in theirs
     program = {"all_to_all": "alltoall_perf"}.get(collective, f"{collective}_perf")
     assert f"/n/{program}" in theirs["command"][-1]
