@@ -15,11 +15,14 @@ import os
 import pathlib
 import re
 import shlex
+import socket
+import time
 import typing as t
 
 from . import pod_ground, procs
 
 _HANDED_ON = ("PATH", "LD_LIBRARY_PATH", "OPAL_PREFIX", "PYTHONPATH", procs.MARKER)
+_CONNECT_S, _AGAIN_S = 5.0, 0.5
 _PRIVSEP = pathlib.Path("/run/sshd")
 
 
@@ -45,6 +48,32 @@ def place(
     _write(run_dir / str(ssh["config"]), _sshd(int(ssh["port"]), run_dir, env).encode())
     if os.geteuid() == 0:
         _PRIVSEP.mkdir(mode=0o755, parents=True, exist_ok=True)
+
+
+def meet(
+    ssh: t.Mapping[str, t.Any], until: float, pause: t.Callable[[float], bool], say: t.Callable[[str], None]
+) -> None:
+    """Wait until every host of the operator's list answers: mpirun gives up at once where one does not.
+
+    The operator makes the launcher when the workers are ready, but not where a queue let both go at the same time.
+
+    :param pause: waits so many seconds and returns False when the pod must stop.
+    :raises TimeoutError: naming a host that did not come.
+    """
+    lines = pathlib.Path(ssh["hosts"]).read_text(encoding="utf-8").splitlines()
+    told = time.monotonic() + 10
+    for host in [line.split()[0] for line in lines if line.strip()]:
+        while True:
+            try:
+                socket.create_connection((host, int(ssh["port"])), timeout=_CONNECT_S).close()
+                break
+            except OSError as exc:
+                problem = f"the worker {host} does not answer ({exc.strerror or exc})"
+            if time.monotonic() > until or not pause(_AGAIN_S):
+                raise TimeoutError(problem)
+            if time.monotonic() > told:
+                told = time.monotonic() + 60
+                say(f"still waiting: {problem}")
 
 
 def rank_script(argv: t.Sequence[str], workdir: str, env: t.Mapping[str, str], run_dir: pathlib.Path) -> str:

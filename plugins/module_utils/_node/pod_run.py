@@ -189,6 +189,9 @@ class Pod:
             # Secrets are in a file of their own, which the rank reads.
             shown = {key: value for key, value in env.items() if key not in self.secret_names}
             pod_mpi.place(self.spec["ssh"], self.run_dir, rank, workdir, shown)
+            if self.spec["ssh"].get("hosts"):
+                until = time.monotonic() + float(self.spec["wait_s"])
+                pod_mpi.meet(self.spec["ssh"], until, self._pause, self.output.say)
         if self.spec.get("ray"):
             found = pod_ray.workers(self.spec["ray"], float(self.spec["wait_s"]))
             self.output.mark("events", self._event("ray_workers", **found))

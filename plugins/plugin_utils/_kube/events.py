@@ -44,7 +44,7 @@ _PASSING: t.Final = frozenset({"unschedulable", "queue", "volume", "node"})
 # What Kubernetes warns of in every run that is well.
 _USUAL: t.Final = re.compile(
     # … and of engines that end or restart a gang, which is told by what became of it.
-    "Unhealthy|FailedToRetrieveImagePullSecret|DNSConfigForming|BackoffLimitExceeded|.*FailurePolicy.*"
+    "Unhealthy|FailedToRetrieveImagePullSecret|DNSConfigForming|BackoffLimitExceeded.*|.*FailurePolicy.*|SetPodTemplate.*"
 )
 # What a container waits for in every run that is well.
 _STARTING: t.Final = frozenset({"", "ContainerCreating", "PodInitializing"})

@@ -181,7 +181,14 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
         **dict.fromkeys(_ROOT_VARIABLES, "1"),
     }
     launcher = podding.spec(
-        job, run, argv, values, role="launcher", ssh={**ssh, "role": "client"}, gpus=0, workdir=pod_spec.RUN_DIR
+        job,
+        run,
+        argv,
+        values,
+        role="launcher",
+        ssh={**ssh, "role": "client", "hosts": _OPERATOR_HOSTS},
+        gpus=0,
+        workdir=pod_spec.RUN_DIR,
     )
     sshd = ("/usr/sbin/sshd", "-D", "-e", "-f", podding.below(_SSHD))
     server = {**ssh, "role": "server", "argv": list(podding.rank_command(job)), "config": _SSHD}

@@ -11,6 +11,7 @@ import pathlib
 import shutil
 import socket
 import subprocess
+import time
 import typing as t
 
 import pytest
@@ -101,3 +102,21 @@ def test_a_variable_that_no_shell_can_export_is_left_out(tmp_path: pathlib.Path)
     script.write_text(pod_mpi.rank_script(["sh", "-c", 'echo "$A|$B"'], str(tmp_path), env, tmp_path))
     done = subprocess.run(["sh", str(script)], capture_output=True, text=True, check=True, env=dict(os.environ))
     assert done.stdout == "1 $(touch evil)|x\ny\n" and not (tmp_path / "evil").exists()
+
+
+def test_mpirun_waits_until_every_worker_answers(tmp_path: pathlib.Path) -> None:
+    """A worker that comes late is waited for; one that never comes is named."""
+    hosts, port, said = tmp_path / "hostfile", free_port(), []
+    hosts.write_text("127.0.0.1 slots=1\n\nlocalhost slots=1\n")
+    late: list[socket.socket] = []
+
+    def pause(_seconds: float) -> bool:
+        late.append(socket.create_server(("127.0.0.1", port)))
+        return True
+
+    ssh = {"hosts": str(hosts), "port": port}
+    pod_mpi.meet(ssh, time.monotonic() + 20, pause, said.append)
+    assert len(late) == 1 and said == []
+    late[0].close()
+    with pytest.raises(TimeoutError, match=r"the worker 127\.0\.0\.1 does not answer"):
+        pod_mpi.meet(ssh, time.monotonic() + 20, lambda _seconds: False, said.append)
