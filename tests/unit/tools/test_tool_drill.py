@@ -14,7 +14,15 @@ NAMES = {"kill_pod": "a pod is killed", "cut_node": "a node is cut off", "never"
 
 def result(kind: str, seconds: float | None, **more: t.Any) -> dict[str, t.Any]:
     values = {"passed": True, "problem": "", "attempts": 2, "steps_lost": 10, "logs_kept": True, "left": []}
-    return {"kind": kind, "seconds_lost": seconds, "duration_s": 60.0, "notes": [], **values, **more}
+    return {
+        "kind": kind,
+        "seconds_lost": seconds,
+        "duration_s": 60.0,
+        "at": "2026-11-21T18:00:00Z",
+        "notes": [],
+        **values,
+        **more,
+    }
 
 
 def test_shares_are_values_that_were_seen() -> None:
@@ -27,12 +35,13 @@ def test_the_page_says_how_often_and_what_failed() -> None:
     bad = result("cut_node", None, passed=False, problem="left behind: ranks on `node-1`", left=["x"], logs_kept=False)
     results = [result("kill_pod", float(number)) for number in (8, 9, 10)]
     text = drill.page([*results, bad], NAMES)
-    assert "Each drill was done 1 to 3 times, 3 of 4 passed" in text
+    assert "Repetitions of each drill: 1 to 3; 3 of 4 passed; last on 2026-11-21." in text
+    assert "Not done yet: never done." in text
     rows = text.partition("left behind")[2]
     assert (
         "* - a pod is killed\n     - 3 of 3\n     - 10\n     - 10\n     - 10\n     - 9\n     - 10\n     - 10\n" in rows
     )
-    assert "- a node is cut off: left behind: ranks on node-1" in text and "never done" not in text
+    assert "- a node is cut off: left behind: ranks on node-1" in text
 
 
 def test_a_line_tells_a_failure_with_its_problem() -> None:
