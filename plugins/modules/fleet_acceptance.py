@@ -138,7 +138,7 @@ acceptance:
   type: dict
   contains:
     schema:
-      description: 1.
+      description: The version of this form, 1 now.
       type: int
     outcome:
       description: The heaviest of the parts that apply, V(pass), V(warn), V(unproven) or V(fail).

@@ -140,6 +140,7 @@ def test_a_machine_that_its_provider_took_is_replaced(weekend: Weekend) -> None:
     assert again.code == 0 and again.changed == 0, again.output
 
 
+@pytest.mark.long
 def test_a_gang_shrinks_where_its_job_says_so(weekend: Weekend) -> None:
     started(weekend, "shrink")
     preempted(weekend)
@@ -153,6 +154,7 @@ def test_a_gang_shrinks_where_its_job_says_so(weekend: Weekend) -> None:
     assert weekend.rent.alive == 1 and record["attempts"][-1]["resumed_from_step"] >= 20
 
 
+@pytest.mark.long
 def test_without_terms_the_loss_is_noted_and_the_reason_given(weekend: Weekend) -> None:
     started(weekend, "replace")
     preempted(weekend)

@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._kube.apply import
 from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError
-from ansible_collections.muster.training.plugins.plugin_utils._run import team_kubeconfig
+from ansible_collections.muster.training.plugins.plugin_utils._run import accept_parts, team_kubeconfig
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 
 Dict = dict[str, t.Any]
@@ -175,6 +175,11 @@ def test_a_member_does_nothing_else(admin: Admin, member: Client) -> None:
     with pytest.raises(KubeError) as refused:
         apply(member, [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "rival"}}])
     assert refused.value.status == 403
+
+
+def test_acceptance_knows_a_plain_user_from_an_administrator(member: Client, client: Client) -> None:
+    assert accept_parts.too_many_rights(member) == []
+    assert "list secrets everywhere" in accept_parts.too_many_rights(client)
 
 
 def test_a_job_without_a_queue_gets_no_gpu_past_the_quota(member: Client, client: Client) -> None:

@@ -21,6 +21,7 @@ from ...module_utils._model.verdict import OUTCOMES, worst
 from .._fabric import scaling as rules
 from .._hosts import watch
 from .._hosts.remote import each, first_error
+from .._kube.client import Client
 from . import fabric_verify, kube_access, planning, training_job
 from .fabric_bench import Quiet
 from .state_home import StateHome, read_record
@@ -234,7 +235,7 @@ def user(fleet: Fleet) -> Part:
         fix = "Name it with user_kubeconfig; the role team makes one"
         return Part("user", "unproven", "no kubeconfig of a plain user was given", (fix,))
     own = {"kubeconfig": given, "context": None}
-    rights = _too_many(kube_access.open_client(own, fleet.request.base))
+    rights = too_many_rights(kube_access.open_client(own, fleet.request.base))
     if rights:
         said = f"it may {', '.join(rights)}"
         return Part("user", "fail", "the kubeconfig is not that of a plain user", (said,))
@@ -242,6 +243,7 @@ def user(fleet: Fleet) -> Part:
     return Part("user", "pass", f"a job of {found.ranks} ranks ran with the rights of a plain user")
 
 
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 # What no plain user may do, whatever the cluster: (verb, group, resource), in all namespaces.
 _NOT_PLAIN = (
     ("*", "*", "*"),
@@ -251,13 +253,16 @@ _NOT_PLAIN = (
 )
 
 
-def _too_many(client: t.Any) -> list[str]:
+def too_many_rights(client: Client) -> list[str]:
+    """Return what the client may do that a plain user may not, as the API server says."""
     found = []
     for verb, group, resource in _NOT_PLAIN:
         asked = {"verb": verb, "group": group, "resource": resource}
-        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "metadata": {}}
-        review["metadata"], review["spec"] = {"name": "muster"}, {"resourceAttributes": asked}
-        if client.create(review)["status"].get("allowed"):
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+        answer = kube_access.ask(
+            client, "rights of the plain user", _REVIEWS, {**review, "spec": {"resourceAttributes": asked}}
+        )
+        if (answer.get("status") or {}).get("allowed"):
             found.append(f"{verb} {resource} everywhere")
     return found
 

@@ -8,10 +8,13 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import json
 import pathlib
 import typing as t
 from collections.abc import Mapping
 
+from ...module_utils._http.message import Request, decode_json
+from ...module_utils._http.version import USER_AGENT
 from .._kube.client import Client
 from .._kube.connect import connect
 
@@ -37,6 +40,16 @@ _PATHS = ("token_file", "client_cert", "client_key", "ca_path")
 def open_client(options: Mapping[str, t.Any], base: pathlib.Path) -> Client:
     """Return the client that ``options`` describe; relative paths are relative to ``base``."""
     return connect(chosen(options, base))
+
+
+def ask(client: Client, what: str, path: str, body: Mapping[str, t.Any]) -> t.Any:
+    """Return the answer to a question that is put as an object without a name (a review, a token request).
+
+    An answer that was lost is asked for again: nothing is made by asking.
+    """
+    headers = {"Accept": "application/json", "Content-Type": "application/json", "User-Agent": USER_AGENT}
+    request = Request("POST", path, (), headers, json.dumps(body).encode(), True)
+    return decode_json(client.line.send(what, request).body)
 
 
 def chosen(options: Mapping[str, t.Any], base: pathlib.Path) -> Dict:

@@ -19,15 +19,13 @@ from collections.abc import Mapping
 
 import yaml
 
-from ...module_utils._http.message import Request, decode_json
-from ...module_utils._http.version import USER_AGENT
 from ...module_utils._model.errors import InputError, MusterError, RefusedError
 from ...module_utils._node import paths
 from .._kube import connect, kubeconfig
 from .._kube.client import Client
 from .._kube.kubeconfig import Access
 from . import record
-from .kube_access import Dict, chosen
+from .kube_access import Dict, ask, chosen
 from .state_home import StateHome
 
 _LEAST_S = 600
@@ -130,12 +128,10 @@ def issue(client: Client, account: str, namespace: str, seconds: int) -> str:
     """Return a new token of an account (TokenRequest)."""
     path = client.resource(_ACCOUNT).path(namespace, account, "token")
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": seconds}}
-    headers = {"Accept": "application/json", "Content-Type": "application/json", "User-Agent": USER_AGENT}
-    # A token whose answer was lost is one that nobody has.
-    request = Request("POST", path, (), headers, json.dumps(body).encode(), True)
     what = f"token of ServiceAccount {namespace}/{account}"
     try:
-        answer = decode_json(client.line.send(what, request).body)
+        # A token whose answer was lost is one that nobody has.
+        answer = ask(client, what, path, body)
         return kubeconfig.secret(str(answer["status"]["token"]))
     except (LookupError, TypeError, ValueError):
         raise MusterError(f"{what}: the API server gave no token", "Check its version: 1.24 or newer") from None

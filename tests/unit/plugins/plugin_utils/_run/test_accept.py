@@ -157,7 +157,7 @@ KUBE: Dict = {"image": "x", "placement": {"backend": "kubernetes"}, "resources":
 
 def test_a_cluster(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two gangs go off together; a plain user's kubeconfig is used for one job only after its rights were asked."""
-    monkeypatch.setattr(accept_parts, "_too_many", lambda client: [])
+    monkeypatch.setattr(accept_parts, "too_many_rights", lambda client: [])
     monkeypatch.setattr(kube_access, "open_client", lambda options, base: None)
     options: Dict = {"nodes": 2, "job": KUBE, "kubeconfig": "admin", "context": "c", "user_kubeconfig": "plain"}
     result = subject.run(world.request(**options))
@@ -167,7 +167,7 @@ def test_a_cluster(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(by_run) == ["gang-a", "gang-b", "n1", "n2", "resume", "user-n1"]
     assert by_run["user-n1"]["kubeconfig"] == "plain" and by_run["user-n1"]["context"] is None
     assert {by_run[name]["kubeconfig"] for name in by_run if name != "user-n1"} == {"admin"}
-    monkeypatch.setattr(accept_parts, "_too_many", lambda client: ["list secrets everywhere"])
+    monkeypatch.setattr(accept_parts, "too_many_rights", lambda client: ["list secrets everywhere"])
     result = subject.run(world.request(**options))
     assert result["failed"] and "it may list secrets everywhere" in result["msg"]
 
