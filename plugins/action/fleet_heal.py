@@ -32,9 +32,11 @@ class ActionModule(Face):
 
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
+        # None at all is an answer too: of a fleet that vanished the controller must not become a member.
+        named = options["hosts"]
         request = training_job.Request(
             options=options,
-            hosts=options["hosts"] or list(variables["ansible_play_hosts_all"]),
+            hosts=list(variables["ansible_play_hosts_all"]) if named is None else named,
             hostvars=variables["hostvars"],
             base=self.base,
             check=self.check,

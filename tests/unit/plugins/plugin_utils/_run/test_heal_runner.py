@@ -177,6 +177,13 @@ def test_the_ledgers_line_of_a_loss() -> None:
     assert after.price_usd_per_hour == 2.0 and line.reason == "notice"
 
 
+def test_a_fleet_of_which_no_host_is_left(world: World) -> None:
+    """The controller, on which the play runs then, does not become a member."""
+    world.record("shrink", hosts=["gone-1", "gone-2"])
+    (action,) = world.run("")["actions"]
+    assert action["kind"] == "wait" and "0 of 2 nodes are there" in action["reason"]
+
+
 def test_documentation_and_action_agree() -> None:
     from ansible_collections.muster.training.plugins.action import fleet_heal as face
 
