@@ -23,6 +23,8 @@ from ...module_utils._model.errors import MusterError
 from ...module_utils._model.job import Job
 from ...module_utils._node import paths
 from ...module_utils._node.pod_output import MARK
+from ...module_utils._secrets.scrubber import scrub
+from .._hosts import watch
 from .._kube import events, predicates
 from .._kube.errors import KubeError
 from .._kube.jobs import probe
@@ -68,6 +70,8 @@ class ClusterFollower(Follower):
         self._ending: tuple[Outcome, float] | None = None
         # Without a queue there is no Workload to come.
         self._queued = sources.plan.queue is None
+        self.refusal: Outcome | None = None
+        self.refused_at = 0.0
         self._since = time.monotonic()
 
     def run(self) -> Outcome:
@@ -211,7 +215,18 @@ class ClusterFollower(Follower):
         except (ValueError, LookupError, TypeError):
             return
         if stream in ("events", "metrics", "usage") and isinstance(data, dict):
+            if data.get("kind") == "pod_refused":
+                self._refused(node, data)
             self._write(node, stream, json.dumps(data, separators=(",", ":")) + "\n")
+
+    def _refused(self, node: str, line: t.Mapping[str, t.Any]) -> None:
+        """Note that a pod did not start its program, and why: no rank of it will say so."""
+        detail = scrub(str(line.get("detail") or ""))
+        code = line.get("exit_code")
+        self.refusal = Outcome("failed", code if isinstance(code, int) else 1, "crash", f"{node}: {detail}")
+        at = line.get("at")
+        self.refused_at = float(at) if isinstance(at, (int, float)) else watch.now()
+        self.progress.say(f"{node}: the pod did not start its program: {detail}")
 
     def _source_failed(self, name: str, exc: Exception) -> None:
         if name in ("event", "workload") and isinstance(exc, (KubeError, MusterError)):
@@ -257,6 +272,9 @@ class ClusterFollower(Follower):
         return Outcome("failed", 124, "timeout", f"timeout_s ({limit} s) has passed")
 
     def _failure(self, reason: str) -> Outcome:
+        last = max((attempt.started_at for attempt in self.story.attempts), default=0.0)
+        if self.refusal is not None and self.refused_at > last:
+            return self.refusal
         failure = self.story.attempts[-1].first_failure if self.story.attempts else None
         fault = self.story.attempts[-1].fault if self.story.attempts else None
         if failure is None and fault is not None:

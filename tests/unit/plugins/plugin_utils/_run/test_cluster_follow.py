@@ -201,6 +201,19 @@ def test_a_fatal_code_ends_the_run_whatever_the_engine_makes_of_it(tmp_path: pat
     assert (outcome.outcome, outcome.exit_code, outcome.cause) == ("failed", 42, "fatal_exit_code")
 
 
+def test_a_pod_that_did_not_start_its_program_says_why(tmp_path: pathlib.Path, told: Told) -> None:
+    """No rank tells it: the run's end does, unless ranks started after it."""
+    told.tell_pod("a")
+    told.tell_rank("a", 1, 0, world_size=2)
+    told.tell_rank("a", 2, 0, "worker_exit", exit_code=1)
+    told.tell_rank("a", 3, 0, "pod_refused", exit_code=74, detail="/c has 0 MiB free, 64 MiB are needed")
+    told.tell_main("Failed")
+    outcome, _, progress = follow(tmp_path, told)
+    assert (outcome.outcome, outcome.exit_code) == ("failed", 74)
+    assert outcome.detail == "node-1: /c has 0 MiB free, 64 MiB are needed"
+    assert any("did not start its program: /c has 0 MiB free" in line for line in progress.said)
+
+
 def test_the_time_limit_counts_over_restarts(
     tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
