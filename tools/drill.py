@@ -19,6 +19,7 @@ import pathlib
 import signal
 import sys
 import tempfile
+import textwrap
 import typing as t
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -118,13 +119,10 @@ def page(results: t.Sequence[Dict], names: t.Mapping[str, str]) -> str:
     times = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0] if counts else 0)
     failed = [item for item in results if not item["passed"]]
     undone = [title for name, title in names.items() if not groups[name]]
-    text = HEAD.format(
-        times=times,
-        passed=len(results) - len(failed),
-        total=len(results),
-        day=max((item["at"][:10] for item in results), default="no day"),
-        undone=f" Not done yet: {'; '.join(undone)}." if undone else "",
-    )
+    day = max((item["at"][:10] for item in results), default="no day")
+    done = f"Repetitions of each drill: {times}; {len(results) - len(failed)} of {len(results)} passed; last on {day}."
+    done += f" Not done yet: {'; '.join(undone)}." if undone else ""
+    text = HEAD.format(done=textwrap.fill(done, 120))
     text += _table(rows)
     if failed:
         text += "\nWhat did not pass:\n\n"
@@ -146,7 +144,7 @@ What a running job survives on Kubernetes
 collection's own from end to end: the ``train`` playbook, a JobSet with a queue of Kueue, two pods that train a small
 model with PyTorch, DDP over gloo, and write a checkpoint every 20 steps to a folder that all nodes share.
 
-Repetitions of each drill: {times}; {passed} of {total} passed; last on {day}.{undone}
+{done}
 
 This is a laboratory of two nodes in containers on one machine with two busy cores and no GPU: the steps lost and what
 survives carry over to other clusters, the seconds do not. A dead node is noticed there after 24 s (50 s with

@@ -35,8 +35,8 @@ def test_the_page_says_how_often_and_what_failed() -> None:
     bad = result("cut_node", None, passed=False, problem="left behind: ranks on `node-1`", left=["x"], logs_kept=False)
     results = [result("kill_pod", float(number)) for number in (8, 9, 10)]
     text = drill.page([*results, bad], NAMES)
-    assert "Repetitions of each drill: 1 to 3; 3 of 4 passed; last on 2026-11-21." in text
-    assert "Not done yet: never done." in text
+    assert "Repetitions of each drill: 1 to 3; 3 of 4 passed; last on 2026-11-21." in " ".join(text.split())
+    assert "Not done yet: never done." in " ".join(text.split())
     rows = text.partition("left behind")[2]
     assert (
         "* - a pod is killed\n     - 3 of 3\n     - 10\n     - 10\n     - 10\n     - 9\n     - 10\n     - 10\n" in rows
