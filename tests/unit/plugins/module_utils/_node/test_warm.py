@@ -41,13 +41,15 @@ if process is None:
     sys.exit(0)
 seen = {{"started": True, "parent": open(f"/proc/{{process.pid}}/stat").read().rpartition(")")[2].split()[1]}}
 seen["own"], seen["session"], seen["pid"] = os.getpid(), os.getsid(process.pid), process.pid
-try:
-    process.wait(request["wait"])
-except subprocess.TimeoutExpired:
-    seen["late"] = True
-    if request["signal"]:
-        os.killpg(process.pid, request["signal"])
-print(json.dumps({{**seen, "code": process.wait(20)}}))
+if request["signal"]:
+    # Once the program has begun.
+    while not os.path.getsize(request["out"]):
+        try:
+            process.wait(0.05)
+        except subprocess.TimeoutExpired:
+            seen["late"] = True
+    os.killpg(process.pid, request["signal"])
+print(json.dumps({{**seen, "code": process.wait(40)}}))
 """
 
 
@@ -72,7 +74,6 @@ class Agent:
             "env": {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"},
             "out": str(self.folder / "out"),
             "err": str(self.folder / "err"),
-            "wait": 20,
             "signal": 0,
             **values,
         }
@@ -210,7 +211,7 @@ def test_a_rank_saves_when_the_agent_asks_it_to_end(agent: Agent) -> None:
         "signal.signal(signal.SIGTERM, lambda *_: (print('saved'), sys.exit(143)))\n"
         "print('training')\ntime.sleep(60)"
     )
-    seen = agent.rank([sys.executable, "-u", str(file)], wait=1.0, signal=int(signal.SIGTERM))
+    seen = agent.rank([sys.executable, "-u", str(file)], signal=int(signal.SIGTERM))
     assert seen["late"] is True and seen["code"] == 143
     assert agent.texts()[0] == "training\nsaved\n"
 
@@ -218,7 +219,7 @@ def test_a_rank_saves_when_the_agent_asks_it_to_end(agent: Agent) -> None:
 def test_a_killed_session_leaves_nobody(agent: Agent) -> None:
     file = agent.folder / "train.py"
     file.write_text("import os, time\nprint(os.getpid())\ntime.sleep(60)")
-    seen = agent.rank([sys.executable, "-u", str(file)], wait=1.0, signal=int(signal.SIGKILL))
+    seen = agent.rank([sys.executable, "-u", str(file)], signal=int(signal.SIGKILL))
     assert seen["code"] == -signal.SIGKILL
     child = int(agent.texts()[0])
     eventually(lambda: not pathlib.Path(f"/proc/{child}/cmdline").exists(), "the end of the program")
