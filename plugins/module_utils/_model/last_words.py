@@ -12,7 +12,7 @@ import re
 
 _LIMIT = 300
 # What torchrun's --tee, torch's own traceback hook and mpirun's --tag-output put before a rank's lines.
-_PREFIX = re.compile(r"^(?:\[default\d+\]:|\[rank\d+\]: ?|\[\d+,\d+\]<std(?:out|err)>:\s?)+")
+_PREFIX = re.compile(r"^(?:\[default\d+\]:|\[rank\d+\]: ?|\[[^\[\]\s]+,\d+\]<std(?:out|err)>:\s?)+")
 _ERROR = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?::.*)?$")
 _OTHERS = ("torch.distributed.elastic.", "subprocess.CalledProcessError")
 

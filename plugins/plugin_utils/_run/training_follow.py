@@ -95,16 +95,27 @@ def attended(job: Job, follower: Follower, outcome: Outcome) -> Outcome:
 
 
 def explained(folder: pathlib.Path, outcome: Outcome) -> Outcome:
-    """Add what the failed program said last, so that nobody has to open a log for the first answer."""
+    """Add what the failed program said last, so that nobody has to open a log for the first answer.
+
+    Its node's log comes first; mpirun prints what all ranks say where it runs itself.
+    """
     if outcome.cause not in ("crash", "fatal_exit_code") or outcome.node is None:
         return outcome
+    own = folder / "logs" / f"{outcome.node}.log"
+    for place in [own, *sorted(other for other in own.parent.glob("*.log") if other != own)]:
+        said = last_words.last_error(_tail(place))
+        if said:
+            return dataclasses.replace(outcome, detail=f"{outcome.detail}: {said}")
+    return outcome
+
+
+def _tail(place: pathlib.Path) -> str:
     try:
-        with open(folder / "logs" / f"{outcome.node}.log", "rb") as log:
+        with open(place, "rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL))
-            said = last_words.last_error(log.read().decode(errors="replace"))
+            return log.read().decode(errors="replace")
     except OSError:
-        return outcome
-    return dataclasses.replace(outcome, detail=f"{outcome.detail}: {said}") if said else outcome
+        return ""
 
 
 def drill_proof(job: Job, follower: Follower) -> Dict | None:
