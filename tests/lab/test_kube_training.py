@@ -97,3 +97,42 @@ def test_a_killed_pod_resumes_from_the_checkpoint(controller: Controller) -> Non
     assert (record["outcome"], record["world_size"]) == ("succeeded", {"asked": 2, "seen": 2})
     assert record["drill"]["resumed"] is True and record["steps_lost"] <= INTERVAL, record["drill"]
     assert len(record["attempts"]) == 2 and record["attempts"][1]["resumed_from_step"] >= 20
+
+
+@pytest.mark.torch
+def test_an_attempt_that_nobody_followed_is_read_back(controller: Controller) -> None:
+    """The first attempt dies while no controller looks; its words and steps lie beside the checkpoints."""
+    lab, space = controller.lab, controller.team.namespace
+    if not lab.torch:
+        not_run("the cluster has no torch (MUSTER_TORCH_PYTHON)")
+    job = training(lab, space, 160, 0.1)
+    code, output = controller.play("train", job, training_job_wait=False)
+    assert code == 0, output
+    shared = lab.cluster.folder / "shared" / space
+    assert until(lambda: list(shared.glob("*/step-00000040.*")), 120), "no checkpoint"
+    first = {pod["metadata"]["name"] for pod in lab.pods(space) if "-probe-" not in pod["metadata"]["name"]}
+    lab.kubectl("delete", "pod", sorted(first)[1], "-n", space, "--force", "--grace-period=0")
+    assert until(lambda: not first & {pod["metadata"]["name"] for pod in lab.pods(space)}, 60)
+    until(lambda: len([pod for pod in lab.pods(space) if pod["status"]["phase"] == "Running"]) == 2, 60)
+    code, output = controller.play("train", job)
+    assert code == 0 and "attempt 1 was not followed" in output, output
+    record, folder = controller.run()
+    attempts = record["attempts"]
+    assert [item["n"] for item in attempts] == [1, 2] and attempts[0]["first_step"] == 1, attempts
+    assert attempts[1]["resumed_from_step"] >= INTERVAL and record["steps_lost"] <= INTERVAL
+    kept = "".join(place.read_text() for place in (folder / "logs").glob("*.attempt-1.log"))
+    assert "attempt 1: starts at step 1" in kept
+
+
+@pytest.mark.torch
+def test_an_elastic_gang_survives_the_loss_of_a_pod(controller: Controller) -> None:
+    """The world may shrink to one node: the others go on from the checkpoint without the engine's help."""
+    lab = controller.lab
+    if not lab.torch:
+        not_run("the cluster has no torch (MUSTER_TORCH_PYTHON)")
+    job = training(lab, controller.team.namespace, 160, 0.1, elastic={"min": 1})
+    code, output = controller.play("train", job, muster_drill={"target": "agent", "rank": 1, "at_step": 50})
+    assert code == 0, output
+    record, _ = controller.run()
+    assert record["outcome"] == "succeeded" and record["world_size"]["seen"] in (1, 2), record
+    assert record["attempts"][-1]["resumed_from_step"] >= INTERVAL and record["steps_lost"] <= INTERVAL
