@@ -14,7 +14,8 @@ description:
     the run's record, and says what is to be done. The playbook C(heal) does the rest.
   - Carries out itself what makes it safe to go on. Losses are written into the ledger (C(lost)). Rented machines that
     may still run are given back, with proof. On a cluster the Nodes of lost machines are deleted, or tainted as out of
-    service, and the pods of runs are forced off them. On hosts, what is left of the gang is stopped and may save.
+    service, and the pods of runs are forced off them; a rented one that still answers is drained first, so that
+    programs may save. On hosts, what is left of the gang is stopped and may save.
   - A node is lost when its provider does not list it as usable any more, when O(lost_nodes) or O(preempted_nodes) name
     it, or when it is rented and has been silent for O(patience_s). A silent node of a cluster that is not rented is
     only waited for, since its pods may still run.
@@ -88,8 +89,8 @@ RETURN = r"""
 actions:
   description:
     - What is to be done, in order, each with C(kind), C(nodes), C(count) and C(reason).
-    - The kinds are V(mark_lost), V(give_back), V(release), V(admit), V(stop), V(rent), V(join), V(resume), V(wait),
-      V(fail) and V(refuse).
+    - The kinds are V(mark_lost), V(stop), V(drain), V(give_back), V(release), V(admit), V(rent), V(join), V(resume),
+      V(wait), V(fail) and V(refuse).
   returned: success
   type: list
   elements: dict

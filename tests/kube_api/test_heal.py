@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import threading
 import time
 import typing as t
 
@@ -180,6 +181,40 @@ def test_a_machine_that_may_still_run_is_ended_first(
     monkeypatch.setattr(node_giveback, "absent", healer.given_back)
     result = healer.run()
     assert client.get("v1/Node", pair[1]) is None and result["done"][0] == f"{pair[1]} was given back, with proof"
+
+
+def test_pods_may_save_before_a_node_goes_that_was_given_notice(
+    healer: Healer, client: Client, namespace: str, pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is evicted, which asks it to end, while its kubelet answers; only then the machine ends."""
+    monkeypatch.setattr(heal_look, "_usable", lambda *_args: True)
+    state(client, pair[1], True)
+    ended: list[bool] = []
+
+    def absent(options: t.Any, context: t.Any) -> Dict:
+        ended.append(client.get("v1/Node", pair[1]) is None)
+        return healer.given_back(options, context)
+
+    monkeypatch.setattr(node_giveback, "absent", absent)
+    asked = threading.Event()
+
+    def kubelet() -> None:
+        with client.watch("v1/Pod", namespace, timeout_s=60) as events:
+            for event in events:
+                meta = event.object.get("metadata") or {}
+                if meta.get("deletionTimestamp") and event.type == "MODIFIED":
+                    asked.set()
+                    client.delete("v1/Pod", meta["name"], namespace, uid=meta["uid"], grace_s=0)
+                if pair[1] not in " ".join(pods(client, namespace)):
+                    return
+
+    thread = threading.Thread(target=kubelet, daemon=True)
+    thread.start()
+    result = healer.run(preempted_nodes=[pair[1]])
+    thread.join(30)
+    assert [item["kind"] for item in result["actions"]][:3] == ["mark_lost", "drain", "give_back"]
+    assert result["done"][1] == f"{pair[1]} left the cluster: 2 pods were evicted, 0 forced off"
+    assert asked.is_set() and ended == [True] and healer.events() == ["joined", "lost", "verified"]
 
 
 def test_without_a_way_to_join_it_says_so(healer: Healer) -> None:

@@ -17,11 +17,11 @@ import typing as t
 
 # In the order in which they are safe: a program saves before its machine goes, which goes before its pods are freed.
 Kind = t.Literal[
-    "mark_lost", "stop", "give_back", "release", "admit", "rent", "join", "resume", "wait", "fail", "refuse"
+    "mark_lost", "stop", "drain", "give_back", "release", "admit", "rent", "join", "resume", "wait", "fail", "refuse"
 ]
 KINDS: tuple[Kind, ...] = t.get_args(Kind)
 # What an action changes; the others only say something.
-CHANGES: tuple[str, ...] = ("mark_lost", "give_back", "release", "admit", "stop", "rent", "join", "resume")
+CHANGES: tuple[str, ...] = ("mark_lost", "stop", "drain", "give_back", "release", "admit", "rent", "join", "resume")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -116,6 +116,8 @@ def _losses(facts: Facts, lost: t.Mapping[str, str]) -> t.Iterator[Action]:
             continue
         if node.token is not None and not node.marked:
             yield Action("mark_lost", (node.name,), lost[node.name])
+        if node.token is not None and facts.kubernetes and node.joined and node.ready and node.listed is not False:
+            yield Action("drain", (node.name,), "its kubelet still answers, so that programs on it may save")
         if node.token is not None:
             yield Action(
                 "give_back", (node.name,), "its lease ends with proof, and with it whatever may still run there"

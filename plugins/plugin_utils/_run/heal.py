@@ -20,7 +20,7 @@ from ...module_utils._model.heal import Action
 from ...module_utils._model.ledger import Lease, LedgerEvent, iso
 from ...module_utils._node import paths
 from .._hosts import gang
-from .._kube import node_loss
+from .._kube import node_leave, node_loss
 from .._kube.client import Client
 from .._rent.book import Book
 from .._rent.ledger_file import LedgerWriter, read
@@ -101,6 +101,12 @@ def _carry_out(
         if action.kind == "stop":
             _stop(request, home, seen, action.nodes)
             done.append(f"what was left of the run was stopped on {', '.join(action.nodes)}")
+        elif action.kind == "drain":
+            (name,) = action.nodes
+            left = node_leave.leave(_client(seen), name, _grace_s(seen) + 20, request.progress.say)
+            done.append(
+                f"{name} left the cluster: {len(left.evicted)} pods were evicted, {len(left.forced)} forced off"
+            )
     ending = [name for action in actions if action.kind == "give_back" for name in action.nodes]
     if ending:
         done += _give_back(request, seen, ending, context)
@@ -118,6 +124,10 @@ def _carry_out(
 
 def _client(seen: Look) -> Client:
     return t.cast(Client, seen.client)
+
+
+def _grace_s(seen: Look) -> int:
+    return int((seen.job.get("checkpoints") or {}).get("grace_s") or 30)
 
 
 def _mark(home: StateHome, seen: Look, marks: t.Sequence[Action]) -> None:
@@ -192,8 +202,7 @@ def _stop(request: Request, home: StateHome, seen: Look, names: t.Sequence[str])
     for remote in remotes:
         remote.owner = home.owner(create=False)["owner"]
     with home.lock(run.run_id):
-        grace = int((seen.job.get("checkpoints") or {}).get("grace_s") or 30)
-        _, errors = gang.stop(remotes, run.run_id, grace + 20)
+        _, errors = gang.stop(remotes, run.run_id, _grace_s(seen) + 20)
         _note_end(home, run, [node.name for node in seen.facts.nodes if heal.why_lost(node, seen.facts)])
     for name, error in errors.items():
         request.progress.say(f"  warning: {name}: {error}")

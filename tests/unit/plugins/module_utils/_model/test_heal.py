@@ -56,7 +56,15 @@ def test_the_rules_that_hold_for_every_node(kubernetes: bool) -> None:
         if "release" in done and node.token is not None:
             assert done.index("give_back") < done.index("release"), "two gangs would write"
         if node.token is None:
-            assert not {"give_back", "mark_lost"} & set(done)
+            assert not {"give_back", "mark_lost", "drain"} & set(done)
+        assert ("drain" in done) == (
+            kubernetes
+            and lost
+            and node.token is not None
+            and node.joined
+            and bool(node.ready)
+            and node.listed is not False
+        ), "only what answers can save"
         assert ("mark_lost" in about) == (lost and node.token is not None and not node.marked)
         assert "rent" not in done or (terms and policy == "replace")
         assert "resume" not in done or "refuse" not in done
@@ -113,7 +121,7 @@ def test_a_gang_saves_before_a_host_goes_that_was_given_notice(policy: str) -> N
     actions = subject.heal_plan(Facts((A, notice), run(policy, least=1, ended=False), terms=True))
     assert kinds(actions)[:3] == ["mark_lost", "stop", "give_back"] and actions[1].nodes == ("a", "b")
     cluster = Facts((A, dataclasses.replace(notice, joined=True)), run(policy, least=1, ended=False), kubernetes=True)
-    assert kinds(subject.heal_plan(cluster))[:3] == ["mark_lost", "give_back", "release"]
+    assert kinds(subject.heal_plan(cluster))[:4] == ["mark_lost", "drain", "give_back", "release"]
 
 
 def test_a_spare_is_taken_before_anything_is_rented() -> None:
