@@ -20,6 +20,7 @@ import array
 import contextlib
 import ctypes
 import importlib.machinery
+import io
 import json
 import os
 import random
@@ -224,6 +225,7 @@ def _rank(request: dict[str, t.Any], places: list[int], record: Recorder) -> t.N
 def _become(command: list[str]) -> t.NoReturn:
     """Be the user's program: what follows ``PYTHON -u`` in ``command``. It ends this process as Python's own end."""
     retitle(command)
+    _unbuffered()
     _fresh_chances()
     code: t.Any = 0
     try:
@@ -263,6 +265,16 @@ def _run_module(name: str, arguments: list[str]) -> None:
     sys.argv = [name, *arguments]
     sys.path.insert(0, os.getcwd())
     runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def _unbuffered() -> None:
+    """Write what is printed at once, as ``-u`` has it, whatever the agent's own output does."""
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        before = getattr(sys, name)
+        raw = io.FileIO(descriptor, "w", closefd=False)
+        now = io.TextIOWrapper(raw, before.encoding, before.errors, newline="\n", write_through=True)
+        setattr(sys, name, now)
+        setattr(sys, f"__{name}__", now)
 
 
 def _fresh_chances() -> None:

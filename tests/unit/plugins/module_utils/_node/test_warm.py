@@ -79,7 +79,9 @@ class Agent:
         }
         program = AGENT.format(package=self.package())
         argv = [sys.executable, "-c", program, json.dumps(request)]
-        done = subprocess.run(argv, capture_output=True, text=True, cwd=self.folder, timeout=60, check=False)
+        # An agent whose own output is buffered.
+        env = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+        done = subprocess.run(argv, capture_output=True, text=True, cwd=self.folder, env=env, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
         return t.cast("dict[str, t.Any]", json.loads(done.stdout))
 
@@ -126,6 +128,7 @@ PROGRAMS = {
     "has neighbours": "import neighbour, rank\nprint(neighbour.NAME, rank.NAME, neighbour.__file__)",
     "kills itself": "import os, signal\nprint('now', flush=True)\nos.kill(os.getpid(), signal.SIGKILL)",
     "is interrupted": "raise KeyboardInterrupt",
+    "writes at once": "import os, sys\nprint('a'); print('b', file=sys.stderr)\nsys.stdout.buffer.write(b'c')\nos._exit(0)",
     "reads nothing": "import sys\nprint(repr(sys.stdin.read()))",
     "has its environment": "import os\nprint(os.environ['RANK'], 'MUSTER_SECRETS_FILE' in os.environ)",
     "starts a program": "import subprocess\nsubprocess.run(['sh', '-c', 'echo $RANK; exit 3'])",
