@@ -95,6 +95,9 @@ def main(argv: list[str], become: t.Callable[[list[str]], None] = _execute) -> i
     if code < 0:
         code, number = 128 - code, -code
     _record(events, {"kind": "worker_exit", **common, "exit_code": code, "signal": number})
+    if str(code) in os.environ.get("MUSTER_FATAL_EXIT_CODES", "").split(","):
+        # torchrun knows no code that must not be repeated: its agent is ended before it starts the rank again.
+        os.kill(os.getppid(), signal.SIGTERM)
     return code
 
 

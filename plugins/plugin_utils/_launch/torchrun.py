@@ -41,6 +41,8 @@ def node_launch(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) 
         # Time for ranks to save after SIGTERM before torchrun kills them (an option only since torch 2.10).
         "PET_SHUTDOWN_TIMEOUT": str(job.checkpoints.grace_s),
     }
+    if job.restart.fatal_exit_codes:
+        env["MUSTER_FATAL_EXIT_CODES"] = ",".join(str(code) for code in job.restart.fatal_exit_codes)
     return NodeLaunch(argv=_agent(job, slot, nodes, run), env=env)
 
 

@@ -155,3 +155,15 @@ def test_two_starts_of_one_run_are_two_gangs(ranks: Ranks) -> None:
         env = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "20000", "MUSTER_ATTEMPT_COUNTER": counter}
         ranks.run(["true"], MUSTER_ATTEMPT_BASE=base, **env)
     assert len({line["gang"] for line in ranks.events}) == 2
+
+
+@pytest.mark.parametrize(("codes", "ended"), [("3,65", True), ("65", False), ("", False)])
+def test_a_fatal_exit_code_ends_the_agent_before_it_starts_the_rank_again(
+    ranks: Ranks, codes: str, ended: bool
+) -> None:
+    command = [sys.executable, "-I", "-S", PROGRAM, str(ranks.folder / "events.jsonl"), "sh", "-c", "exit 3"]
+    agent = f"import subprocess, time; subprocess.run({command!r}); time.sleep(0.5)"
+    values = {**os.environ, **TORCHRUN, "MUSTER_FATAL_EXIT_CODES": codes}
+    done = subprocess.run([sys.executable, "-c", agent], env=values, timeout=60, check=False)
+    assert done.returncode == (-signal.SIGTERM if ended else 0)
+    assert [event["kind"] for event in ranks.events] == ["worker_started", "worker_exit"], "recorded before"

@@ -42,6 +42,12 @@ def test_ranks_have_the_grace_to_save() -> None:
     assert plan.nodes[0].env["PET_SHUTDOWN_TIMEOUT"] == "120"
 
 
+@pytest.mark.parametrize(("codes", "expected"), [([3, 65], "3,65"), ([], None)])
+def test_ranks_know_which_exit_codes_must_not_be_repeated(codes: list[int], expected: str | None) -> None:
+    plan = launchers.launch(job(restart={"fatal_exit_codes": codes}), slots(), RUN)
+    assert {node.env.get("MUSTER_FATAL_EXIT_CODES") for node in plan.nodes} == {expected}
+
+
 def test_the_rank_command_ends_the_argument_list() -> None:
     argv = launchers.launch(job(args=["--nnodes=9"]), slots(), RUN).nodes[1].argv
     at = argv.index("--no-python")
