@@ -23,11 +23,9 @@ class Custody(t.Protocol):
 
     def over(self) -> str:
         """Return why the run has to end now, empty while it may go on."""
-        ...
 
     def end(self, result: Dict, outcome: str) -> Dict:
         """Give back what the run's end makes due; return the result with what came of that."""
-        ...
 
 
 class Nobody:

@@ -39,7 +39,7 @@ def build(plan: KubePlan) -> list[Object]:
         "metadata": plan.meta(plan.name),
         "spec": {"mlPolicy": {"numNodes": plan.job.nodes}, "template": {"spec": template}},
     }
-    body: Object = {"runtimeRef": {"apiGroup": API.split("/")[0], "kind": "TrainingRuntime", "name": plan.name}}
+    body: Object = {"runtimeRef": {"apiGroup": API.partition("/")[0], "kind": "TrainingRuntime", "name": plan.name}}
     if plan.job.timeout_s is not None:
         body["activeDeadlineSeconds"] = plan.job.timeout_s
     meta = plan.meta(plan.name, **pods.queue_labels(plan))
