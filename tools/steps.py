@@ -141,9 +141,9 @@ STEPS: t.Final[tuple[Step, ...]] = (
         (("{python}", "-m", "tools.sanity", "units", "--num-workers", "2", *ON_ANSIBLE[1:]),),
         UNIT_TESTS,
     ),
-    # What is shipped; ruff and mypy hold tests, tools and examples. Its pylint is left out: it forbids the name _ and takes
-    # programs that run on nodes by themselves for code inside AnsibleModule. An ignore file could say so, but
-    # ansible-lint's production profile forbids those ignores. ruff stands in.
+    # What is shipped; ruff and mypy hold tests, tools and examples. Its pylint is left out, ruff stands in: it forbids
+    # the name _ and takes programs that run on nodes by themselves for code inside AnsibleModule. An ignore file could
+    # say so, but ansible-lint's production profile forbids those ignores.
     Step(
         "sanity",
         "ansible-test sanity, all but pylint",
