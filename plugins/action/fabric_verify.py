@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._run import fabric_verify, training_job
+from ..plugin_utils._run import fabric_verify
 from ..plugin_utils._run.face import STATE_HOME, Face
 
 # Ansible prints all of a failed result: the line that matters must not drown in evidence that the file holds.
@@ -40,14 +40,6 @@ class ActionModule(Face):
 
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
-        request = training_job.Request(
-            options=options,
-            hosts=options["hosts"] or list(variables["ansible_play_hosts_all"]),
-            hostvars=variables["hostvars"],
-            base=self.base,
-            check=self.check,
-            connect=self.connect(variables),
-            progress=self.reporter(),
-        )
+        request = self.request(options, variables, options["hosts"] or list(variables["ansible_play_hosts_all"]))
         result = fabric_verify.run(request)
         return {key: result[key] for key in _SHOWN if key in result} if result.get("failed") else result

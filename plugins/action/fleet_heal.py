@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._run import heal, node_pool, training_job
+from ..plugin_utils._run import heal, node_pool
 from ..plugin_utils._run.face import STATE_HOME, Face
 from ..plugin_utils._run.landlords import PROVIDERS
 
@@ -34,13 +34,7 @@ class ActionModule(Face):
         """Return the result documented in the module."""
         # None at all is an answer too: of a fleet that vanished the controller must not become a member.
         named = options["hosts"]
-        request = training_job.Request(
-            options=options,
-            hosts=list(variables["ansible_play_hosts_all"]) if named is None else named,
-            hostvars=variables["hostvars"],
-            base=self.base,
-            check=self.check,
-            connect=self.connect(variables),
-            progress=self.reporter(),
+        request = self.request(
+            options, variables, list(variables["ansible_play_hosts_all"]) if named is None else named
         )
         return heal.run(request, node_pool.Context(self.base, self.check, tell=self.reporter().say))

@@ -35,13 +35,5 @@ class ActionModule(Face):
 
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
-        request = training_job.Request(
-            options=options,
-            hosts=options["hosts"] or list(variables["ansible_play_hosts_all"]),
-            hostvars=variables["hostvars"],
-            base=self.base,
-            check=self.check,
-            connect=self.connect(variables),
-            progress=self.reporter(),
-        )
+        request = self.request(options, variables, options["hosts"] or list(variables["ansible_play_hosts_all"]))
         return training_job.run(request)

@@ -17,6 +17,9 @@ from ansible.utils.display import Display
 from .._hosts.remote import Remote
 from . import boundary, connections, progress
 
+if t.TYPE_CHECKING:
+    from . import training_plan
+
 Dict = dict[str, t.Any]
 STATE_HOME: dict[str, Dict] = {
     "cluster": {"type": "str", "default": "default"},
@@ -58,6 +61,21 @@ class Face(ActionBase):
     def connect(self, variables: Dict) -> t.Callable[[t.Sequence[str]], list[Remote]]:
         """Return a function from host names to remotes over Ansible's own connections."""
         return lambda names: connections.remotes(self._task, self._play_context, variables, names)
+
+    def request(self, options: Dict, variables: Dict, hosts: t.Sequence[str]) -> training_plan.Request:
+        """Return what runners of jobs take: ``options``, and the play's hosts that ``hosts`` names."""
+        # Late: most actions need nothing of jobs.
+        from . import training_plan
+
+        return training_plan.Request(
+            options=options,
+            hosts=hosts,
+            hostvars=variables["hostvars"],
+            base=self.base,
+            check=self.check,
+            connect=self.connect(variables),
+            progress=self.reporter(),
+        )
 
     def reporter(self) -> progress.Reporter:
         """Return where progress goes."""
