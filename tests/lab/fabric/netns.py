@@ -25,8 +25,11 @@ FABRIC, MANAGEMENT = "fab0", "mgmt0"
 PREFIX = "muster-net-"
 _SUBNETS = {FABRIC: "10.77.0", MANAGEMENT: "10.78.0"}
 _FIRST_HOST = 11
-# Two of the largest packets that TCP hands over at once; a longer burst would pass above the rate.
+# At least two of the largest packets that TCP hands over at once, and what the rate allows in the time that a busy
+# processor wakes later than tbf's timer asked: what the bucket cannot hold meanwhile is lost. A longer burst would
+# pass above the rate.
 _BURST_BYTES = 131072
+_BURST_S = 2.1e-3
 _PROGRAMS = ("ip", "tc")
 _GONE_S = 10.0
 
@@ -122,7 +125,8 @@ class Net:
     def shape(self, node: str, rate: float, interface: str = FABRIC) -> None:
         """Give both directions of a node's link a rate in Mbit/s."""
         for space, device in ((self.namespace(node), interface), (self.switch, self._port(node, interface))):
-            words = ["rate", f"{rate:g}mbit", "burst", str(_BURST_BYTES), "latency", "50ms"]
+            burst = max(_BURST_BYTES, round(rate * 1e6 / 8 * _BURST_S))
+            words = ["rate", f"{rate:g}mbit", "burst", str(burst), "latency", "50ms"]
             _run("tc", "-n", space, "qdisc", "replace", "dev", device, "root", "tbf", *words)
 
     def unplug(self, node: str, interface: str = FABRIC) -> None:
