@@ -27,6 +27,6 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         """Return the result documented in the module."""
         super().run(tmp, task_vars)
-        _, options = self.validate_argument_spec(_OPTIONS)
+        _unused, options = self.validate_argument_spec(_OPTIONS)
         check = bool(self._task.check_mode)
         return boundary.run(lambda: diagnose(options["path"], options["dest"], check=check))

@@ -88,7 +88,7 @@ def _split(url: str, option: str) -> urllib.parse.SplitResult:
         raise InputError(option, "must not contain spaces, control or non-ASCII characters")
     try:
         parts = urllib.parse.urlsplit(url)
-        _ = parts.port
+        _unused = parts.port
     except ValueError:
         raise InputError(option, "is not a valid URL (check host and port)") from None
     if parts.scheme.lower() not in _DEFAULT_PORTS or not parts.hostname:

@@ -18,7 +18,6 @@ from .address import Origin, Proxy
 from .body import CHUNK, WireFailure
 from .clock import Deadline
 from .policy import Timeouts
-from .tls import TlsOptions as TlsOptions
 
 _Address = tuple[socket.AddressFamily, t.Any]
 _MAX_PROXY_ANSWER = 16 * 1024

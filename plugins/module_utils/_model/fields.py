@@ -198,8 +198,8 @@ def field(parse: Parser[t.Any], default: t.Any = dataclasses.MISSING, key: str |
     """
     about = {"parse": parse, "key": key}
     if isinstance(default, (dict, list)):
-        return dataclasses.field(default_factory=lambda: type(default)(default), metadata=about)
-    return dataclasses.field(default=default, metadata=about)
+        return dataclasses.field(default_factory=lambda: type(default)(default), metadata=about)  # pylint: disable=invalid-field-call
+    return dataclasses.field(default=default, metadata=about)  # pylint: disable=invalid-field-call
 
 
 def keys(cls: t.Any) -> dict[str, dataclasses.Field[t.Any]]:

@@ -31,6 +31,12 @@ ENGINE_LAUNCHERS: dict[str, tuple[str, ...]] = {
 RESERVED_PATHS = ("/muster", "/proc", "/sys", "/dev")
 _NEEDS_KUBERNETES = "needs placement.backend: kubernetes"
 
+
+def is_elastic(job: Job) -> bool:
+    """Return whether the world may change its size."""
+    return job.elastic.min is not None
+
+
 _KUBERNETES_ONLY: tuple[tuple[str, t.Callable[[Job], bool]], ...] = (
     ("job.placement.engine", lambda j: j.placement.engine is not None),
     ("job.placement.cluster", lambda j: j.placement.cluster is not None),
@@ -47,7 +53,7 @@ _KUBERNETES_ONLY: tuple[tuple[str, t.Callable[[Job], bool]], ...] = (
     ("job.secret_refs.from", lambda j: any(s.source == "kubernetes" for s in j.secret_refs)),
     ("job.secret_refs.as", lambda j: any(s.deliver == "registry" for s in j.secret_refs)),
     ("job.mounts.pvc", lambda j: any(m.pvc for m in j.mounts)),
-    ("job.elastic", lambda j: is_elastic(j)),
+    ("job.elastic", is_elastic),
     ("job.ttl_after_finished_s", lambda j: j.ttl_after_finished_s is not None),
 )
 _LATER_ANYWHERE: tuple[Rule, ...] = (
@@ -64,11 +70,6 @@ _LATER_ANYWHERE: tuple[Rule, ...] = (
     ("job.tracking", lambda j: j.tracking is not None, "service bindings"),
 )
 _LATER_ON_HOSTS: tuple[Rule, ...] = (("job.mounts", lambda j: bool(j.mounts), "service bindings"),)
-
-
-def is_elastic(job: Job) -> bool:
-    """Return whether the world may change its size."""
-    return job.elastic.min is not None
 
 
 def refuse(job: Job) -> None:

@@ -138,7 +138,7 @@ class Unsettled:
     reason: str
 
 
-CreateAnswer = Created | Refused | Unsettled
+CreateAnswer: t.TypeAlias = "Created | Refused | Unsettled"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

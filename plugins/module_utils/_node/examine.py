@@ -144,7 +144,7 @@ def _told(name: str) -> bool:
 def _status(pid: int) -> dict[str, str]:
     found = {}
     for line in _text(pid, "status").splitlines():
-        key, _, value = line.partition(":")
+        key, _unused, value = line.partition(":")
         found[key] = value.strip()
     return found
 
@@ -173,7 +173,7 @@ def _memory(pid: int | None) -> Dict:
     """Return ``{available_gib, limit_gib, used_gib, oom_kills}``; the last three are of the rank's control group."""
     info = {}
     for line in _text("meminfo").splitlines():
-        key, _, rest = line.partition(":")
+        key, _unused, rest = line.partition(":")
         info[key] = rest.split()
     available = info.get("MemAvailable")
     found: Dict = {"available_gib": round(int(available[0]) / (1 << 20), 2) if available else None}
@@ -204,13 +204,13 @@ def _kernel(since: float | None) -> list[str]:
     boot = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
     found: list[str] = []
     try:
-        for _ in range(_MAX_KERNEL_RECORDS):
+        for _count in range(_MAX_KERNEL_RECORDS):
             try:
                 record = os.read(descriptor, 8192).decode(errors="replace")
             except BrokenPipeError:
                 # The record was overwritten while we read: the next read goes on behind it.
                 continue
-            head, _, text = record.partition(";")
+            head, _unused, text = record.partition(";")
             fields = head.split(",")
             at = boot + int(fields[2]) / 1e6 if len(fields) > 2 and fields[2].isdigit() else None
             if any(word in text for word in _KERNEL_WORDS) and (since is None or at is None or at >= since - 1):

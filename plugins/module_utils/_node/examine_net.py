@@ -98,7 +98,7 @@ def parse_netdev(text: str) -> Counters:
     """Return interface -> (received, sent) bytes of the text of /proc/net/dev."""
     found: Counters = {}
     for line in text.splitlines()[2:]:
-        name, _, rest = line.rpartition(":")
+        name, _unused, rest = line.rpartition(":")
         fields = rest.split()
         if name and len(fields) > 8 and fields[0].isdigit() and fields[8].isdigit():
             found[name.strip()] = (int(fields[0]), int(fields[8]))
@@ -151,7 +151,7 @@ def ras(address: str, seconds: float) -> Dict | None:
     """
     if seconds <= 0:
         return None
-    host, _, port = address.rpartition(":")
+    host, _unused, port = address.rpartition(":")
     end, text = time.monotonic() + seconds, b""
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=min(2.0, seconds)) as link:

@@ -84,7 +84,7 @@ def _unit_memlock(source: Source, unit: str) -> int | str | None:
         files = [f"{base}/{unit}.service"]
         files += [f"{base}/{unit}.service.d/{name}" for name in source.names(f"{base}/{unit}.service.d")]
         for line in (line for path in files for line in source.lines(path)):
-            key, _, text = line.strip().partition("=")
+            key, _unused, text = line.strip().partition("=")
             if key == "LimitMEMLOCK":
                 text = text.split(":")[0].strip()
                 value = _UNLIMITED if text == "infinity" else int(text) if text.isdigit() else None
@@ -123,7 +123,7 @@ def limits(source: Source, running: t.Mapping[str, str]) -> dict[str, t.Any]:
 def _meminfo(source: Source) -> dict[str, int]:
     found = {}
     for line in source.lines(os.path.join(source.proc, "meminfo")):
-        name, _, value = line.partition(":")
+        name, _unused, value = line.partition(":")
         number = value.strip().split(" ")[0]
         if number.isdigit():
             found[name] = int(number)

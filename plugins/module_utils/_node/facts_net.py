@@ -81,7 +81,7 @@ def parse_addresses(data: bytes, names: t.Mapping[int, str]) -> list[Owned]:
         if length < 16 or offset + length > len(data):
             break
         if kind == 20 and length >= 24:
-            family, prefix, _, _, index = struct.unpack_from("=BBBBI", data, offset + 16)
+            family, prefix, _unused, _unused, index = struct.unpack_from("=BBBBI", data, offset + 16)
             attributes = _attributes(data[offset + 24 : offset + length])
             # On a point-to-point link IFA_ADDRESS is the peer's and IFA_LOCAL the own one.
             raw = attributes.get(2) or attributes.get(1) or b""
@@ -194,7 +194,7 @@ def _interface(source: Source, name: str) -> dict[str, t.Any]:
 
 def interfaces(source: Source, owned: t.Iterable[Owned]) -> list[dict[str, t.Any]]:
     """Return the interfaces with an address or a device behind them; a node's hundreds of veth ends are left out."""
-    addressed = {name for name, address, _ in owned if not ipaddress.ip_address(address).is_link_local}
+    addressed = {name for name, address, _unused in owned if not ipaddress.ip_address(address).is_link_local}
     base = os.path.join(source.sys, "class/net")
     names = [
         name
@@ -215,12 +215,12 @@ def interface_for(peer: str, routes: t.Iterable[Route], owned: t.Iterable[Owned]
         ip = ipaddress.ip_address(peer.partition("%")[0])
     except ValueError:
         return None
-    if ip.is_loopback or any(address == str(ip) for _, address, _ in owned):
+    if ip.is_loopback or any(address == str(ip) for _name, address, _length in owned):
         return "lo"
     covering = [route for route in routes if route.network.version == ip.version and ip in route.network]
     best = max(covering, key=lambda route: (route.network.prefixlen, -route.metric), default=None)
     if best is None or best.network.prefixlen == 0:
-        mesh = [name for name, _, _ in owned if MESH_INTERFACES.match(name)]
+        mesh = [name for name, _address, _length in owned if MESH_INTERFACES.match(name)]
         if mesh and any(ip.version == net.version and ip in net for net in MESH_RANGES):
             return mesh[0]
     return best.interface if best else None
@@ -234,7 +234,7 @@ def kernel_interface_for(peer: str, owned: t.Iterable[Owned]) -> str | None:
         local = probe.getsockname()[0].partition("%")[0]
     if local == peer.partition("%")[0]:
         return "lo"
-    return next((name for name, address, _ in owned if address == local), None)
+    return next((name for name, address, _unused in owned if address == local), None)
 
 
 def interfaces_for(source: Source, peers: t.Iterable[str], owned: list[Owned]) -> dict[str, str | None]:

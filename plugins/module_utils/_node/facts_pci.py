@@ -114,7 +114,7 @@ def acs_enabled(config: bytes) -> bool | None:
     Extended capabilities start at 0x100: id in bits 0-15, next offset in bits 20-31; the ACS control word is at 6.
     """
     offset = 0x100
-    for _ in range(64):
+    for _unused in range(64):
         if not 0x100 <= offset <= len(config) - 8:
             return None
         (header,) = struct.unpack_from("<I", config, offset)

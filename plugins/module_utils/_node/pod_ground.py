@@ -197,7 +197,7 @@ def interface(peer: str) -> str | None:
 
 def _addresses() -> t.Iterator[tuple[str, str]]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
+        for _index, name in socket.if_nameindex():
             try:
                 answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
             except OSError:
@@ -208,5 +208,5 @@ def _addresses() -> t.Iterator[tuple[str, str]]:
     except OSError:
         return
     for line in text.splitlines():
-        raw, *_, name = line.split()
+        raw, *_unused, name = line.split()
         yield name, socket.inet_ntop(socket.AF_INET6, bytes.fromhex(raw))

@@ -45,7 +45,7 @@ class Meeting:
     def _serve(self) -> None:
         while True:
             try:
-                guest, _ = self.listener.accept()
+                guest, _unused = self.listener.accept()
             except OSError:
                 return
             with guest:

@@ -62,6 +62,7 @@ def meet(
     """
     lines = pathlib.Path(ssh["hosts"]).read_text(encoding="utf-8").splitlines()
     told = time.monotonic() + 10
+    problem = ""
     for host in [line.split()[0] for line in lines if line.strip()]:
         while True:
             try:

@@ -6,6 +6,7 @@
 This is a private utility of the collection; it may change without notice.
 """
 
+# pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
 from __future__ import annotations
 
 import pathlib

@@ -10,6 +10,7 @@ ends with 143 whatever the program made of it.
 This is a private utility of the collection; it may change without notice.
 """
 
+# pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
 from __future__ import annotations
 
 import json
@@ -54,9 +55,9 @@ class Pod:
         os.set_blocking(self.wake, False)
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCHLD, lambda *_unused: None)
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._ask_stop("asked to stop"))
+            signal.signal(number, lambda *_unused: self._ask_stop("asked to stop"))
         self.sampler = usage.Sampler()
         self.tails = {name: Tail(self.run_dir / f"{name}.jsonl") for name in ("events", "metrics", "usage")}
         self.since = time.monotonic()

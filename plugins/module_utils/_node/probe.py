@@ -6,6 +6,7 @@
 This is a private utility of the collection; it may change without notice.
 """
 
+# pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
 from __future__ import annotations
 
 import json
@@ -145,7 +146,7 @@ def interface_of(address: str) -> str | None:
         owned = facts_net.kernel_addresses()
     except OSError:
         return None
-    found = next((interface for interface, own, _ in owned if own in wanted), None)
+    found = next((interface for interface, own, _unused in owned if own in wanted), None)
     # All of 127.0.0.0/8 belongs to the loopback, which lists one address of it.
     return found or ("lo" if any(item.startswith("127.") for item in wanted) else None)
 

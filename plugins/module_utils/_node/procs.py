@@ -93,7 +93,7 @@ def environment_of(pid: int) -> dict[str, str]:
     except OSError:
         return {}
     items = (item.partition("=") for item in raw.decode(errors="replace").split("\0"))
-    return {key: value for key, _, value in items if key}
+    return {key: value for key, _unused, value in items if key}
 
 
 def kill_all(pids: list[int], number: int = signal.SIGKILL) -> None:

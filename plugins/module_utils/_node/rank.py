@@ -10,6 +10,7 @@ process group, because launchers signal the group; this process itself outlives 
 This is a private utility of the collection; it may change without notice.
 """
 
+# pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
 from __future__ import annotations
 
 import json
@@ -88,7 +89,7 @@ def main(argv: list[str], become: t.Callable[[list[str]], None] = _execute) -> i
     if child == 0:
         become(command)
     for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(name, lambda *_: None)
+        signal.signal(name, lambda *_unused: None)
     _record(events, {"kind": "worker_started", **common, "world_size": size, "pid": child})
     status = _wait(child)
     code, number = os.waitstatus_to_exitcode(status), 0

@@ -41,12 +41,12 @@ def probe(targets: t.Sequence[t.Sequence[t.Any]], seconds: float) -> list[Dict]:
     for descriptor in open_:
         poller.register(descriptor, select.POLLOUT | select.POLLERR | select.POLLHUP)
     while open_ and (left := began + seconds - time.monotonic()) > 0:
-        for descriptor, _ in poller.poll(left * 1000):
+        for descriptor, _events in poller.poll(left * 1000):
             link, item = open_.pop(descriptor)
             poller.unregister(descriptor)
             _note(item, link.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR), began)
             link.close()
-    for link, _ in open_.values():
+    for link, _unused in open_.values():
         link.close()
     return found
 

@@ -13,6 +13,7 @@ tried in a child process, and the parent imports torch the ordinary way when the
 This is a private utility of the collection; it may change without notice.
 """
 
+# pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
 from __future__ import annotations
 
 import datetime
@@ -76,15 +77,15 @@ def main(argv: list[str]) -> int:
         os.close(reader)
         return serve(load_light(), argv, writer)
     os.close(writer)
-    signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGTERM))
+    signal.signal(signal.SIGTERM, lambda *_unused: os.kill(child, signal.SIGTERM))
     if os.read(reader, 1):
         return abs(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     os.waitpid(child, 0)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, lambda *_unused: sys.exit(0))
     print("muster: torch's store cannot be loaded alone, importing torch", flush=True)
     return serve(load_full(), argv, None)
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, lambda *_unused: sys.exit(0))
     sys.exit(main(sys.argv))

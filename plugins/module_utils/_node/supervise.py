@@ -10,6 +10,7 @@ Under systemd it is the main process of a transient unit, whose cgroup and limit
 This is a private utility of the collection; it may change without notice.
 """
 
+# pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
 from __future__ import annotations
 
 import contextlib
@@ -54,7 +55,7 @@ class Supervisor:
             # So that orphans of a killed agent can be waited for.
             procs.adopt_orphans(True)
         wake = _wake_pipe()
-        signal.signal(signal.SIGTERM, lambda *_: self._ask_stop("cancelled"))
+        signal.signal(signal.SIGTERM, lambda *_unused: self._ask_stop("cancelled"))
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         procs.kill_marked(self.spec["marker"])
@@ -323,7 +324,7 @@ def _wake_pipe() -> int:
     os.set_blocking(reader, False)
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGCHLD, lambda *_unused: None)
     return reader
 
 

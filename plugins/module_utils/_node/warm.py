@@ -162,7 +162,8 @@ def _serve(link: socket.socket, record: Recorder) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     while True:
         try:
-            head, ancillary, _, _ = link.recvmsg(_LENGTH.size, socket.CMSG_SPACE(3 * array.array("i").itemsize))
+            space = socket.CMSG_SPACE(3 * array.array("i").itemsize)
+            head, ancillary = link.recvmsg(_LENGTH.size, space)[:2]
             if len(head) < _LENGTH.size:
                 return
             request = json.loads(_exactly(link, _LENGTH.unpack(head)[0]))

@@ -45,7 +45,7 @@ class SecretSource:
     token: bool = True
 
     def find(
-        self, value: t.Any = None, file: str | None = None, environ: Mapping[str, str] = os.environ
+        self, value: t.Any = None, file: str | None = None, environ: Mapping[str, str] | None = None
     ) -> Secret | None:
         """Return the secret in ``value``, else in ``file``, else in the first variable that is set; None if in none.
 
@@ -56,12 +56,13 @@ class SecretSource:
             return Secret(value, self.option, token=self.token)
         if file:
             return read_file(file, self.file_option or self.option, token=self.token)
+        environ = os.environ if environ is None else environ
         for name in self.variables:
             if environ.get(name):
                 return Secret(environ[name], f"environment variable {name}", token=self.token)
         return None
 
-    def need(self, value: t.Any = None, file: str | None = None, environ: Mapping[str, str] = os.environ) -> Secret:
+    def need(self, value: t.Any = None, file: str | None = None, environ: Mapping[str, str] | None = None) -> Secret:
         """Return the secret as :meth:`find` does, or raise :class:`InputError` naming every way to give it."""
         found = self.find(value, file, environ)
         if found is None:

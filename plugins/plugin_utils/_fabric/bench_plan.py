@@ -107,7 +107,7 @@ def rounds_of_pairs(names: t.Sequence[str]) -> tuple[Round, ...]:
     if len(seats) % 2:
         seats.append(None)
     rounds = []
-    for _ in range(len(seats) - 1):
+    for _unused in range(len(seats) - 1):
         pairs = [(seats[i], seats[-1 - i]) for i in range(len(seats) // 2)]
         rounds.append(tuple(tuple(sorted((a, b))) for a, b in pairs if a is not None and b is not None))
         seats = [seats[0], seats[-1], *seats[1:-1]]

@@ -108,7 +108,7 @@ def _slower(now: t.Mapping[str, t.Any], equal: Lines) -> tuple[list[str], list[C
     fallen = [(a, b, value, before) for a, b, value, before in _pairs(now, equal) if value < DRIFT * before]
     for a, b, value, before in fallen:
         changes.append(f"{a}–{b}: {value:.3g} GB/s, {before:.3g} before")
-    blamed = _nodes(now, [(a, b) for a, b, _, _ in fallen])
+    blamed = _nodes(now, [(a, b) for a, b, _unused, _unused in fallen])
     for name in blamed:
         causes.append(Cause("drift", f"every pair with {name} became slower than its own history", FIX, name))
     if changes and not blamed and (rate is not None and usual and rate < DRIFT * usual):
@@ -142,7 +142,7 @@ def _triples(line: t.Mapping[str, t.Any]) -> t.Iterator[tuple[str, str, float]]:
 def _nodes(now: t.Mapping[str, t.Any], fallen: t.Sequence[tuple[str, str]]) -> list[str]:
     """Return the nodes all of whose measured pairs (two or more) fell."""
     slow = {frozenset(pair) for pair in fallen}
-    measured = [frozenset((a, b)) for a, b, _ in _triples(now)]
+    measured = [frozenset((a, b)) for a, b, _unused in _triples(now)]
     found = []
     for name in now["nodes"]:
         mine = [pair for pair in measured if name in pair]

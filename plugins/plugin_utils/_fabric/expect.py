@@ -125,8 +125,8 @@ def _from_row(row: ExpectationRow, now: Situation) -> Expectation:
 
 def _computed_rdma(now: Situation) -> Expectation:
     per_node = [usable_gbps(node) for node in now.nodes]
-    reasons = list(dict.fromkeys(reason for _, found in per_node for reason in found))
-    rates = [rate for rate, _ in per_node]
+    reasons = list(dict.fromkeys(reason for _unused, found in per_node for reason in found))
+    rates = [rate for rate, _unused in per_node]
     if now.island.nic_rate_gbps is None or any(rate is None for rate in rates):
         return Expectation(reasons=("the NICs' rate is unknown: only peers can tell",))
     wire = min(rate for rate in rates if rate is not None)

@@ -236,7 +236,7 @@ def _named(found: t.Iterable[tuple[tuple[Group, _Character], str | None]]) -> li
     """Give each island a name that is valid as a label's value and unique."""
     result: list[Island] = []
     items = list(found)
-    used = {name for _, name in items if name}
+    used = {name for _unused, name in items if name}
     for (group, character), given in items:
         name = given
         if name is None:

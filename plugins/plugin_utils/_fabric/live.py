@@ -77,19 +77,19 @@ class Live:
     def gang(self) -> list[tuple[Look, Dict]]:
         """Return (node, rank) of the newest start: an older attempt's ranks say nothing about this one."""
         found = [(look, rank) for look in self.looks for rank in look.ranks]
-        newest = max((rank.get("attempt") or 0 for _, rank in found), default=0)
+        newest = max((rank.get("attempt") or 0 for _unused, rank in found), default=0)
         return [(look, rank) for look, rank in found if (rank.get("attempt") or 0) == newest or rank.get("alive")]
 
     @property
     def expected(self) -> int | None:
         """Return how many ranks there should be: as asked, else as the ranks themselves were told."""
-        told = [rank["world_size"] for _, rank in self.gang if rank.get("world_size")]
+        told = [rank["world_size"] for _unused, rank in self.gang if rank.get("world_size")]
         return self.world_size or max(told, default=None)
 
     @property
     def steps(self) -> list[tuple[float, int]]:
         """Return (time, step) of the newest start, in order; of several ranks that write a step the first counts."""
-        began = min((rank.get("started_at") or 0.0 for _, rank in self.gang), default=0.0)
+        began = min((rank.get("started_at") or 0.0 for _unused, rank in self.gang), default=0.0)
         first: dict[int, float] = {}
         for at, step in sorted(item for look in self.looks for item in look.steps if item[0] >= began):
             first.setdefault(step, at)
@@ -163,7 +163,7 @@ def progress_of(live: Live) -> Progress:
     gang, steps = live.gang, live.steps
     if not gang:
         return Progress("not_started")
-    alive = any(rank.get("alive") for _, rank in gang)
+    alive = any(rank.get("alive") for _unused, rank in gang)
     last = steps[-1][1] if steps else None
     since = round(max(0.0, live.now - steps[-1][0]), 3) if steps else None
     if not alive:

@@ -59,7 +59,7 @@ def _unreachable(live: Live, _progress: Progress) -> t.Iterator[Cause]:
 def _attendance(live: Live, progress: Progress) -> t.Iterator[Cause]:
     """Ranks that never started, and ranks that ended while others live."""
     gang, expected = live.gang, live.expected
-    seen = {rank["rank"] for _, rank in gang}
+    seen = {rank["rank"] for _unused, rank in gang}
     # Nobody knows what runs on a node that does not answer.
     known = all(look.seen is not None for look in live.looks)
     missing = [number for number in range(min(expected or 0, 100_000)) if number not in seen] if known else []
@@ -196,7 +196,7 @@ def _behind(live: Live, progress: Progress) -> t.Iterator[Cause]:
     if progress.state not in ("hanging", "starting"):
         return
     alive = _alive(live)
-    if any(rank.get("state") in ("T", "t", "D") for _, rank in alive):
+    if any(rank.get("state") in ("T", "t", "D") for _unused, rank in alive):
         # What the others do then is a consequence.
         return
     deaf = [(look, rank, unread) for look, rank in alive if (unread := _unread(rank)) > 0]
@@ -206,7 +206,7 @@ def _behind(live: Live, progress: Progress) -> t.Iterator[Cause]:
         return
     busy = [pair for pair in alive if (pair[1].get("cpu_percent") or 0.0) >= _BUSY_PERCENT]
     idle = [pair for pair in alive if pair[1].get("cpu_percent") is not None and pair not in busy]
-    waiting_is_busy = any(rank.get("nccl") and "WORLD_SIZE" in _names(rank) for _, rank in alive) and _gpu(live)
+    waiting_is_busy = any(rank.get("nccl") and "WORLD_SIZE" in _names(rank) for _unused, rank in alive) and _gpu(live)
     odd, word = (idle, "uses no processor") if waiting_is_busy else (busy, "computes")
     if odd and len(odd) < len(alive) and len(odd) <= max(1, len(alive) // 4):
         for look, rank in odd:
@@ -292,7 +292,7 @@ def _owners(live: Live) -> dict[tuple[str, int], str]:
     for look in live.looks:
         items = (*look.node.addresses.lan, *look.node.addresses.mesh) if look.node else ()
         addresses.update({item.address: look.name for item in items if not item.address.startswith("127.")})
-    peers = {(item["peer"], item["peer_port"]) for _, rank in _alive(live) for item in rank.get("sockets") or []}
+    peers = {(item["peer"], item["peer_port"]) for _unused, rank in _alive(live) for item in rank.get("sockets") or []}
     found.update({end: addresses[end[0]] for end in peers if end not in found and end[0] in addresses})
     return found
 

@@ -82,7 +82,7 @@ def parse_via(via: bytes) -> Via:
     if match := _NET.match(via):
         name, _device, proxy, gdr = match.groups()
         return Via("net", shown(name), gdr is not None, number(proxy) if proxy else None)
-    head, _, rest = via.partition(b"/")
+    head, _unused, rest = via.partition(b"/")
     if head == b"P2P":
         return Via("p2p", shown(re.split(rb"[/\s]", rest, maxsplit=1)[0]))
     if head == b"SHM" or via.startswith(b"direct shared memory"):

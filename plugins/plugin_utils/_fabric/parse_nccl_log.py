@@ -122,7 +122,7 @@ class NcclLog:
             return line
         for raw in self._unglued(records):
             at = raw.find(b"NCCL ")
-            level, _, text = raw[at + 5 :].partition(b" ")
+            level, _unused, text = raw[at + 5 :].partition(b" ")
             prefix = raw[:at]
             thread = self._threads.get(prefix) or self._thread(prefix)[1]
             if level == b"INFO":

@@ -88,7 +88,7 @@ def _local(address: str) -> bool:
 
 def _path(inferred: Path, other: Node, ok: set[tuple[str, int]], mesh: t.Mapping[str, str]) -> Path | None:
     """Return the path that the answers show; None where they say nothing new."""
-    answered = {address for address, _ in ok}
+    answered = {address for address, _unused in ok}
     over_mesh = [item.address for item in other.addresses.mesh]
     told = {mesh.get(address) for address in over_mesh}
     on_mesh: Path | None = None

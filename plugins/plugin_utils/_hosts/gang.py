@@ -84,7 +84,7 @@ def prepare(
 
     # Files first, on all nodes: nobody waits for a peer whose files are still on the way.
     for work in (send, place):
-        _, errors = each(remotes, work)
+        _unused, errors = each(remotes, work)
         if errors:
             give_up(remotes, run_id, fresh=fresh)
             raise first_error(errors)
@@ -116,7 +116,7 @@ def start(members: t.Sequence[Member], run_id: str, *, fresh: bool = False) -> l
 
 def claim(remotes: t.Sequence[Remote], run_id: str, held: Dict) -> None:
     """Note on all nodes that a run that lives is ours from now on."""
-    _, errors = each(remotes, lambda remote: remote.call("claim", run_id=run_id, claim=held))
+    _unused, errors = each(remotes, lambda remote: remote.call("claim", run_id=run_id, claim=held))
     if errors:
         raise first_error(errors)
 

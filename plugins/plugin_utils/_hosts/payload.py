@@ -111,7 +111,7 @@ def parse(node: str, rc: int, out: str, err: str) -> dict[str, t.Any]:
 
     :raises NodeError: when there is none: no Python, one that is too old, or an agent that broke.
     """
-    _, found, text = out.partition(MARK)
+    _unused, found, text = out.partition(MARK)
     if found:
         try:
             return t.cast("dict[str, t.Any]", json.loads(text.splitlines()[0]))

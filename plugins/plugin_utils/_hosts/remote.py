@@ -96,6 +96,6 @@ def first_error(errors: t.Mapping[str, MusterError]) -> MusterError:
     shown = ordered[0][1]
     rest = len(ordered) - 1
     if rest:
-        names = ", ".join(name for name, _ in ordered[1:6]) + ("…" if rest > 5 else "")
+        names = ", ".join(name for name, _unused in ordered[1:6]) + ("…" if rest > 5 else "")
         return MusterError(f"{shown.message} (also failed: {names})", shown.fix)
     return shown

@@ -97,7 +97,7 @@ def split_ref(ref: str) -> tuple[str, str]:
     # After the host (URL), or after the colon of user@host:path.
     start = rest.find("/") if found else rest.find(":") + 1
     host, path = rest[: max(start, 0)], rest[max(start, 0) :]
-    path, _, revision = path.rpartition("@") if "@" in path else (path, "", "HEAD")
+    path, _unused, revision = path.rpartition("@") if "@" in path else (path, "", "HEAD")
     return f"{scheme}{found}{host}{path}", revision or "HEAD"
 
 

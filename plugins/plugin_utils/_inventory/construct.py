@@ -9,6 +9,7 @@ outcome that is odd (undefined, of an unusual type, an error), is given to ``Con
 This is a private utility of the collection; it may change without notice.
 """
 
+# pylint: disable=unidiomatic-typecheck  # subclasses are meant to be refused
 from __future__ import annotations
 
 import typing as t

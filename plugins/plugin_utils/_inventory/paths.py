@@ -9,6 +9,7 @@ read natively where the outcome is certain to be the same; everything else is le
 This is a private utility of the collection; it may change without notice.
 """
 
+# pylint: disable=unidiomatic-typecheck  # subclasses are meant to be refused
 from __future__ import annotations
 
 import dataclasses

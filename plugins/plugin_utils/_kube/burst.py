@@ -47,11 +47,11 @@ def answer(data: bytes | bytearray) -> Response | None:
             raise ValueError("the head or the body is too long")
         return None
     first, *lines = bytes(data[:end]).decode("latin-1").split("\r\n")
-    version, _, rest = first.partition(" ")
+    version, _unused, rest = first.partition(" ")
     if version != "HTTP/1.1" or not rest[:3].isdigit() or rest[:1] < "2":
         raise ValueError("not a final HTTP/1.1 answer")
     pairs = (line.partition(":") for line in lines)
-    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    headers = {name.strip().lower(): value.strip() for name, _unused, value in pairs}
     if headers.get("content-encoding", "identity") != "identity":
         raise ValueError("a compression that was not asked for")
     body = _body(data, end + 4, headers)
@@ -139,7 +139,7 @@ class Burst:
                 if not ready:
                     for key in list(self._selector.get_map().values()):
                         self._drop(key.data)
-                for key, _ in ready:
+                for key, _unused in ready:
                     self._read(key.data, good)
         return good
 

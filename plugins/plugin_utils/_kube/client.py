@@ -135,7 +135,7 @@ class Client:
 
     def create(self, value: Object, *, dry_run: bool = False) -> Object:
         """Create an object; one of this name that is there already is a :class:`KubeError` with status 409."""
-        found, what, place, _ = self._target(value)
+        found, what, place, _unused = self._target(value)
         request = self._request("POST", found.path(place), _write(dry_run, MANAGER), value)
         return self._object(request, self.line.send(what, request).body)
 

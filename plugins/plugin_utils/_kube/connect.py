@@ -69,7 +69,7 @@ class _ChangingWire:
 def connect(
     options: Mapping[str, t.Any],
     *,
-    environ: Mapping[str, str] = os.environ,
+    environ: Mapping[str, str] | None = None,
     exchange: StreamingExchange | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Client:
@@ -83,6 +83,7 @@ def connect(
 
     Raises :class:`InputError` in one line for what is missing, misspelt or not supported.
     """
+    environ = os.environ if environ is None else environ
     access = kubeconfig.load(options, environ)
     if access.user.other:
         from . import foreign

@@ -55,7 +55,7 @@ class Catalog:
 
     def named(self, word: str) -> Resource:
         """Return the kind that ``word`` names: ``v1/Pod``, ``Pod``, ``pods``, ``po``, ``jobsets.jobset.x-k8s.io``."""
-        version, _, kind = word.rpartition("/")
+        version, _unused, kind = word.rpartition("/")
         if version:
             return self.find(version, kind)
         if word in BY_WORD:

@@ -96,7 +96,7 @@ def _words(status: int, reason: str, message: str, causes: tuple[tuple[str, str,
     if first == "NamespaceTerminating":
         return f"its namespace is being deleted: {message}", "Wait until it is gone, or name another"
     if reason == "Invalid" and causes:
-        shown = "; ".join(f"{field}: {text}" for _, field, text in causes[:5])
+        shown = "; ".join(f"{field}: {text}" for _unused, field, text in causes[:5])
         return f"is not valid: {shown}", "An immutable field needs a new object" if "immutable" in shown else ""
     return message, _ADVICE.get(status, "")
 

@@ -47,11 +47,11 @@ def resolve(access: Access, options: Mapping[str, t.Any], environ: Mapping[str, 
 
 def _user(user: User, keys: Mapping[str, str], option: str) -> User:
     header = str(keys.get("BearerToken") or keys.get("authorization") or "")
-    kind, _, value = header.partition(" ")
+    kind, _unused, value = header.partition(" ")
     if kind.lower() == "bearer" and value:
         return dataclasses.replace(user, token=secret(value), other="")
     if kind.lower() == "basic" and value:
-        name, _, password = base64.b64decode(value).decode().partition(":")
+        name, _unused, password = base64.b64decode(value).decode().partition(":")
         return dataclasses.replace(user, basic=(name, secret(password)), other="")
     if user.client_pem:
         return dataclasses.replace(user, other="")

@@ -64,7 +64,7 @@ class Access:
 
 
 def load(
-    options: Mapping[str, t.Any], environ: Mapping[str, str] = os.environ, account: pathlib.Path = ACCOUNT
+    options: Mapping[str, t.Any], environ: Mapping[str, str] | None = None, account: pathlib.Path = ACCOUNT
 ) -> Access:
     """Return the access that ``options`` ask for: ``host``, else a kubeconfig, else the account of this pod.
 
@@ -72,6 +72,7 @@ def load(
     ``token``, ``token_file``, ``ca_path``, ``client_cert``, ``client_key``, ``validate_certs``, ``proxy``,
     ``server_name``. Raises :class:`InputError` for what is missing or wrong, in one line.
     """
+    environ = os.environ if environ is None else environ
     found = _from_options(options) if options.get("host") else _from_config(options, environ, account)
     return _override(found, options)
 
@@ -188,7 +189,7 @@ def select(config: Mapping[str, t.Any], context: str | None, source: str) -> Acc
         raise InputError("context", f"{source} has no current context", f"Name one of: {known}")
     if name not in contexts:
         raise InputError("context", f"{source} has no context {name}", f"Known contexts: {known}")
-    chosen, _ = contexts[name]
+    chosen, _unused = contexts[name]
     cluster, folder = _entry(config, "clusters", chosen.get("cluster"), name, source)
     user, user_folder = (
         _entry(config, "users", chosen.get("user"), name, source) if chosen.get("user") else ({}, folder)

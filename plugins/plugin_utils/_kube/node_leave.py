@@ -81,7 +81,7 @@ def leave(client: Client, name: str, timeout_s: float, tell: Callable[[str], Non
             left.deleted = True
         else:
             # A kubelet that does not answer confirms no end.
-            ready, _ = node_loss.readiness(node, time.time())
+            ready, _unused = node_loss.readiness(node, time.time())
             _drain(client, left, timeout_s if ready else 0.0, tell)
             left.deleted = client.delete("v1/Node", name, uid=str(node["metadata"]["uid"]))
     password = f"{name}.node-password.k3s"

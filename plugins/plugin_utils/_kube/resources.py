@@ -86,7 +86,7 @@ def _table() -> t.Iterator[Resource]:
 
 
 def _split(api_version: str) -> tuple[str, str]:
-    group, _, version = api_version.rpartition("/")
+    group, _unused, version = api_version.rpartition("/")
     return group, version
 
 

@@ -128,10 +128,10 @@ class _Waiter:
             while end.remaining() > 0:
                 self._step(min(_TICK_S, end.remaining()))
                 states = self._states()
-                if any(state.phase == "failed" for _, state in states):
+                if any(state.phase == "failed" for _unused, state in states):
                     verdict = "failed"
                     break
-                if len(self._synced) == len(self._feeds) and all(state.phase == "done" for _, state in states):
+                if len(self._synced) == len(self._feeds) and all(state.phase == "done" for _unused, state in states):
                     verdict = "done"
                     break
         finally:
@@ -205,7 +205,7 @@ class _Waiter:
         # A feed with labels holds nothing but objects that have them.
         return [
             item
-            for (resource, labels, namespace, _), item in self._objects.items()
+            for (resource, labels, namespace, _unused), item in self._objects.items()
             if (resource, labels) == (wish.resource, wish.labels) and wish.namespace in (None, namespace)
         ]
 

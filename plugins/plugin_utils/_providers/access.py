@@ -16,7 +16,7 @@ from ...module_utils._http.client import Auth, HttpClient, always_retry
 from ...module_utils._http.clock import SYSTEM_CLOCK, Clock
 from ...module_utils._http.message import Response
 from ...module_utils._http.policy import Timeouts, shared_pacer
-from ...module_utils._http.sockets import TlsOptions
+from ...module_utils._http.tls import TlsOptions
 from ...module_utils._http.wire import Exchange, Wire
 from ...module_utils._model.errors import InputError
 from ...module_utils._secrets.secret import Secret

@@ -9,6 +9,7 @@ exists. A single odd value inside an item is unknown (None).
 This is a private utility of the collection; it may change without notice.
 """
 
+# pylint: disable=unidiomatic-typecheck  # subclasses are meant to be refused
 from __future__ import annotations
 
 import datetime

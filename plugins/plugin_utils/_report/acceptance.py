@@ -72,7 +72,9 @@ def _head(value: Dict) -> Html:
 
 
 def _sentence(parts: t.Sequence[Dict]) -> str:
-    counts = [(word, sum(1 for part in parts if part.get("outcome") == name)) for name, (word, _) in _MARKS.items()]
+    counts = [
+        (word, sum(1 for part in parts if part.get("outcome") == name)) for name, (word, _unused) in _MARKS.items()
+    ]
     return "Of the tests " + ", ".join(f"{number} {word}" for word, number in counts if number) + "."
 
 

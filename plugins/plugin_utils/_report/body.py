@@ -72,7 +72,7 @@ def time_line(case: Case) -> Html:
     drawn = timeline(case)
     if drawn is None:
         return section("Time line", tag("p", "The times of this run are not known."))
-    kinds, phases = {event.kind for event in marked(case)}, {bar.kind for bar in bars(case)}
+    kinds, phases = {event.kind for event in marked(case)}, {segment.kind for segment in bars(case)}
     saved = any(part.checkpoints for part in case.run.segments)
     keys = _legend(
         _key("\N{LOWER SEVEN EIGHTHS BLOCK}", "training"),

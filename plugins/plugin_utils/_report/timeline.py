@@ -60,7 +60,7 @@ def bars(case: Case) -> list[Bar]:
         found.append(Bar(start, first, "start"))
         found.append(Bar(first, finish, "train", attempt.label))
         free = finish
-    return [bar for bar in found if bar.end > bar.start]
+    return [segment for segment in found if segment.end > segment.start]
 
 
 def _first_step(attempt: Attempt, zero: float, start: float, finish: float) -> float:
@@ -101,8 +101,8 @@ def timeline(case: Case) -> Picture | None:
     def paint(figure: Figure, size: Size) -> None:
         ax = plots.axes(figure, size, (label_room(names, size), 6, 14, 30))
         ax.margins(0)
-        for bar in phases:
-            _phase(ax, bar, times.span, size)
+        for segment in phases:
+            _phase(ax, segment, times.span, size)
         for attempt in case.attempts:
             _stays(ax, attempt, names, times.zero)
         _marks(ax, case, names, times.zero)
@@ -115,18 +115,18 @@ def timeline(case: Case) -> Picture | None:
     return both("timeline", "Time line of the job, its nodes and its faults", (height, height), paint)
 
 
-def _phase(ax: Axes, bar: Bar, span: float, size: Size) -> None:
+def _phase(ax: Axes, segment: Bar, span: float, size: Size) -> None:
     looks: dict[str, dict[str, t.Any]] = {
         "wait": {"facecolor": plots.HEAT[1]},
         "start": {"facecolor": plots.HEAT[3]},
         "train": {"facecolor": plots.ACCENT},
         "down": {"facecolor": "none", "edgecolor": plots.RULE, "hatch": "///"},
     }
-    ax.broken_barh([(bar.start, bar.end - bar.start)], (0.16, 0.68), linewidth=0, **looks[bar.kind])
-    pixels = (bar.end - bar.start) / span * size.width * 0.85
-    if bar.label and pixels > 12 + 7 * len(bar.label):
-        middle = (bar.start + bar.end) / 2
-        label = f"attempt {bar.label}" if pixels > 90 else bar.label
+    ax.broken_barh([(segment.start, segment.end - segment.start)], (0.16, 0.68), linewidth=0, **looks[segment.kind])
+    pixels = (segment.end - segment.start) / span * size.width * 0.85
+    if segment.label and pixels > 12 + 7 * len(segment.label):
+        middle = (segment.start + segment.end) / 2
+        label = f"attempt {segment.label}" if pixels > 90 else segment.label
         ax.text(middle, 0.5, label, color=plots.PAPER, ha="center", va="center_baseline", fontsize=11)
 
 

@@ -171,7 +171,7 @@ def _measured(fleet: Fleet, nodes: int, **options: t.Any) -> rules.Point:
         "timeout_s": int(20 * seconds) + 300,
     }
     suffix = f"user-n{nodes}" if options else f"n{nodes}"
-    folder, _ = _train(fleet, job, suffix, **options)
+    folder, _unused = _train(fleet, job, suffix, **options)
     document = None
     for line in watch.lines((folder / "metrics.jsonl").read_text(errors="replace")):
         document = line.get("acceptance") or document
@@ -285,7 +285,7 @@ def resume(fleet: Fleet) -> Part:
     }
     job = {**fleet.job, **(given or own), "name": "accept-resume"}
     drill = {"target": "agent", "at_step": int(options["kill_at_step"] or _KILL_AT)}
-    _, found = _train(fleet, job, "resume", drill=drill)
+    _unused, found = _train(fleet, job, "resume", drill=drill)
     return acceptance.resumed(found)
 
 

@@ -261,7 +261,7 @@ class ClusterFollower(Follower):
         )
         if not found:
             return None
-        _, code, node = min(found)
+        _unused, code, node = min(found)
         return Outcome("failed", code, "fatal_exit_code", f"a rank on {node} ended with exit code {code}", node)
 
     def _too_long(self) -> Outcome | None:

@@ -106,7 +106,7 @@ def cancel(request: Request, home: StateHome, before: Dict) -> Dict:
     folder = home.run_folder(run_id)
     if request.check:
         return {"changed": before["state"] != "ended", "run_id": run_id}
-    client, _ = _open(request, ref.get("context"))
+    client, _unused = _open(request, ref.get("context"))
     cluster_identity.insist(client, before)
     grace = int(before["job"]["checkpoints"]["grace_s"])
     gone = bool(ref) and _remove(client, ref, run_id, grace + _GONE_S, request.progress)

@@ -189,7 +189,7 @@ def _collect(
         remote.ask("remove", run_id=run_id)
         return found
 
-    answers, _ = each(request.connect(group), work)
+    answers, _unused = each(request.connect(group), work)
     for node, (out, nccl, told, said) in answers.items():
         output = "".join(item["text"] for item in said) if node == group[0] else output
         events += [line for item in told for line in watch.lines(item["text"])]

@@ -194,7 +194,7 @@ class Cluster:
 
     def _allowed(self, asked: node_facts.Asked, names: t.Sequence[str]) -> node_facts.Asked:
         """Return what to make: with the nodes' own network unless the namespace forbids it."""
-        _, *pods = node_facts.objects(asked, names)
+        _unused, *pods = node_facts.objects(asked, names)
         try:
             self.client.create(pods[0], dry_run=True)
         except KubeError as exc:

@@ -92,7 +92,7 @@ class Gangs:
             live = t.cast(Object, apply(self.client, [main]).objects()[0])
             apply(self.client, owned(companions, live))
             heard = Heard()
-            follower = _Follower(job, run_id, folder, Sources(self.client, made, live), heard, lambda _: None, None)
+            follower = _Follower(job, run_id, folder, Sources(self.client, made, live), heard, lambda line: None, None)
             follower.patience_s = stage.timeout_s + _START_S
             outcome = follower.run()
         finally:

@@ -91,7 +91,7 @@ class Hosts:
             raise first_error(errors)
         nodes = tuple(self._node(name, answers[name][0]) for name in request.hosts if name in answers)
         gone = tuple(self._absent(name, errors[name]) for name in request.hosts if name in errors)
-        return Fleet(nodes, frozenset(name for name, (_, lives) in answers.items() if lives), gone)
+        return Fleet(nodes, frozenset(name for name, (_unused, lives) in answers.items() if lives), gone)
 
     def reached(self, nodes: t.Sequence[Node]) -> list[Reach]:
         """Return which nodes reach each other, by a quick try of their addresses; what nobody tells stays open."""
@@ -102,7 +102,7 @@ class Hosts:
             mesh = reaching.mesh_addresses(nodes, remote.name)
             return remote.call("reach", targets=targets, mesh=mesh, seconds=_REACH_S)
 
-        answers, _ = each([remote for remote in self._remotes if remote.name in asked], ask)
+        answers, _unused = each([remote for remote in self._remotes if remote.name in asked], ask)
         found = reaching.paths(nodes, asked, answers)
         for item in (item for item in found if item.path == "none"):
             self._request.progress.say(f"{item.a} gets no answer from {item.b}: they are not taken for one LAN")

@@ -43,7 +43,7 @@ class Face(ActionBase):
         """Parse the options and return what ``work`` returns, or a failure of one line."""
         super().run(tmp, task_vars)
         parse: t.Any = self.validate_argument_spec
-        _, options = parse(self.OPTIONS, **self.RULES)
+        _unused, options = parse(self.OPTIONS, **self.RULES)
         # An empty answer of a survey means that the question was left open.
         cleaned = {key: None if value == "" else value for key, value in options.items()}
         return boundary.run(lambda: self.work(cleaned, task_vars or {}))

@@ -210,7 +210,7 @@ class Follower:
         bad = [(end["at"], node, end) for node, end in ended.items() if end["exit_code"] != 0]
         if not bad:
             return None
-        _, node, end = min(bad, key=lambda item: item[0])
+        _unused, node, end = min(bad, key=lambda item: item[0])
         if end["cause"] == "cancelled":
             return Outcome("cancelled", end["exit_code"], "cancelled", f"stopped on {node}", node)
         failure = self.story.attempts[-1].first_failure if self.story.attempts else None

@@ -202,7 +202,7 @@ def _stop(request: Request, home: StateHome, seen: Look, names: t.Sequence[str])
     for remote in remotes:
         remote.owner = home.owner(create=False)["owner"]
     with home.lock(run.run_id):
-        _, errors = gang.stop(remotes, run.run_id, _grace_s(seen) + 20)
+        _unused, errors = gang.stop(remotes, run.run_id, _grace_s(seen) + 20)
         _note_end(home, run, [node.name for node in seen.facts.nodes if heal.why_lost(node, seen.facts)])
     for name, error in errors.items():
         request.progress.say(f"  warning: {name}: {error}")

@@ -127,7 +127,7 @@ def _answers(request: Request, names: t.Sequence[str]) -> dict[str, State]:
     """Return which hosts of the inventory answer."""
     known = [name for name in names if name in request.hostvars]
     remotes = request.connect(known)
-    _, errors = each(remotes, lambda remote: remote.call("info"))
+    _unused, errors = each(remotes, lambda remote: remote.call("info"))
     return {name: (not isinstance(errors.get(name), UnreachableError), 0.0, False) for name in known}
 
 
@@ -136,7 +136,9 @@ def _silence(home: StateHome, states: t.Mapping[str, State], now: float) -> dict
     before = paths.read_json(home.folder / SILENT)
     told = before if isinstance(before, dict) else {}
     kept = {name: float(since) for name, since in told.items() if isinstance(since, (int, float))}
-    return {name: min(kept.get(name, now), now - seconds) for name, (ready, seconds, _) in states.items() if not ready}
+    return {
+        name: min(kept.get(name, now), now - seconds) for name, (ready, seconds, _unused) in states.items() if not ready
+    }
 
 
 def _node(

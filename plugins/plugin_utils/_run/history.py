@@ -123,5 +123,5 @@ def _fetch(folder: pathlib.Path, record: Dict, connect: Connect, known: t.Contai
                 paths.private_dir(place.parent)
                 paths.write_atomic(place, item["text"].encode())
 
-    _, errors = each(connect(names), work)
+    _unused, errors = each(connect(names), work)
     return {name: str(exc) for name, exc in errors.items()}

@@ -65,6 +65,6 @@ def _result(outcome: Outcome, timeout_s: float) -> Dict:
     }
     if outcome.end == "done":
         return result
-    done = sum(state.phase == "done" for _, state in outcome.states)
+    done = sum(state.phase == "done" for _unused, state in outcome.states)
     head = "failed" if outcome.end == "failed" else f"not done within {timeout_s:g} s"
     return {**result, "failed": True, "msg": f"{head} ({done} of {len(outcome.states)} done): {outcome.line()}"}

@@ -156,7 +156,7 @@ class Bench:
         """Seconds an iteration takes on the slowest rank."""
         self.agree(0.0, dist.ReduceOp.MAX)
         start = time.perf_counter()
-        for _ in range(iterations):
+        for _unused in range(iterations):
             test.run()
         if self.device.type == "cuda":
             torch.cuda.synchronize()
@@ -232,11 +232,11 @@ def gather_json(value: dict[str, t.Any], device: torch.device) -> list[dict[str,
     """Every rank's ``value``, on every rank; without pickle, and without numpy, which an image may lack."""
     raw = json.dumps(value).encode()
     length = torch.tensor([len(raw)], dtype=torch.int64, device=device)
-    lengths = [torch.zeros_like(length) for _ in range(dist.get_world_size())]
+    lengths = [torch.zeros_like(length) for _unused in range(dist.get_world_size())]
     dist.all_gather(lengths, length)
     longest = max(int(cell.item()) for cell in lengths)
     padded = torch.tensor(list(raw.ljust(longest, b" ")), dtype=torch.uint8, device=device)
-    texts = [torch.zeros_like(padded) for _ in lengths]
+    texts = [torch.zeros_like(padded) for _unused in lengths]
     dist.all_gather(texts, padded)
     return [json.loads(bytes(text.tolist())) for text in texts]
 

@@ -102,7 +102,7 @@ def netdev_bytes() -> dict[str, tuple[int, int]]:
     """Interface to bytes (received, sent), from /proc/net/dev."""
     counters: dict[str, tuple[int, int]] = {}
     for line in read_text("/proc/self/net/dev").splitlines()[2:]:
-        name, _, rest = line.partition(":")
+        name, _unused, rest = line.partition(":")
         fields = rest.split()
         counters[name.strip()] = (int(fields[0]), int(fields[8]))
     return counters
@@ -153,7 +153,7 @@ def evidence(rank: int, node: str, before: Snapshot, after: Snapshot) -> dict[st
             entry["tx_bytes"], entry["rx_bytes"] = [first[0], counts[0]], [first[1], counts[1]]
         sockets.append(entry)
     used = {name for address, name in owners.items() if name != "lo" and not address.startswith("fe80:")}
-    used |= {"lo" for _, peer in after.sockets if _host(peer) in owners}
+    used |= {"lo" for _unused, peer in after.sockets if _host(peer) in owners}
     netdev = {name: delta for name, delta in _deltas(before.netdev, after.netdev).items() if name in used}
     rdma = _deltas(before.rdma, after.rdma)
     host = socket.gethostname()

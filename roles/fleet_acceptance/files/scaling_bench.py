@@ -49,7 +49,7 @@ class Model(nn.Module):  # type: ignore[misc, unused-ignore]
 
     def __init__(self, width: int, layers: int) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _unused in range(layers))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = x
@@ -136,7 +136,7 @@ class Bench:
         """Return the seconds of one ``work``, on the mean of this rank, and what each gave."""
         self.meet()
         begin = self.settle()
-        found = [work() for _ in range(count)]
+        found = [work() for _unused in range(count)]
         return (self.settle() - begin) / count, found
 
 
@@ -144,11 +144,11 @@ def measure(bench: Bench, seconds: float) -> dict[str, t.Any]:
     """Return the result document; the same on every rank."""
     bench.timed(bench.step, WARM_UP)
     bench.timed(bench.phased, WARM_UP)
-    estimate, _ = bench.timed(bench.step, WARM_UP)
+    estimate, _unused = bench.timed(bench.step, WARM_UP)
     steps = max(LEAST_STEPS, min(MOST_STEPS, int(seconds / ROUNDS / max(bench.agreed(estimate), 1e-6))))
     whole, parts = [], []
     # In turns, so that whatever else the machine does falls on both alike; medians, so that it counts for little.
-    for _ in range(ROUNDS):
+    for _unused in range(ROUNDS):
         whole.append(bench.timed(bench.step, steps)[0])
         parts += bench.timed(bench.phased, steps)[1]
     step_s = statistics.median(whole)
@@ -178,7 +178,7 @@ def gathered(value: dict[str, t.Any], bench: Bench) -> list[dict[str, t.Any]]:
     raw = json.dumps(value).encode()
     length = int(bench.agreed(float(len(raw))))
     padded = torch.tensor(list(raw.ljust(length, b" ")), dtype=torch.uint8, device=bench.device)
-    texts = [torch.zeros_like(padded) for _ in range(bench.world)]
+    texts = [torch.zeros_like(padded) for _unused in range(bench.world)]
     dist.all_gather(texts, padded)
     return [json.loads(bytes(text.tolist())) for text in texts]
 

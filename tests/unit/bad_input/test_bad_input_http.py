@@ -24,7 +24,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._http.address import parse_base_url, proxy_for
 from ansible_collections.muster.training.plugins.module_utils._http.client import HttpClient
 from ansible_collections.muster.training.plugins.module_utils._http.policy import Timeouts
-from ansible_collections.muster.training.plugins.module_utils._http.sockets import TlsOptions
+from ansible_collections.muster.training.plugins.module_utils._http.tls import TlsOptions
 from ansible_collections.muster.training.plugins.module_utils._http.wire import Wire
 from ansible_collections.muster.training.plugins.module_utils._model.errors import (
     ApiError,

@@ -27,7 +27,7 @@ from ansible_collections.muster.training.plugins.module_utils._http.body import 
 from ansible_collections.muster.training.plugins.module_utils._http.clock import SYSTEM_CLOCK, Deadline
 from ansible_collections.muster.training.plugins.module_utils._http.message import Request
 from ansible_collections.muster.training.plugins.module_utils._http.policy import Timeouts
-from ansible_collections.muster.training.plugins.module_utils._http.sockets import TlsOptions
+from ansible_collections.muster.training.plugins.module_utils._http.tls import TlsOptions
 from ansible_collections.muster.training.plugins.module_utils._http.wire import Wire
 from ansible_collections.muster.training.tests.support.loopback import http_answer, raw_server, read_request, reply
 
