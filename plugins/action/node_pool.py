@@ -44,6 +44,8 @@ class ActionModule(Face):
         "nodes": {"type": "list", "elements": "str"},
         "due_only": {"type": "bool", "default": False},
         "orphans": {"type": "str", "choices": ["report", "delete"], "default": "report"},
+        "kubeconfig": {"type": "raw"},
+        "context": {"type": "str"},
         "hygiene": {"type": "list", "elements": "dict", "default": []},
         "reaper_host": {"type": "str"},
         "reaper_state": {"type": "path", "default": mirror.STATE},

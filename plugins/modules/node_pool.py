@@ -135,6 +135,14 @@ options:
     type: str
     choices: [report, delete]
     default: report
+  kubeconfig:
+    description:
+      - With O(due_only), a kubeconfig (a path, or its content as a mapping) of the cluster that is asked about runs in
+        pods that no controller follows any more.
+    type: raw
+  context:
+    description: The context of O(kubeconfig). The default is its current one.
+    type: str
   hygiene:
     description: What was cleaned on the nodes before, for the proof (C(node), C(step), C(ok), C(problem)).
     type: list

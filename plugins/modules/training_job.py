@@ -175,4 +175,20 @@ checks:
   description: The result of the preflight.
   returned: in check mode
   type: dict
+released:
+  description: The rented machines that were given back at the run's end (C(release), C(max_cost_usd)), proved gone.
+  returned: when any were due
+  type: list
+  elements: str
+not_proved_gone:
+  description: What may still bill although it was due, each with C(name), C(provider) and C(problem). The module fails.
+  returned: when any were due
+  type: list
+  elements: dict
+kept:
+  description:
+    - Why a machine that was due was kept, by name; on Kubernetes another run may be on it by then. Where the cluster does
+      not tell, the module fails.
+  returned: when any were kept
+  type: dict
 """

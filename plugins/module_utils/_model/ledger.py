@@ -120,7 +120,9 @@ class Lease:
     ``settled`` is false while a create call may still take effect (an intent without an answer).
     ``intent_at`` and ``changed_at`` are Unix times of the first and the last event, ``run_at`` that of the first event
     of the run that has the lease now. ``run_place`` tells where on its machines that run is kept
-    (``{nodes: [{id, run_dir, decides}]}``). ``until`` is when whoever ordered it will have stopped waiting for it.
+    (``{nodes: [{id, run_dir, decides}]}``), or in its cluster (``{cluster: {api_version, kind, name, namespace,
+    uid}}``).
+    ``until`` is when whoever ordered it will have stopped waiting for it.
     """
 
     token: str

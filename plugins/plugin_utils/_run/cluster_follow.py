@@ -55,8 +55,9 @@ class ClusterFollower(Follower):
         progress: Progress,
         save: t.Callable[[Follower], None],
         drill: drills.Drill | None,
+        over: t.Callable[[], str] = lambda: "",
     ) -> None:
-        super().__init__(job, run_id, folder, [], progress, lambda _remote: None, save, drill)
+        super().__init__(job, run_id, folder, [], progress, lambda _remote: None, save, drill, over)
         self.sources = sources
         self.evictions = Evictions(sources.client, progress)
         self.pods: dict[str, Object] = {}
@@ -244,7 +245,7 @@ class ClusterFollower(Follower):
             return Outcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0"), self._drained()
         if now.phase == "failed":
             return self._failure(now.reason), self._drained()
-        early = self._fatal() or self._too_long()
+        early = self._fatal() or self._too_long() or self._too_dear()
         if early:
             return early, time.monotonic()
         spent = self._lost_restarts() - self.job.lost_budget

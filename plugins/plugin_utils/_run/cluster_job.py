@@ -23,7 +23,18 @@ from .._kube import predicates
 from .._kube.apply import apply
 from .._kube.client import Client
 from .._kube.jobs.contract import ATTEMPT_LABEL, KubePlan, Object, owned, selector
-from . import cluster_identity, cluster_kept, cluster_plan, cluster_probe, kube_access, planning, record, secrets
+from . import (
+    cluster_custody,
+    cluster_identity,
+    cluster_kept,
+    cluster_plan,
+    cluster_probe,
+    kube_access,
+    planning,
+    record,
+    secrets,
+)
+from .cluster_custody import ClusterCustody
 from .cluster_follow import ClusterFollower
 from .cluster_lost import Evictions
 from .cluster_sources import Sources
@@ -73,6 +84,7 @@ class Asked:
 
 def run(request: Request, home: StateHome, job: Job) -> Dict:
     """Bring the run to the asked state and return the module's result."""
+    cluster_custody.insist(job, bool(request.options["wait"]))
     with tempfile.TemporaryDirectory(prefix="muster-") as nowhere:
         cache = pathlib.Path(nowhere) if request.check else home.folder / "git"
         source = planning.source(job, request.base, cache)
@@ -81,7 +93,8 @@ def run(request: Request, home: StateHome, job: Job) -> Dict:
         before = read_record(folder)
         if before and before["state"] == "ended" and before["outcome"] == "succeeded":
             request.progress.say(f"run {run_id} has succeeded already; name another run_id to run it again")
-            return result(before, folder, changed=False)
+            done = result(before, folder, changed=False)
+            return cluster_custody.ended(request, home, before, lambda: _client(request, job)[0], done)
         values = secrets.resolve(job)
         drilling = _drill(request, job)
         client, namespace = _client(request, job)
@@ -116,7 +129,7 @@ def cancel(request: Request, home: StateHome, before: Dict) -> Dict:
         paths.write_json(folder / "run.json", before)
         paths.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
         gone = True
-    return result(before, folder, changed=gone)
+    return cluster_custody.ended(request, home, before, lambda: client, result(before, folder, changed=gone))
 
 
 def _client(request: Request, job: Job) -> tuple[Client, str]:
@@ -219,10 +232,12 @@ def _follow(
 ) -> Dict:
     request, client, folder = asked.request, asked.client, asked.folder
     state = {"record": current}
+    custody = ClusterCustody(request, asked.home, made.job, made.run_id, client)
 
     def save(follower: Follower) -> None:
         found = t.cast(ClusterFollower, follower)
-        prices = dict.fromkeys(found.nodes.values())
+        custody.placed(set(found.nodes.values()), current["backend_ref"])
+        prices = custody.prices(found.nodes.values())
         value = record.update(state["record"], found.story, prices, time.time())
         if found.admitted_at and not value["admitted_at"]:
             value["admitted_at"] = record.iso(found.admitted_at)
@@ -232,7 +247,7 @@ def _follow(
         paths.write_json(folder / "run.json", value)
 
     sources = Sources(client, made, live)
-    follower = ClusterFollower(made.job, made.run_id, folder, sources, request.progress, save, drilling)
+    follower = ClusterFollower(made.job, made.run_id, folder, sources, request.progress, save, drilling, custody.over)
     try:
         outcome = follower.run()
     except KeyboardInterrupt:
@@ -244,8 +259,8 @@ def _follow(
         within_s = made.job.checkpoints.grace_s + _GONE_S
         _remove(client, current["backend_ref"], made.run_id, within_s, request.progress)
     outcome = explained(folder, attended(made.job, follower, outcome))
-    ended = finished(follower, outcome, state["record"], dict.fromkeys(follower.nodes.values()))
-    return result(ended, folder, changed)
+    ended = finished(follower, outcome, state["record"], custody.prices(follower.nodes.values()))
+    return custody.end(result(ended, folder, changed), outcome.outcome)
 
 
 def _remove(client: Client, ref: t.Mapping[str, t.Any], run_id: str, within_s: float, progress: Progress) -> bool:

@@ -24,6 +24,7 @@ from .._rent.giveback_run import look as list_account
 from .._rent.landlord import RealStage
 from .._rent.ledger_file import read
 from . import kube_access, node_pool
+from .cluster_custody import lease_of
 from .landlords import landlords
 from .state_home import StateHome, read_record
 from .training_plan import Dict, Request
@@ -172,7 +173,7 @@ def _leases(
 ) -> tuple[dict[str, Lease], dict[str, bool | None]]:
     """Return the open lease of each node that has one, and what its account lists of it."""
     ledger = [lease for lease in read(home.folder).leases.values() if lease.resource in _MACHINES and lease.open]
-    leases = {name: lease for name in names if (lease := _lease_of(name, request, ledger)) is not None}
+    leases = {name: lease for name in names if (lease := lease_of(name, request.hostvars, ledger)) is not None}
     known = {lease.token for lease in leases.values()}
     # A machine that vanished may have vanished from the inventory too.
     leases |= {lease.name: lease for lease in ledger if lease.token not in known and lease.state in _HELD}
@@ -194,17 +195,6 @@ def _leases(
             if answer is not None and answer.problem:
                 request.progress.say(f"warning: {provider} cannot be asked: {answer.problem}")
     return leases, listed
-
-
-def _lease_of(name: str, request: Request, leases: t.Iterable[Lease]) -> Lease | None:
-    # What is no host has no variables: hostvars would raise only when they are used.
-    values = request.hostvars[name] if name in request.hostvars else {}  # noqa: SIM401
-    node = values.get("muster_node") or {}
-    token = (node.get("owner") or {}).get("token")
-    for lease in leases:
-        if name == lease.name or lease.token == token or (node.get("id") in lease.ids and node.get("id")):
-            return lease
-    return None
 
 
 def _usable(lease: Lease, rentals: tuple[Rental, ...] | None, traits: Traits, now: float) -> bool | None:

@@ -13,7 +13,7 @@ import typing as t
 from collections.abc import Mapping
 
 from ...module_utils._model import fields
-from ...module_utils._model.errors import InputError
+from ...module_utils._model.errors import InputError, MusterError
 from ...module_utils._model.lease import TeardownProof, cluster_name, pool_name
 from ...module_utils._model.ledger import Lease
 from ...module_utils._node.paths import write_json
@@ -31,6 +31,8 @@ from .node_pool import KNOWN_HOSTS, Context, Dict, Nowhere
 from .state_home import StateHome
 
 PROOF = "teardown.json"
+_CLUSTER = ("kubeconfig", "context")
+_CLUSTER_S = 30
 Scope = t.Callable[[Lease], bool]
 Key = tuple[str, str]
 
@@ -75,8 +77,24 @@ def _due(
     if not options["due_only"]:
         return {}
     look = context.look or SshLooker(home.folder / KNOWN_HOSTS, options.get("ssh_private_key_file"))
-    runs = run_views.all_runs(home.folder, book.leases.values(), found, look, stage)
+    runs = run_views.all_runs(home.folder, book.leases.values(), found, look, stage, _ask(options, context))
     return due(book.leases.values(), runs, stage.now())
+
+
+def _ask(options: Mapping[str, t.Any], context: Context) -> run_views.Ask | None:
+    """Return what asks the cluster about runs in pods, None where no cluster is given."""
+    if not options.get("kubeconfig"):
+        return None
+    # A cluster that cannot be asked says nothing of its runs: their machines are due by their other rules only.
+    try:
+        from .kube_access import open_client
+        from .run_in_cluster import asked
+
+        client = open_client({"patience_s": _CLUSTER_S, **{key: options.get(key) for key in _CLUSTER}}, context.base)
+    except (MusterError, ImportError) as error:
+        context.tell(f"warning: the cluster is not asked about its runs: {error}")
+        return None
+    return lambda place: asked(client, place)
 
 
 def _scope(

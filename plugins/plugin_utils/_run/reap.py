@@ -3,16 +3,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The reaper: ``python -m …_run.reap SETTINGS.json``, for a unit on a permanent machine, without Ansible.
 
-The settings are options of ``node_pool`` (``cluster``, ``state_home``, ``providers`` with ``api_token_file``, and
-``ssh_private_key_file`` to ask machines about runs that nobody follows). It takes the ledgers that controllers have
-sent, ends what is due and exits with 0 when nothing of the cluster bills that should not, 1 when something does, 2
-when it cannot tell.
+The settings are options of ``node_pool``: ``cluster``, ``state_home``, ``providers`` with ``api_token_file``. To ask
+about runs that nobody follows: ``ssh_private_key_file`` for machines, ``kubeconfig`` with ``context`` for a cluster. It
+takes the ledgers that controllers have sent, ends what is due and exits with 0 when nothing of the cluster bills that
+should not, 1 when something does, 2 when it cannot tell.
 
 This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 import sys
@@ -28,7 +29,8 @@ from .node_giveback import absent
 from .node_pool import Context
 from .state_home import StateHome
 
-_KNOWN = ("cluster", "state_home", "providers", "orphans", "release_timeout_s", "ssh_private_key_file")
+_CLUSTER = ("kubeconfig", "context")
+_KNOWN = ("cluster", "state_home", "providers", "orphans", "release_timeout_s", "ssh_private_key_file", *_CLUSTER)
 _SHOWN = ("leases", "billing", "orphans", "residual_usd_per_hour", "reasons")
 
 
@@ -49,6 +51,10 @@ def settings(path: pathlib.Path) -> dict[str, t.Any]:
     return {**defaults, **given, "providers": given_providers(given.get("providers"), "providers"), **fixed}
 
 
+def _warn(line: str) -> None:
+    print(scrub(line), file=sys.stderr)
+
+
 def main(argv: t.Sequence[str], context: Context | None = None) -> int:
     """Make one pass and print its outcome as one line of JSON; return the exit status."""
     if len(argv) != 1:
@@ -57,8 +63,9 @@ def main(argv: t.Sequence[str], context: Context | None = None) -> int:
     try:
         options = settings(pathlib.Path(argv[0]))
         for line in take_incoming(StateHome(options["state_home"], cluster_name(options["cluster"])).folder):
-            print(f"warning: {scrub(line)}", file=sys.stderr)
-        result = absent(options, context or Context(pathlib.Path.cwd()))
+            _warn(f"warning: {line}")
+        context = dataclasses.replace(context or Context(pathlib.Path.cwd()), tell=_warn)
+        result = absent(options, context)
     except MusterError as error:
         print(scrub(str(error)), file=sys.stderr)
         return 2

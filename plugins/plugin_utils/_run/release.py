@@ -81,6 +81,12 @@ class Tenancy:
         ours = {(lease.token, lease.resource) for lease in self.leases}
         return next((reason for key, reason in reasons.items() if key in ours), "")
 
+    def due(self, outcome: str, now: float) -> list[Lease]:
+        """Return the leases that end when the run ends with ``outcome``, as the ledger has them by now."""
+        leases = read(self.home.folder).leases.values()
+        reasons = self._due(leases, {self.run_id: RunView("ended", outcome)}, now)
+        return [lease for lease in leases if (lease.token, lease.resource) in reasons]
+
     def end(
         self,
         outcome: str,
@@ -90,33 +96,41 @@ class Tenancy:
         timeout_s: float = 900.0,
         outside: Outside | None = None,
         stage: Stage | None = None,
+        keep: frozenset[str] = frozenset(),
     ) -> Dict:
         """Give back what is due now that the run has ended with ``outcome``; nothing is due twice.
 
-        Returns nothing when nothing is due, else ``{released [names], not_proved_gone [...]}`` with ``failed`` and
-        ``msg`` when something may still bill. Never raises for a provider or a ledger that fails: the run has ended
-        all the same, and a reaper or the teardown playbook does what is left.
+        Leases whose token is in ``keep`` are left alone. Returns nothing when nothing is due, else ``{released [names],
+        not_proved_gone [...]}`` with ``failed`` and ``msg`` when something may still bill. Never raises for a provider
+        or a ledger that fails: the run has ended all the same, and a reaper or the teardown playbook does what is left.
         """
         if stage is None:
             with RealStage() as real:
-                return self.end(outcome, providers, tell, timeout_s=timeout_s, outside=outside, stage=real)
+                return self.end(outcome, providers, tell, timeout_s=timeout_s, outside=outside, stage=real, keep=keep)
         try:
-            return self._end(outcome, providers, tell, timeout_s, outside or Outside(), stage)
+            return self._end(outcome, providers, tell, timeout_s, outside or Outside(), stage, keep)
         except MusterError as error:
             names = ", ".join(lease.name for lease in self.leases)
             words = f"{names} could not be given back: {error}; run the reap playbook"
             return {"released": [], "not_proved_gone": [], "failed": True, "msg": words}
 
     def _end(
-        self, outcome: str, providers: t.Any, tell: Tell, timeout_s: float, outside: Outside, stage: Stage
+        self,
+        outcome: str,
+        providers: t.Any,
+        tell: Tell,
+        timeout_s: float,
+        outside: Outside,
+        stage: Stage,
+        keep: frozenset[str],
     ) -> Dict:
         runs = {self.run_id: RunView("ended", outcome)}
-        if not self._due(read(self.home.folder).leases.values(), runs, stage.now()):
+        if not self._due(read(self.home.folder).leases.values(), runs, stage.now(), keep):
             return {}
         found = keepers(given_providers(providers, "muster_providers"), outside)
         with _Locked(self.home, timeout_s, stage) as writer:
             book = Book(read(self.home.folder).events, writer)
-            reasons = self._due(book.leases.values(), runs, stage.now())
+            reasons = self._due(book.leases.values(), runs, stage.now(), keep)
             for key, reason in reasons.items():
                 tell(f"giving back {book.leases[key].name}: {reason}")
             # Other accounts than those of the run are not looked at: the run's end is not the time for it.
@@ -135,9 +149,14 @@ class Tenancy:
         return t.cast(Dict, scrub_value(result))
 
     def _due(
-        self, leases: t.Collection[Lease], runs: t.Mapping[str, RunView], now: float
+        self,
+        leases: t.Collection[Lease],
+        runs: t.Mapping[str, RunView],
+        now: float,
+        keep: frozenset[str] = frozenset(),
     ) -> dict[tuple[str, str], str]:
-        ours = {(lease.token, lease.resource) for lease in leases if lease.run_id == self.run_id}
+        mine = [lease for lease in leases if lease.run_id == self.run_id and lease.token not in keep]
+        ours = {(lease.token, lease.resource) for lease in mine}
         return {key: reason for key, reason in due(leases, runs, now).items() if key in ours}
 
 
@@ -149,21 +168,26 @@ def begin(
     *,
     sender: Mirror | None = None,
     stage: Stage | None = None,
+    cluster: Dict | None = None,
 ) -> Tenancy | None:
     """Note in the ledger that a run begins (or goes on) on rented machines; None when no host is rented by it.
 
+    :param cluster: the object that runs it on Kubernetes, where the machines themselves know nothing of the run.
     :raises InputError: ``release`` or ``max_cost_usd`` for machines that this ledger does not know.
     :raises RefusedError: a machine is being given back, or another process holds the ledger for more than a minute.
     """
     if stage is None:
         with RealStage(1) as real:
-            return begin(home, job, run_id, places, sender=sender, stage=real)
+            return begin(home, job, run_id, places, sender=sender, stage=real, cluster=cluster)
     text = read(home.folder)
     tenants = _tenants(text.leases.values(), places)
     _check(job, places, tenants)
     if not tenants:
         return None
-    changes = {lease.token: _event(lease, job, run_id, mine, stage.now()) for lease, mine in tenants}
+    changes = {
+        lease.token: _event(lease, job, run_id, {"cluster": cluster} if cluster else _kept_at(mine), stage.now())
+        for lease, mine in tenants
+    }
     if any(_news(lease, changes[lease.token]) for lease, _mine in tenants):
         with _Locked(home, 60.0, stage) as writer:
             book = Book(read(home.folder).events, writer, sender)
@@ -212,10 +236,40 @@ def _check(job: Job, places: t.Sequence[Place], tenants: t.Sequence[tuple[Lease,
             raise RefusedError(f"{lease.name} is being given back ({lease.state})", "Rent the pool again first")
 
 
-def _event(lease: Lease, job: Job, run_id: str, mine: t.Sequence[Place], now: float) -> LedgerEvent:
+def hand_over(home: StateHome, lease: Lease, run_id: str, *, stage: Stage | None = None) -> None:
+    """Note that another run has a lease by now, with no rule of its own until its follower notes one.
+
+    :raises RefusedError: another process holds the ledger for more than a minute.
+    """
+    if stage is None:
+        with RealStage(1) as real:
+            return hand_over(home, lease, run_id, stage=real)
+    with _Locked(home, 60.0, stage) as writer:
+        book = Book(read(home.folder).events, writer)
+        now = book.leases[lease.token, lease.resource]
+        if now.run_id == lease.run_id:
+            book.note(dataclasses.replace(_line(now, stage.now()), run_id=run_id))
+    return None
+
+
+def _kept_at(mine: t.Sequence[Place]) -> Dict:
+    nodes = [{"id": item.node.get("id"), "run_dir": item.run_dir, "decides": item.decides} for item in mine]
+    return {"nodes": nodes}
+
+
+def _event(lease: Lease, job: Job, run_id: str, place: Dict, now: float) -> LedgerEvent:
     # The pool's own rule, set when it was rented for no run in particular, holds unless the job has one.
     own = lease.run_id in (None, run_id)
-    nodes = [{"id": item.node.get("id"), "run_dir": item.run_dir, "decides": item.decides} for item in mine]
+    return dataclasses.replace(
+        _line(lease, now),
+        run_id=run_id,
+        release=(lease.release if own else None) if job.release == "never" else job.release,
+        max_cost_usd=job.max_cost_usd or (lease.max_cost_usd if own else None),
+        evidence={"run_place": place},
+    )
+
+
+def _line(lease: Lease, now: float) -> LedgerEvent:
     return LedgerEvent(
         at=iso(now),
         cluster=lease.cluster,
@@ -227,10 +281,6 @@ def _event(lease: Lease, job: Job, run_id: str, mine: t.Sequence[Place], now: fl
         pool=lease.pool,
         name=lease.name,
         id=lease.id,
-        run_id=run_id,
-        release=(lease.release if own else None) if job.release == "never" else job.release,
-        max_cost_usd=job.max_cost_usd or (lease.max_cost_usd if own else None),
-        evidence={"run_place": {"nodes": nodes}},
     )
 
 

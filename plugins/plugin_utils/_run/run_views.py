@@ -20,6 +20,8 @@ from .._rent.landlord import Keeper, Stage
 from .._rent.reaper import RunView
 from .._rent.run_ends import Look, run_nodes, views
 
+Ask = t.Callable[[t.Mapping[str, t.Any]], RunView | None]
+
 
 def recorded(folder: pathlib.Path, leases: t.Collection[Lease]) -> dict[str, RunView]:
     """Return what the run records in a cluster's folder say about the runs that leases belong to."""
@@ -33,6 +35,18 @@ def recorded(folder: pathlib.Path, leases: t.Collection[Lease]) -> dict[str, Run
     return found
 
 
+def _clusters(leases: t.Collection[Lease], known: t.Mapping[str, RunView], ask: Ask) -> dict[str, RunView]:
+    """Return how runs in pods ended whose record does not say so, each asked for once."""
+    places: dict[str, t.Mapping[str, t.Any]] = {}
+    for lease in leases:
+        run, place = known.get(lease.run_id or ""), (lease.run_place or {}).get("cluster")
+        follows = lease.open and lease.run_id and lease.release in ("success", "always")
+        if follows and isinstance(place, t.Mapping) and (run is None or run.state != "ended"):
+            places[str(lease.run_id)] = place
+    views = {run_id: ask(place) for run_id, place in places.items()}
+    return {run_id: view for run_id, view in views.items() if view is not None}
+
+
 def run_name(run_id: str) -> str | None:
     """Return a run id that is a plain name, None for any other text (a ledger may come from anywhere)."""
     try:
@@ -42,10 +56,20 @@ def run_name(run_id: str) -> str | None:
 
 
 def all_runs(
-    folder: pathlib.Path, leases: t.Collection[Lease], found: t.Mapping[str, Keeper], look: Look, stage: Stage
+    folder: pathlib.Path,
+    leases: t.Collection[Lease],
+    found: t.Mapping[str, Keeper],
+    look: Look,
+    stage: Stage,
+    ask: Ask | None = None,
 ) -> dict[str, RunView]:
-    """Return how every run stands; the machines of runs without an end are asked, where the run decides a lease."""
+    """Return how every run stands; who runs those without an end is asked, where the run decides a lease.
+
+    :param ask: asks the cluster about a run in pods; None where no cluster can be asked.
+    """
     known = recorded(folder, leases)
+    if ask is not None:
+        known |= _clusters(leases, known, ask)
     waiting = [lease for lease in leases if lease.open and run_nodes(lease)]
     listed = {}
     for name in {lease.provider for lease in waiting} & set(found):

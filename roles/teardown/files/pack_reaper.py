@@ -13,12 +13,13 @@ import pathlib
 import sys
 import zipfile
 
-_RUN = ("reap", "node_giveback", "node_pool", "landlords", "state_home", "run_views")
+_RUN = ("reap", "node_giveback", "node_pool", "landlords", "state_home", "run_views", "run_in_cluster", "kube_access")
 PARTS = (
     "module_utils/_model",
     "module_utils/_http",
     "module_utils/_secrets",
     "module_utils/_node/paths.py",
+    "plugin_utils/_kube",
     "plugin_utils/_providers",
     "plugin_utils/_rent",
     *(f"plugin_utils/_run/{name}.py" for name in _RUN),

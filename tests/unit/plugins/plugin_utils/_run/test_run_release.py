@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
 import subprocess
 import types
@@ -16,89 +15,15 @@ from collections.abc import Iterator
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
-from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote
 from ansible_collections.muster.training.plugins.plugin_utils._rent.ledger_file import LedgerWriter, read
 from ansible_collections.muster.training.plugins.plugin_utils._rent.run_ends import NodeEnd
-from ansible_collections.muster.training.plugins.plugin_utils._run import mirror, node_pool, reap, release
-from ansible_collections.muster.training.plugins.plugin_utils._run.landlords import Outside
+from ansible_collections.muster.training.plugins.plugin_utils._run import mirror, node_pool, release
 from ansible_collections.muster.training.plugins.plugin_utils._run.lease_renewal import Renewal
-from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import StateHome
-from ansible_collections.muster.training.tests.fakes.cycle import KEY
 from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
-from ansible_collections.muster.training.tests.fakes.landlord import SimProber
-from ansible_collections.muster.training.tests.fakes.virtual import InlineStage, VirtualClock
-from ansible_collections.muster.training.tests.fakes.wire import TOKEN, FakeWire
-
-PRICE = 2.99
-
-
-def job(**changes: t.Any) -> Job:
-    return parse_job({"name": "x", "nodes": 2, "script": "/t.py", **changes})
-
-
-class World:
-    """A controller that rents two machines at a fake, and a reaper elsewhere."""
-
-    def __init__(self, folder: pathlib.Path, url: str, api: FakeLambda, clock: VirtualClock) -> None:
-        self.api, self.clock, self.folder = api, clock, folder
-        self.home = StateHome({"path": str(folder / "state")}, "lab")
-        self.outside = Outside(clock, FakeWire(clock), {})
-        self.stage = InlineStage(clock)
-        self.providers = [{"name": "lambda", "api_token": TOKEN, "api_url": url}]
-        self.said: list[str] = []
-        self.ends: dict[str, NodeEnd] = {}
-        (folder / "key").write_text(TOKEN)
-        account = {"name": "lambda", "api_token_file": str(folder / "key"), "api_url": url}
-        self.settings = folder / "settings.json"
-        reaper = {"cluster": "lab", "state_home": {"path": str(folder / "reaper")}, "providers": [account]}
-        self.settings.write_text(json.dumps(reaper))
-
-    def rent(self, **options: t.Any) -> list[release.Place]:
-        values: dict[str, t.Any] = {
-            "cluster": "lab",
-            "pool": "h100",
-            "count": 2,
-            "providers": self.providers,
-            "candidates": [{"provider": "lambda", "gpu_model": "H100"}],
-            "ssh_public_key": KEY,
-            "state_home": {"path": str(self.folder / "state")},
-            "mixed": False,
-            "readiness": {},
-            "wait_timeout_s": 1800,
-            "capacity_wait_s": 0,
-            "max_replacements": 3,
-            "release_timeout_s": 900,
-            **options,
-        }
-        context = node_pool.Context(self.folder, False, self.outside, self.stage, SimProber())
-        result = node_pool.present(values, context)
-        assert not result.get("failed"), result
-        return [release.Place(item["name"], item, f"/state/{item['id']}/runs/r1") for item in result["nodes"]]
-
-    def begin(self, given: Job, places: t.Sequence[release.Place], run_id: str = "r1", **more: t.Any) -> t.Any:
-        return release.begin(self.home, given, run_id, places, stage=self.stage, **more)
-
-    def end(self, tenancy: release.Tenancy, outcome: str, **more: t.Any) -> dict[str, t.Any]:
-        more.setdefault("providers", self.providers)
-        return tenancy.end(outcome, tell=self.said.append, outside=self.outside, stage=self.stage, **more)
-
-    def copy(self, events: t.Sequence[t.Any]) -> None:
-        """Send the ledger to the reaper, as the mirror does over SSH."""
-        place = self.folder / "reaper" / "lab" / "incoming"
-        place.mkdir(parents=True, exist_ok=True)
-        (place / f"{len(events):06d}.jsonl").write_text("".join(item.line() for item in events))
-
-    def reap(self) -> int:
-        def look(machine: t.Any, run_dir: str) -> NodeEnd:
-            assert run_dir == f"/state/{machine.id}/runs/r1"
-            return self.ends.get(machine.id, NodeEnd("running"))
-
-        context = node_pool.Context(self.folder, outside=self.outside, stage=self.stage, look=look)
-        return reap.main([str(self.settings)], context)
-
-    def alive(self) -> int:
-        return len(self.api.alive())
+from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
+from ansible_collections.muster.training.tests.support.rented_runs import PRICE, World, job
 
 
 @pytest.fixture

@@ -1,0 +1,223 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Runs in pods on rented machines: a real API server, a fake provider. No kubelets: pods are where the test puts them."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import typing as t
+from collections.abc import Iterator
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease
+from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
+from ansible_collections.muster.training.plugins.plugin_utils._rent.ledger_file import read
+from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_custody as subject
+from ansible_collections.muster.training.plugins.plugin_utils._run import training_job
+from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
+from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
+from ansible_collections.muster.training.tests.support.kube_api import ApiServer
+from ansible_collections.muster.training.tests.support.rented_runs import PRICE, World, job
+from ansible_collections.muster.training.tests.support.run_world import Said
+
+RUN = "muster.training/run-id"
+Dict = dict[str, t.Any]
+
+
+class Rented(World):
+    """Two rented machines that are nodes of a cluster, and the Job object that runs ``r1`` there."""
+
+    def __init__(self, *args: t.Any) -> None:
+        super().__init__(*args)
+        self.progress = Said()
+        self.options: Dict = {}
+
+    def join(self, api: ApiServer, namespace: str) -> None:
+        """Rent, make a Node of each machine, put a pod of the run on each, make the run's object."""
+        self.client: Client = connect({"kubeconfig": str(api.kubeconfig)})
+        self.namespace, self.kubeconfig = namespace, str(api.kubeconfig)
+        self.names = [place.host for place in self.rent()]
+        for name in self.names:
+            node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
+            self.client.create(node)
+            ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+            self.client.patch("v1/Node", name, {"status": ready}, subresource="status")
+            self.pod(f"r1-{name}", name, {RUN: "r1"}, "Succeeded")
+        template = {
+            "metadata": {"labels": {"x": "y"}},
+            "spec": {"restartPolicy": "Never", "containers": [{"name": "node", "image": "x"}]},
+        }
+        meta = {"name": "r1", "namespace": namespace}
+        made = {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"template": template}}
+        self.live = self.client.create(made)
+        self.ref = {
+            "api_version": "batch/v1",
+            "kind": "Job",
+            "name": "r1",
+            "namespace": namespace,
+            "uid": self.live["metadata"]["uid"],
+        }
+
+    def pod(self, name: str, on: str, labels: Dict, phase: str) -> None:
+        spec = {"nodeName": on, "containers": [{"name": "node", "image": "x"}], "terminationGracePeriodSeconds": 0}
+        meta = {"name": name, "namespace": self.namespace, "labels": labels}
+        self.client.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+        self.client.patch("v1/Pod", name, {"status": {"phase": phase}}, self.namespace, subresource="status")
+
+    def finished(self) -> None:
+        """Let the cluster's own controller say that the run has succeeded."""
+        times = {"startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:01:00Z"}
+        kinds = ("SuccessCriteriaMet", "Complete")
+        said = [{"type": kind, "status": "True", "reason": "x", "message": "x"} for kind in kinds]
+        self.client.patch(
+            "batch/v1/Job", "r1", {"status": {**times, "conditions": said}}, self.namespace, subresource="status"
+        )
+
+    def custody(self, **changes: t.Any) -> subject.ClusterCustody:
+        hostvars: Dict = {"localhost": {"muster_providers": self.providers}}
+        request = training_job.Request(
+            self.options, ["localhost"], hostvars, self.folder, False, lambda names: [], self.progress
+        )
+        more: Dict = {"outside": self.outside, "stage": self.stage}
+        return subject.ClusterCustody(request, self.home, job(**changes), "r1", self.client, **more)
+
+    def leases(self) -> list[Lease]:
+        return list(read(self.home.folder).leases.values())
+
+
+@pytest.fixture
+def world(tmp_path: pathlib.Path, api: ApiServer, namespace: str) -> Iterator[Rented]:
+    clock = VirtualClock()
+    fake = FakeLambda(clock, boot_s=10.0)
+    with fake.loopback() as url:
+        found = Rented(tmp_path, url, fake, clock)
+        found.join(api, namespace)
+        yield found
+    for name in found.names:
+        found.client.delete("v1/Node", name)
+    assert fake.violations == []
+
+
+def test_a_run_that_has_ended_gives_its_machines_back(world: Rented) -> None:
+    """Its rules are in the ledger while it runs, with its price; its nodes leave before the machines end."""
+    custody = world.custody(release="success")
+    custody.placed({*world.names, "own-node"}, world.ref)
+    assert {lease.run_id for lease in world.leases()} == {"r1"}
+    assert {lease.release for lease in world.leases()} == {"success"}
+    assert custody.prices([*world.names, "own-node"]) == {**dict.fromkeys(world.names, PRICE), "own-node": None}
+    assert custody.over() == "" and world.alive() == 2
+    assert custody.end({"changed": True}, "failed") == {"changed": True} and world.alive() == 2
+    result = custody.end({"changed": True}, "succeeded")
+    assert result["released"] == world.names and not result.get("failed") and "kept" not in result
+    assert world.alive() == 0 and {lease.state for lease in world.leases()} == {"verified"}
+    assert [world.client.get("v1/Node", name) for name in world.names] == [None, None]
+    assert custody.end({"changed": False}, "succeeded") == {"changed": False}
+
+
+def test_what_was_noted_is_not_noted_again(world: Rented) -> None:
+    lines = (world.home.folder / "ledger.jsonl").read_text
+    custody = world.custody(release="always")
+    custody.placed(world.names[:1], world.ref)
+    first = lines()
+    custody.placed(world.names[:1], world.ref)
+    assert lines() == first
+    world.custody(release="always").placed(world.names[:1], world.ref)
+    assert lines() == first, "the same run followed again changes nothing"
+    custody.placed(world.names, world.ref)
+    assert len(lines().splitlines()) == len(first.splitlines()) + 1
+    places = [lease.run_place for lease in world.leases()]
+    assert places == [{"cluster": world.ref}] * 2
+
+
+def test_a_machine_that_another_run_is_on_by_then_is_kept(world: Rented) -> None:
+    """It goes over to that run, so that no reaper ends it by the first one's rule; its node takes pods again."""
+    busy, free = world.names
+    custody = world.custody(release="always")
+    custody.placed(world.names, world.ref)
+    world.pod("r2-0", busy, {RUN: "r2"}, "Running")
+    result = custody.end({}, "succeeded")
+    assert result["released"] == [free] and result["kept"] == {busy: "run r2 is on it by now"}
+    assert not result.get("failed") and world.alive() == 1
+    node = t.cast(Dict, world.client.get("v1/Node", busy))
+    assert not node["spec"].get("unschedulable") and world.client.get("v1/Pod", "r2-0", world.namespace)
+    (held,) = [lease for lease in world.leases() if lease.open]
+    assert (held.run_id, held.release) == ("r2", None)
+
+
+def test_a_cluster_that_does_not_tell_keeps_the_machines(world: Rented) -> None:
+    """A limited user may not cordon; ending a machine under somebody else's run would be worse than billing on."""
+    custody = world.custody(release="always")
+    custody.placed(world.names, world.ref)
+    custody._client = connect({"host": "https://127.0.0.1:1", "token": "x", "patience_s": 0})
+    result = custody.end({}, "succeeded")
+    assert result["failed"] and world.alive() == 2
+    assert result["msg"].count("is not given back: the cluster does not tell whether another run is on it") == 2
+
+
+def test_a_run_that_costs_too_much_has_to_end(world: Rented) -> None:
+    custody = world.custody(max_cost_usd=5.0)
+    custody.placed(world.names, world.ref)
+    assert custody.over() == ""
+    world.clock.sleep(3600)
+    assert custody.over().startswith("its run has cost 5.9")
+    assert sorted(custody.end({}, "cancelled")["released"]) == world.names
+
+
+def test_a_ledger_that_cannot_be_written_is_said_once_and_tried_again(
+    world: Rented, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    custody = world.custody(release="success")
+    (lease,) = [item for item in world.leases() if item.name == world.names[0]]
+    given_up = json.loads((world.home.folder / "ledger.jsonl").read_text().splitlines()[-1])
+    line = {**given_up, "token": lease.token, "name": lease.name, "id": lease.id, "event": "draining"}
+    with (world.home.folder / "ledger.jsonl").open("a") as ledger:
+        ledger.write(json.dumps(line) + "\n")
+    for _time in range(3):
+        custody.placed(world.names[:1], world.ref)
+    warnings = [text for text in world.progress.lines if text.startswith("warning: the rules of this run")]
+    assert len(warnings) == 1 and "is being given back (draining)" in warnings[0]
+
+
+def test_a_reaper_asks_the_cluster_about_runs_that_nobody_follows(world: Rented) -> None:
+    custody = world.custody(release="success")
+    custody.placed(world.names, world.ref)
+    settings = json.loads(world.settings.read_text())
+    world.copy(read(world.home.folder).events)
+    assert world.reap() == 0 and world.alive() == 2, "without a cluster it cannot know"
+    world.settings.write_text(json.dumps({**settings, "kubeconfig": world.kubeconfig}))
+    assert world.reap() == 0 and world.alive() == 2, "the run goes on"
+    world.finished()
+    assert world.reap() == 0 and world.alive() == 0
+
+
+def test_a_reaper_whose_cluster_is_away_keeps_to_the_other_rules(
+    world: Rented, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.custody(release="always").placed(world.names, world.ref)
+    world.copy(read(world.home.folder).events)
+    settings = json.loads(world.settings.read_text())
+    world.settings.write_text(json.dumps({**settings, "kubeconfig": "/nowhere/config"}))
+    assert world.reap() == 0 and world.alive() == 2
+    assert "warning: the cluster is not asked about its runs" in capsys.readouterr().err
+
+
+def test_a_run_started_again_is_another_object(world: Rented) -> None:
+    from ansible_collections.muster.training.plugins.plugin_utils._run.run_in_cluster import asked
+
+    assert asked(world.client, world.ref) is None
+    assert asked(world.client, {"kind": "Job"}) is None, "a ledger may say anything"
+    found = asked(world.client, {**world.ref, "uid": "other"})
+    assert found is not None and (found.state, found.outcome) == ("ended", "cancelled")
+
+
+def test_rules_that_nobody_would_keep_are_refused() -> None:
+    subject.insist(job(), False)
+    subject.insist(job(release="success"), True)
+    for changes in ({"release": "success"}, {"max_cost_usd": 3}):
+        with pytest.raises(InputError, match="needs somebody who follows the run on Kubernetes"):
+            subject.insist(job(**changes), False)
