@@ -187,8 +187,8 @@ not_proved_gone:
   elements: dict
 kept:
   description:
-    - Why a machine that was due was kept, by name; on Kubernetes another run may be on it by then. Where the cluster does
-      not tell, the module fails.
+    - Why a machine that was due was kept, by name; on Kubernetes another run may be on it by then. Where the cluster
+      does not tell, the module fails.
   returned: when any were kept
   type: dict
 """

@@ -90,7 +90,7 @@ class RankEvidence:
 class BenchRow:
     """One size: bandwidths in GB/s of 1e9 bytes, the time of one collective on the slowest rank.
 
-    ``wrong_values`` is null where values were not checked.
+    ``wrong_values`` is null where values were not checked; ``iterations`` collectives were timed ``tries`` times.
     """
 
     size_bytes: int = f.field(f.integer(0, 2**63))
@@ -99,6 +99,7 @@ class BenchRow:
     algbw_gb_s: float = f.field(f.decimal(0))
     busbw_gb_s: float = f.field(f.decimal(0))
     wrong_values: int | None = f.field(f.integer(0, 2**63), None)
+    tries: int = f.field(f.integer(1), 1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
