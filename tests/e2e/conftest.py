@@ -14,6 +14,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.tests.e2e.playbook_world import World
+from ansible_collections.muster.training.tests.support import sshd
 
 LEFT_OUT = pytest.StashKey[list[str]]()
 
@@ -83,10 +84,5 @@ def sshd_works() -> t.Iterator[None]:
     """OpenSSH's server, with the folder that it wants when root runs it."""
     if not (shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/sbin")) or not shutil.which("ssh-keygen"):
         lacking("openssh-server is not installed")
-    place = pathlib.Path("/run/sshd")
-    made = os.geteuid() == 0 and not place.exists()
-    if made:
-        place.mkdir(mode=0o755)
-    yield
-    if made:
-        place.rmdir()
+    with sshd.folder():
+        yield

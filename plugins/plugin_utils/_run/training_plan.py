@@ -24,6 +24,9 @@ Dict = dict[str, t.Any]
 AGENTS = "agents.json"
 
 
+_FINAL = ("succeeded", "crash", "fatal_exit_code", "timeout")
+
+
 @dataclasses.dataclass(frozen=True)
 class Request:
     """What the face hands over: options, the play's hosts with their variables, and how to reach them."""
@@ -63,11 +66,27 @@ def running(plan: Plan) -> bool:
 
 
 def ended_unseen(plan: Plan, before: Dict | None) -> bool:
-    """Return whether the run ended on all nodes while nobody followed it: its end is then only to be recorded."""
+    """Return whether the run ended while nobody followed it: its end is then only to be recorded.
+
+    It ended on all nodes, or under mpirun on the first, whose end is the run's.
+    """
     if before is None or before["state"] == "ended":
         return False
+    if plan.job.launcher == "mpi" and part_is_over(plan, plan.hosts[0].name, before):
+        return True
     ends = [info["units"].get("agent", {}).get("exit") for info in plan.infos.values()]
     return all(end and end["generation"] == before["generation"] for end in ends)
+
+
+def part_is_over(plan: Plan, node: str, before: Dict | None) -> bool:
+    """Return whether a node has ended its part of the present start, while others may need a moment longer.
+
+    A part that was cancelled, or that lost its gang, is not over: it can be started again.
+    """
+    end = plan.infos[node]["units"].get("agent", {}).get("exit")
+    if not end or before is None or before["state"] == "ended":
+        return False
+    return end["generation"] == before["generation"] and end["cause"] in _FINAL
 
 
 def alive(plan: Plan, node: str) -> bool:

@@ -21,7 +21,7 @@ from . import custody as custodies
 from . import planning, record
 from .progress import Progress
 from .state_home import StateHome
-from .training_plan import AGENTS, Dict, Plan, Request, alive, claim, ended_unseen, result, running
+from .training_plan import AGENTS, Dict, Plan, Request, alive, claim, ended_unseen, part_is_over, result, running
 
 if t.TYPE_CHECKING:
     from ...module_utils._model import drill
@@ -45,7 +45,7 @@ def present(
     attempt = _generation(plan, before, lives)
     current = _open_record(plan, before, attempt, lives)
     members, held = _members(home, plan, attempt, resolved), claim(request, home, plan.job)
-    missing = [m for m in members if not unseen and not (lives and alive(plan, m.remote.name))]
+    missing = [] if unseen else [m for m in members if not (lives and _needs_no_start(plan, m.remote.name, before))]
     started: list[str] = []
     custody = custodies.begin(request, home, plan)
     _announce(request.progress, plan, lives)
@@ -73,6 +73,11 @@ def present(
     from .training_follow import follow
 
     return follow(request, plan, members, folder, current, drilling, changed=bool(started), custody=custody)
+
+
+def _needs_no_start(plan: Plan, node: str, before: Dict | None) -> bool:
+    """Return whether a node of a gang that lives does its part, or has done it a moment before the others."""
+    return alive(plan, node) or part_is_over(plan, node, before)
 
 
 def _remember_agents(home: StateHome, plan: Plan) -> None:

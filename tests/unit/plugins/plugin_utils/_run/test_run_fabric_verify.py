@@ -35,7 +35,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._run import (
     training_job,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._run.fabric_bench import GroupRun
-from ansible_collections.muster.training.tests.support import debian
+from ansible_collections.muster.training.tests.support import debian, sshd
 from ansible_collections.muster.training.tests.support.node_lab import eventually
 from ansible_collections.muster.training.tests.support.run_world import RunWorld
 
@@ -148,14 +148,8 @@ if rank == 0:
 
 @pytest.fixture
 def sshd_works() -> t.Iterator[None]:
-    """sshd run by root wants its empty folder, which a machine without an SSH service has not."""
-    place = pathlib.Path("/run/sshd")
-    made = os.geteuid() == 0 and not place.exists()
-    if made:
-        place.mkdir(mode=0o755)
-    yield
-    if made:
-        shutil.rmtree(place, ignore_errors=True)
+    with sshd.folder():
+        yield
 
 
 def nccl_tests(world: RunWorld, network: str = "IB/0/GDRDMA", act: str = "", **options: t.Any) -> Dict:

@@ -215,6 +215,22 @@ def test_a_run_that_is_not_waited_for_is_found_again(world: RunWorld) -> None:
     assert [item["n"] for item in found["run"]["attempts"]] == [1] and gone(world)
 
 
+def test_a_node_that_ends_a_moment_before_the_others_is_not_started_again(world: RunWorld) -> None:
+    """Nobody follows while one node ends; whoever follows then waits for the other, and repeats nothing."""
+    gate = world.root / "gate"
+    job = world.job("sh", "-c", f'[ "$MUSTER_NODE" = a ] || until [ -e {gate} ]; do sleep 0.05; done')
+    assert world.play(job, wait=False)["changed"] is True
+    eventually((world.lab.run("a", world.run_id) / "units" / "agent" / "exit.json").exists, "the end of a")
+    results: list[Dict] = []
+    follower = threading.Thread(target=lambda: results.append(world.play(job)))
+    follower.start()
+    eventually(lambda: any("runs already" in line for line in world.said.lines), "the follower")
+    gate.touch()
+    follower.join(60)
+    assert (results[0]["changed"], results[0]["run"]["outcome"]) == (False, "succeeded")
+    assert started_ranks(world) == 2 and gone(world)
+
+
 def test_an_end_that_nobody_saw_is_recorded_and_not_repeated(world: RunWorld) -> None:
     job = world.job("sh", "-c", "echo made it")
     assert world.play(job, wait=False)["changed"] is True
