@@ -160,7 +160,7 @@ def _chosen(job: Job, names: t.Sequence[str]) -> str | None:
 
 
 def _queue(client: Client, local: Object) -> Queue:
-    """Return the queue with what its flavors say of topology."""
+    """Return the queue with what its flavors say of topology and nodes."""
     name = local["metadata"]["name"]
     try:
         outer = client.get(f"{_QUEUE}/ClusterQueue", str(local["spec"].get("clusterQueue")))
@@ -169,15 +169,17 @@ def _queue(client: Client, local: Object) -> Queue:
         found = [client.get(f"{_QUEUE}/ResourceFlavor", flavor) for flavor in dict.fromkeys(flavors)]
         topologies = [str((item or {}).get("spec", {}).get("topologyName") or "") for item in found]
         borne = tuple(rule for item in found for rule in (item or {}).get("spec", {}).get("tolerations") or ())
+        labels = (found[0] or {}).get("spec", {}).get("nodeLabels") if len(found) == 1 else None
+        queue = Queue(name, tolerations=borne, node_labels=labels or {})
         if not topologies or not all(topologies):
-            return Queue(name, tolerations=borne)
+            return queue
         levels = (client.get(f"{_QUEUE}/Topology", topologies[0]) or {}).get("spec", {}).get("levels") or []
     except KubeError as exc:
         if exc.status in _FORBIDDEN:
             return Queue(name)
         raise
-    labels = [str(level.get("nodeLabel")) for level in levels]
-    return Queue(name, True, ISLAND_LABEL if ISLAND_LABEL in labels else None, borne)
+    islands = any(level.get("nodeLabel") == ISLAND_LABEL for level in levels)
+    return dataclasses.replace(queue, topology=True, island_level=ISLAND_LABEL if islands else None)
 
 
 def _whole(job: Job, nodes: t.Sequence[Object]) -> bool:

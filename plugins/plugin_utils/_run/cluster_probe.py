@@ -158,5 +158,13 @@ def clear(client: Client, made: t.Sequence[Object]) -> None:
 
 
 def _key(client: Client, plan: KubePlan) -> str:
-    about = [client.server, plan.namespace, plan.host_network, plan.egress_denied, plan.job.placement.island]
+    about: list[t.Any] = [
+        client.server,
+        plan.namespace,
+        plan.host_network,
+        plan.egress_denied,
+        plan.job.placement.island,
+    ]
+    if plan.queue is not None and plan.queue.node_labels:
+        about.append(sorted(plan.queue.node_labels.items()))
     return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]

@@ -41,13 +41,15 @@ _LABEL_LIMIT = 63
 class Queue:
     """A LocalQueue of Kueue. ``topology``: whether its flavors have one; ``island_level``: its level of islands.
 
-    ``tolerations``: what its flavors make pods bear when they are admitted.
+    ``tolerations``: what its flavors make pods bear when they are admitted; ``node_labels``: where its only flavor
+    sends them, none where it has several.
     """
 
     name: str
     topology: bool = False
     island_level: str | None = None
     tolerations: tuple[t.Mapping[str, t.Any], ...] = ()
+    node_labels: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

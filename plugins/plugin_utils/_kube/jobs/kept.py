@@ -42,7 +42,8 @@ def build(plan: KubePlan) -> list[Object] | None:
     job = dataclasses.replace(plan.job, secret_refs=(), mounts=mounts)
     bare = dataclasses.replace(plan, job=job, secret=None, archive=b"", pods={ROLE: spec})
     program = companions.program(bare, {ROLE: spec})
-    template = pods.template(bare, ROLE, [program], restarts=None, index=None, devices=False)
+    admitted = pods.as_admitted(bare)
+    template = pods.template(bare, ROLE, [program], restarts=None, index=None, devices=False, **admitted)
     small = {"cpu": "10m", "memory": "64Mi"}
     template["spec"]["containers"][0]["resources"] = {"requests": small, "limits": {"memory": "256Mi"}}
     body: Object = {

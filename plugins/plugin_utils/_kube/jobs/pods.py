@@ -197,6 +197,16 @@ def tolerations(plan: KubePlan) -> list[Object]:
     return found
 
 
+def as_admitted(plan: KubePlan) -> Object:
+    """Return what Kueue gives the job's pods when it admits them, for pods that go where they go without a queue."""
+    if plan.queue is None:
+        return {}
+    given: Object = {"tolerations": [*tolerations(plan), *(dict(item) for item in plan.queue.tolerations)]}
+    if plan.queue.node_labels:
+        given["nodeSelector"] = dict(plan.queue.node_labels)
+    return given
+
+
 def topology(queue: Queue, job: Job) -> dict[str, str]:
     """Return Kueue's request for places: without one it counts a quota and knows nothing of nodes."""
     if not queue.topology:

@@ -47,7 +47,8 @@ def build(plan: KubePlan, *, wait_s: int = 60) -> list[Object]:
     job = dataclasses.replace(plan.job, secret_refs=(), mounts=(), checkpoints=Checkpoints())
     bare = dataclasses.replace(plan, job=job, secret=None, archive=b"", pods={ROLE: spec})
     around = companions.around(bare, {ROLE: spec}, companions.headless(bare, ROLE, called))
-    template = pods.template(bare, ROLE, around, restarts=None, devices=False, subdomain=called)
+    admitted = pods.as_admitted(bare)
+    template = pods.template(bare, ROLE, around, restarts=None, devices=False, subdomain=called, **admitted)
     main = template["spec"]["containers"][0]
     small = {"cpu": "10m", "memory": "64Mi"}
     main["resources"] = {"requests": small, "limits": {"memory": "256Mi"}}

@@ -380,6 +380,21 @@ def test_the_probe_runs_where_the_job_will_and_asks_for_next_to_nothing() -> Non
     assert policies[0] == policies[1]
 
 
+def test_pods_beside_the_queue_go_where_it_sends_the_job() -> None:
+    """Nobody admits the probe and the reader: on nodes of their own taint they would wait for ever, or run elsewhere."""
+    taint = {"key": "dedicated", "operator": "Exists"}
+    queue = Queue("q", tolerations=(taint,), node_labels={"pool": "gpu"})
+    shared = {"mounts": [{"name": "s", "path": "/ckpt", "pvc": "c"}], "checkpoints": {"path": "/ckpt/x"}}
+    for made in (probe.build(plan({"queue": queue})), kept.build(plan({"queue": queue}, **shared)) or []):
+        assert [problem for item in made for problem in problems(item)] == []
+        pod = made[-1]["spec"]["template"]["spec"]
+        assert taint in pod["tolerations"] and pod["nodeSelector"] == {"pool": "gpu"}
+        assert any(item.get("tolerationSeconds") for item in pod["tolerations"]), "its own are kept"
+    several = probe.build(plan({"queue": Queue("q", tolerations=(taint,))}))[-1]["spec"]["template"]["spec"]
+    assert taint in several["tolerations"] and "nodeSelector" not in several
+    assert taint not in pod_of(build({"queue": queue})[-1])["tolerations"], "that is the queue's to say"
+
+
 def test_the_reader_mounts_the_checkpoints_and_nothing_else() -> None:
     shared = {"name": "shared", "path": "/ckpt", "pvc": "claim"}
     other = {"name": "other", "path": "/data", "pvc": "claim2"}
