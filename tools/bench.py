@@ -14,6 +14,7 @@ PARTS = (
     ("inventory", "tools.bench_inventory"),
     ("log parser", "tools.bench_fabric_parse"),
     ("Kubernetes apply engine", "tools.bench_kube"),
+    ("jobs on Kubernetes", "tools.bench_kube_jobs"),
 )
 
 

@@ -12,7 +12,7 @@ import sys
 import time
 import typing as t
 
-from tools.bench_world import Line, World
+from .bench_world import Line, World
 
 
 def memory(world: World, hosts: int = 64) -> list[Line]:

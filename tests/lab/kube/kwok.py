@@ -20,10 +20,10 @@ TAINT = {"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}
 GPU = "nvidia.com/gpu"
 _NODES = "/api/v1/nodes"
 _READY_S = 120
-# The pods of a Job end well after a second, or after what an annotation of theirs says ("30s").
+# The pods of a Job end well after a set time, or after what an annotation of theirs says ("30s").
 DELAY = "pod-complete.stage.kwok.x-k8s.io/delay"
 _STAGES = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
-_DELAY = {"durationMilliseconds": 1000, "durationFrom": {"expressionFrom": f'.metadata.annotations["{DELAY}"]'}}
+_FROM = {"expressionFrom": f'.metadata.annotations["{DELAY}"]'}
 
 
 def node(index: int, gpus: int) -> dict[str, t.Any]:
@@ -45,15 +45,16 @@ def node(index: int, gpus: int) -> dict[str, t.Any]:
     }
 
 
-def add(cluster: Cluster, count: int = 100, gpus: int = 8) -> None:
+def add(cluster: Cluster, count: int = 100, gpus: int = 8, pod_s: float = 1.0) -> None:
     """Have ``count`` simulated nodes, all Ready; those that are there already stay.
 
+    :param pod_s: how long the pods of a Job take; a kwok that runs already keeps to what it was told.
     :raises LabError: when they do not become Ready.
     """
     folder = cluster.binaries.get("kwok").parent
     stages = folder / pathlib.PurePath(plan.KWOK_STAGES).name
     new = stages.with_suffix(f".{os.getpid()}")
-    new.write_bytes(_stages(cluster).read_bytes())
+    new.write_bytes(_stages(cluster, pod_s).read_bytes())
     new.rename(stages)
     cluster.machines.ask(cluster.up_record.control, "systemctl", "start", "lab-kwok.service")
     api = cluster.api
@@ -70,9 +71,10 @@ def add(cluster: Cluster, count: int = 100, gpus: int = 8) -> None:
         raise LabError(f"{len(lacking())} of {count} simulated nodes are not Ready: journalctl -u lab-kwok on control")
 
 
-def _stages(cluster: Cluster) -> pathlib.Path:
+def _stages(cluster: Cluster, pod_s: float) -> pathlib.Path:
     """Return what kwok does with nodes and pods: its own fast stages, with a duration for the pods of Jobs."""
-    patch = [{"op": "add", "path": "/spec/delay", "value": _DELAY}]
+    delay = {"durationMilliseconds": int(1000 * pod_s), "durationFrom": _FROM}
+    patch = [{"op": "add", "path": "/spec/delay", "value": delay}]
     content = {"patches": [{"target": {"kind": "Stage", "name": "pod-complete"}, "patch": json.dumps(patch)}]}
     folders = [f"kustomize/stage/{name}" for name in _STAGES]
     kubectl = [str(cluster.binaries.get("labk8s")), "kubectl"]
