@@ -26,6 +26,7 @@ from pathlib import Path
 import torch  # type: ignore[import-not-found, unused-ignore]
 import torch.distributed as dist  # type: ignore[import-not-found, unused-ignore]
 from bench_evidence import Snapshot, evidence, keep_peers, read_text  # type: ignore[import-not-found, unused-ignore]
+from bench_output import print_table, write_result  # type: ignore[import-not-found, unused-ignore]
 
 SCHEMA = 1
 MIB = 1 << 20
@@ -39,8 +40,6 @@ AGAIN_BELOW = 0.92
 MAX_TRIES = 3
 FAR_BELOW = 0.75
 SAME = 0.15
-# Characters of a result in one line of a log (pods cut at 16 KiB and at 64 KiB).
-PIECE = 8192
 
 
 class Watchdog:
@@ -258,33 +257,6 @@ def gather_json(value: dict[str, t.Any], device: torch.device) -> list[dict[str,
     texts = [torch.zeros_like(padded) for _unused in lengths]
     dist.all_gather(texts, padded)
     return [json.loads(bytes(text.tolist())) for text in texts]
-
-
-def pieces(text: str) -> list[str]:
-    """A document as numbered lines: a log cuts lines that are too long."""
-    parts = [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
-    return [f"muster-bench {number}/{len(parts)} {part}" for number, part in enumerate(parts, 1)]
-
-
-def write_result(result: dict[str, t.Any], path: str | None) -> None:
-    """Write at once or not at all; to standard output when no file is named, as numbered lines for ``-``."""
-    text = json.dumps(result)
-    if path is None or path == "-":
-        print("\n".join(pieces(text)) if path else text, flush=True)
-        return
-    temporary = Path(f"{path}.tmp")
-    temporary.parent.mkdir(parents=True, exist_ok=True)
-    temporary.write_text(text + "\n")
-    temporary.replace(path)
-
-
-def print_table(result: dict[str, t.Any]) -> None:
-    print(f"# {result['collective']} {result['backend']} ranks {result['ranks']} nodes {result['nodes']}")
-    print(f"#{'size B':>14}{'time us':>14}{'algbw GB/s':>12}{'busbw GB/s':>12}{'wrong':>8}")
-    for row in result["results"]:
-        bandwidth = f"{row['algbw_gb_s']:>12.4f}{row['busbw_gb_s']:>12.4f}"
-        print(f"{row['size_bytes']:>15}{row['time_us']:>14.1f}{bandwidth}{row['wrong_values']:>8}")
-    sys.stdout.flush()
 
 
 def parse_arguments(argv: list[str]) -> argparse.Namespace:
