@@ -19,7 +19,7 @@ import typing as t
 from ..host import LabError
 
 VARIABLE = "MUSTER_LAB_BIN"
-_SOURCES = pathlib.Path(__file__).with_name("labk8s")
+_OWN = pathlib.Path(__file__).parent
 _KUBERNETES = "1.34.10"
 _STAMP = "k8s.io/component-base/version"
 _BUILD_S = 3600
@@ -44,6 +44,8 @@ PROGRAMS: t.Final = {
     item.name: item
     for item in (
         Program("labk8s", "", f"v{_KUBERNETES}", "."),
+        # The version of K3s' copy of kube-router, as go.mod has it.
+        Program("netpol", "", "v2.6.3-k3s1", "."),
         Program("jobset", "sigs.k8s.io/jobset", "v0.12.0", "sigs.k8s.io/jobset"),
         Program("kueue", "sigs.k8s.io/kueue", "v0.19.2", "sigs.k8s.io/kueue/cmd/kueue"),
         Program("coredns", "github.com/coredns/coredns", "v1.14.1", "github.com/coredns/coredns"),
@@ -95,7 +97,7 @@ class Binaries:
         if not place.exists():
             with _BUILDING:
                 self.say(f"building {name} {program.version} from its Go module (once; minutes)")
-                build = _build_kubernetes if name == "labk8s" else _build
+                build = _OWN_BUILDS.get(name, _build)
                 self._keep(place, f"built {program.version}", lambda new: build(program, new))
         return place
 
@@ -153,7 +155,7 @@ def _build_kubernetes(program: Program, new: pathlib.Path) -> None:
     """Build all components of Kubernetes as one program; three modules that only samples need are empty here."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name) / "labk8s"
-        shutil.copytree(_SOURCES, folder)
+        shutil.copytree(_OWN / program.name, folder)
         for stub in ("sample-apiserver", "sample-cli-plugin", "sample-controller"):
             place = folder / "stub" / stub
             place.mkdir(parents=True)
@@ -163,6 +165,19 @@ def _build_kubernetes(program: Program, new: pathlib.Path) -> None:
         flags = " ".join(["-s", "-w", *(f"-X {_STAMP}.{key}={value}" for key, value in values.items())])
         _go(["mod", "tidy"], folder, _DOWNLOAD_S)
         _go(["build", "-trimpath", f"-ldflags={flags}", "-o", str(new), "."], folder, _BUILD_S)
+
+
+def _build_netpol(program: Program, new: pathlib.Path) -> None:
+    """Build from the lab's own source; its go.sum has the sums of all that is built in, so nothing may be added."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name) / program.name
+        shutil.copytree(_OWN / program.name, folder)
+        words = ["build", "-mod=readonly", "-trimpath", "-ldflags=-s -w", "-o", str(new), program.package]
+        _go(words, folder, _BUILD_S)
+
+
+# Programs whose sources are beside this file.
+_OWN_BUILDS: t.Final = {"labk8s": _build_kubernetes, "netpol": _build_netpol}
 
 
 def _go(words: list[str], folder: pathlib.Path, limit_s: float) -> str:

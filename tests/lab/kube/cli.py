@@ -12,10 +12,12 @@ import typing as t
 
 from ..host import LabError, missing, unmet
 from ..podman import Podman, cache_home
-from . import images, kwok, manifests, torch
+from . import images, kwok, manifests, policies, torch
 from .binaries import PROGRAMS
 from .cluster import NAME, Cluster
 
+# What a cluster gets when it is asked for.
+EXTRA = (*manifests.ON_REQUEST, policies.NAME)
 COMMANDS = ("up", "down", "status", "kubeconfig", "node", "link", "control", "kwok", "install", "images", "exec")
 
 
@@ -26,9 +28,7 @@ def parser() -> argparse.ArgumentParser:
     verbs = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
     up = verbs.add_parser("up", help="make the cluster: control plane, nodes, JobSet, Kueue, DNS, the training image")
     up.add_argument("--nodes", type=int, default=2, help="machines for work (default: %(default)s)")
-    up.add_argument(
-        "--with", dest="extra", nargs="*", choices=manifests.ON_REQUEST, default=[], help="more controllers"
-    )
+    up.add_argument("--with", dest="extra", nargs="*", choices=EXTRA, default=[], help="more controllers")
     up.add_argument("--no-training", action="store_true", help="without the image for training")
     verbs.add_parser("down", help="remove everything")
     verbs.add_parser("status", help="machines, nodes, controllers, and how long it took")
@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     fake.add_argument("--nodes", type=int, default=100, help="default: %(default)s")
     fake.add_argument("--gpus", type=int, default=8, help="of each (default: %(default)s)")
     install = verbs.add_parser("install", help="more controllers on a cluster that is up")
-    install.add_argument("names", nargs="+", choices=manifests.ON_REQUEST)
+    install.add_argument("names", nargs="+", choices=EXTRA)
     verbs.add_parser("images", help="make all that is kept in the cache: programs, images, manifests, torch")
     run = verbs.add_parser("exec", help="run a command on a machine")
     run.add_argument("machine")
@@ -165,7 +165,7 @@ def _install(cluster: Cluster, asked: argparse.Namespace) -> int:
 def _images(cluster: Cluster, _: argparse.Namespace) -> int:
     with cluster.stages.stage("PyTorch"):
         cluster.say(f"torch: {torch.install(cluster.podman.home, cluster.say)}")
-    cluster.fill_cache([*manifests.STANDARD, *manifests.ON_REQUEST])
+    cluster.fill_cache([*manifests.STANDARD, *EXTRA])
     for name in PROGRAMS:
         cluster.binaries.get(name)
     return 0

@@ -18,7 +18,7 @@ import typing as t
 from .. import host, image, traces
 from ..host import LabError
 from ..podman import Podman
-from . import controllers, images, manifests, plan, torch
+from . import controllers, images, manifests, plan, policies, torch
 from . import record as records
 from .api import Api
 from .binaries import Binaries
@@ -159,10 +159,10 @@ class Cluster:
 
         :raises LabError: with its last line when it fails.
         """
-        argv = [*self.kubectl_argv(), f"--kubeconfig={self.kubeconfig}", *words]
         given = None if data is None else json.dumps(data)
         # Its cache of what the server knows goes where it is not found by another user of kubectl.
-        argv.append(f"--cache-dir={self.folder}/kubectl")
+        options = (f"--kubeconfig={self.kubeconfig}", f"--cache-dir={self.folder}/kubectl")
+        argv = [*self.kubectl_argv(), *options, *words]
         done = subprocess.run(argv, input=given, capture_output=True, text=True, timeout=_KUBECTL_S, check=False)
         if done.returncode != 0:
             lines = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()
@@ -181,10 +181,12 @@ class Cluster:
         """
         there = self._record().components
         wanted = [name for name in names if name not in there]
-        archives = images.Archives(self.podman.home, self.binaries, self.say)
-        machines = Machines(self.podman, self.folder, self._record())
+        found = self._record()
+        machines = Machines(self.podman, self.folder, found)
         for name in wanted:
-            machines.import_image(self._record().control, archives.get(name))
+            archive = self._archive(name)
+            for machine in (found.control, *(found.nodes if name == policies.NAME else ())):
+                machines.import_image(machine, archive)
         for name in wanted:
             with self.stages.stage(f"manifests of {name} applied"):
                 controllers.apply(self, name)
@@ -197,6 +199,21 @@ class Cluster:
                 controllers.wait_serving(self, name)
         self._write(dataclasses.replace(self._record(), components=(*there, *wanted)))
 
+    def uninstall_policies(self) -> None:
+        """Take the controller of network policies away again.
+
+        :raises LabError: when something of it is left.
+        """
+        policies.remove(self)
+        left = tuple(name for name in self.up_record.components if name != policies.NAME)
+        self._write(dataclasses.replace(self.up_record, components=left))
+
+    def on_machines(self, *argv: str) -> dict[str, subprocess.CompletedProcess[bytes]]:
+        """Run a command on every machine and return how it ended by name; the cluster may be coming up."""
+        found = self._record()
+        machines = Machines(self.podman, self.folder, found)
+        return {item.name: machines.run(item, *argv) for item in (found.control, *found.nodes)}
+
     def on_control(self, *argv: str) -> bool:
         """Return whether a command on the machine of the control plane ends well; the cluster may be coming up."""
         found = self._record()
@@ -204,8 +221,7 @@ class Cluster:
 
     def load(self, name: str) -> str:
         """Give all nodes an image of the lab's; return the name by which pods ask for it."""
-        archive = images.Archives(self.podman.home, self.binaries, self.say).get(name)
-        machines, nodes = self.machines, self.up_record.nodes
+        archive, machines, nodes = self._archive(name), self.machines, self.up_record.nodes
         with concurrent.futures.ThreadPoolExecutor(len(nodes) or 1) as pool:
             list(pool.map(lambda node: machines.import_image(node, archive), nodes))
         self._write(dataclasses.replace(self.up_record, images=tuple(dict.fromkeys([*self.up_record.images, name]))))
@@ -227,10 +243,11 @@ class Cluster:
         made = self.machine(name)
         self.machines.create(made)
         self._node_images(made)
-        archives = images.Archives(self.podman.home, self.binaries, self.say)
-        for wanted in found.images:
-            self.machines.import_image(made, archives.get(wanted))
+        for wanted in (*found.images, *(item for item in found.components if item == policies.NAME)):
+            self.machines.import_image(made, self._archive(wanted))
         self.wait_ready([name])
+        if policies.NAME in found.components:
+            policies.wait_enforcing(self)
         return made
 
     def remove(self, name: str) -> None:
@@ -349,9 +366,15 @@ class Cluster:
             archives.get("pause")
             kubectl = self.kubectl_argv()
             for name in components:
-                archives.get(name)
+                self._archive(name)
                 if name in manifests.COMPONENTS:
                     manifests.rendered(self.podman.home, kubectl, name)
+
+    def _archive(self, name: str) -> pathlib.Path:
+        """Return the archive of a controller's image."""
+        if name == policies.NAME:
+            return policies.archive(self.podman.home, self.binaries, self.say)
+        return images.Archives(self.podman.home, self.binaries, self.say).get(name)
 
     def kubectl_argv(self) -> list[str]:
         """Return the command of kubectl, for what needs no cluster."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ..host import LabError
-from . import manifests, plan
+from . import manifests, plan, policies
 from .stages import until
 
 if t.TYPE_CHECKING:
@@ -41,6 +41,9 @@ def apply(cluster: Cluster, name: str) -> None:
     if name == "coredns":
         cluster.apply(manifests.dns())
         return
+    if name == policies.NAME:
+        cluster.apply(policies.objects())
+        return
     place = manifests.rendered(cluster.podman.home, cluster.kubectl_argv(), name)
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(place))
 
@@ -59,6 +62,9 @@ def wait_serving(cluster: Cluster, name: str) -> None:
 
     :raises LabError: saying what to look at when it does not.
     """
+    if name == policies.NAME:
+        policies.wait_enforcing(cluster)
+        return
     component = manifests.COMPONENTS.get(name)
     place = (component.namespace, component.deployment) if component else ("kube-system", "coredns")
     api = cluster.api
