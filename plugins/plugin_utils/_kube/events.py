@@ -61,6 +61,11 @@ _WORDS: t.Final[t.Mapping[Code, str]] = {
     "container": "its container cannot be started",
     "other": "the cluster warns",
 }
+_FOREIGN_WORDS: t.Final = "its image is not made for the architecture of its node"
+# In the words of containerd, Docker and CRI-O, and of Linux where the image does not say what it is made for.
+_FOREIGN: t.Final = re.compile(
+    "no match for platform|no matching manifest for|no image found in .* for architecture|exec format error"
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,12 +82,18 @@ class Cause:
     @property
     def text(self) -> str:
         """Return the cause for people: what it is about, what is wrong, and the cluster's own words."""
-        return f"{self.object}: {_WORDS[self.code]}: {self.line}"
+        words = _FOREIGN_WORDS if self.code in ("image", "container") and foreign(self.line) else _WORDS[self.code]
+        return f"{self.object}: {words}: {self.line}"
 
     @property
     def key(self) -> tuple[str, str, str]:
         """Return what tells it from others: the same of one object in other words is the same cause."""
         return self.object, self.code, self.line if self.code == "other" else ""
+
+
+def foreign(said: str) -> bool:
+    """Return whether words about an image or a container mean that it is made for another architecture."""
+    return bool(_FOREIGN.search(said))
 
 
 def cause(event: Object) -> Cause | None:

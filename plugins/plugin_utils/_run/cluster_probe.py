@@ -75,6 +75,8 @@ def _judge(client: Client, plan: KubePlan, main: Object, progress: Progress) -> 
         seen.close()
     if outcome.end != "done":
         said = _last_words(client, plan, main) or outcome.line() or outcome.end
+        if events.foreign(said):
+            raise _foreign(plan.job.image, said)
         raise RefusedError(
             f"pods of the namespace {plan.namespace} do not reach each other: {said}",
             "Look at the network policies of the namespace, the pod network and cluster DNS",
@@ -123,9 +125,16 @@ class _Causes:
         if cause.key not in self._told:
             self._told.add(cause.key)
             self._progress.say(f"probe: {cause.text}")
-        if cause.code in _FINAL and (cause.code != "image" or any(word in cause.line for word in _NO_IMAGE)):
+        if cause.code == "image" and events.foreign(cause.line):
+            self._final = _foreign(self._image, cause.line)
+        elif cause.code in _FINAL and (cause.code != "image" or any(word in cause.line for word in _NO_IMAGE)):
             what = f"job.image: {self._image} cannot be pulled" if cause.code == "image" else cause.object
             self._final = RefusedError(f"{what}: {cause.line}", _FINAL[cause.code])
+
+
+def _foreign(image: str | None, said: str) -> RefusedError:
+    what = f"job.image: {image} is not made for the architecture of its node: {said}"
+    return RefusedError(what, "Build it for that architecture, or place the job on nodes of the image's own")
 
 
 def _last_words(client: Client, plan: KubePlan, main: Object) -> str:
