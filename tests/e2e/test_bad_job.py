@@ -55,7 +55,7 @@ WRITTEN: dict[str, tuple[dict[str, t.Any], tuple[str, ...]]] = {
 def test_a_wrong_job_is_refused(world: World, case: str) -> None:
     """The error names the option, the problem and, for a misspelling, the nearest word."""
     values, words = WRITTEN[case]
-    error = assert_refused(world, world.play(job=world.job(**values)), *words, within_s=20)
+    error = assert_refused(world, world.play(job=world.job(**values)), *words)
     assert world.digest() == {}, "a job that cannot be parsed must not touch any state"
     assert "node-" not in error, "no node was asked"
 
