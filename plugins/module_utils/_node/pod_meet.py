@@ -19,6 +19,9 @@ import typing as t
 
 _ANSWER_S = 5.0
 _AGAIN_S = 0.25
+# A pod's name is known moments after it has an address. Asked for sooner, the cluster's resolver keeps the answer that
+# there is none: for 5 s with CoreDNS' defaults, for 30 s as kubeadm sets it up.
+SETTLE_S = 1.0
 _LINE = 4096
 
 
@@ -73,13 +76,18 @@ def find(
     until: float,
     pause: t.Callable[[float], bool],
     say: t.Callable[[str], None],
+    since: float = 0.0,
 ) -> str:
     """Return the address behind ``name`` at which the first pod of this very attempt answers.
 
+    :param since: monotonic time at which this pod began: the name is asked for a second later.
     :param until: monotonic time at which to give up.
     :param pause: waits so many seconds and returns False when the pod must stop.
     :raises TimeoutError: with the last reason, in one line.
     """
+    early = since + SETTLE_S - time.monotonic()
+    if early > 0 and not pause(early):
+        raise TimeoutError("stopped while waiting for the first node")
     problem, told = "", time.monotonic() + 10
     while True:
         try:

@@ -96,6 +96,7 @@ def _lead(spec: Dict, me: Dict, output: Output, until: float) -> int:
 
 def _follow(spec: Dict, me: Dict, output: Output, until: float) -> int:
     problem = ""
+    time.sleep(pod_meet.SETTLE_S)
     while True:
         try:
             address = pod_meet.resolve(str(spec["coordinator"]))

@@ -137,7 +137,7 @@ class Pod:
             return self.place.address
         me = {"rank": self.place.rank, "node": self.place.node}
         until = time.monotonic() + float(self.spec["wait_s"])
-        return pod_meet.find(self.spec["coordinator"], port, me, run, until, self._pause, self.output.say)
+        return pod_meet.find(self.spec["coordinator"], port, me, run, until, self._pause, self.output.say, self.since)
 
     def _open(self, port: int, run: t.Mapping[str, t.Any]) -> pod_meet.Meeting:
         """Listen for the others. On the node's own network the attempt before may still be leaving the port."""
