@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import pathlib
 import typing as t
@@ -98,14 +99,12 @@ def test_other_expressions_of_the_fleet_stay() -> None:
 
 
 def bench_module() -> t.Any:
-    """Return the bench's own function for a log, without its torch."""
-    text = (fabric_bench.BENCH / "allreduce_bench.py").read_text()
-    start = text.index("def pieces(")
-    end = text.index("\n\n\n", start)
-    size = next(line for line in text.splitlines() if line.startswith("PIECE = "))
-    scope: dict[str, t.Any] = {}
-    exec(f"{size}\n{text[start:end]}", scope)
-    return scope["pieces"]
+    """Return the bench's own function for a log."""
+    spec = importlib.util.spec_from_file_location("bench_output", fabric_bench.BENCH / "bench_output.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.pieces
 
 
 @given(st.text(alphabet=st.characters(min_codepoint=32, max_codepoint=126), max_size=40_000), st.integers(0, 3))
