@@ -51,10 +51,16 @@ def remove(podman: Podman, lab_id: str) -> None:
 
 
 def sweep(podman: Podman) -> list[str]:
-    """Remove the labs whose process is gone (it was killed); return their names."""
+    """Remove the labs whose process is gone (it was killed), and volumes whose container went without them."""
     gone = [name for name, owner in _owners(podman).items() if not _lives(owner)]
     for name in gone:
         remove(podman, name)
+    if not _owners(podman):
+        # This storage is the labs' own, and none of them is there that could be about to use one.
+        orphans = podman("volume", "ls", "--quiet", "--filter", "dangling=true").split()
+        for volume in orphans:
+            podman.run("volume", "rm", volume)
+        gone += [f"volume {volume[:12]}" for volume in orphans]
     tidy(podman)
     return gone
 
