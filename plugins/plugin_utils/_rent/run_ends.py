@@ -85,13 +85,18 @@ def views(
     """
     asked: dict[str, list[tuple[NodeEnd, bool]]] = {}
     for lease in leases:
-        run = known.get(lease.run_id or "")
-        follows = lease.open and lease.run_id and lease.release in ("success", "always")
-        if follows and lease.provider in listed and (run is None or run.state != "ended"):
+        if lease.provider in listed and waits_for_its_run(lease, known):
             ends = [_part(node, lease, listed[lease.provider], look) for node in run_nodes(lease)]
             asked.setdefault(str(lease.run_id), []).extend(ends)
     found = {run_id: verdict(ends) for run_id, ends in asked.items()}
     return {run_id: view for run_id, view in found.items() if view is not None}
+
+
+def waits_for_its_run(lease: Lease, known: t.Mapping[str, RunView]) -> bool:
+    """Return whether a lease ends with its run, of which nothing says yet that it has ended."""
+    run = known.get(lease.run_id or "")
+    follows = lease.open and bool(lease.run_id) and lease.release in ("success", "always")
+    return follows and (run is None or run.state != "ended")
 
 
 def run_nodes(lease: Lease) -> list[t.Mapping[str, t.Any]]:

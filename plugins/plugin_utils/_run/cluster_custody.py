@@ -22,10 +22,9 @@ from .._kube import node_leave
 from .._kube.client import Client
 from .._kube.jobs.contract import RUN_LABEL, label_value
 from .._rent.ledger_file import LEDGER, read
-from . import mirror
 from .landlords import Outside
 from .lease_renewal import LEASE_S, Renewal, rented
-from .release import Place, Tenancy, begin, hand_over, of_run
+from .release import Place, Tenancy, begin, hand_over, ledger_sender, of_run
 from .state_home import StateHome
 from .training_plan import Dict, Request
 
@@ -37,7 +36,6 @@ _MACHINES = ("instance", "cluster")
 _DRAIN_S = 60.0
 _LOOK_S = 1.0
 _AGAIN_S = 10.0
-_FINISHED = ("Succeeded", "Failed")
 
 
 def insist(job: Job, wait: bool) -> None:
@@ -131,7 +129,7 @@ class ClusterCustody:
         if tenancy is None or not due:
             return result
         kept = self._leave(due)
-        providers = next(iter(self._variables("muster_providers")), None)
+        providers = self._variable("muster_providers")
         found = tenancy.end(
             outcome,
             providers,
@@ -160,29 +158,29 @@ class ClusterCustody:
         cluster = {key: ref.get(key) for key in ("api_version", "kind", "name", "namespace", "uid")}
         more: Dict = {} if self._stage is None else {"stage": self._stage}
         self._tenancy = begin(
-            self._home, self._job, self._run_id, places, sender=self._sender(), cluster=cluster, **more
+            self._home,
+            self._job,
+            self._run_id,
+            places,
+            sender=ledger_sender(self._request, self._home, self._variable),
+            cluster=cluster,
+            **more,
         )
         # A lease of several machines has one price.
         self._prices |= {name: item.price_usd_per_hour for name, item in mine.items() if item.resource == "instance"}
         hosts = [name for name in mine if name in self._request.hostvars]
         if hosts:
-            lease_s = int(next(iter(self._variables("muster_lease_s")), None) or LEASE_S)
+            lease_s = int(self._variable("muster_lease_s") or LEASE_S)
             remotes = rented(self._request.connect(hosts), self._request.hostvars)
             self._renewals.append(Renewal(remotes, self._request.progress.say, lease_s))
 
-    def _sender(self) -> t.Any:
-        keeper = next(iter(self._variables("muster_reaper_host")), None)
-        if not keeper:
-            return None
-        state = str(next(iter(self._variables("muster_reaper_state")), None) or mirror.STATE)
-        return mirror.to(self._request.connect([str(keeper)])[0], self._home.folder.name, state)
-
-    def _variables(self, name: str) -> t.Iterator[t.Any]:
-        """Yield a variable of the play's hosts, where it is set."""
+    def _variable(self, name: str) -> t.Any:
+        """Return a variable of the first of the play's hosts that has it, None where none has."""
         for host in self._request.hosts:
             value = self._request.hostvars[host].get(name) if host in self._request.hostvars else None
             if value:
-                yield value
+                return value
+        return None
 
     def _leave(self, leases: t.Sequence[Lease]) -> dict[str, tuple[str, str]]:
         """Take the nodes of leases out of the cluster; return which stay: (``used`` or ``unsure``, why), by name."""
@@ -214,9 +212,9 @@ class ClusterCustody:
     def _other_run(self, node: str) -> str:
         """Return another run with a pod on a node that has not ended, empty when there is none."""
         own = label_value(self._run_id)
-        for pod in self._client.list("v1/Pod", None, fields=f"spec.nodeName={node}").items:
+        for pod in node_leave.movable(self._client.list("v1/Pod", None, fields=f"spec.nodeName={node}").items):
             run = (pod["metadata"].get("labels") or {}).get(RUN_LABEL)
-            if run and run != own and (pod.get("status") or {}).get("phase") not in _FINISHED:
+            if run and run != own:
                 return str(run)
         return ""
 

@@ -347,14 +347,19 @@ class Custody:
         return {**result, **found, **({"msg": "; ".join(told)} if told else {})}
 
 
+def ledger_sender(request: Request, home: StateHome, variable: t.Callable[[str], t.Any]) -> Mirror | None:
+    """Return what copies the ledger to the reaper's machine, None where the variables name none."""
+    keeper = variable("muster_reaper_host")
+    if not keeper:
+        return None
+    state = str(variable("muster_reaper_state") or mirror.STATE)
+    return mirror.to(request.connect([str(keeper)])[0], home.folder.name, state)
+
+
 def begin_run(request: Request, home: StateHome, plan: Plan) -> Custody:
     """Note in the ledger that a planned run begins, or goes on; return what its follower asks. Raises as begin."""
     variables = request.hostvars[plan.hosts[0].name]
-    keeper = variables.get("muster_reaper_host")
-    sender = None
-    if keeper:
-        state = str(variables.get("muster_reaper_state") or mirror.STATE)
-        sender = mirror.to(request.connect([str(keeper)])[0], home.folder.name, state)
+    sender = ledger_sender(request, home, variables.get)
     where = places(plan.job, plan.run_id, plan.hosts, plan.infos)
     tenancy = begin(home, plan.job, plan.run_id, where, sender=sender)
     lease_s = int(variables.get("muster_lease_s") or LEASE_S)

@@ -18,7 +18,7 @@ from ...module_utils._node.paths import read_json
 from .._rent.giveback_run import look as list_account
 from .._rent.landlord import Keeper, Stage
 from .._rent.reaper import RunView
-from .._rent.run_ends import Look, run_nodes, views
+from .._rent.run_ends import Look, run_nodes, views, waits_for_its_run
 
 Ask = t.Callable[[t.Mapping[str, t.Any]], RunView | None]
 
@@ -39,9 +39,8 @@ def _clusters(leases: t.Collection[Lease], known: t.Mapping[str, RunView], ask: 
     """Return how runs in pods ended whose record does not say so, each asked for once."""
     places: dict[str, t.Mapping[str, t.Any]] = {}
     for lease in leases:
-        run, place = known.get(lease.run_id or ""), (lease.run_place or {}).get("cluster")
-        follows = lease.open and lease.run_id and lease.release in ("success", "always")
-        if follows and isinstance(place, t.Mapping) and (run is None or run.state != "ended"):
+        place = (lease.run_place or {}).get("cluster")
+        if isinstance(place, t.Mapping) and waits_for_its_run(lease, known):
             places[str(lease.run_id)] = place
     views = {run_id: ask(place) for run_id, place in places.items()}
     return {run_id: view for run_id, view in views.items() if view is not None}
