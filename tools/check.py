@@ -43,6 +43,7 @@ class Result:
     failed: int = 0
     note: str = ""
     skipped: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,6 +76,11 @@ def skips(text: str) -> tuple[str, ...]:
     return tuple(re.findall(r"^SKIPPED (.+)$", text, flags=re.MULTILINE))
 
 
+def second_tries(text: str) -> tuple[str, ...]:
+    """The tests that failed and were tried again, however that ended."""
+    return tuple(dict.fromkeys(re.findall(r"^TRIED AGAIN (.+) \(\w+\)$", text, flags=re.MULTILINE)))
+
+
 def judge(step: Step, status: int, seconds: float, text: str) -> Result:
     """Make a result of a finished step's exit status and output."""
     if status != 0 and status == step.empty_status:
@@ -85,7 +91,9 @@ def judge(step: Step, status: int, seconds: float, text: str) -> Result:
     # A crash after the last test leaves a clean count behind a bad exit status.
     failed = max(counts.failed, int(status != 0))
     outcome: Outcome = "failed" if failed else "passed"
-    return Result(step, outcome, seconds, counts.passed, failed, describe(step, counts, text), skips(text))
+    return Result(
+        step, outcome, seconds, counts.passed, failed, describe(step, counts, text), skips(text), second_tries(text)
+    )
 
 
 def describe(step: Step, counts: Counts, text: str) -> str:
@@ -230,6 +238,7 @@ def summary(results: t.Sequence[Result], seconds: float) -> str:
     left_out = [f"skipped in {r.step.name}: {line}" for r in results for line in r.skipped]
     lines += left_out[:SHOWN_SKIPS]
     lines += [f"… {len(left_out) - SHOWN_SKIPS} more skips, see build/logs"] if len(left_out) > SHOWN_SKIPS else []
+    lines += [f"tried a second time in {r.step.name}: {name}" for r in results for name in r.again]
     # What a missing prerequisite turned into a failure has no log.
     broken = [(r, f"build/logs/{r.step.name}.log" if r.seconds else r.note) for r in results if r.outcome == "failed"]
     lines += [f"failed: {r.step.name}: {where}" for r, where in broken]

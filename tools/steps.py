@@ -45,6 +45,11 @@ class Step:
     limit_s: int = 900
 
 
+# Tests with real processes, real torch and real time limits meet whatever else a machine does. What fails gets a second
+# try, and is then named in the summary with what went wrong the first time in the log: it is never passed over.
+SECOND_TRY = ("--reruns", "1", "-p", f"{PACKAGE}.tests.support.second_try")
+
+
 def unit_tests(python: str, *options: str) -> tuple[str, ...]:
     """The pytest command that all versions of ansible-core share; torch has a step of its own."""
     return (python, "-m", "pytest", "--quiet", "-rsfE", "--tb=short", "-m", "not torch", *options)
@@ -55,7 +60,6 @@ PLUGINS = ("plugins/*.py",)
 UNIT_TESTS = ("tests/unit/*test_*.py",)
 PLAYBOOKS = ("playbooks/*.yml",)
 
-# From cheap to dear, so that the first answer comes early.
 # What meets ansible-core's own code: run again on the older core, and under ansible-test. The rest, which does not
 # import Ansible at all, is run once.
 ON_ANSIBLE = (
@@ -64,6 +68,7 @@ ON_ANSIBLE = (
     "tests/unit/plugins/plugin_utils/_inventory/",
 )
 SANITY = ("--exclude", "tests/", "--exclude", "tools/", "--exclude", "examples/")
+# From cheap to dear, so that the first answer comes early.
 STEPS: t.Final[tuple[Step, ...]] = (
     Step("ruff", "ruff check", (("{bin}/ruff", "check", "."),), PYTHON_FILES),
     Step("format", "ruff format", (("{bin}/ruff", "format", "--check", "."),), PYTHON_FILES),
@@ -79,7 +84,7 @@ STEPS: t.Final[tuple[Step, ...]] = (
     Step(
         "unit",
         "pytest with coverage",
-        (unit_tests("{python}", "--numprocesses=2", f"--cov={PACKAGE}.plugins", "--cov-report=term"),),
+        (unit_tests("{python}", "--numprocesses=2", f"--cov={PACKAGE}.plugins", "--cov-report=term", *SECOND_TRY),),
         UNIT_TESTS,
         counted=True,
     ),
@@ -158,7 +163,7 @@ STEPS: t.Final[tuple[Step, ...]] = (
     Step(
         "torch",
         "pytest with torch",
-        (("{python}", "-m", "pytest", "--quiet", "-rsfE", "--tb=short", "-m", "torch"),),
+        (("{python}", "-m", "pytest", "--quiet", "-rsfE", "--tb=short", "-m", "torch", *SECOND_TRY),),
         UNIT_TESTS,
         needs=("torch",),
         counted=True,
@@ -168,7 +173,7 @@ STEPS: t.Final[tuple[Step, ...]] = (
     Step(
         "e2e",
         "end to end on the demo inventory",
-        (("{python}", "-m", "tools.e2e"),),
+        (("{python}", "-m", "tools.e2e", *SECOND_TRY),),
         ("tools/e2e.py",),
         needs=("torch",),
         limit_s=1200,

@@ -62,6 +62,7 @@ class SimLandlord:
         self.machines: dict[str, SimMachine] = {}
         self.answers: list[CreateAnswer | float | None] = []
         self.list_faults: list[t.Any] = []
+        self.offer_faults: list[t.Any] = []
         self.delete_faults: list[t.Any] = []
         self.orders: list[Order] = []
         self.order_times: list[float] = []
@@ -73,6 +74,7 @@ class SimLandlord:
         self._count = 0
 
     def offers(self, query: OfferQuery, count: int = 1) -> tuple[Offer, ...]:
+        _next(self.offer_faults)
         return tuple(self.stock)
 
     def make(self, name: str, price: float | None = 1.0) -> str:

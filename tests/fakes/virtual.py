@@ -59,7 +59,10 @@ class InlineStage:
 
     def submit(self, work: Callable[[], t.Any]) -> concurrent.futures.Future[t.Any]:
         done: concurrent.futures.Future[t.Any] = concurrent.futures.Future()
-        done.set_result(work())
+        try:
+            done.set_result(work())
+        except Exception as error:
+            done.set_exception(error)
         return done
 
     def wait(self, pending: Collection[concurrent.futures.Future[t.Any]], until: float) -> None:

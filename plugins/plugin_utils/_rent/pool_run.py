@@ -193,9 +193,10 @@ class _Engine:
 
 
 def survey(request: PoolRequest, landlords: Landlords, book: Book, stage: Stage) -> PoolState:
-    """Return the pool's state before anything is done: adopted machines, and offers where some are missing.
+    """Return the pool's state before anything is done: adopted machines, and offers unless all of them are ready.
 
-    Only reads. Raises ProviderError when an account cannot be listed, for then nothing may be created.
+    Only reads. Raises ProviderError when an account cannot be listed, for then nothing may be created, and when
+    machines are missing but no offer can be read.
     """
     needed = {str(candidate.provider) for candidate in request.candidates}
     needed |= {lease.provider for lease in pool_leases(request, book.leases.values()) if lease.open}
@@ -203,9 +204,13 @@ def survey(request: PoolRequest, landlords: Landlords, book: Book, stage: Stage)
     listings = _listings({name: landlords[name] for name in needed}, stage)
     traits = {name: item.traits for name, item in landlords.items()}
     state = begin(request, book.leases.values(), listings, traits, stage.now())
-    if all(slot.held is not None for slot in state.slots):
+    if all(slot.phase == "ready" for slot in state.slots):
         return choose(state, (), stage.now())
-    return choose(state, _offers(request, landlords, stage), stage.now())
+    # Also when all is under way: what was begun may never come to be, or turn out bad.
+    offers, problems = _offers(request, landlords, stage)
+    if problems and not offers and any(slot.held is None for slot in state.slots):
+        raise ProviderError(f"no offers could be read: {'; '.join(problems)}")
+    return choose(state, offers, stage.now())
 
 
 def _check_accounts(request: PoolRequest, landlords: Landlords, book: Book, needed: set[str]) -> None:
@@ -232,8 +237,8 @@ def _listings(landlords: Keepers, stage: Stage) -> Listings:
     return found
 
 
-def _offers(request: PoolRequest, landlords: Landlords, stage: Stage) -> list[Offer]:
-    """Return the offers of all candidates; one provider that fails is left out as long as another answers."""
+def _offers(request: PoolRequest, landlords: Landlords, stage: Stage) -> tuple[list[Offer], list[str]]:
+    """Return the offers of all candidates, and a problem for each one whose provider did not answer."""
     found: list[Offer] = []
     problems: list[str] = []
     works = [
@@ -246,9 +251,7 @@ def _offers(request: PoolRequest, landlords: Landlords, stage: Stage) -> list[Of
             found += [offer for offer in work.result() if offer not in found]
         except TransportError as error:
             problems.append(str(error))
-    if problems and not found:
-        raise ProviderError(f"no offers could be read: {'; '.join(problems)}")
-    return found
+    return found, problems
 
 
 def rent(

@@ -58,10 +58,10 @@ def choose(state: PoolState, offers: t.Iterable[Offer], now: float) -> PoolState
         for offer in by_price(item for item in found if matches(candidate, item))
     )
     tier = min((choice.tier for choice in choices), default=0)
-    for slot in state.slots:
-        if slot.held and slot.held.kept:
-            tier = _tier_of(state.request.candidates, slot.held.provider, tier)
-            break
+    # A gang is of one candidate, also one that another controller began.
+    held = sorted((slot.held for slot in state.slots if slot.held), key=lambda item: not item.kept)
+    if held:
+        tier = _tier_of(state.request.candidates, held[0].provider, tier)
     return advance(dataclasses.replace(state, choices=choices, tier=tier), now)
 
 

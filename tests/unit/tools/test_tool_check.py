@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.tools import check
-from ansible_collections.muster.training.tools.steps import STEPS, Step, places, unmet
+from ansible_collections.muster.training.tools.steps import SECOND_TRY, STEPS, Step, places, unmet
 
 PYTHON = sys.executable
 
@@ -47,6 +47,32 @@ def test_the_first_failing_command_ends_a_step(tmp_path: pathlib.Path) -> None:
     commands = ((PYTHON, "-c", "raise SystemExit(1)"), (PYTHON, "-c", f"open({str(mark)!r}, 'w')"))
     (result,) = run(tmp_path, Step("two", "two", commands))
     assert result.outcome == "failed" and not mark.exists()
+
+
+SHAKY = """
+import pathlib
+def test_shaky():
+    mark = pathlib.Path(__file__).with_name("mark")
+    if not mark.exists():
+        mark.touch()
+        raise ValueError("the first try")
+def test_sound():
+    pass
+def test_broken():
+    raise ValueError("always")
+"""
+
+
+@pytest.mark.parametrize(("name", "outcome", "numbers"), [("shaky", "passed", (1, 0)), ("broken", "failed", (0, 1))])
+def test_a_second_try_is_named_and_the_first_failure_is_in_the_log(
+    tmp_path: pathlib.Path, name: str, outcome: str, numbers: tuple[int, int]
+) -> None:
+    (tmp_path / "test_it.py").write_text(SHAKY)
+    words = (PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", name, *SECOND_TRY, "test_it.py")
+    (result,) = run(tmp_path, Step("it", "it", (words,), counted=True))
+    assert (result.outcome, (result.passed, result.failed)) == (outcome, numbers)
+    assert f"tried a second time in it: test_it.py::test_{name}\n" in check.summary([result], 1.0)
+    assert "ValueError" in (tmp_path / "build/logs/it.log").read_text(encoding="utf-8")
 
 
 def test_a_missing_command_is_a_failure(tmp_path: pathlib.Path) -> None:

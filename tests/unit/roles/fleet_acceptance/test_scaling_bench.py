@@ -31,7 +31,7 @@ def slow(self):
         time.sleep(0.02)
     return whole(self)
 setattr(scaling_bench.Bench, name, slow)
-sys.exit(scaling_bench.main(sys.argv[3:]))
+scaling_bench.end(scaling_bench.main(sys.argv[3:]))
 """
 SMALL = ["--seconds", "0.3", "--width", "32", "--layers", "2", "--batch", "8"]
 

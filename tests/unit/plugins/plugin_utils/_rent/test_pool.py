@@ -388,6 +388,50 @@ def test_a_second_call_settles_the_open_order_of_the_first() -> None:
     assert (outcome.failure, outcome.placed, len(world.lambda_.machines)) == ("", 0, 1)
 
 
+def test_an_order_that_never_came_to_be_is_placed_again_by_the_second_call() -> None:
+    world = World()
+    world.rent(2)
+    world.lines.events = [event for event in world.lines.events if event.event == "intent"]
+    world.lambda_.machines.pop("lambda-2")
+    outcome = world.rent(2)
+    assert (outcome.failure, outcome.placed, len(world.lambda_.machines)) == ("", 1, 2)
+    assert "did not come to be" in "; ".join(outcome.state.history)
+
+
+def test_a_machine_begun_by_another_call_is_replaced_when_it_turns_out_bad() -> None:
+    world = World(SimLandlord(VirtualClock(), offers=[h100()], boot_s=300.0))
+    world.rent(1, gone=lambda: len(world.lambda_.machines) > 0)
+    world.lines.events = [event for event in world.lines.events if event.event in ("intent", "created")]
+    world.lambda_.machines.clear()
+    world.lambda_.make("lab-h100-0-00000001")
+    world.prober.reports = [ProbeReport("bad", True, ("no GPU",))]
+    outcome = world.rent(1)
+    assert (outcome.failure, outcome.placed, len(world.lambda_.machines)) == ("", 1, 1)
+
+
+def test_what_is_under_way_is_finished_though_offers_cannot_be_read() -> None:
+    world = World()
+    world.rent(1)
+    world.lines.events = [event for event in world.lines.events if event.event == "intent"]
+    world.lambda_.offer_faults = [outage()]
+    outcome = world.rent(1)
+    assert (outcome.failure, outcome.placed) == ("", 0)
+
+
+def test_a_gang_that_was_begun_at_a_later_candidate_stays_there() -> None:
+    clock = VirtualClock()
+    first, second = (SimLandlord(clock, name, offers=[h100(name)]) for name in ("lambda", "shadeform"))
+    world = World(first, second, clock=clock)
+    wishes = tuple(Candidate(provider, gpu_model="H100") for provider in ("lambda", "shadeform"))
+    first.stock = []
+    world.rent(2, candidates=wishes)
+    world.lines.events = [event for event in world.lines.events if event.event == "intent"]
+    first.stock = [h100()]
+    second.machines.pop("shadeform-2")
+    assert world.rent(2, candidates=wishes).failure == ""
+    assert len(first.machines) == 0 and len(second.machines) == 2
+
+
 def test_a_machine_that_had_been_given_up_is_not_taken_back() -> None:
     world = World()
     world.rent(1)
