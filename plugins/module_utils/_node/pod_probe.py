@@ -12,6 +12,7 @@ This is a private utility of the collection; it may change without notice.
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -25,6 +26,9 @@ from .pod_output import Output
 
 EXIT_UNREACHED = 69
 _CONNECT_S = 5.0
+# A policy engine learns of new pods from the API server, on each node by itself: for a moment it may still refuse them.
+_PATIENCE_S = 10.0
+_AGAIN_S = 0.25
 # Every pair up to here; in a larger gang each pod tries its next neighbours, which crosses every node and link.
 _ALL_PAIRS = 16
 _NEIGHBOURS = 8
@@ -106,7 +110,7 @@ def _follow(spec: Dict, me: Dict, output: Output, until: float) -> int:
             problem = f"{spec['coordinator']}:{spec['port']}: {exc.strerror or exc}"
         if time.monotonic() > until:
             raise OSError(problem)
-        time.sleep(0.25)
+        time.sleep(_AGAIN_S)
     with link:
         link.settimeout(max(_CONNECT_S, until - time.monotonic()) + 60)
         stream = link.makefile("rwb")
@@ -125,8 +129,22 @@ def _try_all(spec: Dict, me: Dict, table: list[Dict]) -> Dict:
     if len(table) > _ALL_PAIRS:
         start = next((index for index, item in enumerate(others) if item["rank"] > me["rank"]), 0)
         others = (others[start:] + others[:start])[:_NEIGHBOURS]
-    problems = [found for found in (_try_one(me, item) for item in others) if found]
+    problems = _reached(me, others)
     return {**me, "tried": len(others), "problems": problems}
+
+
+def _reached(me: Dict, others: list[Dict]) -> list[str]:
+    """Return why this pod cannot reach some of ``others``, having tried for a while."""
+    left = list(others)
+    until = time.monotonic() + _PATIENCE_S
+    with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, len(left))) as pool:
+        while True:
+            found = list(zip(left, pool.map(lambda other: _try_one(me, other), left), strict=True))
+            problems = [problem for _unused, problem in found if problem]
+            left = [other for other, problem in found if problem]
+            if not left or time.monotonic() > until:
+                return problems
+            time.sleep(_AGAIN_S)
 
 
 def _try_one(me: Dict, other: Dict) -> str:

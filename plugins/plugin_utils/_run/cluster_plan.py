@@ -20,7 +20,7 @@ from .._hosts import payload
 from .._kube.client import Client
 from .._kube.errors import KubeError
 from .._kube.jobs import archive, companions, engines, placement
-from .._kube.jobs.contract import ISLAND_LABEL, Fleet, KubePlan, Object, Queue, object_name
+from .._kube.jobs.contract import ISLAND_LABEL, ROLE_LABEL, Fleet, KubePlan, Object, Queue, object_name
 from .._launch import launchers
 from .._launch.contract import RunContext
 from . import planning
@@ -93,7 +93,7 @@ def plan(
     nodes = facts.nodes or []
     rdma = next((name for item in nodes for name in item["status"].get("allocatable", {}) if "rdma/" in name), None)
     secret = any(ref.source != "kubernetes" and ref.deliver != "registry" for ref in job.secret_refs)
-    return KubePlan(
+    made = KubePlan(
         job=job,
         run_id=run_id,
         cluster=cluster,
@@ -105,8 +105,10 @@ def plan(
         fleet=Fleet(placement.expressions(job, nodes), rdma_resource=rdma, whole_node=_whole(job, nodes)),
         secret=f"{object_name(run_id)}-secrets" if secret else None,
         pull_secrets=tuple(ref.path or ref.name for ref in job.secret_refs if ref.deliver == "registry"),
-        egress_denied=companions.denies_egress(facts.policies),
     )
+    labelled = [{**made.labels, ROLE_LABEL: role} for role in made.pods]
+    denied = any(companions.denies_egress(facts.policies, labels) for labels in labelled)
+    return dataclasses.replace(made, egress_denied=denied)
 
 
 def objects(made: KubePlan) -> list[Object]:

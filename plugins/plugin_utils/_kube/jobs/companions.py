@@ -63,12 +63,33 @@ def network_policy(plan: KubePlan, *, extra: t.Sequence[Object] = ()) -> Object:
     return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": meta, "spec": spec}
 
 
-def denies_egress(policies: t.Iterable[t.Mapping[str, t.Any]]) -> bool:
-    """Return whether one of a namespace's policies takes every pod's egress."""
+def denies_egress(policies: t.Iterable[t.Mapping[str, t.Any]], labels: t.Mapping[str, str]) -> bool:
+    """Return whether one of a namespace's policies takes the egress of pods with these labels.
+
+    Labels that only controllers add to pods are not known here: a policy that asks for one is taken for another's.
+    """
     return any(
-        not (policy["spec"].get("podSelector") or {}) and "Egress" in policy["spec"].get("policyTypes", ())
+        "Egress" in policy["spec"].get("policyTypes", ()) and _selects(policy["spec"].get("podSelector") or {}, labels)
         for policy in policies
     )
+
+
+def _selects(selector: t.Mapping[str, t.Any], labels: t.Mapping[str, str]) -> bool:
+    """Return whether a label selector of Kubernetes takes these labels; an empty one takes all."""
+    wanted: t.Mapping[str, str] = selector.get("matchLabels") or {}
+    met = [labels.get(key) == value for key, value in wanted.items()]
+    for item in selector.get("matchExpressions") or ():
+        value = labels.get(item["key"])
+        met.append(
+            {
+                "In": value in (item.get("values") or ()),
+                # Also of pods that do not carry the label at all.
+                "NotIn": value not in (item.get("values") or ()),
+                "Exists": value is not None,
+                "DoesNotExist": value is None,
+            }.get(item["operator"], False)
+        )
+    return all(met)
 
 
 def headless(plan: KubePlan, role: str, name: str = "") -> Object:

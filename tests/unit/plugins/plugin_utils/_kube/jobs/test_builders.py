@@ -335,10 +335,31 @@ def test_the_jobs_own_policy_lets_its_pods_talk_and_nobody_else() -> None:
     spec = next(item for item in build({"egress_denied": True}) if item["kind"] == "NetworkPolicy")["spec"]
     assert spec["policyTypes"] == ["Ingress", "Egress"] and spec["egress"][0] == {"to": [own]}
     assert [port["port"] for port in spec["egress"][1]["ports"]] == [53, 53]
-    denied = {"spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}}
-    others = {"spec": {"podSelector": {"matchLabels": {"a": "b"}}, "policyTypes": ["Egress"]}}
-    assert companions.denies_egress([denied]) and not companions.denies_egress([others])
-    assert not companions.denies_egress([{"spec": {"podSelector": {}, "policyTypes": ["Ingress"]}}])
+
+
+@pytest.mark.parametrize(
+    ("selector", "denies"),
+    [
+        ({}, True),
+        ({"matchLabels": {"a": "b"}}, False),
+        ({"matchLabels": {"team": "ml", "tier": "train"}}, False),
+        ({"matchLabels": {"team": "ml"}}, True),
+        ({"matchExpressions": [{"key": "team", "operator": "In", "values": ["ml", "ops"]}]}, True),
+        ({"matchExpressions": [{"key": "team", "operator": "In", "values": ["ops"]}]}, False),
+        ({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["ops"]}]}, True),
+        ({"matchExpressions": [{"key": "web", "operator": "NotIn", "values": ["yes"]}]}, True),
+        ({"matchExpressions": [{"key": "team", "operator": "Exists"}]}, True),
+        ({"matchExpressions": [{"key": "web", "operator": "Exists"}]}, False),
+        ({"matchExpressions": [{"key": "web", "operator": "DoesNotExist"}]}, True),
+        ({"matchLabels": {"team": "ml"}, "matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}, False),
+    ],
+)
+def test_a_policy_denies_the_egress_of_the_pods_that_it_selects(selector: dict[str, t.Any], denies: bool) -> None:
+    labels = {"team": "ml"}
+    policy = {"spec": {"podSelector": selector, "policyTypes": ["Ingress", "Egress"]}}
+    assert companions.denies_egress([policy], labels) is denies
+    policy["spec"]["policyTypes"] = ["Ingress"]
+    assert not companions.denies_egress([policy], labels)
 
 
 def test_code_that_no_config_map_can_hold_is_refused_with_the_way_out() -> None:
