@@ -40,7 +40,7 @@ def launch_cost(world: World, rounds: int) -> list[Line]:
         empty.append(_empty_playbook(world))
     mine, theirs, nothing = (statistics.median(values) for values in (ours, hand, empty))
     extra, share = mine - theirs, (mine - theirs) / theirs
-    shown = f"{mine:.2f} s against {theirs:.2f} s: +{extra:.2f} s, +{100 * share:.0f} %"
+    shown = f"{mine:.2f} s against {theirs:.2f} s: {extra:+.2f} s, {100 * share:+.0f} %"
     return [
         Line(
             "train start → first step, against torchrun by hand",

@@ -154,6 +154,11 @@ class Lease:
         return self.ids[-1] if self.ids else None
 
     @property
+    def machine(self) -> bool:
+        """Return whether it is of a machine, or of several that are one thing at the provider."""
+        return self.resource in ("instance", "cluster")
+
+    @property
     def open(self) -> bool:
         """Return whether the lease still has to be proved gone."""
         return self.state != "verified"

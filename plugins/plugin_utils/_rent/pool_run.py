@@ -287,7 +287,7 @@ def rent(
 
     def given_up(lease: Lease) -> bool:
         ours = (lease.cluster, lease.pool) == (request.cluster, request.pool)
-        return ours and lease.resource in ("instance", "cluster") and lease.token not in kept
+        return ours and lease.machine and lease.token not in kept
 
     patience = terms.release_timeout_s if failure else TIDY_S
     if not any(lease.open and given_up(lease) for lease in book.leases.values()):

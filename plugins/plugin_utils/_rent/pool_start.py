@@ -25,11 +25,8 @@ Listings = t.Mapping[str, tuple[Rental, ...]]
 
 def pool_leases(request: PoolRequest, leases: t.Iterable[Lease]) -> tuple[Lease, ...]:
     """Return the leases of machines of this pool, also those that are verified (one may have come back)."""
-    return tuple(
-        lease
-        for lease in leases
-        if (lease.cluster, lease.pool) == (request.cluster, request.pool) and lease.resource in ("instance", "cluster")
-    )
+    ours = (request.cluster, request.pool)
+    return tuple(lease for lease in leases if lease.machine and (lease.cluster, lease.pool) == ours)
 
 
 def begin(

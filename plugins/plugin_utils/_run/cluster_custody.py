@@ -31,7 +31,6 @@ from .training_plan import Dict, Request
 if t.TYPE_CHECKING:
     from .._rent.landlord import Stage
 
-_MACHINES = ("instance", "cluster")
 # The run's own pods have ended: what else is on the node gets this long.
 _DRAIN_S = 60.0
 _LOOK_S = 1.0
@@ -146,7 +145,7 @@ class ClusterCustody:
     def _note(self, names: list[str], ref: t.Mapping[str, t.Any]) -> None:
         if not (self._home.folder / LEDGER).exists():
             return
-        leases = [item for item in read(self._home.folder).leases.values() if item.open and item.resource in _MACHINES]
+        leases = [item for item in read(self._home.folder).leases.values() if item.open and item.machine]
         found = {name: lease_of(name, self._request.hostvars, leases) for name in names}
         mine = {name: lease for name, lease in found.items() if lease is not None}
         if not mine:

@@ -33,7 +33,6 @@ from .training_plan import Dict, Request
 SILENT = "silent.json"
 # Whether a node answers or is Ready, for how many seconds it has not been, whether it is out of service.
 State = tuple[bool, float, bool]
-_MACHINES = ("instance", "cluster")
 _HELD = ("created", "adopted", "joined", "lost")
 _USABLE = ("creating", "running", "unknown")
 
@@ -172,7 +171,7 @@ def _leases(
     request: Request, home: StateHome, names: t.Sequence[str], providers: list[Dict], context: node_pool.Context
 ) -> tuple[dict[str, Lease], dict[str, bool | None]]:
     """Return the open lease of each node that has one, and what its account lists of it."""
-    ledger = [lease for lease in read(home.folder).leases.values() if lease.resource in _MACHINES and lease.open]
+    ledger = [lease for lease in read(home.folder).leases.values() if lease.machine and lease.open]
     leases = {name: lease for name in names if (lease := lease_of(name, request.hostvars, ledger)) is not None}
     known = {lease.token for lease in leases.values()}
     # A machine that vanished may have vanished from the inventory too.

@@ -36,7 +36,6 @@ from .training_plan import Plan, Request
 Dict = dict[str, t.Any]
 Tell = t.Callable[[str], None]
 _HELD = ("created", "adopted", "joined")
-_MACHINES = ("instance", "cluster")
 _LOOK_S = 1.0
 
 
@@ -219,7 +218,7 @@ def _tenants(leases: t.Collection[Lease], places: t.Sequence[Place]) -> list[tup
         token = owner.get("token") or (parts.token if parts else None)
         for lease in leases:
             fits = lease.token == token and lease.provider == place.node.get("provider")
-            if fits and lease.open and lease.resource in _MACHINES:
+            if fits and lease.open and lease.machine:
                 found.setdefault(lease.token, (lease, []))[1].append(place)
     return list(found.values())
 
