@@ -59,7 +59,7 @@ def perform(lab: KubeLab, name: str, folder: pathlib.Path) -> Result:
             finally:
                 # Before the namespace goes: a node that is away would keep its pods.
                 if kind.machines:
-                    _restore(lab)
+                    restore(lab)
                 for other in ("drill-low", "drill-high"):
                     lab.api.ask("DELETE", f"{_PRIORITIES}/{other}")
     except (Failed, LabError) as exc:
@@ -190,7 +190,7 @@ def _prepare(lab: KubeLab, kind: Kind) -> None:
             lab.kubectl("cordon", name)
 
 
-def _restore(lab: KubeLab) -> None:
+def restore(lab: KubeLab) -> None:
     """Put the cluster back in order: machines, kubelets, nodes, disks."""
     cluster = lab.cluster
     listed = lab.api.nodes()

@@ -15,6 +15,7 @@ import pathlib
 import time
 import typing as t
 
+from ansible_collections.muster.training.tests.lab import kube_rented
 from ansible_collections.muster.training.tests.lab.kube.stages import until
 from ansible_collections.muster.training.tests.lab.kube_plays import Controller, Dict, Play, training
 from ansible_collections.muster.training.tests.support.kube_lab import KubeLab
@@ -150,6 +151,23 @@ def replace_node(scene: Scene) -> None:
     scene.lab.cluster.add(node)
 
 
+def heal_node(scene: Scene) -> None:
+    """The provider takes a machine away: ``heal`` rents another one, it joins, and the gang starts again on it."""
+    with kube_rented.rented(scene.controller) as cluster:
+        scene.reach(AT_STEP)
+        node = scene.node(1)
+        before = cluster.joined()
+        scene.struck()
+        cluster.lose(node)
+        code, output = scene.controller.play("heal", inventory=cluster.inventory, **cluster.values)
+        added = cluster.joined() - before
+        if code or len(added) != 1:
+            raise Failed(f"it was not healed (exit code {code}, new: {len(added)}): {output.strip()[-300:]}")
+        _finish(scene)
+        if cluster.world.alive != len(before):
+            raise Failed(f"{cluster.world.alive} machines bill after it, {len(before)} before")
+
+
 def outage_submit(scene: Scene) -> None:
     """The API server is away while the job is being submitted."""
     if not until(lambda: "probing whether" in scene.play.output or scene.play.ended, 60):
@@ -263,6 +281,12 @@ KINDS: dict[str, Kind] = {
     "cut_node": Kind("a node is cut off the network", cut_node, machines=True),
     "delete_node": Kind("a node is deleted", delete_node, machines=True),
     "replace_node": Kind("a node is replaced by a new one of its name", replace_node, machines=True),
+    "heal_node": Kind(
+        "a rented node is lost, another one is rented",
+        heal_node,
+        machines=True,
+        job={"restart": {"on_lost_node": "replace"}, "resources": {"cpu": 1.2, "memory": "2Gi"}},
+    ),
     "outage_submit": Kind("the API server is away for 60 s: submit", outage_submit, restarts=False, machines=True),
     "outage_wait": Kind("the API server is away for 60 s: wait", outage_wait, restarts=False, machines=True),
     "outage_logs": Kind("the API server is away for 60 s: logs", outage_logs, restarts=False, machines=True),

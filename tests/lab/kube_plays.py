@@ -74,8 +74,16 @@ class Controller:
         self.lab, self.team, self.folder = lab, team, folder
         self.kubeconfig = kubeconfig or lab.kubeconfig
 
-    def start(self, playbook: str, job: Dict | None = None, *, check: bool = False, **extra: t.Any) -> Play:
-        """Start a playbook."""
+    def start(
+        self,
+        playbook: str,
+        job: Dict | None = None,
+        *,
+        check: bool = False,
+        inventory: pathlib.Path | None = None,
+        **extra: t.Any,
+    ) -> Play:
+        """Start a playbook; ``inventory`` comes beside localhost."""
         values: Dict = {
             "muster_state": {"path": str(self.folder / "state")},
             "muster_train_hosts": "localhost",
@@ -87,6 +95,7 @@ class Controller:
             values["muster_job"] = {"image": self.lab.image, **job, "placement": placement}
         program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
         argv = [program, "-i", "localhost,", "-c", "local", f"muster.training.{playbook}", "-e", json.dumps(values)]
+        argv += ["-i", str(inventory)] if inventory else []
         argv += ["--check"] if check else []
         home = self.folder / "ansible"
         environment = {**os.environ, "MUSTER_CANARY": CANARY, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_HOME": str(home)}
@@ -94,10 +103,10 @@ class Controller:
         return Play(argv, environment, self.folder / f"play-{number}.log")
 
     def play(
-        self, playbook: str, job: Dict | None = None, *, check: bool = False, limit_s: float = LIMIT_S, **extra: t.Any
+        self, playbook: str, job: Dict | None = None, *, limit_s: float = LIMIT_S, **how: t.Any
     ) -> tuple[int, str]:
         """Run a playbook; return its exit code and output."""
-        return self.start(playbook, job, check=check, **extra).wait(limit_s)
+        return self.start(playbook, job, **how).wait(limit_s)
 
     def run(self, run_id: str = "*") -> tuple[Dict, pathlib.Path]:
         """Return the record and the folder of a run, of the only one where none is named."""
