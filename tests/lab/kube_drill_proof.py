@@ -16,7 +16,6 @@ from ansible_collections.muster.training.tests.lab.kube_drills import (
     DISK,
     KINDS,
     LIMIT_S,
-    PACE_S,
     RANK,
     STEPS,
     Failed,
@@ -73,7 +72,7 @@ def _run(controller: Controller, kind: Kind, result: Result) -> None:
     lab, space = controller.lab, controller.team.namespace
     _prepare(lab, kind)
     run_id = f"{result.kind.replace('_', '-')}-{space[2:]}"
-    job = training(lab, space, STEPS, PACE_S, **kind.job)
+    job = training(lab, space, STEPS, kind.pace_s, **kind.job)
     if kind.disk:
         job["mounts"] = [*job["mounts"], {"name": "disk", "path": "/disk", "host_path": DISK}]
         job["checkpoints"] = {**job["checkpoints"], "path": "/disk/checkpoints"}
@@ -131,7 +130,7 @@ def _seconds_lost(scene: Scene, kind: Kind) -> float | None:
     if not before or not after:
         return None
     pauses = [late - early for early, late in zip(before[-1:] + after, after, strict=False)]
-    return round(max(0.0, max(pauses) - PACE_S), 1)
+    return round(max(0.0, max(pauses) - kind.pace_s), 1)
 
 
 def _logs_kept(scene: Scene, folder: pathlib.Path) -> bool:

@@ -261,6 +261,7 @@ def full_disk(scene: Scene) -> None:
 class Kind:
     """A drill. ``restarts``: whether a new attempt has to follow; ``cpu``: the queue's quota; ``job``: options beside.
 
+    ``pace_s``: seconds that a step takes at least, so that the run outlasts what Kubernetes needs to see the fault;
     ``machines``: whether it does something to machines, which have to be put in order; ``disk``: it needs a small disk.
     """
 
@@ -270,6 +271,7 @@ class Kind:
     cpu: str = "4"
     disk: bool = False
     machines: bool = False
+    pace_s: float = PACE_S
     job: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
 
 
@@ -279,7 +281,7 @@ KINDS: dict[str, Kind] = {
     "kill_kubelet": Kind("a kubelet is killed and stays away", kill_kubelet, machines=True),
     "kill_node": Kind("a node loses its power", kill_node, machines=True),
     "cut_node": Kind("a node is cut off the network", cut_node, machines=True),
-    "delete_node": Kind("a node is deleted", delete_node, machines=True),
+    "delete_node": Kind("a node is deleted", delete_node, machines=True, pace_s=1.0),
     "replace_node": Kind("a node is replaced by a new one of its name", replace_node, machines=True),
     "heal_node": Kind(
         "a rented node is lost, another one is rented",

@@ -53,17 +53,25 @@ def prove(client: Client, plan: KubePlan, home: StateHome, progress: Progress) -
     if time.time() - float(known.get(key) or 0.0) < _BELIEVED_S:
         return
     progress.say("probing whether the pods of a gang reach each other")
-    *companions, main = probe.build(plan)
-    try:
-        apply(client, companions)
-        live = apply(client, [main]).objects()[0]
-        _judge(client, plan, live or main, progress)
-    finally:
-        clear(client, [main, *companions])
+    for last in (False, True):
+        *companions, main = probe.build(plan)
+        try:
+            apply(client, companions)
+            live = apply(client, [main]).objects()[0]
+            proved = _judge(client, plan, live or main, progress, last=last)
+        finally:
+            clear(client, [main, *companions])
+        if proved:
+            break
+        progress.say("the API server was away meanwhile, and with it the names of pods: probing once more")
     paths.write_json(place, {**known, key: time.time()})
 
 
-def _judge(client: Client, plan: KubePlan, main: Object, progress: Progress) -> None:
+def _judge(client: Client, plan: KubePlan, main: Object, progress: Progress, *, last: bool = True) -> bool:
+    """Return whether the pods reach each other; False when the API server was away, unless this was the ``last`` try.
+
+    :raises RefusedError: when they do not.
+    """
     resource = client.resource(main)
     wish = wait.Wish(resource, plan.namespace, main["metadata"]["name"])
     of_it = f"batch.kubernetes.io/job-name={wish.name}"
@@ -77,10 +85,13 @@ def _judge(client: Client, plan: KubePlan, main: Object, progress: Progress) -> 
         said = _last_words(client, plan, main) or outcome.line() or outcome.end
         if events.foreign(said):
             raise _foreign(plan.job.image, said)
+        if outcome.outages and not last:
+            return False
         raise RefusedError(
             f"pods of the namespace {plan.namespace} do not reach each other: {said}",
             "Look at the network policies of the namespace, the pod network and cluster DNS",
         )
+    return True
 
 
 class _Causes:

@@ -65,8 +65,25 @@ def test_a_program_that_linux_cannot_run_is_no_network(
     line: bytes, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster_probe._Causes, "_listen", lambda _self: None)
-    outcome = types.SimpleNamespace(end="failed", line=lambda: "its Job failed")
+    outcome = types.SimpleNamespace(end="failed", outages=0, line=lambda: "its Job failed")
     monkeypatch.setattr(wait, "wait", lambda *_args, **_more: outcome)
     monkeypatch.setattr(wait, "Wish", lambda *_args, **_more: types.SimpleNamespace(name="r-probe"))
     with pytest.raises(RefusedError, match=expected):
         cluster_probe._judge(t.cast(t.Any, Client(line)), PLAN, MAIN, said())
+
+
+def test_a_probe_that_the_api_server_was_away_from_says_nothing_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names of pods come from it: such a probe is repeated, once, and another architecture stays what it is."""
+    monkeypatch.setattr(cluster_probe._Causes, "_listen", lambda _self: None)
+    outcome = types.SimpleNamespace(end="failed", outages=1, line=lambda: "its Job failed")
+    monkeypatch.setattr(wait, "wait", lambda *_args, **_more: outcome)
+    monkeypatch.setattr(wait, "Wish", lambda *_args, **_more: types.SimpleNamespace(name="r-probe"))
+    client = t.cast(t.Any, Client(b"r-probe-0.r-probe:4242: Name or service not known"))
+    assert not cluster_probe._judge(client, PLAN, MAIN, said(), last=False)
+    with pytest.raises(
+        RefusedError, match="do not reach each other: r-probe-0.r-probe:4242: Name or service not known"
+    ):
+        cluster_probe._judge(client, PLAN, MAIN, said(), last=True)
+    foreign = t.cast(t.Any, Client(b"exec /usr/bin/python3: exec format error"))
+    with pytest.raises(RefusedError, match=REFUSED):
+        cluster_probe._judge(foreign, PLAN, MAIN, said(), last=False)
