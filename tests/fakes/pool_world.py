@@ -26,6 +26,10 @@ class Lines:
     def __init__(self) -> None:
         self.events: list[LedgerEvent] = []
 
+    def keep(self, *kinds: str) -> None:
+        """Lose all other lines, as a controller does that is killed before it writes them."""
+        self.events = [event for event in self.events if event.event in kinds]
+
     def append(self, event: LedgerEvent) -> None:
         self.events.append(event)
 

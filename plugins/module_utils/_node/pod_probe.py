@@ -129,11 +129,10 @@ def _try_all(spec: Dict, me: Dict, table: list[Dict]) -> Dict:
     if len(table) > _ALL_PAIRS:
         start = next((index for index, item in enumerate(others) if item["rank"] > me["rank"]), 0)
         others = (others[start:] + others[:start])[:_NEIGHBOURS]
-    problems = _reached(me, others)
-    return {**me, "tried": len(others), "problems": problems}
+    return {**me, "tried": len(others), "problems": _unreached(me, others)}
 
 
-def _reached(me: Dict, others: list[Dict]) -> list[str]:
+def _unreached(me: Dict, others: list[Dict]) -> list[str]:
     """Return why this pod cannot reach some of ``others``, having tried for a while."""
     left = list(others)
     until = time.monotonic() + _PATIENCE_S

@@ -53,8 +53,8 @@ def prove(client: Client, plan: KubePlan, home: StateHome, progress: Progress) -
     if time.time() - float(known.get(key) or 0.0) < _BELIEVED_S:
         return
     progress.say("probing whether the pods of a gang reach each other")
+    *companions, main = probe.build(plan)
     for last in (False, True):
-        *companions, main = probe.build(plan)
         try:
             apply(client, companions)
             live = apply(client, [main]).objects()[0]

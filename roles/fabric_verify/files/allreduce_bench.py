@@ -386,6 +386,6 @@ if __name__ == "__main__":
     status = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    # At exit torch's own destructors wait for the peers of a broken group, and on a busy machine they abort now and
-    # then also after a sound one; the measurement is complete and on disk by then.
+    # As scaling_bench.py: at exit torch's own destructors wait for the peers of a broken group, or abort, also after a
+    # sound one. The measurement is complete and on disk by then.
     os._exit(status)

@@ -240,8 +240,8 @@ def main(argv: list[str]) -> int:
 def end(status: int) -> t.NoReturn:
     """End this rank with ``status`` at once.
 
-    At exit torch's own destructors wait for the peers of a broken group, and on a busy machine they abort now and
-    then also after a sound one; the measurement is complete and on disk by then.
+    At exit torch's own destructors wait for the peers of a broken group; a rank that aborted at its end was seen after
+    a sound one, too. The measurement is complete and on disk by then.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -32,12 +32,14 @@ def test_a_pod_that_is_let_through_a_moment_later_is_reached() -> None:
     timer = threading.Timer(0.6, listen)
     timer.daemon = True
     timer.start()
-    assert pod_probe._reached(ME, [other(port)]) == []
+    assert pod_probe._unreached(ME, [other(port)]) == []
     assert listening.is_set()
 
 
 def test_what_stays_shut_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_probe, "_PATIENCE_S", 0.6)
     port = free_port()
-    assert pod_probe._reached(ME, [other(port)]) == [f"node rank 0 (a) → 1 (b) at 127.0.0.1:{port}: Connection refused"]
-    assert pod_probe._reached(ME, []) == []
+    assert pod_probe._unreached(ME, [other(port)]) == [
+        f"node rank 0 (a) → 1 (b) at 127.0.0.1:{port}: Connection refused"
+    ]
+    assert pod_probe._unreached(ME, []) == []

@@ -322,7 +322,7 @@ def test_growing_a_pool_that_fails_keeps_what_ran_before() -> None:
 def test_a_crash_between_create_and_its_line_is_healed_by_the_next_run() -> None:
     world = World()
     world.rent(1)
-    world.lines.events = [event for event in world.lines.events if event.event == "intent"]
+    world.lines.keep("intent")
     outcome = world.rent(1)
     assert (outcome.failure, outcome.placed) == ("", 0)
     assert world.kinds() == ["intent 1", "intent 1", "adopted 1", "joined 1"]
@@ -381,7 +381,7 @@ def test_a_second_call_waits_for_what_was_made_a_moment_ago() -> None:
 def test_a_second_call_settles_the_open_order_of_the_first() -> None:
     world = World()
     world.rent(1)
-    world.lines.events = [event for event in world.lines.events if event.event == "intent"]
+    world.lines.keep("intent")
     (machine,) = world.lambda_.machines.values()
     machine.visible_from = world.clock.time() + 30
     outcome = world.rent(1)
@@ -391,7 +391,7 @@ def test_a_second_call_settles_the_open_order_of_the_first() -> None:
 def test_an_order_that_never_came_to_be_is_placed_again_by_the_second_call() -> None:
     world = World()
     world.rent(2)
-    world.lines.events = [event for event in world.lines.events if event.event == "intent"]
+    world.lines.keep("intent")
     world.lambda_.machines.pop("lambda-2")
     outcome = world.rent(2)
     assert (outcome.failure, outcome.placed, len(world.lambda_.machines)) == ("", 1, 2)
@@ -401,7 +401,7 @@ def test_an_order_that_never_came_to_be_is_placed_again_by_the_second_call() -> 
 def test_a_machine_begun_by_another_call_is_replaced_when_it_turns_out_bad() -> None:
     world = World(SimLandlord(VirtualClock(), offers=[h100()], boot_s=300.0))
     world.rent(1, gone=lambda: len(world.lambda_.machines) > 0)
-    world.lines.events = [event for event in world.lines.events if event.event in ("intent", "created")]
+    world.lines.keep("intent", "created")
     world.lambda_.machines.clear()
     world.lambda_.make("lab-h100-0-00000001")
     world.prober.reports = [ProbeReport("bad", True, ("no GPU",))]
@@ -412,7 +412,7 @@ def test_a_machine_begun_by_another_call_is_replaced_when_it_turns_out_bad() -> 
 def test_what_is_under_way_is_finished_though_offers_cannot_be_read() -> None:
     world = World()
     world.rent(1)
-    world.lines.events = [event for event in world.lines.events if event.event == "intent"]
+    world.lines.keep("intent")
     world.lambda_.offer_faults = [outage()]
     outcome = world.rent(1)
     assert (outcome.failure, outcome.placed) == ("", 0)
@@ -425,7 +425,7 @@ def test_a_gang_that_was_begun_at_a_later_candidate_stays_there() -> None:
     wishes = tuple(Candidate(provider, gpu_model="H100") for provider in ("lambda", "shadeform"))
     first.stock = []
     world.rent(2, candidates=wishes)
-    world.lines.events = [event for event in world.lines.events if event.event == "intent"]
+    world.lines.keep("intent")
     first.stock = [h100()]
     second.machines.pop("shadeform-2")
     assert world.rent(2, candidates=wishes).failure == ""
