@@ -286,9 +286,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--split-mod", type=int, default=0, metavar="N", help="ranks of one number modulo N stay among themselves"
     )
-    parser.add_argument(
-        "--expected", type=float, metavar="GB/s", help="measure the largest size until two tries agree"
-    )
+    parser.add_argument("--expected", type=float, metavar="GB/s", help="measure the largest size until two tries agree")
     parser.add_argument(
         "--out",
         help="file that rank 0 writes (default: beside MUSTER_METRICS_FILE, else standard output); - for a pod's log",
