@@ -17,7 +17,7 @@ import typing as t
 
 from ansible_collections.muster.training.tests.lab import kube_rented
 from ansible_collections.muster.training.tests.lab.kube.stages import until
-from ansible_collections.muster.training.tests.lab.kube_plays import Controller, Dict, Play, training
+from ansible_collections.muster.training.tests.lab.kube_plays import INTERVAL, Controller, Dict, Play, training
 from ansible_collections.muster.training.tests.support.kube_lab import KubeLab
 
 STEPS, PACE_S, AT_STEP = 90, 0.1, 35
@@ -136,7 +136,8 @@ def kill_node(scene: Scene) -> None:
 
 def delete_node(scene: Scene) -> None:
     """A Node object is deleted while its machine works."""
-    scene.reach(AT_STEP)
+    # Kubernetes collects the pods of such a node up to a minute later.
+    scene.reach(INTERVAL + 5)
     node = scene.node(1)
     scene.struck()
     scene.lab.kubectl("delete", "node", node, "--wait=false")
@@ -281,7 +282,7 @@ KINDS: dict[str, Kind] = {
     "kill_kubelet": Kind("a kubelet is killed and stays away", kill_kubelet, machines=True),
     "kill_node": Kind("a node loses its power", kill_node, machines=True),
     "cut_node": Kind("a node is cut off the network", cut_node, machines=True),
-    "delete_node": Kind("a node is deleted", delete_node, machines=True, pace_s=1.0),
+    "delete_node": Kind("a node is deleted", delete_node, machines=True, pace_s=1.5),
     "replace_node": Kind("a node is replaced by a new one of its name", replace_node, machines=True),
     "heal_node": Kind(
         "a rented node is lost, another one is rented",

@@ -62,6 +62,11 @@ def read_status(body: bytes) -> Mapping[str, t.Any]:
     return value if isinstance(value, dict) and value.get("kind") == "Status" else {}
 
 
+def webhook_away(response: Response) -> bool:
+    """Return whether a write was not done because an admission webhook did not answer."""
+    return response.status == 500 and _WEBHOOK.search(str(read_status(response.body).get("message"))) is not None
+
+
 def refusal(what: str, response: Response) -> KubeError:
     """Return the error for an answer about the object or request ``what``."""
     return from_status(what, response.status, read_status(response.body))

@@ -25,7 +25,7 @@ from ...module_utils._http.stream import Stream
 from ...module_utils._http.wire import Exchange
 from ...module_utils._model.errors import TransportError
 from .credentials import Credential
-from .errors import KubeError, refusal
+from .errors import KubeError, refusal, webhook_away
 from .kubeconfig import Access
 
 # A server that never answered is known to be away in seconds; one that did is waited for.
@@ -36,6 +36,8 @@ _LATER_RETRY = RetryPolicy(attempts=10_000, base_s=0.2, cap_s=2.0, retry_after_c
 _FINAL = (400, 403, 404, 405, 406, 409, 410, 413, 415, 422, 500)
 # After a restart the server may refuse for a moment what it allows once it has read its rules.
 _SETTLE_S = 15.0
+# Controllers that lost their lease meanwhile start again, with a pause that grows, and their webhooks with them.
+_WEBHOOKS_S = 90.0
 _REFUSING_S = 60.0
 IN_FLIGHT = 8
 # An admission webhook may take half of it.
@@ -163,7 +165,7 @@ class Line:
                 response = self._send(what, http, request, allow)
             if response.status < 300 or response.status in allow:
                 return response
-            if not (response.status == 403 and self.settling()):
+            if not self._passing(response):
                 raise refusal(what, response)
             self.clock.sleep(0.5)
 
@@ -192,7 +194,7 @@ class Line:
             self.tally.heard(response.status)
             if response.status < 300:
                 answers[number] = response
-            elif response.status in _FINAL and not (response.status == 403 and self.settling()):
+            elif response.status in _FINAL and not self._passing(response):
                 answers[number] = refusal(whats[number], response)
             return answers[number] is not None
 
@@ -221,9 +223,15 @@ class Line:
         finally:
             self._turns.release(turns)
 
-    def settling(self) -> bool:
+    def settling(self, within_s: float = _SETTLE_S) -> bool:
         """Return whether the server was away a moment ago."""
-        return self.clock.monotonic() - self.tally.trouble_at < _SETTLE_S
+        return self.clock.monotonic() - self.tally.trouble_at < within_s
+
+    def _passing(self, response: Response) -> bool:
+        """Return whether a refusal belongs to an outage that is just over; nothing was changed by its request."""
+        if webhook_away(response):
+            return self.settling(_WEBHOOKS_S)
+        return response.status == 403 and self.settling()
 
     def _send(self, what: str, http: HttpClient, request: Request, allow: t.Collection[int]) -> Response:
         try:

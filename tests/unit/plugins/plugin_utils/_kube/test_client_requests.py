@@ -128,6 +128,32 @@ def test_403_right_after_an_outage_is_asked_again() -> None:
         make(script).get("Pod", "p", "team")
 
 
+def test_a_webhook_that_an_outage_took_along_is_waited_for() -> None:
+    """For as long as what stands behind it may need to start again, not longer, and only after an outage."""
+    away = WireFailure("no connection", sent=False, transient=True)
+    outage = (Call("GET", f"{PODS}/p", failure=away), Call("GET", f"{PODS}/p", answer={}))
+    lost = 'Internal error occurred: failed calling webhook "mjobset.kb.io": connect: connection refused'
+    refused = Call("POST", MAPS, status=500, answer=status(500, "InternalError", lost))
+
+    def create(script: Script) -> None:
+        client = make(script, FakeClock())
+        client.get("Pod", "p", "team")
+        client.create(config_map())
+
+    made = Call("POST", MAPS, status=201, answer=config_map())
+    with Script(*outage, *[refused] * 60, made) as script:
+        create(script)
+    names = r"the admission webhook mjobset\.kb\.io does not answer"
+    with Script(refused) as script, pytest.raises(KubeError, match=names):
+        make(script, FakeClock()).create(config_map())
+    script = Script(*outage, *[refused] * 200)
+    with pytest.raises(KubeError, match=names):
+        create(script)
+    other = Call("POST", MAPS, status=500, answer=status(500, "InternalError", "etcd has a fault"))
+    with Script(*outage, other) as script, pytest.raises(KubeError, match="etcd has a fault"):
+        create(script)
+
+
 def test_a_delete_of_another_object_of_the_same_name_is_none() -> None:
     body = {
         "kind": "DeleteOptions",
