@@ -22,7 +22,7 @@ from ansible_collections.muster.training.tests.lab.kube_drills import (
     Kind,
     Scene,
 )
-from ansible_collections.muster.training.tests.lab.kube_plays import INTERVAL, Controller, training
+from ansible_collections.muster.training.tests.lab.kube_plays import INTERVAL, Controller, last_word, training
 from ansible_collections.muster.training.tests.support.kube_lab import KubeLab
 
 _PRIORITIES = "/apis/kueue.x-k8s.io/v1beta2/workloadpriorityclasses"
@@ -83,10 +83,10 @@ def _run(controller: Controller, kind: Kind, result: Result) -> None:
         result.notes = scene.notes
         result.left = _left(scene)
         if scene.folder is None:
-            raise Failed(f"the run was not made: {output.strip()[-300:]}")
+            raise Failed(f"the run was not made: {last_word(output)}")
         _judge(scene, kind, result)
         if code:
-            raise Failed(f"the run ended with {code}: {output.strip()[-300:]}")
+            raise Failed(f"the run ended with {code}: {last_word(output)}")
     finally:
         scene.play.stop()
 

@@ -17,7 +17,14 @@ import typing as t
 
 from ansible_collections.muster.training.tests.lab import kube_rented
 from ansible_collections.muster.training.tests.lab.kube.stages import until
-from ansible_collections.muster.training.tests.lab.kube_plays import INTERVAL, Controller, Dict, Play, training
+from ansible_collections.muster.training.tests.lab.kube_plays import (
+    INTERVAL,
+    Controller,
+    Dict,
+    Play,
+    last_word,
+    training,
+)
 from ansible_collections.muster.training.tests.support.kube_lab import KubeLab
 
 STEPS, PACE_S, AT_STEP = 90, 0.1, 35
@@ -69,7 +76,7 @@ class Scene:
     def reach(self, step: int) -> None:
         """Wait until the run has made a step."""
         if not until(lambda: self.step() >= step or self.play.ended, LIMIT_S) or self.play.ended:
-            raise Failed(f"step {step} was not reached: {self.play.output.strip()[-300:]}")
+            raise Failed(f"step {step} was not reached: {last_word(self.play.output)}")
 
     def pods(self) -> list[Dict]:
         """Return the run's pods, without those of the probe."""
@@ -163,7 +170,7 @@ def heal_node(scene: Scene) -> None:
         code, output = scene.controller.play("heal", inventory=cluster.inventory, **cluster.values)
         added = cluster.joined() - before
         if code or len(added) != 1:
-            raise Failed(f"it was not healed (exit code {code}, new: {len(added)}): {output.strip()[-300:]}")
+            raise Failed(f"it was not healed (exit code {code}, new: {len(added)}): {last_word(output)}")
         _finish(scene)
         if cluster.world.alive != len(before):
             raise Failed(f"{cluster.world.alive} machines bill after it, {len(before)} before")
@@ -172,7 +179,7 @@ def heal_node(scene: Scene) -> None:
 def outage_submit(scene: Scene) -> None:
     """The API server is away while the job is being submitted."""
     if not until(lambda: "probing whether" in scene.play.output or scene.play.ended, 60):
-        raise Failed(f"the job was not submitted: {scene.play.output.strip()[-300:]}")
+        raise Failed(f"the job was not submitted: {last_word(scene.play.output)}")
     _outage(scene)
 
 
@@ -241,7 +248,7 @@ def _second(scene: Scene, name: str, steps: int = 20, **job: t.Any) -> Scene:
 def _finish(scene: Scene) -> None:
     code, output = scene.play.wait(LIMIT_S)
     if code:
-        raise Failed(f"run {scene.run_id} ended with {code}: {output.strip()[-300:]}")
+        raise Failed(f"run {scene.run_id} ended with {code}: {last_word(output)}")
 
 
 def full_disk(scene: Scene) -> None:
@@ -252,7 +259,7 @@ def full_disk(scene: Scene) -> None:
     scene.lab.on_node(node, "sh", "-c", f"dd if=/dev/zero of={DISK}/filler bs=1M 2>/dev/null; sync")
     code, output = scene.play.wait(LIMIT_S)
     if code == 0 or not ("No space left" in output or "MiB are needed" in output):
-        raise Failed(f"a full disk was not named (exit code {code}): {output.strip()[-300:]}")
+        raise Failed(f"a full disk was not named (exit code {code}): {last_word(output)}")
     scene.lab.on_node(node, "rm", f"{DISK}/filler")
     scene.healed_at = time.time()
     scene.play = scene.controller.start("train", scene.job, muster_run_id=scene.run_id)

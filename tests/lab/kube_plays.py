@@ -114,6 +114,13 @@ class Controller:
         return json.loads(place.read_text()), place.parent
 
 
+def last_word(output: str) -> str:
+    """Return the line of a play's output that says why it failed, its last line where none does."""
+    lines = output.splitlines()
+    errors = [line for line in lines if line.startswith("[ERROR]")]
+    return (errors or lines or ["no output"])[-1].strip()[:300]
+
+
 def command(*argv: str, **job: t.Any) -> Dict:
     """Return a job of two pods that needs no torch."""
     small = {"cpu": 0.1, "memory": "128Mi"}

@@ -6,18 +6,27 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import pathlib
 import platform
+import subprocess
+import sys
+import tarfile
 import tempfile
 import typing as t
 
 from .. import image
 from ..host import LabError
-from . import oci
+from . import oci, torch
 from .binaries import Binaries
 from .manifests import image_name
 
-TRAINING = "training"
+TRAINING, RAY = "training", "ray"
+# What KubeRay's pods and submitter run; the version is one that the collection's attendance knows.
+_RAY = ("ray[default,train]==2.60.0",)
+_RAY_PROGRAM = b"#!/usr/bin/python3\nfrom ray.scripts.scripts import main\n\nmain()\n"
+_SITE = "usr/local/lib/python3.13/dist-packages"
+_PIP_S = 900
 # Nobody, as the projects' own images have it.
 _USER = "65532:65532"
 # The process that holds a pod's namespaces: "mov $34,%eax; syscall; jmp -9" calls pause(2) for ever, in the smallest
@@ -49,8 +58,8 @@ class Archives:
         self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         if name == "pause":
             return self._keep(name, PAUSE, {"/pause": PAUSE}, oci.Settings(("/pause",)))
-        if name == TRAINING:
-            return self._training()
+        if name in (TRAINING, RAY):
+            return self._training(name)
         program = self.binaries.get(name)
         stat = program.stat()
         settings = oci.Settings((f"/{_entry(name)}",), user=_USER)
@@ -69,16 +78,19 @@ class Archives:
             self._remove_older(name, place)
         return place
 
-    def _training(self) -> pathlib.Path:
+    def _training(self, name: str) -> pathlib.Path:
         recipe = image.TRAINING
-        place = self.folder / f"{TRAINING}-{recipe.tag}.tar"
+        tag = recipe.tag if name == TRAINING else hashlib.sha256(f"{recipe.tag} {_RAY}".encode()).hexdigest()[:12]
+        place = self.folder / f"{name}-{tag}.tar"
         if not place.exists():
-            self.say("building the image for training (once)")
+            self.say(f"building the image {name} (once)")
             with tempfile.TemporaryDirectory(dir=self.folder) as folder:
                 layer = pathlib.Path(folder) / "layer.tar"
                 image.bootstrap(recipe, layer)
-                oci.write(place, image_name(TRAINING), layer, oci.Settings(command=("/usr/bin/python3",)))
-            self._remove_older(TRAINING, place)
+                if name == RAY:
+                    _add_ray(layer, pathlib.Path(folder) / "site")
+                oci.write(place, image_name(name), layer, oci.Settings(command=("/usr/bin/python3",)))
+            self._remove_older(name, place)
         return place
 
     def _remove_older(self, name: str, place: pathlib.Path) -> None:
@@ -90,3 +102,27 @@ class Archives:
 def _entry(name: str) -> str:
     """Return where the manifests expect a controller's program."""
     return "coredns" if name == "coredns" else "manager"
+
+
+def _add_ray(layer: pathlib.Path, site: pathlib.Path) -> None:
+    """Add Ray of PyPI to a root file system.
+
+    :raises LabError: when pip cannot install it.
+    """
+    options = ["--quiet", "--target", str(site), "--python-version", torch.PYTHON, "--only-binary=:all:"]
+    argv = [sys.executable, "-m", "pip", "install", *options, *_RAY]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=_PIP_S, check=False)
+    if done.returncode != 0:
+        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or ["no reason given"]
+        raise LabError(f"pip cannot install Ray: {lines[-1]}")
+    with tarfile.open(layer, "a") as archive:
+        archive.add(site, _SITE, filter=lambda entry: None if entry.name.endswith("__pycache__") else _of_root(entry))
+        program = tarfile.TarInfo("usr/local/bin/ray")
+        program.mode, program.size = 0o755, len(_RAY_PROGRAM)
+        archive.addfile(program, io.BytesIO(_RAY_PROGRAM))
+
+
+def _of_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = "root"
+    return entry

@@ -1,0 +1,58 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The acceptance of a real cluster, with real torch in pods: scaling, two gangs, a member's rights, kill and resume."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.tests.lab.kube import plan
+from ansible_collections.muster.training.tests.lab.test_team import Office, ended, office
+from ansible_collections.muster.training.tests.support.kube_lab import kube_lab, not_run
+
+__all__ = ["kube_lab", "office"]
+
+pytestmark = pytest.mark.torch
+
+
+def test_a_cluster_of_two_nodes(office: Office) -> None:
+    """The quota holds one gang of two pods. The fabric is verified by tests of its own."""
+    lab = office.lab
+    if not lab.torch:
+        not_run("the cluster has no torch (MUSTER_TORCH_PYTHON)")
+    ended(office.admin(team_pod_security="privileged", team_quota={"cpu": 2, "memory": "4Gi"}))
+    job: dict[str, t.Any] = {
+        "image": lab.image,
+        "placement": {"backend": "kubernetes", "namespace": office.name},
+        "resources": {"cpu": 0.5, "memory": "2Gi"},
+        "env": {"PYTHONPATH": lab.torch},
+        "mounts": [
+            {"name": "torch", "path": lab.torch, "host_path": lab.torch, "read_only": True},
+            {"name": "checkpoints", "path": "/checkpoints", "host_path": plan.SHARED},
+        ],
+        "checkpoints": {"path": f"/checkpoints/{office.name}"},
+    }
+    values = {
+        "muster_train_hosts": "localhost",
+        "muster_accept_job": job,
+        "muster_user_kubeconfig": str(office.kubeconfig),
+        "fleet_acceptance_nodes": 2,
+        "fleet_acceptance_seconds": 1,
+        "fleet_acceptance_tests": ["scaling", "queue", "user", "resume"],
+        # Pods on one machine share its processors: only that figures come is looked at.
+        "fleet_acceptance_efficiency_fail": 0.0,
+    }
+    play = office.play("accept", "admin", lab.kubeconfig, values)
+    output, _ = play.communicate(timeout=285)
+    assert "Traceback" not in output, output
+    value = json.loads((office.folder / "admin" / "default" / "accept.json").read_text())
+    parts = {part["name"]: part for part in value["parts"]}
+    assert [parts[name]["outcome"] for name in ("queue", "user", "resume")] == ["pass"] * 3, output
+    assert [(row["nodes"], row["ranks"]) for row in parts["scaling"]["points"]] == [(1, 1), (2, 2)], output
+    first, second = parts["queue"]["runs"]
+    assert first["ended"] <= second["began"]
+    assert parts["resume"]["drill"]["world_size"] == 2
