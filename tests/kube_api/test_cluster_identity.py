@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
+import time
 import typing as t
 
 import pytest
@@ -15,6 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
+from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._run import (
     cluster_identity,
     cluster_job,
@@ -112,10 +115,75 @@ def test_a_run_that_lives_elsewhere_is_left_alone(
     assert json.loads((home.run_folder(RUN) / "run.json").read_text()) == before
 
 
+@pytest.mark.usefixtures("unproven")
+def test_a_run_that_lives_is_not_taken_for_another_job(
+    api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path
+) -> None:
+    """Under its old id: what differs is named, in check mode too, and nothing is changed."""
+    cluster_job.run(request(api, tmp_path), home, job(namespace))
+    (live,) = client.list("batch/v1/Job", namespace).items
+    before = (home.run_folder(RUN) / "run.json").read_text()
+    other = dataclasses.replace(job(namespace), args=("--more",), timeout_s=60)
+    for check in (False, True):
+        asked = dataclasses.replace(request(api, tmp_path), check=check)
+        with pytest.raises(RefusedError, match=rf"run {RUN} runs already, with another job: args, timeout_s differ"):
+            cluster_job.run(asked, home, other)
+    assert client.list("batch/v1/Job", namespace).items[0]["metadata"]["uid"] == live["metadata"]["uid"]
+    assert (home.run_folder(RUN) / "run.json").read_text() == before
+
+
+@pytest.mark.usefixtures("unproven")
+def test_a_run_that_another_controller_ended_is_not_run_again(
+    api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path
+) -> None:
+    cluster_job.run(request(api, tmp_path), home, job(namespace))
+    (live,) = client.list("batch/v1/Job", namespace).items
+    times = {"startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:01:00Z"}
+    done = [{"type": kind, "status": "True"} for kind in ("SuccessCriteriaMet", "Complete")]
+    status = {**times, "succeeded": 2, "completedIndexes": "0,1", "conditions": done}
+    client.patch("batch/v1/Job", live["metadata"]["name"], {"status": status}, namespace, subresource="status")
+    other = StateHome({"path": str(tmp_path / "other")}, "default")
+    # Nobody has heard a rank: that is for the judge of attendance to say, not for a second start.
+    cluster_job.run(request(api, tmp_path, wait=True), other, job(namespace))
+    assert client.list("batch/v1/Job", namespace).items[0]["metadata"]["uid"] == live["metadata"]["uid"]
+    kept = json.loads((other.run_folder(RUN) / "run.json").read_text())
+    assert (kept["state"], kept["backend_ref"]["uid"]) == ("ended", live["metadata"]["uid"])
+
+
+@pytest.mark.usefixtures("unproven")
+def test_a_refused_job_leaves_what_was_there_before(
+    api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path
+) -> None:
+    """The server is asked about all of it first; what somebody else made under such a name is not cleared away."""
+    rule = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
+    client.create(
+        {**rule, "metadata": {"name": "none", "namespace": namespace}, "spec": {"hard": {"count/jobs.batch": "0"}}}
+    )
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        seen = client.get("v1/ResourceQuota", "none", namespace) or {}
+        if (seen.get("status") or {}).get("hard"):
+            break
+        client.patch(
+            "v1/ResourceQuota",
+            "none",
+            {"status": {"hard": {"count/jobs.batch": "0"}, "used": {"count/jobs.batch": "0"}}},
+            namespace,
+            subresource="status",
+        )
+    with pytest.raises(KubeError, match="exceeded quota"):
+        cluster_job.run(request(api, tmp_path), home, job(namespace))
+    for kind in ("v1/Service", "v1/ConfigMap", "networking.k8s.io/v1/NetworkPolicy"):
+        names = [item["metadata"]["name"] for item in client.list(kind, namespace).items]
+        assert [name for name in names if name.startswith("moved")] == [], kind
+
+
 def test_what_has_ended_or_was_never_told_apart_is_not_refused(client: Client, home: StateHome, namespace: str) -> None:
     cluster_identity.insist(client, None)
     value = written(home, namespace, ELSEWHERE, "ended")
     cluster_identity.insist(client, value)
+    with pytest.raises(RefusedError, match=f"run {RUN} lives on another cluster"):
+        cluster_identity.insist(client, value, ended=True)
     cluster_identity.insist(client, {**value, "state": "running", "backend_ref": None})
     cluster_identity.insist(client, {**value, "state": "running", "backend_ref": {"cluster_id": client.cluster_id()}})
 

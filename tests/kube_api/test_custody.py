@@ -61,6 +61,7 @@ class Rented(World):
             "name": "r1",
             "namespace": namespace,
             "uid": self.live["metadata"]["uid"],
+            "cluster_id": self.client.cluster_id(),
         }
 
     def pod(self, name: str, on: str, labels: Dict, phase: str) -> None:
@@ -213,6 +214,10 @@ def test_a_run_started_again_is_another_object(world: Rented) -> None:
     assert asked(world.client, {"kind": "Job"}) is None, "a ledger may say anything"
     found = asked(world.client, {**world.ref, "uid": "other"})
     assert found is not None and (found.state, found.outcome) == ("ended", "cancelled")
+    elsewhere = {**world.ref, "uid": "other", "cluster_id": "8a0d6f6e-0000-0000-0000-000000000000"}
+    assert asked(world.client, elsewhere) is None, "that it is not on another cluster says nothing"
+    here = {**elsewhere, "cluster_id": world.ref["cluster_id"]}
+    assert asked(world.client, here) == found
 
 
 def test_rules_that_nobody_would_keep_are_refused() -> None:

@@ -13,6 +13,7 @@ import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, iso
 from ansible_collections.muster.training.plugins.module_utils._node import paths
 from ansible_collections.muster.training.plugins.plugin_utils._kube import node_loss as subject
@@ -144,6 +145,17 @@ def healer(api: ApiServer, tmp_path: pathlib.Path, pair: tuple[str, str], monkey
     # That giving back proves what it says is tested where it lives.
     monkeypatch.setattr(node_giveback, "absent", found.given_back)
     return found
+
+
+def test_another_cluster_than_that_of_the_run_is_refused(healer: Healer, pair: tuple[str, str], client: Client) -> None:
+    """Its nodes are not there, so each would seem gone and be replaced."""
+    place = healer.root / "lab" / "runs" / "r" / "run.json"
+    value = json.loads(place.read_text())
+    elsewhere = {"cluster_id": "8a0d6f6e-0000-0000-0000-000000000000"}
+    paths.write_json(place, {**value, "backend_ref": elsewhere})
+    with pytest.raises(RefusedError, match="run r lives on another cluster"):
+        healer.run()
+    assert healer.events() == ["joined"] and client.get("v1/Node", pair[1])
 
 
 def test_what_the_provider_took_leaves_the_cluster(

@@ -121,7 +121,7 @@ class Lease:
     ``intent_at`` and ``changed_at`` are Unix times of the first and the last event, ``run_at`` that of the first event
     of the run that has the lease now. ``run_place`` tells where on its machines that run is kept
     (``{nodes: [{id, run_dir, decides}]}``), or in its cluster (``{cluster: {api_version, kind, name, namespace,
-    uid}}``).
+    uid, cluster_id}}``).
     ``until`` is when whoever ordered it will have stopped waiting for it.
     """
 

@@ -68,6 +68,14 @@ _FOREIGN: t.Final = re.compile(
 )
 
 
+# What the kubelet says when it has tried to pull more than once, or cannot try: a first try may fail for a moment.
+_NO_IMAGE: t.Final = re.compile("ImagePullBackOff|ErrImageNeverPull|InvalidImageName|Back-off pulling")
+# Registries that are busy or away say so; what they say else of an image is their answer.
+_REGISTRY_AWAY: t.Final = re.compile(
+    "toomanyrequests|429|50[0234] |dial tcp|i/o timeout|TLS handshake|connection reset|no such host|deadline exceeded"
+)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cause:
     """Why something does not start. ``passing``: it may end by itself, such as a lack of room or a moved pod."""
@@ -84,6 +92,18 @@ class Cause:
         """Return the cause for people: what it is about, what is wrong, and the cluster's own words."""
         words = _FOREIGN_WORDS if self.code in ("image", "container") and foreign(self.line) else _WORDS[self.code]
         return f"{self.object}: {words}: {self.line}"
+
+    @property
+    def final(self) -> bool:
+        """Whether no waiting mends it: pods that are made again meet it again."""
+        if self.code in ("image", "container") and foreign(self.line):
+            return True
+        if self.code == "image":
+            # This one says nothing of the reason, which others tell.
+            if self.line.endswith("Error: ImagePullBackOff"):
+                return False
+            return bool(_NO_IMAGE.search(self.line)) and not _REGISTRY_AWAY.search(self.line)
+        return self.code == "admission"
 
     @property
     def key(self) -> tuple[str, str, str]:

@@ -154,7 +154,7 @@ class ClusterCustody:
             Place(name, {"name": lease.name, "provider": lease.provider, "owner": {"token": lease.token}}, "")
             for name, lease in mine.items()
         ]
-        cluster = {key: ref.get(key) for key in ("api_version", "kind", "name", "namespace", "uid")}
+        cluster = {key: ref.get(key) for key in ("api_version", "kind", "name", "namespace", "uid", "cluster_id")}
         more: Dict = {} if self._stage is None else {"stage": self._stage}
         self._tenancy = begin(
             self._home,

@@ -67,6 +67,8 @@ class ClusterFollower(Follower):
         self.lost_pods: set[str] = set()
         self.image_ids: set[str] = set()
         self.admitted_at: float | None = None
+        # Containers that ended by force of the system: when, which node, and why.
+        self.killed: list[tuple[float, str, str]] = []
         self._said: set[tuple[str, str, str]] = set()
         self._ending: tuple[Outcome, float] | None = None
         # Without a queue there is no Workload to come.
@@ -132,10 +134,10 @@ class ClusterFollower(Follower):
         if event.object["metadata"].get("uid") != self.sources.main["metadata"].get("uid"):
             return
         self.main = event.object
-        if event.type == "DELETED":
-            kind = self.main["kind"]
-            self._ending = (Outcome("cancelled", 143, "cancelled", f"the {kind} was deleted"), self._drained())
-            return
+        if event.type == "DELETED" and self._ending is None:
+            # One that had ended was deleted because its time to live was over.
+            gone = Outcome("cancelled", 143, "cancelled", f"the {self.main['kind']} was deleted")
+            self._ending = self._engine_ended() or (gone, self._drained())
 
     def _take_pod(self, event: Event) -> None:
         pod, uid = event.object, event.object["metadata"]["uid"]
@@ -157,11 +159,26 @@ class ClusterFollower(Follower):
             self.admitted_at = self.admitted_at or time.time()
             self.sources.follow_log(pod, self.read.get(uid, 0))
         if "terminated" in now:
+            self._look_at_end(pod, main or {})
             self.sources.container_ended(uid)
         elif "running" in now:
             return
         else:
             self._once(events.of_pod(pod))
+
+    def _look_at_end(self, pod: Object, container: Object) -> None:
+        """Note a container that was killed for its memory: it went with its recorder, so no rank says so."""
+        end = container["state"]["terminated"]
+        if end.get("reason") != "OOMKilled":
+            return
+        about = next((item for item in pod["spec"]["containers"] if item["name"] == CONTAINER), {})
+        limit = ((about.get("resources") or {}).get("limits") or {}).get("memory")
+        node = self.nodes.get(pod["metadata"]["uid"], "")
+        words = f"the container on {node} was killed for its memory (OOMKilled, limit {limit or 'of the node'})"
+        if not any(said == words and seen == node for _unused, seen, said in self.killed):
+            self.progress.say(words)
+            self.event("cluster", node=node, detail=words)
+        self.killed.append((time.time(), node, words))
 
     def _look_at_conditions(self, pod: Object) -> None:
         """Note a pod that its node or the scheduler took away: that is a lost node, no crash."""
@@ -240,11 +257,9 @@ class ClusterFollower(Follower):
         raise exc
 
     def _ended(self) -> tuple[Outcome, float] | None:
-        now = predicates.state(self.main)
-        if now.phase == "done":
-            return Outcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0"), self._drained()
-        if now.phase == "failed":
-            return self._failure(now.reason), self._drained()
+        found = self._engine_ended()
+        if found:
+            return found
         early = self._fatal() or self._too_long() or self._too_dear()
         if early:
             return early, time.monotonic()
@@ -253,6 +268,12 @@ class ClusterFollower(Follower):
             detail = f"restart.max_lost_nodes is spent after {self._lost_restarts()} lost nodes"
             return Outcome("lost", 1, "node_lost", detail), time.monotonic()
         return None
+
+    def _engine_ended(self) -> tuple[Outcome, float] | None:
+        now = predicates.state(self.main)
+        if now.phase == "done":
+            return Outcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0"), self._drained()
+        return (self._failure(now.reason), self._drained()) if now.phase == "failed" else None
 
     def _fatal(self) -> Outcome | None:
         """Return the end of a run by an exit code that must not be repeated; not every engine knows exit codes."""
@@ -276,6 +297,9 @@ class ClusterFollower(Follower):
         last = max((attempt.started_at for attempt in self.story.attempts), default=0.0)
         if self.refusal is not None and self.refused_at > last:
             return self.refusal
+        killed = next(((node, words) for at, node, words in reversed(self.killed) if at > last), None)
+        if killed:
+            return Outcome("failed", 137, "out_of_memory", f"{killed[1]} ({reason})", killed[0])
         failure = self.story.attempts[-1].first_failure if self.story.attempts else None
         fault = self.story.attempts[-1].fault if self.story.attempts else None
         if failure is None and fault is not None:
@@ -309,7 +333,9 @@ class ClusterFollower(Follower):
         self.progress.say(f"drill: killed {meta['name']} on {wanted} at step {int(self.story.last.get('step', 0))}")
 
     def _once(self, cause: events.Cause | None) -> None:
-        """Say what keeps the run from starting, each thing once."""
+        """Say what keeps the run from starting, each thing once; what no waiting mends ends one that never started."""
+        if cause is not None and cause.final and not self.story.attempts and self._ending is None:
+            self._ending = Outcome("failed", 1, cause.code, cause.text), time.monotonic()
         if cause is not None and cause.key not in self._said:
             self._said.add(cause.key)
             self.progress.say(cause.text)

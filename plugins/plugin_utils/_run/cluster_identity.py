@@ -28,17 +28,26 @@ def read(client: Client) -> str:
         return ""
 
 
-def insist(client: Client, record: Mapping[str, t.Any] | None) -> None:
-    """Refuse another cluster than the one on which the run of this record lives.
+def elsewhere(client: Client, reference: Mapping[str, t.Any]) -> str:
+    """Return the id of this cluster when it is another one than that of ``reference`` (a run's ``backend_ref``).
 
-    A run that has ended may go on elsewhere. Without an id of both clusters nothing can be told.
+    Empty for the same cluster; without an id of both nothing can be told.
     """
-    if record is None or record.get("state") == "ended":
-        return
-    reference = record.get("backend_ref") or {}
     known = str(reference.get("cluster_id") or "")
     seen = read(client) if known else ""
-    if known and seen and seen != known:
+    return seen if seen != known else ""
+
+
+def insist(client: Client, record: Mapping[str, t.Any] | None, *, ended: bool = False) -> None:
+    """Refuse another cluster than the one on which the run of this record lives.
+
+    A run that has ended may go on elsewhere; with ``ended`` it is asked about where it was.
+    """
+    if record is None or (record.get("state") == "ended" and not ended):
+        return
+    reference = record.get("backend_ref") or {}
+    known, seen = reference.get("cluster_id"), elsewhere(client, reference)
+    if seen:
         run, context = record.get("run_id"), reference.get("context")
         fix = "Give the kubeconfig of that cluster" + (f" (its context was {context})" if context else "")
         raise RefusedError(f"run {run} lives on another cluster ({known}) than {client.server} ({seen})", fix)

@@ -16,7 +16,7 @@ import time
 import typing as t
 
 from ...module_utils._model import advice, drill, job_backends
-from ...module_utils._model.errors import InputError, MusterError
+from ...module_utils._model.errors import InputError, MusterError, RefusedError
 from ...module_utils._model.job import Job, to_yaml_names
 from ...module_utils._node import paths
 from .._kube import predicates
@@ -122,14 +122,20 @@ def cancel(request: Request, home: StateHome, before: Dict) -> Dict:
     client, _unused = _open(request, ref.get("context"))
     cluster_identity.insist(client, before)
     grace = int(before["job"]["checkpoints"]["grace_s"])
-    gone = bool(ref) and _remove(client, ref, run_id, grace + _GONE_S, request.progress)
+    gone, problem = bool(ref), None
+    try:
+        gone = gone and _remove(client, ref, run_id, grace + _GONE_S, request.progress)
+    except MusterError as error:
+        # Rented machines of a run that is to end must not wait for what stands in the way of its pods.
+        problem = error
     if before["state"] != "ended":
         now = time.time()
         before = record.end(before, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143)
         paths.write_json(folder / "run.json", before)
         paths.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
         gone = True
-    return cluster_custody.ended(request, home, before, lambda: client, result(before, folder, changed=gone))
+    done = _told(result(before, folder, changed=gone), problem)
+    return cluster_custody.ended(request, home, before, lambda: client, done)
 
 
 def _client(request: Request, job: Job) -> tuple[Client, str]:
@@ -158,26 +164,26 @@ def _drill(request: Request, job: Job) -> drill.Drill | None:
 def _rehearse(asked: Asked) -> Dict:
     """Let the server judge everything without making it."""
     made = asked.plan(asked.next_attempt)
-    live = _living(asked.client, made)
-    if live is None:
-        apply(asked.client, cluster_plan.objects(made), check=True)
+    found = asked.client.get(cluster_plan.objects(made)[-1], made.name, made.namespace)
+    live = found if found is not None and predicates.state(found).phase == "waiting" else None
+    if live is not None:
+        _insist_on_job(asked)
+    else:
+        # An ended start of the run goes away first: laid over it, the next one would be refused.
+        apply(asked.client, cluster_plan.objects(made)[: None if found is None else -1], check=True)
     checks = {"ok": True, "exit_code": 0, "checks": [], "failures": []}
     return {"changed": live is None, "run_id": asked.run_id, "derived": _derived(made), "checks": checks}
-
-
-def _living(client: Client, made: KubePlan) -> Object | None:
-    """Return the run's object that is there and has not ended."""
-    live = client.get(cluster_plan.objects(made)[-1], made.name, made.namespace)
-    return live if live is not None and predicates.state(live).phase == "waiting" else None
 
 
 def _present(asked: Asked, values: tuple[dict[str, str], dict[str, bytes]], drilling: drill.Drill | None) -> Dict:
     request, client, before, folder = asked.request, asked.client, asked.before, asked.folder
     made = asked.plan(asked.next_attempt)
     live = client.get(cluster_plan.objects(made)[-1], made.name, made.namespace)
-    ended_unseen = bool(live and before and before["state"] != "ended")
+    # Without a record another controller started it: its end is read, not repeated.
+    ended_unseen = live is not None and (before is None or before["state"] != "ended")
     follows = live is not None and (ended_unseen or predicates.state(live).phase == "waiting")
     if follows:
+        _insist_on_job(asked)
         made = asked.plan(int((before or {}).get("generation") or (live or {})["metadata"]["labels"][ATTEMPT_LABEL]))
     current = _open_record(asked, made, follows)
     _announce(request, made, follows)
@@ -214,11 +220,14 @@ def _submit(client: Client, made: KubePlan, values: tuple[dict[str, str], dict[s
         kept = {"name": wanted["name"], "labels": wanted["labels"], "data_base64": data, "type": "Opaque"}
         stored = manifest(kept)
         companions.append({**stored, "metadata": {**stored["metadata"], "namespace": made.namespace}})
+    # All is judged before anything is made; what was there before belongs to somebody else and stays in any case.
+    judged = apply(client, [*companions, main], check=True)
+    created = [change.after for change in judged.changes if change.action == "created" and change.after]
     try:
         apply(client, companions)
         live = apply(client, [main]).objects()[0]
     except MusterError:
-        cluster_probe.clear(client, companions)
+        cluster_probe.clear(client, created)
         raise
     current["submitted_at"] = current["queued_at"] = record.iso(time.time())
     found = t.cast(Object, live)
@@ -254,13 +263,42 @@ def _follow(
         request.progress.say(f"run {made.run_id} goes on without us: the same command follows it, cancel stops it")
         raise
     cluster_kept.recover(client, made, follower)
+    problem = None
     if predicates.state(follower.main).phase == "waiting":
         # It ended by a rule of ours: the engine would go on.
         within_s = made.job.checkpoints.grace_s + _GONE_S
-        _remove(client, current["backend_ref"], made.run_id, within_s, request.progress)
+        try:
+            _remove(client, current["backend_ref"], made.run_id, within_s, request.progress)
+        except MusterError as error:
+            # The run has ended all the same, and its machines go back.
+            problem = error
     outcome = explained(folder, attended(made.job, follower, outcome))
     ended = finished(follower, outcome, state["record"], custody.prices(follower.nodes.values()))
-    return custody.end(result(ended, folder, changed), outcome.outcome)
+    return custody.end(_told(result(ended, folder, changed), problem), outcome.outcome)
+
+
+def _told(value: Dict, problem: MusterError | None) -> Dict:
+    """Return a result that also tells a problem, where there was one."""
+    if problem is None:
+        return value
+    known = [str(value["msg"])] if value.get("failed") and value.get("msg") else []
+    return {**value, "failed": True, "msg": "; ".join([*known, str(problem)])}
+
+
+def _insist_on_job(asked: Asked) -> None:
+    """Refuse to take a run that lives for another job than the one that it was started with.
+
+    :raises RefusedError: naming the options that differ.
+    """
+    if asked.before is None:
+        return
+    known, wanted = asked.before["job"], to_yaml_names(asked.job)
+    differs = sorted(key for key in {*known, *wanted} if known.get(key) != wanted.get(key))
+    codes = asked.before.get("code_sha256"), asked.source.code_sha256
+    differs += ["the code itself"] if not differs and all(codes) and codes[0] != codes[1] else []
+    if differs:
+        what = f"run {asked.run_id} runs already, with another job: {', '.join(differs)} differ"
+        raise RefusedError(what, "Cancel it first, or name another run_id")
 
 
 def _remove(client: Client, ref: t.Mapping[str, t.Any], run_id: str, within_s: float, progress: Progress) -> bool:
@@ -282,9 +320,15 @@ def _remove(client: Client, ref: t.Mapping[str, t.Any], run_id: str, within_s: f
                 left[event.object["metadata"]["uid"]] = event.object
             synced = synced or (event is not None and event.type == "SYNCED")
             evictions.look(left.values())
-    while client.get(kind, str(ref["name"]), str(ref["namespace"])) is not None and time.monotonic() < end:
+    while True:
+        rest = client.get(kind, str(ref["name"]), str(ref["namespace"]))
+        if rest is None or (ref.get("uid") and rest["metadata"].get("uid") != ref["uid"]):
+            return existed
+        if time.monotonic() > end:
+            held = ", ".join(rest["metadata"].get("finalizers") or []) or "nobody says by what"
+            problem = f"{ref['kind']} {ref['name']} is still there after {within_s:.0f} s: held by {held}"
+            raise MusterError(problem, "Look at who has to let go of it")
         time.sleep(0.1)
-    return existed
 
 
 def _reference(live: Object, made: KubePlan, request: Request) -> Dict:

@@ -31,13 +31,10 @@ from .state_home import StateHome
 _BELIEVED_S = 24 * 3600.0
 _LIMIT_S = 600.0
 _TAIL = 40
-# What no waiting mends: the same pods will be refused again.
-_FINAL: t.Final[t.Mapping[str, str]] = {
+_ADVICE: t.Final[t.Mapping[str, str]] = {
     "image": "Check the image's name and the rights to pull it",
     "admission": "Change the job, or the rules of the namespace",
 }
-# The first try may fail for a moment; the kubelet says these when it has tried more than once, or cannot try.
-_NO_IMAGE = ("ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "Back-off pulling")
 
 
 def prove(client: Client, plan: KubePlan, home: StateHome, progress: Progress) -> None:
@@ -136,11 +133,13 @@ class _Causes:
         if cause.key not in self._told:
             self._told.add(cause.key)
             self._progress.say(f"probe: {cause.text}")
-        if cause.code == "image" and events.foreign(cause.line):
+        if not cause.final:
+            return
+        if events.foreign(cause.line):
             self._final = _foreign(self._image, cause.line)
-        elif cause.code in _FINAL and (cause.code != "image" or any(word in cause.line for word in _NO_IMAGE)):
+        else:
             what = f"job.image: {self._image} cannot be pulled" if cause.code == "image" else cause.object
-            self._final = RefusedError(f"{what}: {cause.line}", _FINAL[cause.code])
+            self._final = RefusedError(f"{what}: {cause.line}", _ADVICE[cause.code])
 
 
 def _foreign(image: str | None, said: str) -> RefusedError:

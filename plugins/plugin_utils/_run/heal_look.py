@@ -23,7 +23,7 @@ from .._kube.client import Client
 from .._rent.giveback_run import look as list_account
 from .._rent.landlord import RealStage
 from .._rent.ledger_file import read
-from . import kube_access, node_pool
+from . import cluster_identity, kube_access, node_pool
 from .cluster_custody import lease_of
 from .landlords import landlords
 from .state_home import StateHome, read_record
@@ -66,6 +66,9 @@ def look(request: Request, home: StateHome, context: node_pool.Context) -> Look:
     job = dict((found or {}).get("job") or {})
     on_kubernetes = (found or {}).get("backend") == "kubernetes" or bool(options.get("kubeconfig"))
     client = _client(request, found) if on_kubernetes else None
+    if client is not None and (found or {}).get("backend") == "kubernetes":
+        # Nodes of another cluster would all seem gone, and be replaced.
+        cluster_identity.insist(client, found, ended=True)
     run = _run(found, job, on_kubernetes, options.get("on_lost_node"))
     told = {str(name): "it was named as lost" for name in options.get("lost_nodes") or []}
     told |= {str(name): "its provider gave notice" for name in options.get("preempted_nodes") or []}

@@ -14,18 +14,20 @@ from ...module_utils._model.errors import MusterError
 from .._kube import predicates
 from .._kube.client import Client
 from .._rent.reaper import RunView
+from . import cluster_identity
 
 
 def asked(client: Client, ref: t.Mapping[str, t.Any]) -> RunView | None:
     """Return how a run ended, asked of its cluster; None while it may go on, or where the cluster cannot tell.
 
-    Only the object that was submitted counts: a run that was started again has another one.
+    Only the object that was submitted counts: a run that was started again has another one. That it is not on some
+    other cluster says nothing.
     """
     try:
         live = client.get(f"{ref['api_version']}/{ref['kind']}", str(ref["name"]), str(ref["namespace"]))
+        if live is None or live["metadata"].get("uid") != ref.get("uid"):
+            return None if cluster_identity.elsewhere(client, ref) else RunView("ended", "cancelled")
     except (MusterError, LookupError):
         return None
-    if live is None or live["metadata"].get("uid") != ref.get("uid"):
-        return RunView("ended", "cancelled")
     phase = predicates.state(live).phase
     return {"done": RunView("ended", "succeeded"), "failed": RunView("ended", "failed")}.get(phase)

@@ -13,7 +13,8 @@ import pathlib
 import sys
 import zipfile
 
-_RUN = ("reap", "node_giveback", "node_pool", "landlords", "state_home", "run_views", "run_in_cluster", "kube_access")
+_RUN = ("reap", "node_giveback", "node_pool", "landlords", "state_home", "run_views", "run_in_cluster", "cluster_identity")
+_RUN += ("kube_access",)
 PARTS = (
     "module_utils/_model",
     "module_utils/_http",

@@ -92,7 +92,9 @@ class Told:
             "phase": "Running",
             "containerStatuses": [{"name": "node", "imageID": "sha256:1", "state": {state: {}}}],
         }
-        pod: Dict = {"metadata": {"name": f"r-{uid}", "namespace": "n", "uid": uid}, "spec": {"nodeName": node}}
+        limits = {"name": "node", "resources": {"limits": {"memory": "2Gi"}}}
+        spec = {"nodeName": node, "containers": [limits]}
+        pod: Dict = {"metadata": {"name": f"r-{uid}", "namespace": "n", "uid": uid}, "spec": spec}
         if leaving:
             pod["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z"
         self.heard.put(("pod", Event(kind, {**pod, "status": {**status, **more}})))
@@ -199,6 +201,63 @@ def test_a_fatal_code_ends_the_run_whatever_the_engine_makes_of_it(tmp_path: pat
     told.tell_rank("a", 2, 0, "worker_exit", exit_code=42)
     outcome, _, _ = follow(tmp_path, told, restart={"fatal_exit_codes": [42]})
     assert (outcome.outcome, outcome.exit_code, outcome.cause) == ("failed", 42, "fatal_exit_code")
+
+
+def test_a_job_whose_time_to_live_is_over_has_ended_as_it_did(tmp_path: pathlib.Path, told: Told) -> None:
+    """Its removal is no cancellation, whether its end was heard of before or comes with it."""
+    told.tell_main("Completed")
+    told.tell_main("Completed", kind="DELETED")
+    assert follow(tmp_path, told)[0].outcome == "succeeded"
+    told.tell_main("Failed", kind="DELETED")
+    assert follow(tmp_path, told)[0].outcome == "failed"
+    told.tell_main(kind="DELETED")
+    assert follow(tmp_path, told)[0].outcome == "cancelled"
+
+
+def test_a_container_that_was_killed_for_its_memory_is_named(tmp_path: pathlib.Path, told: Told) -> None:
+    """It went with what records its ranks: nobody else says so."""
+    told.tell_pod("a")
+    told.tell_rank("a", 1, 0, world_size=2)
+    end = {"name": "node", "state": {"terminated": {"reason": "OOMKilled", "exitCode": 137}}}
+    for _ in range(2):
+        told.tell_pod("a", "terminated", containerStatuses=[end], phase="Failed")
+    told.tell_main("Failed")
+    outcome, _, progress = follow(tmp_path, told)
+    words = "the container on node-1 was killed for its memory (OOMKilled, limit 2Gi)"
+    assert (outcome.outcome, outcome.exit_code, outcome.cause) == ("failed", 137, "out_of_memory")
+    assert outcome.detail.startswith(words) and outcome.node == "node-1"
+    assert progress.said.count(words) == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "ends"),
+    [
+        ("ImagePullBackOff", 'Back-off pulling image "i": ErrImagePull: i: not found', "image"),
+        ("ImagePullBackOff", 'Back-off pulling image "i": ErrImagePull: 401 Unauthorized', "image"),
+        ("ImagePullBackOff", 'Back-off pulling image "i": ErrImagePull: 429: toomanyrequests', ""),
+        ("ImagePullBackOff", 'Back-off pulling image "i": dial tcp 10.0.0.1:443: i/o timeout', ""),
+        ("ErrImagePull", "i: not found", ""),
+        ("CreateContainerError", "exec format error", "container"),
+    ],
+)
+def test_what_no_waiting_mends_ends_a_run_that_never_started(
+    tmp_path: pathlib.Path, told: Told, reason: str, message: str, ends: str
+) -> None:
+    waits = {"name": "node", "state": {"waiting": {"reason": reason, "message": message}}}
+    told.tell_pod("a", "waiting", containerStatuses=[waits], phase="Pending")
+    if not ends:
+        threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
+    outcome, _, _ = follow(tmp_path, told)
+    assert outcome.cause == (ends or "succeeded") and (message in outcome.detail) == bool(ends)
+
+
+def test_an_image_that_is_gone_does_not_end_a_run_that_has_worked(tmp_path: pathlib.Path, told: Told) -> None:
+    told.tell_pod("a")
+    told.tell_rank("a", 1, 0, world_size=2)
+    waits = {"name": "node", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}}
+    told.tell_pod("b", "waiting", containerStatuses=[waits], phase="Pending")
+    threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
+    assert follow(tmp_path, told)[0].outcome == "succeeded"
 
 
 def test_a_pod_that_did_not_start_its_program_says_why(tmp_path: pathlib.Path, told: Told) -> None:
