@@ -171,7 +171,7 @@ class ClusterFollower(Follower):
         end = container["state"]["terminated"]
         if end.get("reason") != "OOMKilled":
             return
-        about = next((item for item in pod["spec"]["containers"] if item["name"] == CONTAINER), {})
+        about: Object = next((item for item in pod["spec"]["containers"] if item["name"] == CONTAINER), {})
         limit = ((about.get("resources") or {}).get("limits") or {}).get("memory")
         node = self.nodes.get(pod["metadata"]["uid"], "")
         words = f"the container on {node} was killed for its memory (OOMKilled, limit {limit or 'of the node'})"

@@ -22,8 +22,9 @@ from ...module_utils._node import paths
 from .._kube import predicates
 from .._kube.apply import apply
 from .._kube.client import Client
-from .._kube.jobs.contract import ATTEMPT_LABEL, KubePlan, Object, owned, selector
+from .._kube.jobs.contract import ATTEMPT_LABEL, KubePlan, Object, owned
 from . import (
+    cluster_claim,
     cluster_custody,
     cluster_identity,
     cluster_kept,
@@ -34,19 +35,16 @@ from . import (
     record,
     secrets,
 )
+from .cluster_claim import Claim
 from .cluster_custody import ClusterCustody
 from .cluster_follow import ClusterFollower
-from .cluster_lost import Evictions
+from .cluster_removal import GONE_S, remove
 from .cluster_sources import Sources
 from .follow import Follower
 from .kube_secret import manifest
-from .progress import Progress
 from .state_home import StateHome, forget_unborn, read_record
 from .training_follow import attended, explained, finished
 from .training_plan import Dict, Request, result
-
-_GONE_S = 60.0
-_LOOK_S = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +106,9 @@ def run(request: Request, home: StateHome, job: Job) -> Dict:
             return _rehearse(asked)
         with home.lock(run_id):
             try:
-                return _present(asked, values, drilling)
+                take_over = bool(request.options.get("take_over"))
+                with cluster_claim.held(client, asked.plan(1), home, request.progress, take_over) as claim:
+                    return _present(asked, values, drilling, claim)
             finally:
                 forget_unborn(folder)
 
@@ -124,7 +124,7 @@ def cancel(request: Request, home: StateHome, before: Dict) -> Dict:
     grace = int(before["job"]["checkpoints"]["grace_s"])
     gone, problem = bool(ref), None
     try:
-        gone = gone and _remove(client, ref, run_id, grace + _GONE_S, request.progress)
+        gone = gone and remove(client, ref, run_id, grace + GONE_S, request.progress)
     except MusterError as error:
         # Rented machines of a run that is to end must not wait for what stands in the way of its pods.
         problem = error
@@ -175,7 +175,9 @@ def _rehearse(asked: Asked) -> Dict:
     return {"changed": live is None, "run_id": asked.run_id, "derived": _derived(made), "checks": checks}
 
 
-def _present(asked: Asked, values: tuple[dict[str, str], dict[str, bytes]], drilling: drill.Drill | None) -> Dict:
+def _present(
+    asked: Asked, values: tuple[dict[str, str], dict[str, bytes]], drilling: drill.Drill | None, claim: Claim
+) -> Dict:
     request, client, before, folder = asked.request, asked.client, asked.before, asked.folder
     made = asked.plan(asked.next_attempt)
     live = client.get(cluster_plan.objects(made)[-1], made.name, made.namespace)
@@ -189,8 +191,8 @@ def _present(asked: Asked, values: tuple[dict[str, str], dict[str, bytes]], dril
     _announce(request, made, follows)
     if not follows:
         if live is not None:
-            within_s = asked.job.checkpoints.grace_s + _GONE_S
-            _remove(client, _reference(live, made, request), asked.run_id, within_s, request.progress)
+            within_s = asked.job.checkpoints.grace_s + GONE_S
+            remove(client, _reference(live, made, request), asked.run_id, within_s, request.progress)
         cluster_probe.prove(client, made, asked.home, request.progress)
         made = dataclasses.replace(made, begun=int(time.time()))
         live = _submit(client, made, values, current)
@@ -204,7 +206,7 @@ def _present(asked: Asked, values: tuple[dict[str, str], dict[str, bytes]], dril
         paths.append_json(folder / "events.jsonl", line)
     if not request.options["wait"]:
         return result(current, folder, changed=not follows)
-    return _follow(asked, made, t.cast(Object, live), current, drilling, changed=not follows)
+    return _follow(asked, made, t.cast(Object, live), current, drilling, claim, changed=not follows)
 
 
 def _first_attempt(made: KubePlan) -> int:
@@ -237,7 +239,13 @@ def _submit(client: Client, made: KubePlan, values: tuple[dict[str, str], dict[s
 
 
 def _follow(
-    asked: Asked, made: KubePlan, live: Object, current: Dict, drilling: drill.Drill | None, changed: bool
+    asked: Asked,
+    made: KubePlan,
+    live: Object,
+    current: Dict,
+    drilling: drill.Drill | None,
+    claim: Claim,
+    changed: bool,
 ) -> Dict:
     request, client, folder = asked.request, asked.client, asked.folder
     state = {"record": current}
@@ -255,8 +263,12 @@ def _follow(
         state["record"] = value
         paths.write_json(folder / "run.json", value)
 
+    def over() -> str:
+        claim.check()
+        return custody.over()
+
     sources = Sources(client, made, live)
-    follower = ClusterFollower(made.job, made.run_id, folder, sources, request.progress, save, drilling, custody.over)
+    follower = ClusterFollower(made.job, made.run_id, folder, sources, request.progress, save, drilling, over)
     try:
         outcome = follower.run()
     except KeyboardInterrupt:
@@ -266,9 +278,9 @@ def _follow(
     problem = None
     if predicates.state(follower.main).phase == "waiting":
         # It ended by a rule of ours: the engine would go on.
-        within_s = made.job.checkpoints.grace_s + _GONE_S
+        within_s = made.job.checkpoints.grace_s + GONE_S
         try:
-            _remove(client, current["backend_ref"], made.run_id, within_s, request.progress)
+            remove(client, current["backend_ref"], made.run_id, within_s, request.progress)
         except MusterError as error:
             # The run has ended all the same, and its machines go back.
             problem = error
@@ -299,36 +311,6 @@ def _insist_on_job(asked: Asked) -> None:
     if differs:
         what = f"run {asked.run_id} runs already, with another job: {', '.join(differs)} differ"
         raise RefusedError(what, "Cancel it first, or name another run_id")
-
-
-def _remove(client: Client, ref: t.Mapping[str, t.Any], run_id: str, within_s: float, progress: Progress) -> bool:
-    """Delete the run's object and wait until its pods are gone; return whether there was anything."""
-    kind = f"{ref['api_version']}/{ref['kind']}"
-    existed = client.delete(kind, str(ref["name"]), str(ref["namespace"]), uid=str(ref.get("uid") or ""))
-    end = time.monotonic() + within_s
-    evictions = Evictions(client, progress)
-    with client.watch("v1/Pod", str(ref["namespace"]), labels=selector(run_id)) as pods:
-        left: dict[str, Object] = {}
-        synced = False
-        while left or not synced:
-            if time.monotonic() > end:
-                raise MusterError(f"pods of run {run_id} are still there after {within_s:.0f} s", "Look at their nodes")
-            event = pods.next(_LOOK_S)
-            if event is not None and event.type == "DELETED":
-                left.pop(event.object["metadata"]["uid"], None)
-            elif event is not None and event.type in ("ADDED", "MODIFIED"):
-                left[event.object["metadata"]["uid"]] = event.object
-            synced = synced or (event is not None and event.type == "SYNCED")
-            evictions.look(left.values())
-    while True:
-        rest = client.get(kind, str(ref["name"]), str(ref["namespace"]))
-        if rest is None or (ref.get("uid") and rest["metadata"].get("uid") != ref["uid"]):
-            return existed
-        if time.monotonic() > end:
-            held = ", ".join(rest["metadata"].get("finalizers") or []) or "nobody says by what"
-            problem = f"{ref['kind']} {ref['name']} is still there after {within_s:.0f} s: held by {held}"
-            raise MusterError(problem, "Look at who has to let go of it")
-        time.sleep(0.1)
 
 
 def _reference(live: Object, made: KubePlan, request: Request) -> Dict:

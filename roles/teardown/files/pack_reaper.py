@@ -13,8 +13,10 @@ import pathlib
 import sys
 import zipfile
 
-_RUN = ("reap", "node_giveback", "node_pool", "landlords", "state_home", "run_views", "run_in_cluster", "cluster_identity")
-_RUN += ("kube_access",)
+_RUN = (
+    *("reap", "node_giveback", "node_pool", "landlords", "state_home", "run_views"),
+    *("run_in_cluster", "cluster_identity", "kube_access"),
+)
 PARTS = (
     "module_utils/_model",
     "module_utils/_http",

@@ -1,0 +1,56 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Taking a run off its cluster, pods included: after it nothing of the run writes any more.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import time
+import typing as t
+
+from ...module_utils._model.errors import MusterError
+from .._kube.client import Client
+from .._kube.jobs.contract import Object, selector
+from .cluster_lost import Evictions
+from .progress import Progress
+
+# What pods may take beyond the time that they have to save.
+GONE_S = 60.0
+_LOOK_S = 1.0
+
+
+def remove(client: Client, ref: t.Mapping[str, t.Any], run_id: str, within_s: float, progress: Progress) -> bool:
+    """Delete the run's object and wait until its pods are gone; return whether there was anything.
+
+    :param ref: the record's ``backend_ref``.
+    :raises MusterError: naming the pods' run, or what holds the object, after ``within_s`` seconds.
+    """
+    kind = f"{ref['api_version']}/{ref['kind']}"
+    existed = client.delete(kind, str(ref["name"]), str(ref["namespace"]), uid=str(ref.get("uid") or ""))
+    end = time.monotonic() + within_s
+    evictions = Evictions(client, progress)
+    with client.watch("v1/Pod", str(ref["namespace"]), labels=selector(run_id)) as pods:
+        left: dict[str, Object] = {}
+        synced = False
+        while left or not synced:
+            if time.monotonic() > end:
+                raise MusterError(f"pods of run {run_id} are still there after {within_s:.0f} s", "Look at their nodes")
+            event = pods.next(_LOOK_S)
+            if event is not None and event.type == "DELETED":
+                left.pop(event.object["metadata"]["uid"], None)
+            elif event is not None and event.type in ("ADDED", "MODIFIED"):
+                left[event.object["metadata"]["uid"]] = event.object
+            synced = synced or (event is not None and event.type == "SYNCED")
+            evictions.look(left.values())
+    while True:
+        rest = client.get(kind, str(ref["name"]), str(ref["namespace"]))
+        if rest is None or (ref.get("uid") and rest["metadata"].get("uid") != ref["uid"]):
+            return existed
+        if time.monotonic() > end:
+            held = ", ".join(rest["metadata"].get("finalizers") or []) or "nobody says by what"
+            problem = f"{ref['kind']} {ref['name']} is still there after {within_s:.0f} s: held by {held}"
+            raise MusterError(problem, "Look at who has to let go of it")
+        time.sleep(0.1)

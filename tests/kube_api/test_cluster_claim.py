@@ -1,0 +1,119 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Two controllers and one run on a cluster: one of them follows it."""
+
+from __future__ import annotations
+
+import pathlib
+import threading
+import time
+import types
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, RefusedError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
+from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_claim as subject
+from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import StateHome
+from ansible_collections.muster.training.tests.support.kube_api import ApiServer
+from ansible_collections.muster.training.tests.support.run_world import Said
+
+LEASE = "coordination.k8s.io/v1/Lease"
+
+
+class Desk:
+    """Controllers of one run; each has a state home of its own."""
+
+    def __init__(self, client: Client, namespace: str, root: pathlib.Path) -> None:
+        self.client, self.namespace, self.root, self.said = client, namespace, root, Said()
+        self.made: t.Any = types.SimpleNamespace(name="r", run_id="r", namespace=namespace, labels={"x": "y"})
+
+    def held(self, who: str, *, take_over: bool = False, client: Client | None = None) -> t.Any:
+        home = StateHome({"path": str(self.root / who)}, "default")
+        return subject.held(client or self.client, self.made, home, t.cast(t.Any, self.said), take_over)
+
+    @property
+    def holder(self) -> str:
+        live = self.client.get(LEASE, "r", self.namespace)
+        return str(live["spec"]["holderIdentity"]) if live else ""
+
+
+@pytest.fixture
+def desk(client: Client, namespace: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    monkeypatch.setattr(subject, "DURATION_S", 2)
+    monkeypatch.setattr(subject, "RENEW_S", 0.3)
+    monkeypatch.setattr(subject, "_LOOK_S", 0.05)
+    return Desk(client, namespace, tmp_path)
+
+
+def test_a_second_controller_is_told_who_follows(desk: Desk) -> None:
+    with desk.held("first"):
+        assert f"{desk.root}/first (" in desk.holder
+        followed = r"run r is followed by another controller: .*/first \("
+        with pytest.raises(RefusedError, match=followed) as caught, desk.held("second"):
+            pytest.fail("two follow it")
+        assert "muster_take_over" in caught.value.fix
+        with desk.held("first"):
+            assert "/first (" in desk.holder, "the same controller goes on"
+    assert desk.holder == "", "given back: nothing is left"
+    began = time.monotonic()
+    with desk.held("second"):
+        assert "/second (" in desk.holder and time.monotonic() - began < 1
+
+
+def test_whoever_takes_over_ends_the_other_ones_following(desk: Desk) -> None:
+    with desk.held("first") as first:
+        first.check()
+        with desk.held("second", take_over=True):
+            end = time.monotonic() + 10
+            while not first.lost_to and time.monotonic() < end:
+                time.sleep(0.05)
+            with pytest.raises(MusterError, match=r"run r was taken over by .*/second \("):
+                first.check()
+            first.give_back()
+            assert "/second (" in desk.holder, "the lease of the other one stays"
+
+
+def test_a_controller_that_is_gone_holds_nobody_up_for_long(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    with desk.held("first") as first:
+        # It was killed: nobody renews and nobody gives back.
+        first._over.set()
+        first._renewer.join()
+        with desk.held("second"):
+            assert "/second (" in desk.holder
+            assert any("/first (" in line and "looking whether it still does" in line for line in desk.said.lines)
+            monkeypatch.undo()
+
+
+def test_of_two_at_once_one_has_it(desk: Desk) -> None:
+    got: list[str] = []
+    refused: list[str] = []
+    gate, done = threading.Barrier(4), threading.Event()
+
+    def work(who: str) -> None:
+        gate.wait()
+        try:
+            with desk.held(who):
+                got.append(who)
+                done.wait(20)
+        except RefusedError as error:
+            refused.append(str(error))
+            if len(refused) == 3:
+                done.set()
+
+    threads = [threading.Thread(target=work, args=(f"c{number}",)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(got) == 1 and len(refused) == 3
+
+
+def test_who_may_not_use_leases_is_warned(desk: Desk, api: ApiServer) -> None:
+    limited = connect({"kubeconfig": api.config({"token": "nobody-token-0123456789"})})
+    with desk.held("first", client=limited) as claim:
+        claim.check()
+    assert any("leases may not be used here" in line for line in desk.said.lines)
