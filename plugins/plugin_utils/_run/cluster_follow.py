@@ -69,6 +69,7 @@ class ClusterFollower(Follower):
         self.admitted_at: float | None = None
         # Containers that ended by force of the system: when, which node, and why.
         self.killed: list[tuple[float, str, str]] = []
+        self._claims = {mount.pvc for mount in job.mounts if mount.pvc}
         self._said: set[tuple[str, str, str]] = set()
         self._ending: tuple[Outcome, float] | None = None
         # Without a queue there is no Workload to come.
@@ -207,10 +208,13 @@ class ClusterFollower(Follower):
                 self.event("node_lost", node=node or name, detail=f"the node of {name} does not answer")
 
     def _take_event(self, event: Event) -> None:
-        about = str((event.object.get("involvedObject") or {}).get("name") or "")
+        involved = event.object.get("involvedObject") or {}
+        about = str(involved.get("name") or "")
         own = self.sources.plan.name
         mine = about == own or (about.startswith(f"{own}-") and not about.startswith(probe.name(own)))
-        if event.type != "DELETED" and mine:
+        # A claim that gets no volume keeps its pods waiting, and says why by events of its own.
+        claimed = involved.get("kind") == "PersistentVolumeClaim" and about in self._claims
+        if event.type != "DELETED" and (mine or claimed):
             self._once(events.cause(event.object))
 
     def _take_workload(self, event: Event) -> None:

@@ -78,6 +78,11 @@ def judge(job: Job, facts: Facts, namespace: str) -> None:
         raise RefusedError(f"job.placement.priority: no WorkloadPriorityClass {job.placement.priority} ({known})")
     if facts.claims is not None:
         placement.claims(job, facts.claims)
+    if facts.nodes is None and job.resources.rdma:
+        raise RefusedError(
+            "job.resources.rdma: nodes may not be read here, so nobody knows what their RDMA resource is called",
+            "Let the user read nodes (team_reads_nodes), or leave it out",
+        )
     if facts.nodes is not None:
         one_a_node = job.placement.network_mode == "host" or _whole(job, facts.nodes)
         borne = facts.queue.tolerations if facts.queue else ()

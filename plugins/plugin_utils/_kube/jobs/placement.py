@@ -20,6 +20,7 @@ _PRODUCT, _MEMORY, _FAMILY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory", 
 # A card sold as 80 GiB reports a little less.
 _MEMORY_SHARE = 0.95
 _SHOWN = 12
+_TOLD = frozenset(f"node.kubernetes.io/{state}" for state in ("not-ready", "unreachable", "unschedulable"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -137,7 +138,8 @@ def _state(node: Object, tolerations: t.Sequence[t.Mapping[str, t.Any]]) -> t.It
     if spec.get("unschedulable"):
         yield "cordoned"
     for taint in spec.get("taints") or ():
-        usual = str(taint["key"]).startswith(("node.kubernetes.io/", "nvidia.com/"))
+        # What is told by the node's state above, and what device plugins' pods bear.
+        usual = taint["key"] in _TOLD or str(taint["key"]).startswith("nvidia.com/")
         borne = usual or any(_bears(item, taint) for item in tolerations)
         if taint["effect"] != "PreferNoSchedule" and not borne:
             yield f"taint {taint['key']}"

@@ -251,6 +251,19 @@ def test_what_no_waiting_mends_ends_a_run_that_never_started(
     assert outcome.cause == (ends or "succeeded") and (message in outcome.detail) == bool(ends)
 
 
+def test_a_claim_that_gets_no_volume_says_why(tmp_path: pathlib.Path, told: Told) -> None:
+    """By events of its own, of which those of other claims are none of the run's."""
+    for name in ("data", "foreign"):
+        about = {"kind": "PersistentVolumeClaim", "namespace": "n", "name": name, "uid": name}
+        value = {"type": "Warning", "reason": "ProvisioningFailed", "message": "no such class", "involvedObject": about}
+        told.heard.put(("event", Event("ADDED", {"metadata": {"uid": name}, **value})))
+    told.tell_main("Completed")
+    _, _, progress = follow(tmp_path, told, mounts=[{"name": "d", "path": "/d", "pvc": "data"}])
+    assert [line for line in progress.said if "no such class" in line] == [
+        "PersistentVolumeClaim n/data: a volume is missing: ProvisioningFailed: no such class"
+    ]
+
+
 def test_an_image_that_is_gone_does_not_end_a_run_that_has_worked(tmp_path: pathlib.Path, told: Told) -> None:
     told.tell_pod("a")
     told.tell_rank("a", 1, 0, world_size=2)

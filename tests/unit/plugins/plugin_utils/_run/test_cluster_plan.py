@@ -1,0 +1,70 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a cluster cannot run is refused before anything is made, in one line that names the option."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.contract import Object, Queue
+from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_plan
+from ansible_collections.muster.training.plugins.plugin_utils._run.cluster_plan import Facts
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._kube.jobs.plans import CLAIM, plan
+
+
+def node(name: str, gpus: int = 8, taint: str = "") -> Object:
+    spec: Object = {"taints": [{"key": taint, "effect": "NoSchedule"}]} if taint else {}
+    status = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"nvidia.com/gpu": str(gpus)}}
+    return {"metadata": {"name": name, "labels": {}}, "spec": spec, "status": status}
+
+
+def facts(*nodes: Object, **changes: t.Any) -> Facts:
+    values: dict[str, t.Any] = {"queues": ("main",), "queue": Queue("main"), "claims": {}, "policies": []}
+    return Facts(**{"nodes": list(nodes) or None, **values, **changes})
+
+
+SMALL = {"resources": {"cpu": 1, "memory": "1Gi"}}
+CASES: list[tuple[dict[str, t.Any], Facts, str]] = [
+    (
+        {"placement": {"queue": "other"}, **SMALL},
+        facts(node("a"), node("b")),
+        r"job\.placement\.queue: no LocalQueue other",
+    ),
+    (
+        {"placement": {"priority": "high"}, **SMALL},
+        facts(node("a"), node("b"), queue=None),
+        r"job\.placement\.priority: needs a LocalQueue",
+    ),
+    (
+        {"placement": {"priority": "high"}, **SMALL},
+        facts(node("a"), node("b"), priorities=("low",)),
+        r"no WorkloadPriorityClass high \(there are: low\)",
+    ),
+    ({"placement": {"network_mode": "host"}, "gpus_per_node": 1}, facts(node("a")), r"1 of 1 nodes fit, 2 are needed"),
+    ({"gpus_per_node": 8}, facts(node("a")), r"1 of 1 nodes fit, 2 are needed"),
+    ({"gpus_per_node": 1}, facts(node("a", taint="node.kubernetes.io/disk-pressure")), r"taint node\.kubernetes"),
+    ({"resources": {"rdma": True}}, facts(), r"job\.resources\.rdma: nodes may not be read here"),
+    ({"mounts": [CLAIM]}, facts(node("a"), node("b")), r"there is no claim claim in"),
+]
+
+
+@pytest.mark.parametrize(("job", "seen", "words"), CASES, ids=[words[:40] for *_unused, words in CASES])
+def test_what_a_cluster_cannot_run_is_refused(job: dict[str, t.Any], seen: Facts, words: str) -> None:
+    with pytest.raises(RefusedError, match=words) as caught:
+        cluster_plan.judge(plan(**job).job, seen, "team")
+    assert "\n\n" not in str(caught.value)
+
+
+def test_what_cannot_be_read_is_left_to_the_cluster() -> None:
+    wanted = plan(gpus_per_node=8, mounts=[CLAIM]).job
+    unseen = facts(claims=None)
+    cluster_plan.judge(wanted, unseen, "team")
+    assert unseen.warnings == ["nodes cannot be read with this kubeconfig: the scheduler will judge"]
+
+
+def test_two_pods_of_a_job_on_one_node_are_fine_where_each_has_room() -> None:
+    cluster_plan.judge(plan(gpus_per_node=1).job, facts(node("a")), "team")
