@@ -82,7 +82,7 @@ def job(team: Team, image: str, folder: pathlib.Path, *words: int) -> Dict:
         "args": [str(word) for word in words],
         "mounts": [{"name": "checkpoints", "path": "/checkpoints", "host_path": "/opt/lab/shared"}],
         "checkpoints": {"path": f"/checkpoints/{team.namespace}", "grace_s": 5},
-        "resources": {"cpu": 0.3, "memory": "1Gi"},
+        "resources": {"cpu": 0.3, "memory": "2Gi"},
         "restart": {"max_crashes": 1},
     }
 
