@@ -71,7 +71,7 @@ class Gpu:
 class Resources:
     """Limits per node; memory and shm in bytes after parsing."""
 
-    cpu: float | None = f.field(f.decimal(0.1), None)
+    cpu: float | None = f.field(f.cores, None)
     memory: int | None = f.field(f.quantity, None)
     shm: int | None = f.field(f.quantity, None)
     rdma: bool | None = f.field(f.boolean, None)

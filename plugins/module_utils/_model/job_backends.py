@@ -92,7 +92,19 @@ def refuse(job: Job) -> None:
 
 def warnings(job: Job) -> tuple[str, ...]:
     """Return what a user should know before the job is submitted to Kubernetes."""
-    if not job.on_kubernetes or checkpoint_mount(job) is not None:
+    return (*_decimal_sizes(job), *_fleeting_checkpoints(job)) if job.on_kubernetes else ()
+
+
+def _decimal_sizes(job: Job) -> t.Iterator[str]:
+    """Yield which sizes are whole gigabytes: mostly gibibytes were meant, which are seven in a hundred more."""
+    for key in ("memory", "shm"):
+        size = getattr(job.resources, key)
+        if size and size % 10**9 == 0:
+            yield f"job.resources.{key} is {size // 10**9}G, which is {size / 2**30:.2f}Gi: write Gi where you mean GiB"
+
+
+def _fleeting_checkpoints(job: Job) -> tuple[str, ...]:
+    if checkpoint_mount(job) is not None:
         return ()
     place = job.checkpoints.path or "the checkpoint folder"
     advice = "name a claim in mounts and a path below it in checkpoints.path"

@@ -279,7 +279,7 @@ def test_what_pods_cannot_be_is_refused_at_its_option(changes: dict[str, t.Any],
     assert caught.value.option == option and problem in str(caught.value)
 
 
-@pytest.mark.parametrize("amount", ["8 Gi", "-1", "8gb", "", "0", "9E", "1e3", "99999999P"])
+@pytest.mark.parametrize("amount", ["8 Gi", "-1", "8gb", "", "0", "0m", "10E", "1e19", "1e3Gi", "99999999P"])
 @pytest.mark.parametrize("key", ["memory", "shm"])
 def test_a_quantity_that_is_none_is_refused_in_one_line(key: str, amount: str) -> None:
     with pytest.raises(InputError) as caught:
@@ -298,6 +298,12 @@ def test_a_quantity_that_is_none_is_refused_in_one_line(key: str, amount: str) -
 )
 def test_a_launcher_brings_its_engine(changes: dict[str, t.Any], engine: str) -> None:
     assert parse_job({**PODS, **changes}).engine == engine
+
+
+def test_a_user_who_writes_gigabytes_is_told_what_they_are() -> None:
+    told = job_backends.warnings(parse_job({**PODS, "resources": {"cpu": 1, "memory": "64G", "shm": "8Gi"}}))
+    assert told[0] == "job.resources.memory is 64G, which is 59.60Gi: write Gi where you mean GiB"
+    assert not any("shm" in line for line in told)
 
 
 def test_a_user_is_told_that_checkpoints_in_a_pod_are_lost_with_it() -> None:
