@@ -119,7 +119,9 @@ def foreign(said: str) -> bool:
 def cause(event: Object) -> Cause | None:
     """Return what a warning event (``v1/Event``) says, None for one that is no warning or comes in every run."""
     reason = str(event.get("reason") or "")
-    if event.get("type") != "Warning" or _USUAL.fullmatch(reason):
+    # A probe that cannot even be asked is none of what passes: the image lacks the program (KubeRay's need wget).
+    usual = _USUAL.fullmatch(reason) and "command not found" not in str(event.get("message"))
+    if event.get("type") != "Warning" or usual:
         return None
     about = event.get("involvedObject") or {}
     name = title(str(about.get("kind") or "object"), about.get("namespace"), about.get("name"))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import pathlib
@@ -80,6 +81,9 @@ class Archives:
 
     def _training(self, name: str) -> pathlib.Path:
         recipe = image.TRAINING
+        if name == RAY:
+            # What KubeRay's probes call.
+            recipe = dataclasses.replace(recipe, packages=(*recipe.packages, "wget"))
         tag = recipe.tag if name == TRAINING else hashlib.sha256(f"{recipe.tag} {_RAY}".encode()).hexdigest()[:12]
         place = self.folder / f"{name}-{tag}.tar"
         if not place.exists():

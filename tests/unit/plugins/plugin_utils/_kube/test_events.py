@@ -41,6 +41,7 @@ def event(reason: str, message: str, kind: str = "Pod", **more: t.Any) -> dict[s
         ("NodeNotReady", "Node is not ready", "node", True),
         ("Pending", "couldn't assign flavors to pod set node: insufficient quota for cpu", "queue", True),
         ("Strange", "never seen", "other", False),
+        ("Unhealthy", "Readiness probe failed: bash: line 1: wget: command not found", "other", False),
     ],
 )
 def test_causes(reason: str, message: str, code: str, passing: bool) -> None:
