@@ -51,11 +51,17 @@ def prove(client: Client, plan: KubePlan, home: StateHome, progress: Progress) -
         return
     progress.say("probing whether the pods of a gang reach each other")
     *companions, main = probe.build(plan)
+    began = client.line.clock.monotonic()
+
+    def away() -> bool:
+        # Long enough before the pods, and names are still not spread when they ask for each other.
+        return client.line.troubled_since(began)
+
     for last in (False, True):
         try:
             apply(client, companions)
             live = apply(client, [main]).objects()[0]
-            proved = _judge(client, plan, live or main, progress, last=last)
+            proved = _judge(client, plan, live or main, progress, away, last=last)
         finally:
             clear(client, [main, *companions])
         if proved:
@@ -64,9 +70,18 @@ def prove(client: Client, plan: KubePlan, home: StateHome, progress: Progress) -
     paths.write_json(place, {**known, key: time.time()})
 
 
-def _judge(client: Client, plan: KubePlan, main: Object, progress: Progress, *, last: bool = True) -> bool:
+def _judge(
+    client: Client,
+    plan: KubePlan,
+    main: Object,
+    progress: Progress,
+    away: t.Callable[[], bool] = lambda: False,
+    *,
+    last: bool = True,
+) -> bool:
     """Return whether the pods reach each other; False when the API server was away, unless this was the ``last`` try.
 
+    :param away: whether it was away before the pods were waited for.
     :raises RefusedError: when they do not.
     """
     resource = client.resource(main)
@@ -82,7 +97,7 @@ def _judge(client: Client, plan: KubePlan, main: Object, progress: Progress, *, 
         said = _last_words(client, plan, main) or outcome.line() or outcome.end
         if events.foreign(said):
             raise _foreign(plan.job.image, said)
-        if outcome.outages and not last:
+        if not last and (outcome.outages or away()):
             return False
         raise RefusedError(
             f"pods of the namespace {plan.namespace} do not reach each other: {said}",

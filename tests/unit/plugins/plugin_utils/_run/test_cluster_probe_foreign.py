@@ -84,6 +84,11 @@ def test_a_probe_that_the_api_server_was_away_from_says_nothing_of_the_network(m
         RefusedError, match="do not reach each other: r-probe-0.r-probe:4242: Name or service not known"
     ):
         cluster_probe._judge(client, PLAN, MAIN, said(), last=True)
+    before = types.SimpleNamespace(end="failed", outages=0, line=lambda: "its Job failed")
+    monkeypatch.setattr(wait, "wait", lambda *_args, **_more: before)
+    assert not cluster_probe._judge(client, PLAN, MAIN, said(), lambda: True, last=False)
+    with pytest.raises(RefusedError, match="do not reach each other"):
+        cluster_probe._judge(client, PLAN, MAIN, said(), lambda: False, last=False)
     foreign = t.cast(t.Any, Client(b"exec /usr/bin/python3: exec format error"))
     with pytest.raises(RefusedError, match=REFUSED):
         cluster_probe._judge(foreign, PLAN, MAIN, said(), last=False)
