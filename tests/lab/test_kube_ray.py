@@ -22,7 +22,7 @@ import os, sys, tempfile
 import ray
 from ray import train
 from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig
-from ray.train.data_parallel_trainer import DataParallelTrainer
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 def loop(config):
     context = train.get_context()
