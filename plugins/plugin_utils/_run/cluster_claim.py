@@ -109,7 +109,7 @@ class Claim:
         try:
             if live is None:
                 meta = {"name": self._made.name, "namespace": self._made.namespace, "labels": dict(self._made.labels)}
-                api_version, _, kind = _KIND.rpartition("/")
+                api_version, _unused, kind = _KIND.rpartition("/")
                 spec["acquireTime"] = now
                 self._client.create({"apiVersion": api_version, "kind": kind, "metadata": meta, "spec": spec})
                 return True
