@@ -136,7 +136,9 @@ class NodeLab:
             if entry.isdigit() and int(entry) != os.getpid():
                 pid = int(entry)
                 if procs.environment_of(pid).get(_VARIABLE) == str(self.root) and procs.start_time(pid):
-                    found[pid] = pathlib.Path("/proc", entry, "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    # It may end at any moment.
+                    with contextlib.suppress(OSError):
+                        found[pid] = pathlib.Path("/proc", entry, "cmdline").read_bytes().replace(b"\0", b" ").decode()
         return found
 
     def close(self) -> None:
