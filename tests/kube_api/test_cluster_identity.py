@@ -115,13 +115,19 @@ def test_a_run_that_lives_elsewhere_is_left_alone(
     assert json.loads((home.run_folder(RUN) / "run.json").read_text()) == before
 
 
+def started(api: ApiServer, client: Client, home: StateHome, namespace: str, base: pathlib.Path) -> Dict:
+    """Start the run and return the object that runs it."""
+    cluster_job.run(request(api, base), home, job(namespace))
+    (live,) = client.list("batch/v1/Job", namespace).items
+    return live
+
+
 @pytest.mark.usefixtures("unproven")
 def test_a_run_that_lives_is_not_taken_for_another_job(
     api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path
 ) -> None:
     """Under its old id: what differs is named, in check mode too, and nothing is changed."""
-    cluster_job.run(request(api, tmp_path), home, job(namespace))
-    (live,) = client.list("batch/v1/Job", namespace).items
+    live = started(api, client, home, namespace, tmp_path)
     before = (home.run_folder(RUN) / "run.json").read_text()
     other = dataclasses.replace(job(namespace), args=("--more",), timeout_s=60)
     for check in (False, True):
@@ -136,8 +142,7 @@ def test_a_run_that_lives_is_not_taken_for_another_job(
 def test_a_run_that_another_controller_ended_is_not_run_again(
     api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path
 ) -> None:
-    cluster_job.run(request(api, tmp_path), home, job(namespace))
-    (live,) = client.list("batch/v1/Job", namespace).items
+    live = started(api, client, home, namespace, tmp_path)
     times = {"startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:01:00Z"}
     done = [{"type": kind, "status": "True"} for kind in ("SuccessCriteriaMet", "Complete")]
     status = {**times, "succeeded": 2, "completedIndexes": "0,1", "conditions": done}
@@ -151,26 +156,20 @@ def test_a_run_that_another_controller_ended_is_not_run_again(
 
 
 @pytest.mark.usefixtures("unproven")
-def test_a_refused_job_leaves_what_was_there_before(
+def test_of_a_job_that_is_refused_nothing_is_made(
     api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path
 ) -> None:
-    """The server is asked about all of it first; what somebody else made under such a name is not cleared away."""
-    rule = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
-    client.create(
-        {**rule, "metadata": {"name": "none", "namespace": namespace}, "spec": {"hard": {"count/jobs.batch": "0"}}}
-    )
+    """The server is asked about all of it first."""
+    none = {"count/jobs.batch": "0"}
+    meta = {"name": "none", "namespace": namespace}
+    client.create({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": none}})
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         seen = client.get("v1/ResourceQuota", "none", namespace) or {}
         if (seen.get("status") or {}).get("hard"):
             break
-        client.patch(
-            "v1/ResourceQuota",
-            "none",
-            {"status": {"hard": {"count/jobs.batch": "0"}, "used": {"count/jobs.batch": "0"}}},
-            namespace,
-            subresource="status",
-        )
+        counted = {"status": {"hard": none, "used": none}}
+        client.patch("v1/ResourceQuota", "none", counted, namespace, subresource="status")
     with pytest.raises(KubeError, match="exceeded quota"):
         cluster_job.run(request(api, tmp_path), home, job(namespace))
     for kind in ("v1/Service", "v1/ConfigMap", "networking.k8s.io/v1/NetworkPolicy"):

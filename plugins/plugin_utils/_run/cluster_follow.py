@@ -67,8 +67,8 @@ class ClusterFollower(Follower):
         self.lost_pods: set[str] = set()
         self.image_ids: set[str] = set()
         self.admitted_at: float | None = None
-        # Containers that ended by force of the system: when, which node, and why.
-        self.killed: list[tuple[float, str, str]] = []
+        # Pods whose container the system ended, by uid: when that was first heard, which node, and why.
+        self.killed: dict[str, tuple[float, str, str]] = {}
         self._claims = {mount.pvc for mount in job.mounts if mount.pvc}
         self._said: set[tuple[str, str, str]] = set()
         self._ending: tuple[Outcome, float] | None = None
@@ -169,17 +169,17 @@ class ClusterFollower(Follower):
 
     def _look_at_end(self, pod: Object, container: Object) -> None:
         """Note a container that was killed for its memory: it went with its recorder, so no rank says so."""
-        end = container["state"]["terminated"]
-        if end.get("reason") != "OOMKilled":
+        uid = pod["metadata"]["uid"]
+        # Later news of the same pod are no second end, and none of the attempt that runs by then.
+        if uid in self.killed or container["state"]["terminated"].get("reason") != "OOMKilled":
             return
         about: Object = next((item for item in pod["spec"]["containers"] if item["name"] == CONTAINER), {})
         limit = ((about.get("resources") or {}).get("limits") or {}).get("memory")
-        node = self.nodes.get(pod["metadata"]["uid"], "")
+        node = self.nodes.get(uid, "")
         words = f"the container on {node} was killed for its memory (OOMKilled, limit {limit or 'of the node'})"
-        if not any(said == words and seen == node for _unused, seen, said in self.killed):
-            self.progress.say(words)
-            self.event("cluster", node=node, detail=words)
-        self.killed.append((time.time(), node, words))
+        self.progress.say(words)
+        self.event("cluster", node=node, detail=words)
+        self.killed[uid] = (time.time(), node, words)
 
     def _look_at_conditions(self, pod: Object) -> None:
         """Note a pod that its node or the scheduler took away: that is a lost node, no crash."""
@@ -301,7 +301,7 @@ class ClusterFollower(Follower):
         last = max((attempt.started_at for attempt in self.story.attempts), default=0.0)
         if self.refusal is not None and self.refused_at > last:
             return self.refusal
-        killed = next(((node, words) for at, node, words in reversed(self.killed) if at > last), None)
+        killed = next(((node, words) for at, node, words in reversed(self.killed.values()) if at > last), None)
         if killed:
             return Outcome("failed", 137, "out_of_memory", f"{killed[1]} ({reason})", killed[0])
         failure = self.story.attempts[-1].first_failure if self.story.attempts else None
