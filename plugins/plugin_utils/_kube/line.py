@@ -227,10 +227,6 @@ class Line:
         """Return whether the server was away a moment ago."""
         return self.clock.monotonic() - self.tally.trouble_at < within_s
 
-    def troubled_since(self, moment: float) -> bool:
-        """Return whether the server was out of reach since ``moment`` (of this line's monotonic clock)."""
-        return self.tally.trouble_at >= moment
-
     def _passing(self, response: Response) -> bool:
         """Return whether a refusal belongs to an outage that is just over; nothing was changed by its request."""
         if webhook_away(response):

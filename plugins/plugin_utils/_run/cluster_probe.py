@@ -30,6 +30,9 @@ from .state_home import StateHome
 
 _BELIEVED_S = 24 * 3600.0
 _LIMIT_S = 600.0
+# How long after an outage of the API server the names of pods may be unknown: who serves them comes back at a growing
+# distance of tries, and the endpoints come from a controller that has to be elected first.
+_SPREAD_S = 240.0
 _TAIL = 40
 _ADVICE: t.Final[t.Mapping[str, str]] = {
     "image": "Check the image's name and the rights to pull it",
@@ -51,38 +54,28 @@ def prove(client: Client, plan: KubePlan, home: StateHome, progress: Progress) -
         return
     progress.say("probing whether the pods of a gang reach each other")
     *companions, main = probe.build(plan)
-    began = client.line.clock.monotonic()
-
-    def away() -> bool:
-        # Long enough before the pods, and names are still not spread when they ask for each other.
-        return client.line.troubled_since(began)
-
-    for last in (False, True):
+    while True:
         try:
             apply(client, companions)
             live = apply(client, [main]).objects()[0]
-            proved = _judge(client, plan, live or main, progress, away, last=last)
+            said = _judge(client, plan, live or main, progress)
         finally:
             clear(client, [main, *companions])
-        if proved:
+        if not said:
             break
-        progress.say("the API server was away meanwhile, and with it the names of pods: probing once more")
+        if not client.line.settling(_SPREAD_S):
+            raise RefusedError(
+                f"pods of the namespace {plan.namespace} do not reach each other: {said}",
+                "Look at the network policies of the namespace, the pod network and cluster DNS",
+            )
+        progress.say("the API server was away just now, and with it the names of pods: probing again")
     paths.write_json(place, {**known, key: time.time()})
 
 
-def _judge(
-    client: Client,
-    plan: KubePlan,
-    main: Object,
-    progress: Progress,
-    away: t.Callable[[], bool] = lambda: False,
-    *,
-    last: bool = True,
-) -> bool:
-    """Return whether the pods reach each other; False when the API server was away, unless this was the ``last`` try.
+def _judge(client: Client, plan: KubePlan, main: Object, progress: Progress) -> str:
+    """Return why the pods do not reach each other, empty when they do.
 
-    :param away: whether it was away before the pods were waited for.
-    :raises RefusedError: when they do not.
+    :raises RefusedError: when one of them cannot run at all.
     """
     resource = client.resource(main)
     wish = wait.Wish(resource, plan.namespace, main["metadata"]["name"])
@@ -97,13 +90,8 @@ def _judge(
         said = _last_words(client, plan, main) or outcome.line() or outcome.end
         if events.foreign(said):
             raise _foreign(plan.job.image, said)
-        if not last and (outcome.outages or away()):
-            return False
-        raise RefusedError(
-            f"pods of the namespace {plan.namespace} do not reach each other: {said}",
-            "Look at the network policies of the namespace, the pod network and cluster DNS",
-        )
-    return True
+        return said
+    return ""
 
 
 class _Causes:

@@ -137,9 +137,8 @@ def test_a_webhook_that_an_outage_took_along_is_waited_for() -> None:
 
     def create(script: Script) -> None:
         client = make(script, FakeClock())
-        began = client.line.clock.monotonic()
         client.get("Pod", "p", "team")
-        assert client.line.troubled_since(began) and not client.line.troubled_since(began + 60)
+        assert client.line.settling(60)
         client.create(config_map())
 
     made = Call("POST", MAPS, status=201, answer=config_map())

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import json
+import pathlib
 import types
 import typing as t
 
@@ -39,6 +41,10 @@ class Client:
         return iter([self.line])
 
 
+def home(folder: pathlib.Path) -> t.Any:
+    return types.SimpleNamespace(folder=folder)
+
+
 def said() -> t.Any:
     return types.SimpleNamespace(say=lambda _line: None)
 
@@ -54,6 +60,32 @@ def test_the_first_word_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Build it for that architecture" in str(caught.value)
 
 
+def failing(monkeypatch: pytest.MonkeyPatch, line: bytes, *, fresh: t.Sequence[bool] = ()) -> tuple[t.Any, list[str]]:
+    """Return a client whose probes fail with this line, and what is done; ``fresh``: is an outage just over, each time.
+
+    After as many failures as ``fresh`` has, a probe finds that the pods reach each other.
+    """
+    done: list[str] = []
+    left = list(fresh)
+
+    def waited(*_args: t.Any, **_more: t.Any) -> t.Any:
+        done.append("probed")
+        end = "done" if fresh and not left else "failed"
+        return types.SimpleNamespace(end=end, outages=0, line=lambda: "its Job failed")
+
+    monkeypatch.setattr(cluster_probe._Causes, "_listen", lambda _self: None)
+    monkeypatch.setattr(wait, "wait", waited)
+    monkeypatch.setattr(wait, "Wish", lambda *_args, **_more: types.SimpleNamespace(name="r-probe"))
+    monkeypatch.setattr(cluster_probe.probe, "build", lambda _plan: [MAIN])
+    monkeypatch.setattr(cluster_probe, "apply", lambda *_args: types.SimpleNamespace(objects=lambda: [MAIN]))
+    monkeypatch.setattr(cluster_probe, "clear", lambda _client, made: done.append(f"cleared {len(made)}"))
+    monkeypatch.setattr(cluster_probe, "_key", lambda _client, _plan: "key")
+    client: t.Any = Client(line)
+    client.line = types.SimpleNamespace(settling=lambda _within: left.pop(0) if left else False)
+    client.stream_log = lambda *_args, **_more: iter([line])
+    return client, done
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
@@ -62,33 +94,37 @@ def test_the_first_word_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_program_that_linux_cannot_run_is_no_network(
-    line: bytes, expected: str, monkeypatch: pytest.MonkeyPatch
+    line: bytes, expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
-    monkeypatch.setattr(cluster_probe._Causes, "_listen", lambda _self: None)
-    outcome = types.SimpleNamespace(end="failed", outages=0, line=lambda: "its Job failed")
-    monkeypatch.setattr(wait, "wait", lambda *_args, **_more: outcome)
-    monkeypatch.setattr(wait, "Wish", lambda *_args, **_more: types.SimpleNamespace(name="r-probe"))
+    client, done = failing(monkeypatch, line)
     with pytest.raises(RefusedError, match=expected):
-        cluster_probe._judge(t.cast(t.Any, Client(line)), PLAN, MAIN, said())
+        cluster_probe.prove(client, PLAN, home(tmp_path), said())
+    assert done == ["probed", "cleared 1"]
+    assert not (tmp_path / "pod_network.json").exists()
 
 
-def test_a_probe_that_the_api_server_was_away_from_says_nothing_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The names of pods come from it: such a probe is repeated, once, and another architecture stays what it is."""
-    monkeypatch.setattr(cluster_probe._Causes, "_listen", lambda _self: None)
-    outcome = types.SimpleNamespace(end="failed", outages=1, line=lambda: "its Job failed")
-    monkeypatch.setattr(wait, "wait", lambda *_args, **_more: outcome)
-    monkeypatch.setattr(wait, "Wish", lambda *_args, **_more: types.SimpleNamespace(name="r-probe"))
-    client = t.cast(t.Any, Client(b"r-probe-0.r-probe:4242: Name or service not known"))
-    assert not cluster_probe._judge(client, PLAN, MAIN, said(), last=False)
-    with pytest.raises(
-        RefusedError, match="do not reach each other: r-probe-0.r-probe:4242: Name or service not known"
-    ):
-        cluster_probe._judge(client, PLAN, MAIN, said(), last=True)
-    before = types.SimpleNamespace(end="failed", outages=0, line=lambda: "its Job failed")
-    monkeypatch.setattr(wait, "wait", lambda *_args, **_more: before)
-    assert not cluster_probe._judge(client, PLAN, MAIN, said(), lambda: True, last=False)
-    with pytest.raises(RefusedError, match="do not reach each other"):
-        cluster_probe._judge(client, PLAN, MAIN, said(), lambda: False, last=False)
-    foreign = t.cast(t.Any, Client(b"exec /usr/bin/python3: exec format error"))
+def test_names_that_an_outage_took_are_probed_for_as_long_as_it_is_fresh(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    line = b"r-probe-0.r-probe:4242: Name or service not known"
+    client, done = failing(monkeypatch, line, fresh=[True, True, True])
+    cluster_probe.prove(client, PLAN, home(tmp_path), said())
+    assert done == ["probed", "cleared 1"] * 4
+    assert "key" in json.loads((tmp_path / "pod_network.json").read_text())
+
+
+def test_an_outage_of_long_ago_excuses_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    line = b"r-probe-0.r-probe:4242: Name or service not known"
+    client, done = failing(monkeypatch, line, fresh=[True, False])
+    with pytest.raises(RefusedError, match="do not reach each other: r-probe-0.r-probe:4242: Name or service"):
+        cluster_probe.prove(client, PLAN, home(tmp_path), said())
+    assert done == ["probed", "cleared 1"] * 2
+
+
+def test_an_outage_excuses_no_image_of_another_architecture(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    client, done = failing(monkeypatch, b"exec /usr/bin/python3: exec format error", fresh=[True, True])
     with pytest.raises(RefusedError, match=REFUSED):
-        cluster_probe._judge(foreign, PLAN, MAIN, said(), last=False)
+        cluster_probe.prove(client, PLAN, home(tmp_path), said())
+    assert done == ["probed", "cleared 1"]
