@@ -35,4 +35,4 @@ class ActionModule(Face):
 
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
-        return kube_apply.run(options, self.base, self.check, bool(self._task.diff))
+        return kube_apply.run(options, self.base, self.check, bool(self._task.diff), self.reporter().say)

@@ -36,9 +36,12 @@ _LATER_RETRY = RetryPolicy(attempts=10_000, base_s=0.2, cap_s=2.0, retry_after_c
 _FINAL = (400, 403, 404, 405, 406, 409, 410, 413, 415, 422, 500)
 # After a restart the server may refuse for a moment what it allows once it has read its rules.
 _SETTLE_S = 15.0
-# Controllers that lost their lease meanwhile start again, with a pause that grows, and their webhooks with them.
-_WEBHOOKS_S = 90.0
+# What runs in the cluster's own pods (webhooks, DNS) ends without an API server, and a kubelet starts again what failed
+# often five minutes later at most.
+_RECOVERY_S = 330.0
 _REFUSING_S = 60.0
+# A connection that broke once is nothing to tell people of.
+_TOLD_AFTER_S = 3.0
 IN_FLIGHT = 8
 # An admission webhook may take half of it.
 _READ_S = 60.0
@@ -56,15 +59,21 @@ class StreamingExchange(Exchange, t.Protocol):
 
 
 class Tally:
-    """Counts what went over the wire; ``trouble_at`` is when the server was last out of reach."""
+    """Counts what went over the wire; ``trouble_at`` is when the server was last out of reach.
+
+    ``tell``: gets a line for people when a server that has answered is away, and when it is back.
+    """
 
     def __init__(self, inner: StreamingExchange, clock: Clock) -> None:
         self.inner = inner
+        self.tell: t.Callable[[str], None] = _unheard
         self.requests = 0
         self.writes = 0
         self.answered = False
         self.trouble_at = float("-inf")
         self.refusing_since: float | None = None
+        self._away_since: float | None = None
+        self._told = False
         self._clock = clock
         self._lock = threading.Lock()
 
@@ -96,23 +105,43 @@ class Tally:
 
     def _failed(self, failure: WireFailure) -> None:
         if failure.transient:
-            self.trouble_at = self._clock.monotonic()
+            self._trouble("does not answer")
 
     def heard(self, status: int) -> None:
         """Note the status of an answer."""
         self.answered = True
-        if status != 429 and status < 502:
-            self.refusing_since = None
+        if status == 429 or status >= 502:
+            self._trouble(f"is not ready ({status})")
+            if self.refusing_since is None:
+                self.refusing_since = self.trouble_at
             return
-        now = self._clock.monotonic()
-        self.trouble_at = now
-        if self.refusing_since is None:
-            self.refusing_since = now
+        self.refusing_since = None
+        if self._away_since is not None:
+            with self._lock:
+                began, told, self._away_since, self._told = self._away_since, self._told, None, False
+            if told and began is not None:
+                self.tell(f"the API server answers again after {self._clock.monotonic() - began:.0f} s")
+
+    def _trouble(self, how: str) -> None:
+        self.trouble_at = now = self._clock.monotonic()
+        if not self.answered:
+            return
+        with self._lock:
+            if self._away_since is None:
+                self._away_since = now
+            due = not self._told and now - self._away_since >= _TOLD_AFTER_S
+            self._told = self._told or due
+        if due:
+            self.tell(f"the API server {how}: waiting for it")
 
     def may_retry(self, _response: Response) -> bool:
         """Return whether a server that answers 429, 502, 503 or 504 is worth asking again."""
         since = self.refusing_since
         return since is None or self._clock.monotonic() - since < _REFUSING_S
+
+
+def _unheard(_line: str) -> None:
+    """Pass a line over."""
 
 
 class Lender(t.Protocol):
@@ -147,6 +176,7 @@ class Line:
         self.credential = credential
         self._rejected = rejected
         self._lender = lender
+        self._webhook_told = float("-inf")
         self._turns = threading.BoundedSemaphore(IN_FLIGHT)
         later = Timeouts(connect_s=5.0, read_s=_READ_S, total_s=patience_s)
         common: dict[str, t.Any] = {"auth": credential, "exchange": self.tally, "clock": clock}
@@ -165,7 +195,7 @@ class Line:
                 response = self._send(what, http, request, allow)
             if response.status < 300 or response.status in allow:
                 return response
-            if not self._passing(response):
+            if not self._passing(what, response):
                 raise refusal(what, response)
             self.clock.sleep(0.5)
 
@@ -194,7 +224,7 @@ class Line:
             self.tally.heard(response.status)
             if response.status < 300:
                 answers[number] = response
-            elif response.status in _FINAL and not self._passing(response):
+            elif response.status in _FINAL and not self._passing(whats[number], response):
                 answers[number] = refusal(whats[number], response)
             return answers[number] is not None
 
@@ -223,15 +253,22 @@ class Line:
         finally:
             self._turns.release(turns)
 
-    def settling(self, within_s: float = _SETTLE_S) -> bool:
-        """Return whether the server was away a moment ago."""
-        return self.clock.monotonic() - self.tally.trouble_at < within_s
+    def settling(self) -> bool:
+        """Return whether the server was away a moment ago, so that it may not know its own rules yet."""
+        return self.clock.monotonic() - self.tally.trouble_at < _SETTLE_S
 
-    def _passing(self, response: Response) -> bool:
+    def recovering(self) -> bool:
+        """Return whether the server was away so lately that what runs in the cluster may not be back yet."""
+        return self.clock.monotonic() - self.tally.trouble_at < _RECOVERY_S
+
+    def _passing(self, what: str, response: Response) -> bool:
         """Return whether a refusal belongs to an outage that is just over; nothing was changed by its request."""
-        if webhook_away(response):
-            return self.settling(_WEBHOOKS_S)
-        return response.status == 403 and self.settling()
+        if not webhook_away(response):
+            return response.status == 403 and self.settling()
+        if self.recovering() and self._webhook_told < self.tally.trouble_at:
+            self._webhook_told = self.tally.trouble_at
+            self.tally.tell(f"{refusal(what, response)}: waiting for it, as the API server was away")
+        return self.recovering()
 
     def _send(self, what: str, http: HttpClient, request: Request, allow: t.Collection[int]) -> Response:
         try:

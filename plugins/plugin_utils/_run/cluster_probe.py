@@ -30,9 +30,6 @@ from .state_home import StateHome
 
 _BELIEVED_S = 24 * 3600.0
 _LIMIT_S = 600.0
-# How long after an outage of the API server the names of pods may be unknown: who serves them comes back at a growing
-# distance of tries, and the endpoints come from a controller that has to be elected first.
-_SPREAD_S = 240.0
 _TAIL = 40
 _ADVICE: t.Final[t.Mapping[str, str]] = {
     "image": "Check the image's name and the rights to pull it",
@@ -63,7 +60,7 @@ def prove(client: Client, plan: KubePlan, home: StateHome, progress: Progress) -
             clear(client, [main, *companions])
         if not said:
             break
-        if not client.line.settling(_SPREAD_S):
+        if not client.line.recovering():
             raise RefusedError(
                 f"pods of the namespace {plan.namespace} do not reach each other: {said}",
                 "Look at the network policies of the namespace, the pod network and cluster DNS",

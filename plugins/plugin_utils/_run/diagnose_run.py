@@ -105,7 +105,7 @@ def _in_pods(request: Request, record_: Dict | None) -> Dict:
 
     ref, job = (record_ or {}).get("backend_ref") or {}, (record_ or {}).get("job") or {}
     options = {**request.cluster, "context": request.cluster.get("context") or ref.get("context")}
-    client = kube_access.open_client(options, request.base)
+    client = kube_access.open_client(options, request.base, request.progress.say)
     placed = (job.get("placement") or {}).get("namespace")
     namespace = str(request.cluster.get("namespace") or ref.get("namespace") or placed or client.namespace)
     run_id = request.run_id or (record_ or {}).get("run_id") or diagnose_cluster.run_of(client, namespace)

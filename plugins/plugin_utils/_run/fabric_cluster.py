@@ -70,7 +70,7 @@ class Cluster:
         self._gpus = int(given.get("gpus_per_node") or 0)
         self.own_network = self._job.placement.network_mode == "host"
         options = {**request.options, "context": request.options.get("context") or self._job.placement.cluster}
-        self.client: Client = kube_access.open_client(options, request.base)
+        self.client: Client = kube_access.open_client(options, request.base, request.progress.say)
         self.namespace = self._job.placement.namespace or self.client.namespace
         self._nodes: dict[str, Object] = {}
 

@@ -113,7 +113,7 @@ def _run(found: Dict | None, job: Dict, on_kubernetes: bool, wanted: str | None)
 def _client(request: Request, found: Dict | None) -> Client:
     options = dict(request.options)
     options["context"] = options.get("context") or ((found or {}).get("backend_ref") or {}).get("context")
-    return kube_access.open_client(options, request.base)
+    return kube_access.open_client(options, request.base, request.progress.say)
 
 
 def _in_cluster(client: Client, now: float) -> dict[str, State]:

@@ -19,6 +19,7 @@ from .._kube.client import Client
 from .._kube.connect import connect
 
 Dict = dict[str, t.Any]
+Tell = t.Callable[[str], None]
 CONNECTION: dict[str, Dict] = {
     "kubeconfig": {"type": "raw"},
     "context": {"type": "str"},
@@ -37,9 +38,15 @@ CONNECTION: dict[str, Dict] = {
 _PATHS = ("token_file", "client_cert", "client_key", "ca_path")
 
 
-def open_client(options: Mapping[str, t.Any], base: pathlib.Path) -> Client:
-    """Return the client that ``options`` describe; relative paths are relative to ``base``."""
-    return connect(chosen(options, base))
+def open_client(options: Mapping[str, t.Any], base: pathlib.Path, tell: Tell | None = None) -> Client:
+    """Return the client that ``options`` describe; relative paths are relative to ``base``.
+
+    :param tell: gets a line for people when a server that has answered is away, and when it is back.
+    """
+    client = connect(chosen(options, base))
+    if tell is not None:
+        client.line.tally.tell = tell
+    return client
 
 
 def ask(client: Client, what: str, path: str, body: Mapping[str, t.Any]) -> t.Any:

@@ -17,10 +17,12 @@ from .._kube import documents
 from .._kube.apply import apply
 from .._kube.plan import Prune
 from .._kube.resources import Object
-from .kube_access import Dict, open_client
+from .kube_access import Dict, Tell, open_client
 
 
-def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, want_diff: bool) -> Dict:
+def run(
+    options: Mapping[str, t.Any], base: pathlib.Path, check: bool, want_diff: bool, tell: Tell | None = None
+) -> Dict:
     """Return the result of ``kube_apply``."""
     objects = wanted(options, base)
     labels = options.get("prune_labels") or {}
@@ -30,7 +32,7 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, want_diff
     prune = Prune({str(key): str(value) for key, value in labels.items()}, kinds) if options.get("prune") else None
     if not objects and prune is None:
         raise InputError("objects", "there is nothing to apply")
-    client = open_client(options, base)
+    client = open_client(options, base, tell)
     result = apply(
         client,
         objects,

@@ -25,7 +25,7 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, tell: Cal
     if check:
         # What is to be waited for may not have been made.
         return {"changed": False, "states": [], "requests": 0, "duration_s": 0.0, "outages": 0}
-    client = open_client(options, base)
+    client = open_client(options, base, tell)
     # What kube_apply returned may be given as it is.
     entries = [entry for entry in options["objects"] if entry.get("action") != "pruned"]
     wishes = [_wish(client, entry, number) for number, entry in enumerate(entries)]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 
 import pytest
@@ -128,6 +129,24 @@ def test_403_right_after_an_outage_is_asked_again() -> None:
         make(script).get("Pod", "p", "team")
 
 
+def test_an_outage_is_told_once_it_lasts_and_when_it_is_over() -> None:
+    away = WireFailure("no connection", sent=False, transient=True)
+    get, good = Call("GET", f"{PODS}/p", failure=away), Call("GET", f"{PODS}/p", answer={})
+    said: list[str] = []
+    with Script(good, get, good, *[get] * 30, good, get, good) as script:
+        client = make(script, FakeClock())
+        client.line.tally.tell = said.append
+        client.get("Pod", "p", "team")
+        # A connection that broke is no outage.
+        client.get("Pod", "p", "team")
+        assert said == []
+        client.get("Pod", "p", "team")
+        client.get("Pod", "p", "team")
+    assert len(said) == 2
+    assert said[0] == "the API server does not answer: waiting for it"
+    assert re.fullmatch(r"the API server answers again after \d+ s", said[1])
+
+
 def test_a_webhook_that_an_outage_took_along_is_waited_for() -> None:
     """For as long as what stands behind it may need to start again, not longer, and only after an outage."""
     away = WireFailure("no connection", sent=False, transient=True)
@@ -135,19 +154,23 @@ def test_a_webhook_that_an_outage_took_along_is_waited_for() -> None:
     lost = 'Internal error occurred: failed calling webhook "mjobset.kb.io": connect: connection refused'
     refused = Call("POST", MAPS, status=500, answer=status(500, "InternalError", lost))
 
+    said: list[str] = []
+
     def create(script: Script) -> None:
         client = make(script, FakeClock())
+        client.line.tally.tell = said.append
         client.get("Pod", "p", "team")
-        assert client.line.settling(60)
+        assert client.line.recovering()
         client.create(config_map())
 
     made = Call("POST", MAPS, status=201, answer=config_map())
-    with Script(*outage, *[refused] * 60, made) as script:
+    with Script(*outage, *[refused] * 300, made) as script:
         create(script)
     names = r"the admission webhook mjobset\.kb\.io does not answer"
+    assert len(said) == 1 and re.search(rf"ConfigMap team/a: {names}.*: waiting for it, as the API server was", said[0])
     with Script(refused) as script, pytest.raises(KubeError, match=names):
         make(script, FakeClock()).create(config_map())
-    script = Script(*outage, *[refused] * 200)
+    script = Script(*outage, *[refused] * 700)
     with pytest.raises(KubeError, match=names):
         create(script)
     other = Call("POST", MAPS, status=500, answer=status(500, "InternalError", "etcd has a fault"))

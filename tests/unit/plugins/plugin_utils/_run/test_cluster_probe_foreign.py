@@ -81,7 +81,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, line: bytes, *, fresh: t.Sequence[b
     monkeypatch.setattr(cluster_probe, "clear", lambda _client, made: done.append(f"cleared {len(made)}"))
     monkeypatch.setattr(cluster_probe, "_key", lambda _client, _plan: "key")
     client: t.Any = Client(line)
-    client.line = types.SimpleNamespace(settling=lambda _within: left.pop(0) if left else False)
+    client.line = types.SimpleNamespace(recovering=lambda: left.pop(0) if left else False)
     client.stream_log = lambda *_args, **_more: iter([line])
     return client, done
 
