@@ -11,6 +11,7 @@ this machine, else from the package ``ansible`` (fetched by pip into the cache).
 from __future__ import annotations
 
 import argparse
+import collections
 import dataclasses
 import json
 import os
@@ -193,14 +194,15 @@ def find_peer() -> tuple[pathlib.Path | None, str]:
 def race(arena: Arena, count: int, rounds: int) -> list[Line]:
     """Apply ``count`` objects, and again, with each contestant in turn.
 
-    From a playbook's time that of the empty playbook beside it is taken: the machine's speed changes from minute to
-    minute. One round before the others is not counted; files are in memory and code is compiled after it.
+    From a playbook's time the median of the empty playbooks of its round is taken: the machine's speed changes from
+    minute to minute. One round before the others is not counted; files are in memory and code is compiled after it.
     """
     costs: dict[str, list[Cost]] = {}
     for number in range(-1, rounds):
-        for name, cost in _round(arena, count, number):
-            if number >= 0:
-                costs.setdefault(name, []).append(cost)
+        found = _round(arena, count, number)
+        if number >= 0:
+            for name, values in _net(found).items():
+                costs.setdefault(name, []).extend(values)
     for name, values in sorted(costs.items()):
         walls, work = ([f"{cost[part]:.2f}" for cost in values] for part in (0, 1))
         print(f"  {count} objects, {name}: {' '.join(walls)} s; of the processor {' '.join(work)} s", flush=True)
@@ -208,24 +210,33 @@ def race(arena: Arena, count: int, rounds: int) -> list[Line]:
     return [*_judge(count, medians[0]), *_quietest(count, costs), *_work(count, medians[1])]
 
 
-def _round(arena: Arena, count: int, number: int) -> t.Iterator[tuple[str, Cost]]:
-    """Yield what each contestant's playbooks take, net, and kubectl's whole commands."""
-    names = ["ours", "kubectl", "writes alone", *(("list",) if arena.peer else ())]
-    for name in names if number % 2 else reversed(names):
+def _round(arena: Arena, count: int, number: int) -> dict[str, list[Cost]]:
+    """Return what each contestant's whole commands take, with an empty playbook before and after each playbook."""
+    costs: dict[str, list[Cost]] = collections.defaultdict(list)
+    # What is short is measured more often: an empty playbook varies by more than it takes.
+    turns = ["ours", "kubectl", "ours", "writes alone", "ours", *(("list",) if arena.peer else ())]
+    for name in turns if number % 2 else reversed(turns):
         if name == "writes alone":
-            yield name, arena.writes(count)
+            costs[name].append(arena.writes(count))
             continue
         file = arena.manifest(count)
-        if name == "kubectl":
-            yield "kubectl first", arena.kubectl(file)
-            yield "kubectl again", arena.kubectl(file)
-            continue
-        empty = arena.play(EMPTY)
-        yield "empty", empty
         for turn in ("first", "again"):
-            yield f"{name} {turn}", arena.play(OURS if name == "ours" else SOURCE, file).net_of(empty)
+            if name == "kubectl":
+                costs[f"kubectl {turn}"].append(arena.kubectl(file))
+                continue
+            costs["empty"].append(arena.play(EMPTY))
+            costs[f"{name} {turn}"].append(arena.play(OURS if name == "ours" else SOURCE, file))
+    costs["empty"].append(arena.play(EMPTY))
     if arena.peer and 0 <= number < LOOP_ROUNDS:
-        yield "loop", arena.play(LOOP, arena.manifest(LOOPED)).net_of(arena.play(EMPTY))
+        costs["loop"].append(arena.play(LOOP, arena.manifest(LOOPED)))
+    return costs
+
+
+def _net(costs: Mapping[str, Sequence[Cost]]) -> dict[str, list[Cost]]:
+    """Return the costs of a round, those of playbooks net of the empty one."""
+    empty = Cost(*(statistics.median(cost[part] for cost in costs["empty"]) for part in (0, 1)))
+    whole = ("empty", "writes alone", "kubectl first", "kubectl again")
+    return {name: [cost if name in whole else cost.net_of(empty) for cost in values] for name, values in costs.items()}
 
 
 def _quietest(count: int, costs: Mapping[str, Sequence[Cost]]) -> list[Line]:

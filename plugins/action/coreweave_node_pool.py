@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._run import coreweave_node_pool
-from ..plugin_utils._run.face import Face
-from ..plugin_utils._run.landlords import API
-from ..plugin_utils._run.node_pool import Context
+from ..plugin_utils._run import bytecode
+
+with bytecode.kept():
+    from ..plugin_utils._run import coreweave_node_pool
+    from ..plugin_utils._run.face import Face
+    from ..plugin_utils._run.landlords import API
+    from ..plugin_utils._run.node_pool import Context
 
 
 class ActionModule(Face):

@@ -9,8 +9,11 @@ import typing as t
 
 from ansible.plugins.action import ActionBase
 
-from ..plugin_utils._run import boundary
-from ..plugin_utils._run.diagnose import diagnose
+from ..plugin_utils._run import bytecode
+
+with bytecode.kept():
+    from ..plugin_utils._run import boundary
+    from ..plugin_utils._run.diagnose import diagnose
 
 _OPTIONS: dict[str, dict[str, t.Any]] = {
     "path": {"type": "path", "required": True},

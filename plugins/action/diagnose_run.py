@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._run import diagnose_run
-from ..plugin_utils._run.face import STATE_HOME, Face
-from ..plugin_utils._run.state_home import StateHome
+from ..plugin_utils._run import bytecode
+
+with bytecode.kept():
+    from ..plugin_utils._run import diagnose_run
+    from ..plugin_utils._run.face import STATE_HOME, Face
+    from ..plugin_utils._run.state_home import StateHome
 
 
 class ActionModule(Face):

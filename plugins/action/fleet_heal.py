@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._run import heal, node_pool
-from ..plugin_utils._run.face import STATE_HOME, Face
-from ..plugin_utils._run.landlords import PROVIDERS
+from ..plugin_utils._run import bytecode
+
+with bytecode.kept():
+    from ..plugin_utils._run import heal, node_pool
+    from ..plugin_utils._run.face import STATE_HOME, Face
+    from ..plugin_utils._run.landlords import PROVIDERS
 
 
 class ActionModule(Face):

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._run import kube_apply
-from ..plugin_utils._run.face import Face
-from ..plugin_utils._run.kube_access import CONNECTION
+from ..plugin_utils._run import bytecode
+
+with bytecode.kept():
+    from ..plugin_utils._run import kube_apply
+    from ..plugin_utils._run.face import Face
+    from ..plugin_utils._run.kube_access import CONNECTION
 
 
 class ActionModule(Face):

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._run import team_kubeconfig
-from ..plugin_utils._run.face import STATE_HOME, Face
-from ..plugin_utils._run.kube_access import CONNECTION
+from ..plugin_utils._run import bytecode
+
+with bytecode.kept():
+    from ..plugin_utils._run import team_kubeconfig
+    from ..plugin_utils._run.face import STATE_HOME, Face
+    from ..plugin_utils._run.kube_access import CONNECTION
 
 
 class ActionModule(Face):

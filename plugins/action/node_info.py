@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._run import node_info
-from ..plugin_utils._run.face import Face
+from ..plugin_utils._run import bytecode
+
+with bytecode.kept():
+    from ..plugin_utils._run import node_info
+    from ..plugin_utils._run.face import Face
 
 
 class ActionModule(Face):

@@ -10,9 +10,12 @@ import typing as t
 
 from ansible import constants as C
 
-from ..plugin_utils._run import connections, mirror, node_giveback, node_pool
-from ..plugin_utils._run.face import STATE_HOME, Face
-from ..plugin_utils._run.landlords import PROVIDERS
+from ..plugin_utils._run import bytecode
+
+with bytecode.kept():
+    from ..plugin_utils._run import connections, mirror, node_giveback, node_pool
+    from ..plugin_utils._run.face import STATE_HOME, Face
+    from ..plugin_utils._run.landlords import PROVIDERS
 
 
 class ActionModule(Face):

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._run import tailscale
-from ..plugin_utils._run.face import STATE_HOME, Face
-from ..plugin_utils._run.landlords import API, TAILNET
-from ..plugin_utils._run.node_pool import Context
+from ..plugin_utils._run import bytecode
+
+with bytecode.kept():
+    from ..plugin_utils._run import tailscale
+    from ..plugin_utils._run.face import STATE_HOME, Face
+    from ..plugin_utils._run.landlords import API, TAILNET
+    from ..plugin_utils._run.node_pool import Context
 
 
 class ActionModule(Face):

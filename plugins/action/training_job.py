@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._run import training_job
-from ..plugin_utils._run.face import STATE_HOME, Face
+from ..plugin_utils._run import bytecode
+
+with bytecode.kept():
+    from ..plugin_utils._run import training_job
+    from ..plugin_utils._run.face import STATE_HOME, Face
 
 
 class ActionModule(Face):

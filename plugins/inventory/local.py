@@ -50,7 +50,10 @@ import typing as t
 
 from ansible.plugins.inventory import BaseInventoryPlugin
 
-from ..plugin_utils._run import local_nodes
+from ..plugin_utils._run import bytecode
+
+with bytecode.kept():
+    from ..plugin_utils._run import local_nodes
 
 
 class InventoryModule(BaseInventoryPlugin):

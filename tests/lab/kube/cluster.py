@@ -180,7 +180,8 @@ class Cluster:
         :raises LabError: naming one that does not come up.
         """
         there = self._record().components
-        wanted = [name for name in names if name not in there]
+        # Kueue comes last: its webhook is asked about every Deployment, and it looks for others' kinds when it starts.
+        wanted = sorted((name for name in names if name not in there), key=lambda name: name == "kueue")
         found = self._record()
         machines = Machines(self.podman, self.folder, found)
         for name in wanted:
