@@ -18,23 +18,13 @@ import typing as t
 from decimal import Decimal
 
 from .errors import InputError
+from .quantity import amount
 
 T = t.TypeVar("T")
 Parser = t.Callable[[t.Any, str], T]
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?\Z")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-# As the Kubernetes API reads them (apimachinery's resource.Quantity), and K beside its k.
-_QUANTITY = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(?:([KMGTPE]i|[mkKMGTPE])|[eE]([+-]?[0-9]{1,2}))?\Z")
-_UNITS = {
-    "m": Decimal("0.001"),
-    **{
-        unit: Decimal(1000) ** power
-        for power, units in enumerate(("", "kK", "M", "G", "T", "P", "E"))
-        for unit in units
-    },
-    **{f"{unit}i": Decimal(1024) ** power for power, unit in enumerate("KMGTPE", 1)},
-}
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
 
@@ -153,31 +143,28 @@ def name(limit: int) -> Parser[str]:
 
 def quantity(value: t.Any, path: str) -> int:
     """Return bytes from a Kubernetes-style quantity such as ``8Gi`` (2^30) or ``8G`` (10^9); zero is refused."""
-    amount = _amount(value, path)
-    if amount is None:
+    number = _amount(value, path)
+    if number is None:
         raise InputError(
             path, "must be a quantity such as 8Gi or 500M", "Write the number and the unit without a space"
         )
-    if not 1 <= amount < 2**63:
+    if not 1 <= number < 2**63:
         raise InputError(path, "must be more than zero and less than 8 EiB")
-    return int(amount)
+    return int(number)
 
 
 def cores(value: t.Any, path: str) -> float:
     """Return processor cores from a number or a Kubernetes-style quantity such as ``500m``; at least 0.1."""
-    amount = _amount(value, path)
-    if amount is None or not Decimal("0.1") <= amount < 2**31:
+    number = _amount(value, path)
+    if number is None or not Decimal("0.1") <= number < 2**31:
         raise InputError(path, "must be a number of cores of at least 0.1", "Write 2, 0.5 or 500m")
-    return float(amount)
+    return float(number)
 
 
 def _amount(value: t.Any, path: str) -> Decimal | None:
-    """Return the number that a quantity stands for, None for what is none."""
-    found = _QUANTITY.match(_shown(value, path)) if not isinstance(value, bool) else None
-    if not found:
-        return None
-    unit = _UNITS.get(found.group(2) or "", Decimal(1))
-    return Decimal(found.group(1)) * unit * Decimal(10) ** int(found.group(3) or 0)
+    """Return the number that a quantity stands for, None for what is none; K is taken for the API's k."""
+    shown = _shown(value, path)
+    return None if isinstance(value, bool) else amount(f"{shown[:-1]}k" if shown.endswith("K") else shown)
 
 
 def environment(value: t.Any, path: str) -> dict[str, str]:

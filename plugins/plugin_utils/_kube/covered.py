@@ -17,18 +17,13 @@ import base64
 import binascii
 import decimal
 import json
-import re
 import typing as t
 from collections.abc import Mapping
 
+from ...module_utils._model.quantity import amount
 from .resources import Object
 
 _MISSING: t.Final = object()
-_QUANTITY = re.compile(r"([+-]?[0-9]+(?:\.[0-9]*)?|[+-]?\.[0-9]+)(?:([eE][+-]?[0-9]+)|([KMGTPE]i|[numkMGTPE]))?\Z")
-_SUFFIX = {name: decimal.Decimal(1024) ** (n + 1) for n, name in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))} | {
-    name: decimal.Decimal(10) ** power
-    for name, power in (("n", -9), ("u", -6), ("m", -3), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18))
-}
 # Places whose values are quantities, which the server writes in its own form: "1000m" becomes "1".
 _QUANTITY_PLACES = """limits requests capacity allocatable hard default defaultRequest max min maxLimitRequestRatio
 podFixed sizeLimit storage divisor averageValue nominalQuota borrowingLimit lendingLimit"""
@@ -197,17 +192,11 @@ def _decoded(text: str) -> bytes:
         return text.encode()
 
 
-def quantity(value: t.Any) -> decimal.Decimal | None:
-    """Return the number that a Kubernetes quantity stands for, None when it is none."""
-    match = (
-        _QUANTITY.match(str(value)) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
-    )
-    if match is None:
-        return None
-    number = decimal.Decimal(match.group(1) + (match.group(2) or ""))
-    return number * _SUFFIX[match.group(3)] if match.group(3) else number
+def _quantity(value: t.Any) -> decimal.Decimal | None:
+    plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return amount(str(value)) if plain else None
 
 
 def _equal_quantities(one: t.Any, other: t.Any) -> bool:
-    first, second = quantity(one), quantity(other)
+    first, second = _quantity(one), _quantity(other)
     return first is not None and first == second

@@ -9,10 +9,8 @@ import copy
 import typing as t
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.plugin_utils._kube.covered import covered, quantity
+from ansible_collections.muster.training.plugins.plugin_utils._kube.covered import covered
 
 Object = dict[str, t.Any]
 
@@ -137,38 +135,3 @@ def test_what_was_taken_away_inside_a_whole_value_is_seen() -> None:
     assert covered(wanted({"rules": [{"a": 1, "b": 2}]}), there, "muster")
     assert not covered(wanted({"rules": [{"a": 1}]}), there, "muster")
     assert not covered(wanted({"rules": [{"a": True, "b": 2}]}), there, "muster")
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("1", 1),
-        ("0.5", 0.5),
-        ("500m", 0.5),
-        ("1Ki", 1024),
-        ("1k", 1000),
-        ("1e3", 1000),
-        ("1E", 10**18),
-        ("-1", -1),
-        (2, 2),
-    ],
-)
-def test_quantities(text: t.Any, number: float) -> None:
-    assert quantity(text) == pytest.approx(number)
-
-
-@pytest.mark.parametrize("text", ["", "8 Gi", "8gb", "1Kib", "Gi", None, True, [], "1e", "٣"])
-def test_what_is_no_quantity(text: t.Any) -> None:
-    assert quantity(text) is None
-
-
-@given(st.text(max_size=12) | st.integers() | st.floats(allow_nan=True) | st.none() | st.booleans())
-def test_any_value_is_a_quantity_or_none(value: t.Any) -> None:
-    result = quantity(value)
-    assert result is None or result == result
-
-
-@given(st.integers(0, 10**12), st.sampled_from(["", "m", "k", "Ki", "M", "Mi"]))
-def test_a_quantity_equals_itself_in_thousandths(number: int, suffix: str) -> None:
-    whole = quantity(f"{number}{suffix}")
-    assert whole is not None and quantity(f"{whole * 1000:f}m") == whole

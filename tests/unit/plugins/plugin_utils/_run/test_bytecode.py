@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -28,7 +29,9 @@ assert not any(type(finder).__name__ == "Finder" for finder in sys.meta_path)
 
 
 def test_plugins_share_modules_that_are_compiled_once() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    argv = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=True)
     loaders = json.loads(done.stdout.splitlines()[-1])
     found = {name: cached for name, (loader, cached) in loaders.items() if loader == "SourceFileLoader"}
     assert {"plugin_utils._run.kube_apply", "plugin_utils._kube.client", "module_utils._http.client"} <= set(found)
