@@ -11,7 +11,7 @@ from ..plugin_utils._run import bytecode
 
 with bytecode.kept():
     from ..plugin_utils._run import kube_node
-    from ..plugin_utils._run.face import Face
+    from ..plugin_utils._run.face import STATE_HOME, Face
     from ..plugin_utils._run.kube_access import CONNECTION
 
 
@@ -20,6 +20,7 @@ class ActionModule(Face):
 
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
         **CONNECTION,
+        **STATE_HOME,
         "names": {"type": "list", "elements": "str", "required": True},
         "state": {"type": "str", "choices": ["absent", "cordoned", "schedulable"], "default": "absent"},
         "drain_timeout_s": {"type": "int", "default": 120},

@@ -15,6 +15,8 @@ description:
     K3s keeps and that would refuse a new node of the same name. Pods of DaemonSets stay to the end.
   - Pods of a node whose kubelet does not answer are forced off at once, since nothing confirms their end.
   - Nodes are drained at the same time. A node that is not there is no error.
+  - By the ledger of the state home, a rented machine had its last run on some cluster. When that is another one than
+    the kubeconfig's, nothing is changed; nodes of the same name elsewhere are somebody else's.
   - The machine itself is not touched; M(muster.training.node_pool) gives rented ones back.
 options:
   names:
@@ -34,6 +36,7 @@ options:
 extends_documentation_fragment:
   - muster.training._attributes
   - muster.training._kube
+  - muster.training._state_home
 attributes:
   check_mode:
     support: full

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease
 from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._rent.ledger_file import read
 from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_custody as subject
-from ansible_collections.muster.training.plugins.plugin_utils._run import training_job
+from ansible_collections.muster.training.plugins.plugin_utils._run import kube_node, training_job
 from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
@@ -118,6 +118,27 @@ def test_a_run_that_has_ended_gives_its_machines_back(world: Rented) -> None:
     assert world.alive() == 0 and {lease.state for lease in world.leases()} == {"verified"}
     assert [world.client.get("v1/Node", name) for name in world.names] == [None, None]
     assert custody.end({"changed": False}, "succeeded") == {"changed": False}
+
+
+def test_nodes_of_another_cluster_by_the_ledger_are_left_as_they_are(world: Rented) -> None:
+    """A kubeconfig that points to another cluster than the machines' has nodes of the same names, perhaps."""
+    place = {"cluster": world.home.folder.name, "state_home": {"path": str(world.home.folder.parent)}}
+    values = {"kubeconfig": world.kubeconfig, "patience_s": 30, "drain_timeout_s": 5, "names": world.names, **place}
+
+    def ask(state: str) -> Dict:
+        return kube_node.run({**values, "state": state}, pathlib.Path("/"), False, world.progress.say)
+
+    custody = world.custody(release="always")
+    custody.placed(world.names, world.ref)
+    assert ask("cordoned")["changed"] and ask("schedulable")["changed"]
+    before = [t.cast(Dict, world.client.get("v1/Node", name))["metadata"]["resourceVersion"] for name in world.names]
+    world.custody(release="always").placed(world.names[1:], {**world.ref, "cluster_id": "another"})
+    expected = rf"{world.names[1]} is a node of another cluster by the ledger \(another\) than .*nothing was changed"
+    for state in ("absent", "cordoned"):
+        with pytest.raises(RefusedError, match=expected):
+            ask(state)
+    after = [t.cast(Dict, world.client.get("v1/Node", name))["metadata"]["resourceVersion"] for name in world.names]
+    assert after == before
 
 
 def test_what_was_noted_is_not_noted_again(world: Rented) -> None:
