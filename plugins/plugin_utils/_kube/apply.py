@@ -9,6 +9,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing as t
 from collections.abc import Callable, Mapping, Sequence
 
@@ -31,6 +32,8 @@ _SOON = (
     "no matches for kind",
 )
 _SHOWN_ERRORS = 3
+# How those who admit objects say that another one is not there.
+_MISSING = re.compile(r"""['"]([a-z0-9.-]+)['"] not found|not found: ['"]?([a-z0-9.-]+)""")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -152,14 +155,20 @@ class Run:
         try:
             return self._changed(step, self._send(step.target, dry_run=True))
         except KubeError as error:
-            # What it lies in, or what defines it, is among the objects and will be there by then.
-            if step.live is None and error.status == 404 and self._will_be_there(step.target):
+            # What it lies in, defines it or is named by it is among the objects and will be there by then.
+            if step.live is None and self._will_be_there(step.target, error):
                 return Change(step.target, "created", None, step.target.value)
             return error
         except MusterError as error:
             return error
 
-    def _will_be_there(self, target: Target) -> bool:
+    def _will_be_there(self, target: Target, error: KubeError) -> bool:
+        if error.status in (403, 422):
+            # Admission looks for it, as Kubeflow's does for the runtime of a TrainJob.
+            missing = {name for found in _MISSING.findall(error.detail) for name in found if name}
+            return any(key[3] in missing for key in self._new - {target.key})
+        if error.status != 404:
+            return False
         resource = target.resource
         namespace = ("", "Namespace", "", target.namespace or "")
         definition = ("apiextensions.k8s.io", "CustomResourceDefinition", "", f"{resource.plural}.{resource.group}")
