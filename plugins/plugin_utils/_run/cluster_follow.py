@@ -304,13 +304,15 @@ class ClusterFollower(Follower):
         killed = next(((node, words) for at, node, words in reversed(self.killed.values()) if at > last), None)
         if killed:
             return Outcome("failed", 137, "out_of_memory", f"{killed[1]} ({reason})", killed[0])
+        if "Deadline" in reason or self.sources.deadline_passed():
+            # Ranks that were told to end for it say so as they end.
+            return Outcome("failed", 124, "timeout", f"timeout_s ({self.job.timeout_s} s) has passed ({reason})")
         failure = self.story.attempts[-1].first_failure if self.story.attempts else None
         fault = self.story.attempts[-1].fault if self.story.attempts else None
         if failure is None and fault is not None:
             return Outcome("lost", 1, "node_lost", f"{fault[1]} was lost: {reason}", fault[1])
         if failure is None:
-            cause = "timeout" if "Deadline" in reason else "crash"
-            return Outcome("failed", 124 if cause == "timeout" else 1, cause, reason)
+            return Outcome("failed", 1, "crash", reason)
         code, node = failure[1], failure[2]
         cause = "fatal_exit_code" if code in self.job.restart.fatal_exit_codes else "crash"
         return Outcome("failed", code, cause, f"a rank on {node} ended with exit code {code} ({reason})", node)
@@ -338,7 +340,8 @@ class ClusterFollower(Follower):
 
     def _once(self, cause: events.Cause | None) -> None:
         """Say what keeps the run from starting, each thing once; what no waiting mends ends one that never started."""
-        if cause is not None and cause.final and not self.story.attempts and self._ending is None:
+        final = cause is not None and cause.final and not self.sources.client.line.recovering()
+        if cause is not None and final and not self.story.attempts and self._ending is None:
             self._ending = Outcome("failed", 1, cause.code, cause.text), time.monotonic()
         if cause is not None and cause.key not in self._said:
             self._said.add(cause.key)

@@ -95,7 +95,7 @@ class _Causes:
     """What keeps the probe's pods from starting: told once each; what no waiting mends ends the wait."""
 
     def __init__(self, client: Client, plan: KubePlan, name: str, progress: Progress) -> None:
-        self._image, self._name, self._progress = plan.job.image, name, progress
+        self._client, self._image, self._name, self._progress = client, plan.job.image, name, progress
         self._told: set[tuple[str, str, str]] = set()
         self._final: RefusedError | None = None
         self._warnings = client.watch("v1/Event", plan.namespace, fields="type=Warning")
@@ -133,7 +133,8 @@ class _Causes:
         if cause.key not in self._told:
             self._told.add(cause.key)
             self._progress.say(f"probe: {cause.text}")
-        if not cause.final:
+        # What answers just after an outage may not know the cluster yet.
+        if not cause.final or self._client.line.recovering():
             return
         if events.foreign(cause.line):
             self._final = _foreign(self._image, cause.line)

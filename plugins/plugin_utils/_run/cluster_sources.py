@@ -12,7 +12,10 @@ import queue
 import threading
 import typing as t
 
+from ...module_utils._model.errors import MusterError
+from .._kube import predicates
 from .._kube.client import Client
+from .._kube.jobs import jobset
 from .._kube.jobs.contract import CONTAINER, KubePlan, Object, selector
 
 Item = tuple[str, t.Any]
@@ -53,6 +56,17 @@ class Sources:
         """End the log of a pod whose node does not answer."""
         if uid in self._logs:
             self._logs[uid].close()
+
+    def deadline_passed(self) -> bool:
+        """Return whether the gang's Job ran out of time: a JobSet only says that one of its Jobs failed."""
+        if self.plan.job.timeout_s is None or self.main["kind"] not in ("JobSet", "TrainJob"):
+            return False
+        try:
+            gang = self.client.get("batch/v1/Job", jobset.gang(self.plan.name), self.plan.namespace)
+        except MusterError:
+            return False
+        failed = predicates.conditions(gang or {}).get("Failed") or {}
+        return (failed.get("status"), failed.get("reason")) == ("True", "DeadlineExceeded")
 
     def close(self) -> None:
         """Stop listening."""

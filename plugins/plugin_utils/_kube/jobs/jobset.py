@@ -47,6 +47,11 @@ def coordinator(name: str) -> str:
     return f"{name}-{ROLE}-0-0.{name}"
 
 
+def gang(name: str) -> str:
+    """Return the name of the Job that a JobSet makes of its only group."""
+    return f"{name}-{ROLE}-0"
+
+
 def job_spec(job: Job, template: Object) -> Object:
     """Return the Job of the gang: as many pods as nodes, all or none."""
     elastic = job_backends.is_elastic(job)

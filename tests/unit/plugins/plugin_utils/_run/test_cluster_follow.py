@@ -50,11 +50,13 @@ class Told:
         self.ended: list[str] = []
         self.deleted: list[str] = []
         self.dropped: list[str] = []
+        self.outage, self.late = False, False
         silent = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
         self.client = types.SimpleNamespace(
             delete=lambda _kind, name, *_a, **_k: self.deleted.append(name),
             get=lambda *_a: silent,
             apply=lambda *_a, **_k: None,
+            line=types.SimpleNamespace(recovering=lambda: self.outage),
         )
 
     def start(self) -> None:
@@ -62,6 +64,9 @@ class Told:
 
     def close(self) -> None:
         return
+
+    def deadline_passed(self) -> bool:
+        return self.late
 
     def reading(self) -> bool:
         return False
@@ -249,6 +254,27 @@ def test_what_no_waiting_mends_ends_a_run_that_never_started(
         threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
     outcome, _, _ = follow(tmp_path, told)
     assert outcome.cause == (ends or "succeeded") and (message in outcome.detail) == bool(ends)
+
+
+def test_what_is_refused_just_after_an_outage_is_no_end(tmp_path: pathlib.Path, told: Told) -> None:
+    told.outage = True
+    waits = {"name": "node", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "i: not found"}}}
+    told.tell_pod("a", "waiting", containerStatuses=[waits], phase="Pending")
+    threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
+    outcome, _, progress = follow(tmp_path, told)
+    assert outcome.cause == "succeeded" and any("i: not found" in line for line in progress.said)
+
+
+def test_a_gang_whose_time_is_over_has_not_crashed(tmp_path: pathlib.Path, told: Told) -> None:
+    """Its Job ends it and its ranks say with what code they went; who restarts gangs says only that a Job failed."""
+    told.late = True
+    told.tell_pod("a")
+    told.tell_rank("a", 1, 0, world_size=2)
+    told.tell_rank("a", 2, 0, "worker_exit", exit_code=143)
+    told.tell_main("Failed")
+    outcome, _, _ = follow(tmp_path, told, timeout_s=3600)
+    assert (outcome.outcome, outcome.exit_code, outcome.cause) == ("failed", 124, "timeout")
+    assert outcome.detail.startswith("timeout_s (3600 s) has passed")
 
 
 def test_a_claim_that_gets_no_volume_says_why(tmp_path: pathlib.Path, told: Told) -> None:

@@ -35,9 +35,10 @@ class Warnings:
         return
 
 
-def causes(*told: tuple[str, str, str]) -> tuple[cluster_probe._Causes, list[str]]:
+def causes(*told: tuple[str, str, str], outage: bool = False) -> tuple[cluster_probe._Causes, list[str]]:
     said: list[str] = []
-    client = types.SimpleNamespace(watch=lambda *_a, **_k: Warnings(*told))
+    line = types.SimpleNamespace(recovering=lambda: outage)
+    client = types.SimpleNamespace(watch=lambda *_a, **_k: Warnings(*told), line=line)
     plan = types.SimpleNamespace(namespace="n", job=types.SimpleNamespace(image="i:1"))
     made = cluster_probe._Causes(t.cast(t.Any, client), t.cast(t.Any, plan), "r-probe", t.cast(t.Any, Said(said)))
     for _ in range(200):
@@ -73,6 +74,17 @@ def test_what_the_namespace_forbids_ends_the_wait() -> None:
     with pytest.raises(RefusedError, match=r"Job n/r-probe: FailedCreate: violates PodSecurity"):
         made.rule(JOB)
     assert len(said) == 1
+
+
+def test_what_is_refused_just_after_an_outage_is_told_and_waited_for() -> None:
+    made, said = causes(("r-probe", "FailedCreate", 'violates PodSecurity "restricted:latest"'), outage=True)
+    assert made.rule(JOB).phase == "waiting" and len(said) == 1
+
+
+def test_who_has_not_seen_the_owner_yet_refuses_for_a_moment_only() -> None:
+    words = 'Error creating: admission webhook "mpod.kb.io" denied the request: Job.batch "r-probe" not found'
+    made, said = causes(("r-probe", "FailedCreate", words))
+    assert made.rule(JOB).phase == "waiting" and len(said) == 1
 
 
 def test_what_may_pass_is_told_and_waited_for() -> None:

@@ -26,7 +26,8 @@ class Client:
     """A cluster without warnings whose pods said one line."""
 
     def __init__(self, line: bytes) -> None:
-        self.line = line
+        self.said = line
+        self.line: t.Any = types.SimpleNamespace(recovering=lambda: False)
 
     def watch(self, *_args: t.Any, **_more: t.Any) -> t.Any:
         return types.SimpleNamespace(__iter__=lambda: iter(()), close=lambda: None)
@@ -38,7 +39,7 @@ class Client:
         return types.SimpleNamespace(items=[{"metadata": {"name": "r-probe-0-x"}}])
 
     def stream_log(self, *_args: t.Any, **_more: t.Any) -> t.Iterator[bytes]:
-        return iter([self.line])
+        return iter([self.said])
 
 
 def home(folder: pathlib.Path) -> t.Any:
@@ -82,7 +83,6 @@ def failing(monkeypatch: pytest.MonkeyPatch, line: bytes, *, fresh: t.Sequence[b
     monkeypatch.setattr(cluster_probe, "_key", lambda _client, _plan: "key")
     client: t.Any = Client(line)
     client.line = types.SimpleNamespace(recovering=lambda: left.pop(0) if left else False)
-    client.stream_log = lambda *_args, **_more: iter([line])
     return client, done
 
 
