@@ -31,7 +31,7 @@ _QUEUE = "kueue.x-k8s.io/v1beta2"
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What the cluster told. ``nodes``, ``claims`` and ``priorities`` are None when this user may not read them."""
+    """What the cluster told. What may be None is so when this user may not read it, or when nothing depends on it."""
 
     nodes: list[Object] | None
     queues: tuple[str, ...]
@@ -39,6 +39,7 @@ class Facts:
     claims: t.Mapping[str, Object] | None
     policies: list[Object]
     priorities: tuple[str, ...] | None = None
+    classes: tuple[str, ...] | None = None
 
     @property
     def warnings(self) -> list[str]:
@@ -57,8 +58,9 @@ def look(client: Client, job: Job, namespace: str) -> Facts:
     policies = _readable(client, "networking.k8s.io/v1/NetworkPolicy", namespace) or []
     queue = _queue(client, next(item for item in found if item["metadata"]["name"] == wanted)) if wanted else None
     classes = _readable(client, f"{_QUEUE}/WorkloadPriorityClass", None) if job.placement.priority and queue else None
-    priorities = tuple(item["metadata"]["name"] for item in classes) if classes is not None else None
-    return Facts(nodes, names, queue, claims, policies, priorities)
+    waiting = any(placement.pending_class((claims or {}).get(mount.pvc or "") or {}) for mount in job.mounts)
+    storage = _readable(client, "storage.k8s.io/v1/StorageClass", None) if waiting else None
+    return Facts(nodes, names, queue, claims, policies, _names(classes), _names(storage))
 
 
 def judge(job: Job, facts: Facts, namespace: str) -> None:
@@ -77,7 +79,7 @@ def judge(job: Job, facts: Facts, namespace: str) -> None:
         # Kueue would keep such a job suspended for ever and say nothing about it.
         raise RefusedError(f"job.placement.priority: no WorkloadPriorityClass {job.placement.priority} ({known})")
     if facts.claims is not None:
-        placement.claims(job, facts.claims)
+        placement.claims(job, facts.claims, facts.classes)
     if facts.nodes is None and job.resources.rdma:
         raise RefusedError(
             "job.resources.rdma: nodes may not be read here, so nobody knows what their RDMA resource is called",
@@ -137,6 +139,10 @@ def _packed(source: planning.Source) -> bytes:
         for file in placed.tree.files:
             files.append((f"{placed.target}/{file.path}", file.mode, file.source.read_bytes()))
     return archive.pack(files) if files else b""
+
+
+def _names(listed: list[Object] | None) -> tuple[str, ...] | None:
+    return None if listed is None else tuple(item["metadata"]["name"] for item in listed)
 
 
 def _readable(client: Client, kind: str, namespace: str | None) -> list[Object] | None:

@@ -85,10 +85,17 @@ def expressions(job: Job, nodes: t.Iterable[Object]) -> tuple[Object, ...]:
     return tuple(found)
 
 
-def claims(job: Job, live: t.Mapping[str, Object]) -> None:
-    """Refuse claims that several pods cannot use at once.
+def pending_class(claim: Object) -> str:
+    """Return the StorageClass that a claim without a volume waits for, empty when there is none to wait for."""
+    waits = (claim.get("status") or {}).get("phase") == "Pending"
+    return str((claim.get("spec") or {}).get("storageClassName") or "") if waits else ""
+
+
+def claims(job: Job, live: t.Mapping[str, Object], classes: t.Collection[str] | None = None) -> None:
+    """Refuse claims that will get no volume or that several pods cannot use at once.
 
     :param live: the PersistentVolumeClaims of the job's namespace by name.
+    :param classes: the names of the cluster's StorageClasses, None when they were not read.
     :raises RefusedError: naming the claim.
     """
     for mount in job.mounts:
@@ -102,6 +109,14 @@ def claims(job: Job, live: t.Mapping[str, Object]) -> None:
         phase = (claim.get("status") or {}).get("phase")
         if phase == "Lost" or (claim["metadata"].get("deletionTimestamp")):
             raise RefusedError(f"job.mounts.{mount.name}: the claim {mount.pvc} is going away or has lost its volume")
+        wanted = pending_class(claim)
+        if classes is not None and wanted and wanted not in classes:
+            known = f"there are: {', '.join(sorted(classes))}" if classes else "there is none"
+            raise RefusedError(
+                f"job.mounts.{mount.name}: the claim {mount.pvc} has no volume, and no StorageClass is called "
+                f"{wanted} ({known})",
+                "Make the claim anew with one of the cluster's, or name another claim",
+            )
         modes = set(claim["spec"].get("accessModes") or ())
         enough = {"ReadWriteMany", *(["ReadOnlyMany"] if mount.read_only else [])}
         if job.nodes > 1 and not modes & enough:

@@ -144,3 +144,29 @@ def test_a_claim_that_several_nodes_cannot_use_is_refused(
         return
     with pytest.raises(RefusedError, match=problem):
         placement.claims(job, live)
+
+
+@pytest.mark.parametrize(
+    ("phase", "wanted", "classes", "problem"),
+    [
+        ("Pending", "fast", ("slow", "local"), r"no StorageClass is called fast \(there are: local, slow\)"),
+        ("Pending", "fast", (), r"no StorageClass is called fast \(there is none\)"),
+        ("Pending", "fast", ("fast",), None),
+        ("Pending", "fast", None, None),
+        ("Pending", "", (), None),
+        # A volume that somebody made by hand needs no class of that name.
+        ("Bound", "fast", (), None),
+    ],
+)
+def test_a_claim_whose_class_is_not_there_will_get_no_volume(
+    phase: str, wanted: str, classes: tuple[str, ...] | None, problem: str | None
+) -> None:
+    live = claim("ReadWriteMany")
+    live["claim"]["spec"]["storageClassName"] = wanted
+    live["claim"]["status"]["phase"] = phase
+    job = plan(nodes=2, mounts=[CLAIM]).job
+    if problem is None:
+        placement.claims(job, live, classes)
+        return
+    with pytest.raises(RefusedError, match=problem):
+        placement.claims(job, live, classes)
