@@ -15,6 +15,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.plugin_utils._kube.apply import apply
 from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError
@@ -173,6 +174,35 @@ def test_of_a_job_that_is_refused_nothing_is_made(
     with pytest.raises(KubeError, match="exceeded quota"):
         cluster_job.run(request(api, tmp_path), home, job(namespace))
     for kind in ("v1/Service", "v1/ConfigMap", "networking.k8s.io/v1/NetworkPolicy"):
+        names = [item["metadata"]["name"] for item in client.list(kind, namespace).items]
+        assert [name for name in names if name.startswith("moved")] == [], kind
+
+
+@pytest.mark.usefixtures("unproven")
+def test_what_was_there_before_survives_a_submit_that_fails(
+    api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path, monkeypatch: t.Any
+) -> None:
+    """What the submit made goes away again, what somebody else made stays, though it bears the run's name."""
+    before: list[Dict] = []
+    done: list[str] = []
+
+    def fails(client: Client, objects: t.Any, **more: t.Any) -> t.Any:
+        if not before:
+            # With another content the dry run would refuse it.
+            before.append(client.create(next(item for item in objects if item["kind"] == "Service")))
+        if not more.get("check"):
+            done.extend(item["kind"] for item in objects)
+            if done[-1] == "Job":
+                raise KubeError("Job x", "the server is full", status=507)
+        return apply(client, objects, **more)
+
+    monkeypatch.setattr(cluster_job, "apply", fails)
+    with pytest.raises(KubeError, match="the server is full"):
+        cluster_job.run(request(api, tmp_path), home, job(namespace))
+    assert {"Service", "ConfigMap", "NetworkPolicy"} <= set(done)
+    left = client.list("v1/Service", namespace).items
+    assert [item["metadata"]["uid"] for item in left] == [before[0]["metadata"]["uid"]]
+    for kind in ("v1/ConfigMap", "networking.k8s.io/v1/NetworkPolicy"):
         names = [item["metadata"]["name"] for item in client.list(kind, namespace).items]
         assert [name for name in names if name.startswith("moved")] == [], kind
 
