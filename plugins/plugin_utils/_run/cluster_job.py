@@ -75,9 +75,10 @@ class Asked:
     def plan(self, attempt: int) -> KubePlan:
         """Return the plan of a start whose first attempt has this number."""
         namespace = self.job.placement.namespace or self.client.namespace
-        return cluster_plan.plan(
+        made = cluster_plan.plan(
             self.job, self.source, self.run_id, self.home.folder.name, namespace, attempt, self.facts
         )
+        return dataclasses.replace(made, followed=bool(self.request.options["wait"]))
 
 
 def run(request: Request, home: StateHome, job: Job) -> Dict:

@@ -73,7 +73,7 @@ class KubePlan:
     ``pods``: role -> specification, from the launcher. ``program``: file name -> source of what runs in a pod.
     ``archive``: the code (and staged data) as tar.gz. ``secret``: the Secret with the job's secrets by name.
     ``pull_secrets``: Secrets of type dockerconfigjson. ``egress_denied``: a policy of the namespace forbids egress.
-    ``begun``: Unix seconds of its submission.
+    ``begun``: Unix seconds of its submission. ``followed``: a controller counts lost nodes while it runs.
     """
 
     job: Job
@@ -89,6 +89,7 @@ class KubePlan:
     pull_secrets: tuple[str, ...] = ()
     egress_denied: bool = False
     begun: int = 0
+    followed: bool = True
 
     @property
     def name(self) -> str:

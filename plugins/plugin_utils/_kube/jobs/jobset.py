@@ -35,7 +35,7 @@ def build(plan: KubePlan) -> list[Object]:
     outer: Object = {
         "network": dict(NETWORK),
         "replicatedJobs": [{"name": ROLE, "replicas": 1, "template": {"spec": inner}}],
-        "failurePolicy": failure_policy(plan.job),
+        "failurePolicy": failure_policy(plan.job, plan.followed),
         "ttlSecondsAfterFinished": ttl(plan.job),
     }
     meta = plan.meta(plan.name, **pods.queue_labels(plan))
@@ -85,8 +85,14 @@ def pod_failure_rules(job: Job) -> list[Object]:
     ]
 
 
-def failure_policy(job: Job) -> Object:
-    """Return what the failure of the gang's Job means."""
+def failure_policy(job: Job, followed: bool = True) -> Object:
+    """Return what the failure of the gang's Job means.
+
+    A JobSet has no budget for lost nodes of its own: who follows the run ends it when that is spent. Where nobody does,
+    both budgets are one, so that nothing restarts without end.
+    """
+    lost = "RestartJobSetAndIgnoreMaxRestarts" if followed else "RestartJobSet"
+    most = job.restart.max_crashes + (0 if followed else job.lost_budget)
     rules: list[dict[str, t.Any]] = [
         {
             "name": "fatal",
@@ -96,12 +102,12 @@ def failure_policy(job: Job) -> Object:
         },
         {
             "name": "lost",
-            "action": "RestartJobSetAndIgnoreMaxRestarts" if job.lost_budget else "FailJobSet",
+            "action": lost if job.lost_budget else "FailJobSet",
             "onJobFailureReasons": ["PodFailurePolicy"],
         },
         {"name": "deadline", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]},
     ]
-    return {"maxRestarts": job.restart.max_crashes, "restartStrategy": "Recreate", "rules": rules}
+    return {"maxRestarts": most, "restartStrategy": "Recreate", "rules": rules}
 
 
 def ttl(job: Job) -> int:

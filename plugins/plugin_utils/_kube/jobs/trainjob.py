@@ -31,7 +31,7 @@ def build(plan: KubePlan) -> list[Object]:
     template = {
         "network": dict(jobset.NETWORK),
         "replicatedJobs": [group],
-        "failurePolicy": jobset.failure_policy(plan.job),
+        "failurePolicy": jobset.failure_policy(plan.job, plan.followed),
     }
     runtime: Object = {
         "apiVersion": API,

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import typing as t
@@ -178,6 +179,17 @@ def test_a_jobsets_gang_fails_and_starts_as_a_whole_with_two_budgets() -> None:
     lost = "Pod t/x has condition DisruptionTarget matching FailJob rule at index 1"
     pattern = policy["rules"][0]["onJobFailureMessagePatterns"][0]
     assert re.search(pattern, fatal) and not re.search(pattern, lost)
+
+
+def test_where_nobody_counts_lost_nodes_both_budgets_are_one() -> None:
+    """A JobSet bounds only what it counts: it would restart without end."""
+    wanted = plan(restart={"max_crashes": 2, "max_lost_nodes": 5})
+    policy = engines.build(dataclasses.replace(wanted, followed=False))[-1]["spec"]["failurePolicy"]
+    assert policy["maxRestarts"] == 7
+    assert [rule["action"] for rule in policy["rules"]] == ["FailJobSet", "RestartJobSet", "FailJobSet"]
+    none = plan(restart={"max_crashes": 2, "max_lost_nodes": 5, "on_lost_node": "fail"})
+    policy = engines.build(dataclasses.replace(none, followed=False))[-1]["spec"]["failurePolicy"]
+    assert (policy["maxRestarts"], policy["rules"][1]["action"]) == (2, "FailJobSet")
 
 
 @pytest.mark.parametrize("restart", [{"max_lost_nodes": 0}, {"on_lost_node": "fail"}])
