@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import functools
 import ipaddress
 import re
 import typing as t
@@ -130,7 +131,13 @@ def route(template: str, **values: t.Any) -> str:
 
 def encode_query(query: Query) -> str:
     """Return ``?a=1&b=2`` for pairs in their order, keys may repeat; empty for no pairs."""
-    return "?" + urllib.parse.urlencode(list(query)) if query else ""
+    return _encoded(tuple(query)) if query else ""
+
+
+# Hundreds of objects are sent with one and the same query.
+@functools.lru_cache(16)
+def _encoded(pairs: tuple[tuple[str, str], ...]) -> str:
+    return "?" + urllib.parse.urlencode(pairs)
 
 
 def redirect_target(origin: Origin, target: str, location: str) -> tuple[str, Query] | None:
