@@ -242,7 +242,7 @@ not_proved_gone:
   elements: dict
 leases:
   description:
-    - What is proved gone, with C(token), C(id), C(account) and the two times in C(absent_at).
+    - What is proved gone, with C(token), C(name), C(id), C(account) and the two times in C(absent_at).
   returned: when O(state=absent)
   type: list
   elements: dict

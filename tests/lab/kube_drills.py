@@ -170,7 +170,8 @@ def heal_node(scene: Scene) -> None:
         code, output = scene.controller.play("heal", inventory=cluster.inventory, **cluster.values)
         added = cluster.joined() - before
         if code or len(added) != 1:
-            raise Failed(f"it was not healed (exit code {code}, new: {len(added)}): {last_word(output)}")
+            told = "; ".join(line.strip() for line in output.splitlines() if line.strip() and "***" not in line)
+            raise Failed(f"it was not healed (exit code {code}, new: {len(added)}): {told[-1500:]}")
         _finish(scene)
         if cluster.world.alive != len(before):
             raise Failed(f"{cluster.world.alive} machines bill after it, {len(before)} before")

@@ -70,6 +70,11 @@ class Registry:
         tagged = json.dumps(index).encode() if listed else manifest
         for name in (tag, hashlib.sha256(tagged).hexdigest()):
             (self.folder / name).write_bytes(tagged)
+        return self.name(tag)
+
+    @staticmethod
+    def name(tag: str) -> str:
+        """Return what the image of a tag is called, whether it is there or not."""
         return f"{_HOST}:{_PORT}/lab/{tag}:{tag}"
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from ansible_collections.muster.training.tests.lab.kube.stages import until
 from ansible_collections.muster.training.tests.lab.kube_plays import CANARY, INTERVAL, Controller, command, training
+from ansible_collections.muster.training.tests.lab.kube_registry import registry
 from ansible_collections.muster.training.tests.support.kube_lab import KubeLab, Team, kube_lab, not_run, team
 
 __all__ = ["kube_lab", "team"]
@@ -55,9 +56,11 @@ def test_a_program_that_fails_is_restarted_as_a_gang_and_then_named(controller: 
 
 
 def test_what_cannot_start_says_why(controller: Controller) -> None:
-    """An image that nobody has is found by the probe, before the job takes anything."""
-    code, output = controller.play("train", command("true", image="localhost/muster-lab/no-such-image:1"))
-    assert code != 0 and "job.image: localhost/muster-lab/no-such-image:1 cannot be pulled" in output, output
+    """An image that its registry does not have is found by the probe, before the job takes anything."""
+    with registry(controller.lab) as made:
+        name = made.name("no-such-image")
+        code, output = controller.play("train", command("true", image=name))
+    assert code != 0 and f"job.image: {name} cannot be pulled" in output, output
     assert not list(controller.folder.glob("state/*/runs/*"))
     until(lambda: controller.lab.pods(controller.team.namespace) == [], 60)
 

@@ -170,9 +170,13 @@ class Traits:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LeaseProof:
-    """One lease that is gone: absent from its account's listing at two times (ISO 8601, UTC)."""
+    """One lease that is gone: absent from its account's listing at two times (ISO 8601, UTC).
+
+    ``name`` is what it was called at the provider, and in its cluster.
+    """
 
     token: str
+    name: str
     id: str | None
     account: str
     absent_at: tuple[str, str]

@@ -134,7 +134,7 @@ def prove(state: GivebackState, leftovers: tuple[Leftover, ...]) -> TeardownProo
     known = [price for price in prices if price is not None]
     return TeardownProof(
         leases=tuple(
-            LeaseProof(claim.lease.token, claim.lease.id, claim.lease.account, _times(claim))
+            LeaseProof(claim.lease.token, claim.lease.name, claim.lease.id, claim.lease.account, _times(claim))
             for claim in claims
             if claim.verified
         ),

@@ -41,6 +41,8 @@ _DRAIN_S = 20.0
 _OWN_DEADLINE_S = 10.0
 # Kueue makes a Workload of a job within moments.
 _UNQUEUED_S = 8.0
+# Kubelets try again at least every five minutes.
+_IMAGE_AWAY_S = 600.0
 
 
 class ClusterFollower(Follower):
@@ -71,6 +73,8 @@ class ClusterFollower(Follower):
         self.killed: dict[str, tuple[float, str, str]] = {}
         self._claims = {mount.pvc for mount in job.mounts if mount.pvc}
         self._said: set[tuple[str, str, str]] = set()
+        # Since when an image could not be pulled, by what wants it.
+        self._image_away: dict[str, float] = {}
         self._ending: tuple[Outcome, float] | None = None
         # Without a queue there is no Workload to come.
         self._queued = sources.plan.queue is None
@@ -340,13 +344,19 @@ class ClusterFollower(Follower):
 
     def _once(self, cause: events.Cause | None) -> None:
         """Say what keeps the run from starting, each thing once; what no waiting mends ends one that never started."""
-        final = cause is not None and cause.final and not self.sources.client.line.recovering()
-        if cause is not None and final and not self.story.attempts and self._ending is None:
+        if cause is not None and not self.story.attempts and self._ending is None and self._hopeless(cause):
             self._ending = Outcome("failed", 1, cause.code, cause.text), time.monotonic()
         if cause is not None and cause.key not in self._said:
             self._said.add(cause.key)
             self.progress.say(cause.text)
             self.event("cluster", detail=cause.text)
+
+    def _hopeless(self, cause: events.Cause) -> bool:
+        """Return whether nothing mends it by waiting, or what may pass, a registry that is away, has not for long."""
+        if self.sources.client.line.recovering():
+            return False
+        first = self._image_away.setdefault(cause.object, time.monotonic()) if cause.code == "image" else None
+        return cause.final or (first is not None and time.monotonic() - first > _IMAGE_AWAY_S)
 
     def _drained(self) -> float:
         return time.monotonic() + _DRAIN_S

@@ -63,7 +63,7 @@ def test_a_cluster_that_does_not_fit_is_refused(cluster: object) -> None:
 
 
 def test_a_proof_is_clean_only_without_anything_of_ours() -> None:
-    proof = LeaseProof("1f2e3d4c", "i-1", "acc1", ("t1", "t2"))
+    proof = LeaseProof("1f2e3d4c", "lab-a-1", "i-1", "acc1", ("t1", "t2"))
     clean = TeardownProof(leases=(proof,), unknown=(("i-9", "somebody"),))
     assert clean.clean
     assert json.loads(json.dumps(clean.to_dict()))["leases"][0]["absent_at"] == ["t1", "t2"]

@@ -256,6 +256,18 @@ def test_what_no_waiting_mends_ends_a_run_that_never_started(
     assert outcome.cause == (ends or "succeeded") and (message in outcome.detail) == bool(ends)
 
 
+def test_a_registry_that_stays_away_is_an_end(
+    tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_follow, "_IMAGE_AWAY_S", 0.2)
+    waits = {"name": "node", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "dial tcp: no such host"}}}
+    news: Dict = {"containerStatuses": [waits], "phase": "Pending"}
+    told.tell_pod("a", "waiting", **news)
+    threading.Timer(0.4, lambda: told.tell_pod("a", "waiting", **news)).start()
+    outcome = follow(tmp_path, told)[0]
+    assert (outcome.outcome, outcome.cause) == ("failed", "image")
+
+
 def test_what_is_refused_just_after_an_outage_is_no_end(tmp_path: pathlib.Path, told: Told) -> None:
     told.outage = True
     waits = {"name": "node", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "i: not found"}}}
