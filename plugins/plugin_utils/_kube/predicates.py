@@ -136,11 +136,11 @@ def _pod_end(status: Mapping[str, t.Any]) -> str:
 
 def _deployment(value: Object) -> State:
     unseen = _unseen(value)
+    if unseen:
+        return unseen
     status, known = _status(value), conditions(value)
     if known.get("Progressing", {}).get("reason") == "ProgressDeadlineExceeded":
         return State("failed", _said(known["Progressing"]))
-    if unseen:
-        return unseen
     wanted = _wanted(value)
     updated, total = int(status.get("updatedReplicas") or 0), int(status.get("replicas") or 0)
     available = int(status.get("availableReplicas") or 0)

@@ -50,7 +50,8 @@ class Facts:
 def look(client: Client, job: Job, namespace: str) -> Facts:
     """Read what the plan depends on: nodes, queues, claims and policies."""
     nodes = _readable(client, "v1/Node", None)
-    found = _queues(client, namespace) if job.placement.queue or _serves(client) else []
+    # Volcano has queues and priorities of its own, which are its to judge.
+    found = _queues(client, namespace) if job.engine != "volcano" else []
     names = tuple(item["metadata"]["name"] for item in found)
     wanted = _chosen(job, names)
     listed = _readable(client, "v1/PersistentVolumeClaim", namespace) if any(mount.pvc for mount in job.mounts) else []
@@ -68,11 +69,18 @@ def judge(job: Job, facts: Facts, namespace: str) -> None:
 
     :raises RefusedError: naming the option and what there is instead.
     """
-    asked = job.placement.queue
+    kueue = job.engine != "volcano"
+    asked = job.placement.queue if kueue else None
     if asked and asked not in facts.queues:
         known = f"there are: {', '.join(facts.queues)}" if facts.queues else "there is none"
         raise RefusedError(f"job.placement.queue: no LocalQueue {asked} in the namespace {namespace} ({known})")
-    if job.placement.priority and facts.queue is None:
+    if kueue and not asked and len(facts.queues) > 1:
+        # Outside of all queues it would take what they share out.
+        raise RefusedError(
+            f"job.placement.queue: the namespace {namespace} has several LocalQueues ({', '.join(facts.queues)})",
+            "Name one of them",
+        )
+    if kueue and job.placement.priority and facts.queue is None:
         raise RefusedError("job.placement.priority: needs a LocalQueue of Kueue", "Set up gang_scheduling")
     if facts.priorities is not None and job.placement.priority not in facts.priorities:
         known = f"there are: {', '.join(facts.priorities)}" if facts.priorities else "there is none"
@@ -88,7 +96,7 @@ def judge(job: Job, facts: Facts, namespace: str) -> None:
     if facts.nodes is not None:
         one_a_node = job.placement.network_mode == "host" or _whole(job, facts.nodes)
         borne = facts.queue.tolerations if facts.queue else ()
-        placement.refuse(job, placement.judge(job, facts.nodes, tolerations=borne), 1 if one_a_node else None)
+        placement.refuse(job, placement.judge(job, facts.nodes, tolerations=borne), one_a_node)
 
 
 def plan(
@@ -98,7 +106,8 @@ def plan(
     path = job.checkpoints.path
     context = RunContext(run_id, planning.port(run_id), attempt, f"{path.rstrip('/')}/{run_id}" if path else None)
     nodes = facts.nodes or []
-    rdma = next((name for item in nodes for name in item["status"].get("allocatable", {}) if "rdma/" in name), None)
+    borne = facts.queue.tolerations if facts.queue else ()
+    rdma = placement.rdma_resource(job, nodes, borne)
     secret = any(ref.source != "kubernetes" and ref.deliver != "registry" for ref in job.secret_refs)
     made = KubePlan(
         job=job,

@@ -16,7 +16,7 @@ from ...module_utils._model.errors import MusterError
 from .._kube import predicates
 from .._kube.client import Client
 from .._kube.jobs import jobset
-from .._kube.jobs.contract import CONTAINER, KubePlan, Object, selector
+from .._kube.jobs.contract import CONTAINER, KubePlan, Object, gang_selector
 
 Item = tuple[str, t.Any]
 
@@ -34,7 +34,7 @@ class Sources:
     def start(self) -> None:
         """Begin with the watches."""
         self._watch("main", self.main, fields=f"metadata.name={self.main['metadata']['name']}")
-        self._watch("pod", "v1/Pod", labels=selector(self.plan.run_id))
+        self._watch("pod", "v1/Pod", labels=gang_selector(self.plan.run_id))
         self._watch("event", "v1/Event", fields="type=Warning")
         if self.plan.queue is not None:
             self._watch("workload", "kueue.x-k8s.io/v1beta2/Workload")

@@ -26,7 +26,7 @@ from .._fabric.live_rules import diagnose_live
 from .._kube import events, predicates
 from .._kube.client import Client
 from .._kube.errors import KubeError
-from .._kube.jobs.contract import CONTAINER, RUN_LABEL, Object, object_name, selector
+from .._kube.jobs.contract import CONTAINER, RUN_LABEL, Object, gang_selector, object_name
 
 Dict = dict[str, t.Any]
 _FORBIDDEN = (401, 403)
@@ -59,7 +59,7 @@ def look(
     :param kept: the folder of logs that the controller kept, for pods that are gone.
     :raises RefusedError: when neither pods nor warnings nor kept logs know the run.
     """
-    listed = client.list("v1/Pod", namespace, labels=selector(run_id)).items
+    listed = client.list("v1/Pod", namespace, labels=gang_selector(run_id)).items
     # The short gang that proves the network beforehand is no part of the job.
     pods = [pod for pod in listed if "-probe-" not in pod["metadata"]["name"]]
     told = [item for item in events.read(client, namespace) if _about(item.object, run_id)]

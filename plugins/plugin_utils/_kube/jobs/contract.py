@@ -26,6 +26,8 @@ RUN_LABEL = f"{PREFIX}/run-id"
 CLUSTER_LABEL = f"{PREFIX}/cluster"
 JOB_LABEL = f"{PREFIX}/job"
 ROLE_LABEL = f"{PREFIX}/role"
+# Pods that a run has beside its gang.
+PROBE, READER = "probe", "reader"
 ATTEMPT_LABEL = f"{PREFIX}/first-attempt"
 # On nodes: written when a node joins or the fabric gate has judged, read here.
 ISLAND_LABEL = f"{PREFIX}/island"
@@ -144,6 +146,11 @@ def label_value(text: str) -> str:
 def selector(run_id: str) -> str:
     """Return the label selector of everything that belongs to a run."""
     return f"{RUN_LABEL}={label_value(run_id)}"
+
+
+def gang_selector(run_id: str) -> str:
+    """Return the label selector of the pods that train, without those that prove the network or read logs back."""
+    return f"{selector(run_id)},{ROLE_LABEL} notin ({PROBE},{READER})"
 
 
 def owned(companions: t.Iterable[Object], owner: Object) -> list[Object]:

@@ -13,9 +13,9 @@ import dataclasses
 from ....module_utils._model import job_backends
 from ....module_utils._model.pod_spec import PodSpec
 from . import companions, pods
-from .contract import KubePlan, Object
+from .contract import READER, KubePlan, Object
 
-ROLE = "reader"
+ROLE = READER
 _TTL_S = 60
 _DEADLINE_S = 120
 

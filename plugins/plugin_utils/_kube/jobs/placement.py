@@ -8,6 +8,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import typing as t
 
@@ -25,10 +26,14 @@ _TOLD = frozenset(f"node.kubernetes.io/{state}" for state in ("not-ready", "unre
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:
-    """A node and what keeps the job off it; no reasons: it may run there."""
+    """A node and what keeps the job off it; no reasons: it may run there.
+
+    ``room``: how many pods of the job its GPUs suffice for, None for a job that takes none.
+    """
 
     node: str
     reasons: tuple[str, ...]
+    room: int | None = None
 
 
 def judge(
@@ -41,26 +46,54 @@ def judge(
 
     :param tolerations: what a queue adds to the pods' own.
     """
-    found = (Verdict(node["metadata"]["name"], tuple(_reasons(job, node, gpu_resource, tolerations))) for node in nodes)
+    found = []
+    for node in nodes:
+        room = _gpu_count(node, gpu_resource) // job.gpus_per_node if job.gpus_per_node else None
+        reasons = tuple(_reasons(job, node, gpu_resource, tolerations))
+        found.append(Verdict(node["metadata"]["name"], reasons, room))
     return tuple(sorted(found, key=lambda item: item.node))
 
 
-def refuse(job: Job, verdicts: t.Sequence[Verdict], pods_per_node: int | None = None) -> None:
+def refuse(job: Job, verdicts: t.Sequence[Verdict], one_a_node: bool = False) -> None:
     """Refuse a job that cannot be placed now or ever, with the table of nodes.
 
-    :param pods_per_node: how many of the job's pods fit on one node; None: as many as there is room for.
+    :param one_a_node: whether a node takes one pod of the job only; else as many as its GPUs suffice for.
     :raises RefusedError: with one line for people.
     """
     fitting = [item for item in verdicts if not item.reasons]
-    needed = 1 if pods_per_node is None else -(-job.nodes // max(1, pods_per_node))
-    if len(fitting) >= needed:
+    # An elastic gang starts with fewer.
+    needed = job.elastic.min or job.nodes
+    # What takes no GPUs goes wherever there is time and memory, which the scheduler knows.
+    rooms = [1 if one_a_node else needed if item.room is None else item.room for item in fitting]
+    if sum(rooms) >= needed:
         return
-    table = [f"{item.node} ({', '.join(item.reasons) or 'fits'})" for item in verdicts]
+    words = dict(zip((item.node for item in fitting), rooms, strict=True))
+    each = "fits" if one_a_node or not job.gpus_per_node else "room for {}"
+    table = [f"{item.node} ({', '.join(item.reasons) or each.format(words[item.node])})" for item in verdicts]
     shown = "; ".join(table[:_SHOWN]) + (f"; and {len(table) - _SHOWN} more" if len(table) > _SHOWN else "")
+    short = f"{needed if one_a_node else 1} are needed"
+    if fitting and not one_a_node:
+        short = f"with room for {sum(rooms)} of {needed} pods"
     raise RefusedError(
-        f"job.placement: {len(fitting)} of {len(verdicts)} nodes fit, {needed} are needed: {shown or 'no nodes'}",
+        f"job.placement: {len(fitting)} of {len(verdicts)} nodes fit, {short}: {shown or 'no nodes'}",
         "Add nodes, or ask for what is there",
     )
+
+
+def rdma_resource(
+    job: Job, nodes: t.Sequence[Object], tolerations: t.Sequence[t.Mapping[str, t.Any]] = ()
+) -> str | None:
+    """Return the RDMA resource of which each pod gets one, None for a job that is to have none.
+
+    A job that asks gets it; one with GPUs that says nothing, where every node that it may run on offers it: with less
+    it could not be placed. Without GPUs it would be a reason not to be admitted, and of no use.
+    """
+    if job.resources.rdma is False or (job.resources.rdma is None and not job.gpus_per_node):
+        return None
+    fitting = [node for node in nodes if not any(_reasons(job, node, "nvidia.com/gpu", tolerations))]
+    offered = collections.Counter(name for node in fitting for name in _rdma(node))
+    name, count = next(iter(offered.most_common(1)), (None, 0))
+    return name if job.resources.rdma or count == len(fitting) else None
 
 
 def expressions(job: Job, nodes: t.Iterable[Object]) -> tuple[Object, ...]:
@@ -142,7 +175,14 @@ def _reasons(
     for kind in job.placement.required_network_types:
         if labels.get(NETWORK_LABEL.format(kind)) != "true":
             yield f"no {kind} network"
+    if job.resources.rdma and not _rdma(node):
+        yield "no RDMA device"
     yield from _gpus(job, node, gpu_resource)
+
+
+def _rdma(node: Object) -> list[str]:
+    offered = (node.get("status", {}).get("allocatable") or {}).items()
+    return [name for name, count in offered if "rdma/" in name and str(count) != "0"]
 
 
 def _state(node: Object, tolerations: t.Sequence[t.Mapping[str, t.Any]]) -> t.Iterator[str]:
@@ -173,7 +213,7 @@ def _gpus(job: Job, node: Object, gpu_resource: str) -> t.Iterator[str]:
     if not job.gpus_per_node:
         return
     labels = _labels(node)
-    count = int((node.get("status", {}).get("allocatable") or {}).get(gpu_resource, "0"))
+    count = _gpu_count(node, gpu_resource)
     if count < job.gpus_per_node:
         yield f"{count} GPUs"
     if job.gpu.model and not _is_model(labels.get(_PRODUCT, ""), job.gpu.model):
@@ -184,6 +224,10 @@ def _gpus(job: Job, node: Object, gpu_resource: str) -> t.Iterator[str]:
             yield f"{int(memory) // 1024} GiB of GPU memory" if memory.isdigit() else "GPU memory unknown"
     if job.gpu.arch and labels.get(_FAMILY) != job.gpu.arch.lower():
         yield f"GPU family {labels.get(_FAMILY) or 'unknown'}"
+
+
+def _gpu_count(node: Object, gpu_resource: str) -> int:
+    return int((node.get("status", {}).get("allocatable") or {}).get(gpu_resource, "0"))
 
 
 def _labels(node: Object) -> dict[str, str]:

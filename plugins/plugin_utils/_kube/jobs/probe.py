@@ -13,9 +13,9 @@ import dataclasses
 from ....module_utils._model.job import Checkpoints
 from ....module_utils._model.pod_spec import PodSpec
 from . import companions, pods
-from .contract import KubePlan, Object
+from .contract import PROBE, KubePlan, Object
 
-ROLE = "probe"
+ROLE = PROBE
 _TTL_S = 600
 # Enough for an image that a node has not yet; nothing of the probe itself takes longer than a minute.
 _DEADLINE_S = 600

@@ -31,7 +31,8 @@ def build(plan: KubePlan) -> list[Object]:
     template = {
         "network": dict(jobset.NETWORK),
         "replicatedJobs": [group],
-        "failurePolicy": jobset.failure_policy(plan.job, plan.followed),
+        # A TrainJob does not say how often its JobSet started again: nobody could count lost nodes.
+        "failurePolicy": jobset.failure_policy(plan.job, followed=False),
     }
     runtime: Object = {
         "apiVersion": API,

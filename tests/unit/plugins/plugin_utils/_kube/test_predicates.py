@@ -79,6 +79,15 @@ CASES: list[tuple[Object, str, str]] = [
         "in words",
     ),
     (
+        # Said of the form before the last one.
+        make(
+            "apps/v1/Deployment",
+            {**ROLLED, "observedGeneration": 1, **told("Progressing", "False", "ProgressDeadlineExceeded")},
+        ),
+        "waiting",
+        "its controller has not seen it yet",
+    ),
+    (
         make("apps/v1/Deployment", {"observedGeneration": 2, **told("ReplicaFailure", message="exceeded quota")}),
         "waiting",
         "exceeded quota",

@@ -44,6 +44,7 @@ CASES: list[tuple[dict[str, t.Any], Facts, str]] = [
         facts(node("a"), node("b"), priorities=("low",)),
         r"no WorkloadPriorityClass high \(there are: low\)",
     ),
+    (SMALL, facts(node("a"), queues=("a", "b"), queue=None), r"the namespace team has several LocalQueues \(a, b\)"),
     ({"placement": {"network_mode": "host"}, "gpus_per_node": 1}, facts(node("a")), r"1 of 1 nodes fit, 2 are needed"),
     ({"gpus_per_node": 8}, facts(node("a")), r"1 of 1 nodes fit, 2 are needed"),
     ({"gpus_per_node": 1}, facts(node("a", taint="node.kubernetes.io/disk-pressure")), r"taint node\.kubernetes"),
@@ -64,6 +65,12 @@ def test_what_cannot_be_read_is_left_to_the_cluster() -> None:
     unseen = facts(claims=None)
     cluster_plan.judge(wanted, unseen, "team")
     assert unseen.warnings == ["nodes cannot be read with this kubeconfig: the scheduler will judge"]
+
+
+def test_queue_and_priority_of_volcano_are_its_own_to_judge() -> None:
+    asked = {"engine": "volcano", "queue": "research", "priority": "high"}
+    seen = facts(node("a"), queues=(), queue=None)
+    cluster_plan.judge(plan(placement=asked, launcher="command", command=["true"], **SMALL).job, seen, "team")
 
 
 def test_two_pods_of_a_job_on_one_node_are_fine_where_each_has_room() -> None:

@@ -40,7 +40,7 @@ def test_a_node_that_has_what_is_asked_fits() -> None:
     taints = [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}, {"key": "x", "effect": "PreferNoSchedule"}]
     verdicts = placement.judge(wanted, [node("b"), node("a", taints=taints)])
     assert [(item.node, item.reasons) for item in verdicts] == [("a", ()), ("b", ())]
-    placement.refuse(wanted, verdicts, pods_per_node=1)
+    placement.refuse(wanted, verdicts, one_a_node=True)
     assert placement.expressions(wanted, [node("b")]) == (
         {"key": "muster.training/island", "operator": "In", "values": ["a"]},
         {"key": "muster.training/network-lan", "operator": "In", "values": ["true"]},
@@ -102,13 +102,54 @@ def test_a_gang_that_needs_a_node_each_needs_as_many() -> None:
     job = plan(nodes=3).job
     verdicts = placement.judge(job, [node("a"), node("b"), node("c", ready="False")])
     with pytest.raises(RefusedError, match=r"2 of 3 nodes fit, 3 are needed: a \(fits\); b \(fits\); c \(not ready\)"):
-        placement.refuse(job, verdicts, pods_per_node=1)
-    placement.refuse(job, verdicts, pods_per_node=2)
+        placement.refuse(job, verdicts, one_a_node=True)
+    placement.refuse(job, verdicts)
     many = placement.judge(job, [node(f"n{index:02}", ready="False") for index in range(20)])
     with pytest.raises(RefusedError, match="; and 8 more"):
         placement.refuse(job, many)
     with pytest.raises(RefusedError, match="no nodes"):
         placement.refuse(job, ())
+
+
+def test_a_gang_needs_gpus_for_all_its_pods() -> None:
+    job = plan(nodes=3, gpus_per_node=6).job
+    words = r"2 of 2 nodes fit, with room for 2 of 3 pods: a \(room for 1\); b \(room for 1\)"
+    with pytest.raises(RefusedError, match=words):
+        placement.refuse(job, placement.judge(job, [node("a"), node("b")]))
+    small = plan(nodes=3, gpus_per_node=4).job
+    placement.refuse(small, placement.judge(small, [node("a"), node("b")]))
+    elastic = plan(nodes=3, gpus_per_node=6, elastic={"min": 2, "max": 3}).job
+    placement.refuse(elastic, placement.judge(elastic, [node("a"), node("b")]))
+
+
+def with_rdma(name: str, **offered: str) -> Object:
+    found = node(name)
+    found["status"]["allocatable"] |= {f"rdma/{key}": value for key, value in offered.items()}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("wanted", "nodes", "resource"),
+    [
+        ({"gpus_per_node": 8}, [with_rdma("a", hca="1"), with_rdma("b", hca="1")], "rdma/hca"),
+        ({"gpus_per_node": 8}, [with_rdma("a", hca="1"), node("b")], None),
+        ({"gpus_per_node": 8}, [with_rdma("a", hca="1"), with_rdma("b", hca="0")], None),
+        # The other node is none that the job may run on.
+        ({"gpus_per_node": 8}, [with_rdma("a", hca="1"), node("b", ready="False")], "rdma/hca"),
+        ({}, [with_rdma("a", hca="1"), with_rdma("b", hca="1")], None),
+        ({"resources": {"rdma": True}}, [with_rdma("a", hca="1"), node("b")], "rdma/hca"),
+        ({"gpus_per_node": 8, "resources": {"rdma": False}}, [with_rdma("a", hca="1")], None),
+        ({"gpus_per_node": 8}, [], None),
+    ],
+)
+def test_rdma_goes_to_whom_it_serves(wanted: dict[str, t.Any], nodes: list[Object], resource: str | None) -> None:
+    assert placement.rdma_resource(plan(**wanted).job, nodes) == resource
+
+
+def test_a_node_without_rdma_does_not_fit_who_asks_for_it() -> None:
+    job = plan(resources={"rdma": True}).job
+    verdicts = placement.judge(job, [with_rdma("a", hca="1"), with_rdma("b", hca="0")])
+    assert [item.reasons for item in verdicts] == [(), ("no RDMA device",)]
 
 
 def claim(*modes: str, **changes: t.Any) -> dict[str, Object]:
