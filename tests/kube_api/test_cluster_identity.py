@@ -19,6 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._kube.apply import
 from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.contract import RUN_LABEL
 from ansible_collections.muster.training.plugins.plugin_utils._run import (
     cluster_identity,
     cluster_job,
@@ -154,6 +155,62 @@ def test_a_run_that_another_controller_ended_is_not_run_again(
     assert client.list("batch/v1/Job", namespace).items[0]["metadata"]["uid"] == live["metadata"]["uid"]
     kept = json.loads((other.run_folder(RUN) / "run.json").read_text())
     assert (kept["state"], kept["backend_ref"]["uid"]) == ("ended", live["metadata"]["uid"])
+
+
+@pytest.mark.usefixtures("unproven")
+def test_a_name_that_is_taken_is_not_followed(
+    api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path
+) -> None:
+    """A run id may be given by hand: an object of another job, or of no run at all, is left as it is."""
+    live = started(api, client, home, namespace, tmp_path)
+    other = StateHome({"path": str(tmp_path / "other")}, "default")
+    more = dataclasses.replace(job(namespace), args=("--more",))
+    with pytest.raises(RefusedError, match=rf"run {RUN} was started elsewhere, with another job or other code"):
+        cluster_job.run(request(api, tmp_path), other, more)
+    assert not cluster_job.run(request(api, tmp_path), other, job(namespace))["changed"]
+    bare = {"labels": {RUN_LABEL: "somebody-elses"}}
+    client.patch("batch/v1/Job", live["metadata"]["name"], {"metadata": bare}, namespace)
+    third = StateHome({"path": str(tmp_path / "third")}, "default")
+    with pytest.raises(RefusedError, match=f"Job {RUN} is there already and belongs to no run"):
+        cluster_job.run(request(api, tmp_path), third, job(namespace))
+
+
+@pytest.mark.usefixtures("unproven")
+def test_a_run_whose_node_is_lost_is_followed_all_the_same(
+    api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path
+) -> None:
+    """What runs is not judged like what is to be placed: its nodes may be busy, cordoned or gone."""
+    wide = dataclasses.replace(
+        job(namespace), placement=dataclasses.replace(job(namespace).placement, network_mode="host")
+    )
+    cluster_job.run(request(api, tmp_path), home, wide)
+    client.patch("Node", f"{namespace}-0", {"spec": {"unschedulable": True}})
+    assert not cluster_job.run(request(api, tmp_path), home, wide)["changed"]
+    client.delete("batch/v1/Job", RUN, namespace)
+    with pytest.raises(RefusedError, match="nodes fit, 2 are needed"):
+        cluster_job.run(request(api, tmp_path), home, wide)
+
+
+@pytest.mark.usefixtures("unproven")
+def test_a_secret_of_a_killed_submit_goes_with_its_run(
+    api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path, monkeypatch: t.Any
+) -> None:
+    monkeypatch.setenv("MUSTER_CANARY", "canary-0123456789")
+    asks = {"name": "TOKEN", "from": "env", "key": "MUSTER_CANARY"}
+    value = parse_job({**to_yaml_names(job(namespace)), "secret_refs": [asks]})
+    cluster_job.run(request(api, tmp_path), home, value)
+    (kept,) = [
+        item for item in client.list("v1/Secret", namespace).items if item["metadata"]["name"].startswith("moved")
+    ]
+    assert kept["metadata"]["ownerReferences"][0]["kind"] == "Job"
+    # As it is when whoever made it was killed before it said whose it is.
+    client.patch("v1/Secret", kept["metadata"]["name"], {"metadata": {"ownerReferences": None}}, namespace)
+    cluster_job.run(request(api, tmp_path), home, value)
+    again = client.get("v1/Secret", kept["metadata"]["name"], namespace) or {}
+    assert again["metadata"]["ownerReferences"] == kept["metadata"]["ownerReferences"] and again["data"] == kept["data"]
+    client.patch("v1/Secret", kept["metadata"]["name"], {"metadata": {"ownerReferences": None}}, namespace)
+    cluster_job.cancel(request(api, tmp_path), home, json.loads((home.run_folder(RUN) / "run.json").read_text()))
+    assert client.get("v1/Secret", kept["metadata"]["name"], namespace) is None
 
 
 @pytest.mark.usefixtures("unproven")

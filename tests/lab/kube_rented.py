@@ -25,7 +25,7 @@ _PAST_S = 7200
 _JOIN = """
 - name: Add a node of this name
   ansible.builtin.command:
-    argv: [{python}, -m, tools.lab, node, add, "{{{{ inventory_hostname }}}}"]
+    argv: [{python}, -m, tools.lab, --name, "{cluster}", node, add, "{{{{ inventory_hostname }}}}"]
     chdir: {root}
 """
 
@@ -72,7 +72,7 @@ def rented(controller: Controller) -> t.Iterator[Rented]:
         named = dict(zip(nodes, leases, strict=True))
         values = {
             **world.values(rented_nodes_count=len(nodes), **home),
-            "muster_join_role": str(_role(controller.folder)),
+            "muster_join_role": str(_role(controller)),
         }
         try:
             yield Rented(lab, world, ledger, values, _inventory(controller.folder, named), named)
@@ -91,10 +91,10 @@ def _age(place: pathlib.Path) -> None:
     place.write_text("".join(dataclasses.replace(item, at=iso(epoch(item.at) - _PAST_S)).line() for item in events))
 
 
-def _role(folder: pathlib.Path) -> pathlib.Path:
-    tasks = folder / "roles" / "lab_join" / "tasks"
+def _role(controller: Controller) -> pathlib.Path:
+    tasks = controller.folder / "roles" / "lab_join" / "tasks"
     tasks.mkdir(parents=True)
-    (tasks / "main.yml").write_text(_JOIN.format(python=sys.executable, root=ROOT))
+    (tasks / "main.yml").write_text(_JOIN.format(python=sys.executable, root=ROOT, cluster=controller.lab.cluster.name))
     return tasks.parent
 
 

@@ -194,6 +194,16 @@ def read(client: Client, namespace: str) -> list[Cause]:
     return list(causes(sorted(listing.items, key=_when)))
 
 
+def stale(event: Object, since: Object) -> bool:
+    """Return whether an event was last seen before ``since`` was made: it is about an object of its name before it."""
+    series, meta = event.get("series") or {}, event.get("metadata") or {}
+    told = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
+    seen = next((at for at in (*told, event.get("firstTimestamp"), meta.get("creationTimestamp")) if at), None)
+    made = since["metadata"].get("creationTimestamp")
+    # All in UTC and in whole seconds before the fraction (RFC 3339), so that their text has the order of time.
+    return bool(seen and made) and str(seen)[:19] < str(made)[:19]
+
+
 def _when(event: Object) -> str:
     return str(
         event.get("firstTimestamp") or event.get("eventTime") or (event.get("metadata") or {}).get("creationTimestamp")

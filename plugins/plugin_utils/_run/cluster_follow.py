@@ -66,6 +66,7 @@ class ClusterFollower(Follower):
         self.nodes: dict[str, str] = {}
         self.read: dict[str, int] = {uid: int(place["lines"]) for uid, place in self.offsets.items()}
         self.main: Object = sources.main
+        self._main_seen = False
         self.lost_pods: set[str] = set()
         self.image_ids: set[str] = set()
         self.admitted_at: float | None = None
@@ -131,6 +132,8 @@ class ClusterFollower(Follower):
             self._take_line(*value)
         elif source == "error":
             self._source_failed(*value)
+        elif source == "main" and value.type == "SYNCED":
+            self._look_for_main()
         elif source != "end" and value.type != "SYNCED":
             takers = {"main": self._take_main, "pod": self._take_pod, "event": self._take_event}
             takers.get(source, self._take_workload)(value)
@@ -138,11 +141,19 @@ class ClusterFollower(Follower):
     def _take_main(self, event: Event) -> None:
         if event.object["metadata"].get("uid") != self.sources.main["metadata"].get("uid"):
             return
-        self.main = event.object
-        if event.type == "DELETED" and self._ending is None:
-            # One that had ended was deleted because its time to live was over.
-            gone = Outcome("cancelled", 143, "cancelled", f"the {self.main['kind']} was deleted")
-            self._ending = self._engine_ended() or (gone, self._drained())
+        self.main, self._main_seen = event.object, True
+        if event.type == "DELETED":
+            self._main_gone()
+
+    def _look_for_main(self) -> None:
+        """End a run whose object was gone before the first listing: nobody would tell it any more."""
+        if not self._main_seen:
+            self._main_gone()
+
+    def _main_gone(self) -> None:
+        # One that had ended was deleted because its time to live was over.
+        gone = Outcome("cancelled", 143, "cancelled", f"the {self.main['kind']} was deleted")
+        self._ending = self._ending or self._engine_ended() or (gone, self._drained())
 
     def _take_pod(self, event: Event) -> None:
         pod, uid = event.object, event.object["metadata"]["uid"]
@@ -218,7 +229,8 @@ class ClusterFollower(Follower):
         mine = about == own or (about.startswith(f"{own}-") and not about.startswith(probe.name(own)))
         # A claim that gets no volume keeps its pods waiting, and says why by events of its own.
         claimed = involved.get("kind") == "PersistentVolumeClaim" and about in self._claims
-        if event.type != "DELETED" and (mine or claimed):
+        old = mine and events.stale(event.object, self.sources.main)
+        if event.type != "DELETED" and not old and (mine or claimed):
             self._once(events.cause(event.object))
 
     def _take_workload(self, event: Event) -> None:

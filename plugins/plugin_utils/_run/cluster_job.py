@@ -22,7 +22,7 @@ from ...module_utils._node import paths
 from .._kube import predicates
 from .._kube.apply import apply
 from .._kube.client import Client
-from .._kube.jobs.contract import ATTEMPT_LABEL, KubePlan, Object, owned
+from .._kube.jobs.contract import ATTEMPT_LABEL, DIGEST, RUN_LABEL, KubePlan, Object, label_value, owned
 from . import (
     cluster_claim,
     cluster_custody,
@@ -99,10 +99,12 @@ def run(request: Request, home: StateHome, job: Job) -> Dict:
         client, namespace = _client(request, job)
         cluster_identity.insist(client, before)
         facts = cluster_plan.look(client, job, namespace)
-        cluster_plan.judge(job, facts, namespace)
+        asked = Asked(request, home, job, source, run_id, client, facts, before)
+        # What runs already has its nodes: one of them may be lost, and the run is followed all the same.
+        if not _lives(asked):
+            cluster_plan.judge(job, facts, namespace)
         for warning in (*facts.warnings, *job_backends.warnings(job)):
             request.progress.say(f"warning: {warning}")
-        asked = Asked(request, home, job, source, run_id, client, facts, before)
         if request.check:
             return _rehearse(asked)
         with home.lock(run_id):
@@ -112,6 +114,13 @@ def run(request: Request, home: StateHome, job: Job) -> Dict:
                     return _present(asked, values, drilling, claim)
             finally:
                 forget_unborn(folder)
+
+
+def _lives(asked: Asked) -> bool:
+    """Return whether the run is there and has not ended."""
+    made = asked.plan(asked.next_attempt)
+    live = asked.client.get(cluster_plan.objects(made)[-1], made.name, made.namespace)
+    return live is not None and predicates.state(live).phase == "waiting"
 
 
 def cancel(request: Request, home: StateHome, before: Dict) -> Dict:
@@ -168,7 +177,7 @@ def _rehearse(asked: Asked) -> Dict:
     found = asked.client.get(cluster_plan.objects(made)[-1], made.name, made.namespace)
     live = found if found is not None and predicates.state(found).phase == "waiting" else None
     if live is not None:
-        _insist_on_job(asked)
+        _insist_on_job(asked, live)
     else:
         # An ended start of the run goes away first: laid over it, the next one would be refused.
         apply(asked.client, cluster_plan.objects(made)[: None if found is None else -1], check=True)
@@ -186,7 +195,8 @@ def _present(
     ended_unseen = live is not None and (before is None or before["state"] != "ended")
     follows = live is not None and (ended_unseen or predicates.state(live).phase == "waiting")
     if follows:
-        _insist_on_job(asked)
+        _insist_on_job(asked, t.cast(Object, live))
+        _keep_secret(client, made, t.cast(Object, live))
         made = asked.plan(int((before or {}).get("generation") or (live or {})["metadata"]["labels"][ATTEMPT_LABEL]))
     current = _open_record(asked, made, follows)
     _announce(request, made, follows)
@@ -196,7 +206,7 @@ def _present(
             remove(client, _reference(live, made, request), asked.run_id, within_s, request.progress)
         cluster_probe.prove(client, made, asked.home, request.progress)
         made = dataclasses.replace(made, begun=int(time.time()))
-        live = _submit(client, made, values, current)
+        live = _submit(client, made, values, current, planning.digest(asked.job, asked.source))
     known = (current.get("backend_ref") or {}).get("cluster_id") if follows else None
     reference = _reference(t.cast(Object, live), made, request)
     current["backend_ref"] = {**reference, "cluster_id": known or cluster_identity.read(client)}
@@ -214,9 +224,25 @@ def _first_attempt(made: KubePlan) -> int:
     return next(iter(made.pods.values())).attempt
 
 
-def _submit(client: Client, made: KubePlan, values: tuple[dict[str, str], dict[str, bytes]], current: Dict) -> Object:
+def _keep_secret(client: Client, made: KubePlan, live: Object) -> None:
+    """Have the run's Secret go when the run goes: whoever made it may have been killed before it said so."""
+    found = client.get("v1/Secret", made.secret, made.namespace) if made.secret else None
+    if found is not None and not found["metadata"].get("ownerReferences"):
+        (said,) = owned([{"metadata": {}}], live)
+        client.patch("v1/Secret", found["metadata"]["name"], said, made.namespace)
+
+
+def _submit(
+    client: Client,
+    made: KubePlan,
+    values: tuple[dict[str, str], dict[str, bytes]],
+    current: Dict,
+    digest: str,
+) -> Object:
     """Make the run's objects, the one that runs it last; what was made goes away again when that fails."""
     *companions, main = cluster_plan.objects(made)
+    meta = main["metadata"]
+    main = {**main, "metadata": {**meta, "annotations": {**(meta.get("annotations") or {}), DIGEST: digest}}}
     wanted = cluster_plan.secret(made, values)
     if wanted:
         data = {name: base64.b64encode(value).decode() for name, value in wanted["data"].items()}
@@ -229,7 +255,8 @@ def _submit(client: Client, made: KubePlan, values: tuple[dict[str, str], dict[s
     try:
         apply(client, companions)
         live = apply(client, [main]).objects()[0]
-    except MusterError:
+    except BaseException:
+        # Whatever ended it, and be it the user: half of a run is none.
         cluster_probe.clear(client, created)
         raise
     current["submitted_at"] = current["queued_at"] = record.iso(time.time())
@@ -298,12 +325,20 @@ def _told(value: Dict, problem: MusterError | None) -> Dict:
     return {**value, "failed": True, "msg": "; ".join([*known, str(problem)])}
 
 
-def _insist_on_job(asked: Asked) -> None:
+def _insist_on_job(asked: Asked, live: Object) -> None:
     """Refuse to take a run that lives for another job than the one that it was started with.
 
-    :raises RefusedError: naming the options that differ.
+    :raises RefusedError: naming the options that differ, where this controller knows them.
     """
     if asked.before is None:
+        meta = live["metadata"]
+        if (meta.get("labels") or {}).get(RUN_LABEL) != label_value(asked.run_id):
+            what = f"{live['kind']} {meta['name']} is there already and belongs to no run"
+            raise RefusedError(what, "Name another run_id, or remove it")
+        started = (meta.get("annotations") or {}).get(DIGEST)
+        if started and started != planning.digest(asked.job, asked.source):
+            what = f"run {asked.run_id} was started elsewhere, with another job or other code"
+            raise RefusedError(what, "Cancel it first, or name another run_id")
         return
     known, wanted = asked.before["job"], to_yaml_names(asked.job)
     differs = sorted(key for key in {*known, *wanted} if known.get(key) != wanted.get(key))

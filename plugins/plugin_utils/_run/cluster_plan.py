@@ -20,7 +20,7 @@ from .._hosts import payload
 from .._kube.client import Client
 from .._kube.errors import KubeError
 from .._kube.jobs import archive, companions, engines, placement
-from .._kube.jobs.contract import ISLAND_LABEL, ROLE_LABEL, Fleet, KubePlan, Object, Queue, object_name
+from .._kube.jobs.contract import ISLAND_LABEL, ROLE_LABEL, Fleet, KubePlan, Object, Queue, object_name, secret_name
 from .._launch import launchers
 from .._launch.contract import RunContext
 from . import planning
@@ -119,7 +119,7 @@ def plan(
         archive=_packed(source),
         queue=facts.queue,
         fleet=Fleet(placement.expressions(job, nodes), rdma_resource=rdma, whole_node=_whole(job, nodes)),
-        secret=f"{object_name(run_id)}-secrets" if secret else None,
+        secret=secret_name(object_name(run_id)) if secret else None,
         pull_secrets=tuple(ref.path or ref.name for ref in job.secret_refs if ref.deliver == "registry"),
     )
     labelled = [{**made.labels, ROLE_LABEL: role} for role in made.pods]

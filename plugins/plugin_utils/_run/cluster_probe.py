@@ -31,6 +31,8 @@ from .state_home import StateHome
 _BELIEVED_S = 24 * 3600.0
 _LIMIT_S = 600.0
 _TAIL = 40
+# What runs in a probe's pods has nothing to save.
+_GONE_S = 90.0
 _ADVICE: t.Final[t.Mapping[str, str]] = {
     "image": "Check the image's name and the rights to pull it",
     "admission": "Change the job, or the rules of the namespace",
@@ -51,6 +53,8 @@ def prove(client: Client, plan: KubePlan, home: StateHome, progress: Progress) -
         return
     progress.say("probing whether the pods of a gang reach each other")
     *companions, main = probe.build(plan)
+    # One that a killed controller left has a verdict of its own.
+    _sweep(client, plan, main)
     while True:
         try:
             apply(client, companions)
@@ -66,6 +70,7 @@ def prove(client: Client, plan: KubePlan, home: StateHome, progress: Progress) -
                 "Look at the network policies of the namespace, the pod network and cluster DNS",
             )
         progress.say("the API server was away just now, and with it the names of pods: probing again")
+        _sweep(client, plan, main)
     paths.write_json(place, {**known, key: time.time()})
 
 
@@ -76,9 +81,8 @@ def _judge(client: Client, plan: KubePlan, main: Object, progress: Progress) -> 
     """
     resource = client.resource(main)
     wish = wait.Wish(resource, plan.namespace, main["metadata"]["name"])
-    of_it = f"batch.kubernetes.io/job-name={wish.name}"
-    pods = wait.Wish(client.resource("v1/Pod"), plan.namespace, labels=of_it, count=plan.job.nodes)
-    seen = _Causes(client, plan, str(wish.name), progress)
+    pods = wait.Wish(client.resource("v1/Pod"), plan.namespace, labels=_of(main), count=plan.job.nodes)
+    seen = _Causes(client, plan, main, progress)
     try:
         outcome = wait.wait(client, [wish, pods], rule=seen.rule, timeout_s=_LIMIT_S)
     finally:
@@ -94,8 +98,8 @@ def _judge(client: Client, plan: KubePlan, main: Object, progress: Progress) -> 
 class _Causes:
     """What keeps the probe's pods from starting: told once each; what no waiting mends ends the wait."""
 
-    def __init__(self, client: Client, plan: KubePlan, name: str, progress: Progress) -> None:
-        self._client, self._image, self._name, self._progress = client, plan.job.image, name, progress
+    def __init__(self, client: Client, plan: KubePlan, main: Object, progress: Progress) -> None:
+        self._client, self._image, self._main, self._progress = client, plan.job.image, main, progress
         self._told: set[tuple[str, str, str]] = set()
         self._final: RefusedError | None = None
         self._warnings = client.watch("v1/Event", plan.namespace, fields="type=Warning")
@@ -121,7 +125,8 @@ class _Causes:
         try:
             for event in self._warnings:
                 about = str((event.object.get("involvedObject") or {}).get("name"))
-                if event.type not in ("DELETED", "SYNCED") and about.startswith(self._name):
+                mine = event.type not in ("DELETED", "SYNCED") and about.startswith(str(self._main["metadata"]["name"]))
+                if mine and not events.stale(event.object, self._main):
                     self._take(events.cause(event.object))
         except MusterError:
             # Only an explanation is missing then.
@@ -148,12 +153,28 @@ def _foreign(image: str | None, said: str) -> RefusedError:
     return RefusedError(what, "Build it for that architecture, or place the job on nodes of the image's own")
 
 
+def _of(main: Object) -> str:
+    """Return the label selector of the pods of this very Job, not of one of its name before."""
+    uid = main["metadata"].get("uid")
+    name = f"batch.kubernetes.io/job-name={main['metadata']['name']}"
+    return f"{name},batch.kubernetes.io/controller-uid={uid}" if uid else name
+
+
+def _sweep(client: Client, plan: KubePlan, main: Object) -> None:
+    """Remove a probe of this name and wait until its pods are gone: names would still lead to them."""
+    name, labels = main["metadata"]["name"], f"batch.kubernetes.io/job-name={main['metadata']['name']}"
+    existed = client.delete(main, name, plan.namespace)
+    if existed or client.list("v1/Pod", plan.namespace, labels=labels).items:
+        gone = [wait.Wish(client.resource(main), plan.namespace, name)]
+        gone.append(wait.Wish(client.resource("v1/Pod"), plan.namespace, labels=labels))
+        wait.wait(client, gone, until="absent", timeout_s=_GONE_S)
+
+
 def _last_words(client: Client, plan: KubePlan, main: Object) -> str:
     """Return what the pods of a failed probe said for people."""
-    name = main["metadata"]["name"]
     found: list[str] = []
     try:
-        pods = client.list("v1/Pod", plan.namespace, labels=f"batch.kubernetes.io/job-name={name}").items
+        pods = client.list("v1/Pod", plan.namespace, labels=_of(main)).items
         for pod in pods:
             lines = client.stream_log(
                 plan.namespace, pod["metadata"]["name"], CONTAINER, follow=False, tail=_TAIL, timeout_s=20

@@ -8,12 +8,13 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import typing as t
 
 from ...module_utils._model.errors import MusterError
 from .._kube.client import Client
-from .._kube.jobs.contract import Object, selector
+from .._kube.jobs.contract import Object, secret_name, selector
 from .cluster_lost import Evictions
 from .progress import Progress
 
@@ -45,6 +46,7 @@ def remove(client: Client, ref: t.Mapping[str, t.Any], run_id: str, within_s: fl
                 left[event.object["metadata"]["uid"]] = event.object
             synced = synced or (event is not None and event.type == "SYNCED")
             evictions.look(left.values())
+    _forget_secret(client, ref)
     while True:
         rest = client.get(kind, str(ref["name"]), str(ref["namespace"]))
         if rest is None or (ref.get("uid") and rest["metadata"].get("uid") != ref["uid"]):
@@ -54,3 +56,9 @@ def remove(client: Client, ref: t.Mapping[str, t.Any], run_id: str, within_s: fl
             problem = f"{ref['kind']} {ref['name']} is still there after {within_s:.0f} s: held by {held}"
             raise MusterError(problem, "Look at who has to let go of it")
         time.sleep(0.1)
+
+
+def _forget_secret(client: Client, ref: t.Mapping[str, t.Any]) -> None:
+    """Remove the run's Secret, which goes with its object unless whoever made both was killed in between."""
+    with contextlib.suppress(MusterError):
+        client.delete("v1/Secret", secret_name(str(ref["name"])), str(ref["namespace"]))

@@ -95,9 +95,13 @@ def source(job: Job, base: pathlib.Path, cache: pathlib.Path) -> Source:
 
 def run_id(job: Job, found: Source) -> str:
     """Return the id that the same job with the same code always gets: a second run of it changes nothing."""
+    return f"{job.name}-{digest(job, found)[:8]}"
+
+
+def digest(job: Job, found: Source) -> str:
+    """Return what tells a job with its code and data from any other (SHA-256 in hexadecimal)."""
     content = [to_yaml_names(job), found.code_sha256, [item.tree.sha256 for item in found.placed]]
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    return f"{job.name}-{digest[:8]}"
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def port(identity: str) -> int:

@@ -26,6 +26,8 @@ RUN_LABEL = f"{PREFIX}/run-id"
 CLUSTER_LABEL = f"{PREFIX}/cluster"
 JOB_LABEL = f"{PREFIX}/job"
 ROLE_LABEL = f"{PREFIX}/role"
+# Of the job and its code, on the object that runs it: a run's name may be given by hand.
+DIGEST = f"{PREFIX}/job-digest"
 # Pods that a run has beside its gang.
 PROBE, READER = "probe", "reader"
 ATTEMPT_LABEL = f"{PREFIX}/first-attempt"
@@ -134,6 +136,11 @@ def object_name(run_id: str) -> str:
         return name
     digest = hashlib.sha256(run_id.encode()).hexdigest()[:8]
     return f"{name[: _NAME_LIMIT - 9].rstrip('-')}-{digest}"
+
+
+def secret_name(name: str) -> str:
+    """Return how the Secret of a run whose objects have this name is called."""
+    return f"{name}-secrets"
 
 
 def label_value(text: str) -> str:

@@ -268,6 +268,22 @@ def test_a_registry_that_stays_away_is_an_end(
     assert (outcome.outcome, outcome.cause) == ("failed", "image")
 
 
+def test_what_was_said_of_a_run_of_this_name_before_is_old_news(tmp_path: pathlib.Path, told: Told) -> None:
+    told.main = {**MAIN, "metadata": {**MAIN["metadata"], "creationTimestamp": "2026-11-21T10:00:00Z"}}
+    said = warning("r-node-0", "FailedCreate", 'violates PodSecurity "restricted:latest"', "Job")
+    told.heard.put(("event", Event("ADDED", {**said, "lastTimestamp": "2026-11-21T09:59:00Z"})))
+    threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
+    outcome, _, progress = follow(tmp_path, told)
+    assert outcome.outcome == "succeeded" and not any("PodSecurity" in line for line in progress.said)
+
+
+def test_a_run_that_was_gone_before_anybody_looked_is_cancelled(tmp_path: pathlib.Path, told: Told) -> None:
+    """Then no watch tells that it was deleted: the first listing does, by leaving it out."""
+    told.heard.put(("main", Event("SYNCED", {})))
+    outcome, _, _ = follow(tmp_path, told)
+    assert (outcome.outcome, outcome.detail) == ("cancelled", "the JobSet was deleted")
+
+
 def test_what_is_refused_just_after_an_outage_is_no_end(tmp_path: pathlib.Path, told: Told) -> None:
     told.outage = True
     waits = {"name": "node", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "i: not found"}}}

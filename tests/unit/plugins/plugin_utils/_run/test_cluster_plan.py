@@ -70,7 +70,7 @@ def test_what_cannot_be_read_is_left_to_the_cluster() -> None:
 def test_queue_and_priority_of_volcano_are_its_own_to_judge() -> None:
     asked = {"engine": "volcano", "queue": "research", "priority": "high"}
     seen = facts(node("a"), queues=(), queue=None)
-    cluster_plan.judge(plan(placement=asked, launcher="command", command=["true"], **SMALL).job, seen, "team")
+    cluster_plan.judge(plan(placement=asked, **SMALL).job, seen, "team")
 
 
 def test_two_pods_of_a_job_on_one_node_are_fine_where_each_has_room() -> None:

@@ -15,15 +15,27 @@ from ansible_collections.muster.training.plugins.plugin_utils._kube.watch import
 from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_probe
 
 Dict = dict[str, t.Any]
+MADE: Dict = {"metadata": {"name": "r-probe", "creationTimestamp": "2026-11-21T10:00:00Z"}}
 JOB: Dict = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "r-probe", "namespace": "n"}}
 
 
 class Warnings:
     """A watch that has these warnings."""
 
+    at = "2026-11-21T10:00:00Z"
+
     def __init__(self, *told: tuple[str, str, str]) -> None:
         self.events = [
-            Event("ADDED", {"type": "Warning", "involvedObject": about, "reason": reason, "message": message})
+            Event(
+                "ADDED",
+                {
+                    "type": "Warning",
+                    "involvedObject": about,
+                    "reason": reason,
+                    "message": message,
+                    "lastTimestamp": self.at,
+                },
+            )
             for name, reason, message in told
             for about in [{"kind": "Job", "name": name, "namespace": "n"}]
         ]
@@ -40,7 +52,7 @@ def causes(*told: tuple[str, str, str], outage: bool = False) -> tuple[cluster_p
     line = types.SimpleNamespace(recovering=lambda: outage)
     client = types.SimpleNamespace(watch=lambda *_a, **_k: Warnings(*told), line=line)
     plan = types.SimpleNamespace(namespace="n", job=types.SimpleNamespace(image="i:1"))
-    made = cluster_probe._Causes(t.cast(t.Any, client), t.cast(t.Any, plan), "r-probe", t.cast(t.Any, Said(said)))
+    made = cluster_probe._Causes(t.cast(t.Any, client), t.cast(t.Any, plan), MADE, t.cast(t.Any, Said(said)))
     for _ in range(200):
         if len(said) >= len({item for item in told if item[0].startswith("r-probe")}):
             break
@@ -74,6 +86,13 @@ def test_what_the_namespace_forbids_ends_the_wait() -> None:
     with pytest.raises(RefusedError, match=r"Job n/r-probe: FailedCreate: violates PodSecurity"):
         made.rule(JOB)
     assert len(said) == 1
+
+
+def test_what_was_said_of_a_probe_before_is_old_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names repeat, and events stay for an hour: what was refused then may be allowed now."""
+    monkeypatch.setattr(Warnings, "at", "2026-11-21T09:59:59Z")
+    made, said = causes(("r-probe", "FailedCreate", 'violates PodSecurity "restricted:latest"'))
+    assert made.rule(JOB).phase == "waiting" and said == []
 
 
 def test_what_is_refused_just_after_an_outage_is_told_and_waited_for() -> None:

@@ -53,7 +53,7 @@ def said() -> t.Any:
 def test_the_first_word_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another name is looked up again in a moment; another architecture is not waited for."""
     monkeypatch.setattr(cluster_probe._Causes, "_listen", lambda _self: None)
-    seen = cluster_probe._Causes(t.cast(t.Any, Client(b"")), PLAN, "r-probe", said())
+    seen = cluster_probe._Causes(t.cast(t.Any, Client(b"")), PLAN, MAIN, said())
     waits = [{"name": "node", "state": {"waiting": {"reason": "ErrImagePull", "message": NO_MATCH}}}]
     pod = {"kind": "Pod", "apiVersion": "v1", "metadata": MAIN["metadata"], "status": {"containerStatuses": waits}}
     with pytest.raises(RefusedError, match=REFUSED + "no match for platform in manifest") as caught:
@@ -77,6 +77,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, line: bytes, *, fresh: t.Sequence[b
     monkeypatch.setattr(cluster_probe._Causes, "_listen", lambda _self: None)
     monkeypatch.setattr(wait, "wait", waited)
     monkeypatch.setattr(wait, "Wish", lambda *_args, **_more: types.SimpleNamespace(name="r-probe"))
+    monkeypatch.setattr(cluster_probe, "_sweep", lambda _client, _plan, _main: done.append("swept"))
     monkeypatch.setattr(cluster_probe.probe, "build", lambda _plan: [MAIN])
     monkeypatch.setattr(cluster_probe, "apply", lambda *_args: types.SimpleNamespace(objects=lambda: [MAIN]))
     monkeypatch.setattr(cluster_probe, "clear", lambda _client, made: done.append(f"cleared {len(made)}"))
@@ -99,7 +100,7 @@ def test_a_program_that_linux_cannot_run_is_no_network(
     client, done = failing(monkeypatch, line)
     with pytest.raises(RefusedError, match=expected):
         cluster_probe.prove(client, PLAN, home(tmp_path), said())
-    assert done == ["probed", "cleared 1"]
+    assert done == ["swept", "probed", "cleared 1"]
     assert not (tmp_path / "pod_network.json").exists()
 
 
@@ -109,7 +110,7 @@ def test_names_that_an_outage_took_are_probed_for_as_long_as_it_is_fresh(
     line = b"r-probe-0.r-probe:4242: Name or service not known"
     client, done = failing(monkeypatch, line, fresh=[True, True, True])
     cluster_probe.prove(client, PLAN, home(tmp_path), said())
-    assert done == ["probed", "cleared 1"] * 4
+    assert done == ["swept", "probed", "cleared 1"] * 4
     assert "key" in json.loads((tmp_path / "pod_network.json").read_text())
 
 
@@ -118,7 +119,7 @@ def test_an_outage_of_long_ago_excuses_nothing(monkeypatch: pytest.MonkeyPatch, 
     client, done = failing(monkeypatch, line, fresh=[True, False])
     with pytest.raises(RefusedError, match="do not reach each other: r-probe-0.r-probe:4242: Name or service"):
         cluster_probe.prove(client, PLAN, home(tmp_path), said())
-    assert done == ["probed", "cleared 1"] * 2
+    assert done == ["swept", "probed", "cleared 1"] * 2
 
 
 def test_an_outage_excuses_no_image_of_another_architecture(
@@ -127,4 +128,4 @@ def test_an_outage_excuses_no_image_of_another_architecture(
     client, done = failing(monkeypatch, b"exec /usr/bin/python3: exec format error", fresh=[True, True])
     with pytest.raises(RefusedError, match=REFUSED):
         cluster_probe.prove(client, PLAN, home(tmp_path), said())
-    assert done == ["probed", "cleared 1"]
+    assert done == ["swept", "probed", "cleared 1"]
