@@ -32,6 +32,7 @@ class Node:
     usable any more, or None when nobody was asked. ``ready`` is whether it answers (a host) or its Node is Ready, None
     when that is not known; ``silent_s`` for how long it has not been. ``told`` is the word of a notice or a person.
     ``marked``: the ledger calls it lost already. ``joined``: the cluster knows it. ``tainted``: it is out of service.
+    ``unfit``: why the run could not start on it although it is ready, such as that another run has it.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Node:
     marked: bool = False
     joined: bool = False
     tainted: bool = False
+    unfit: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -146,7 +148,7 @@ def _gang(facts: Facts, run: Run, lost: t.Mapping[str, str], left: t.Sequence[No
     if not hit and not run.ended:
         return
     waiting = [node.name for node in left if node.ready is False]
-    ready = [node.name for node in left if node.ready]
+    ready = [node.name for node in left if node.ready and not node.unfit]
     if len(ready) < run.nodes and hit and run.on_lost_node == "fail":
         yield Action("fail", tuple(hit), "on_lost_node is fail")
         return
@@ -160,9 +162,9 @@ def _gang(facts: Facts, run: Run, lost: t.Mapping[str, str], left: t.Sequence[No
     elif run.on_lost_node == "replace" and not waiting:
         yield from _replace(facts, run, ready, hit, missing)
     else:
-        yield Action(
-            "wait", tuple(waiting), f"{len(ready)} of {run.nodes} nodes are there (on_lost_node is {run.on_lost_node})"
-        )
+        other = [f"{node.name}: {node.unfit}" for node in left if node.ready and node.unfit]
+        told = f"{len(ready)} of {run.nodes} nodes are there (on_lost_node is {run.on_lost_node})"
+        yield Action("wait", tuple(waiting), "; ".join([told, *other]))
 
 
 def _replace(facts: Facts, run: Run, ready: t.Sequence[str], hit: t.Sequence[str], missing: int) -> t.Iterator[Action]:

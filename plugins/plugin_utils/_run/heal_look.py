@@ -12,14 +12,18 @@ import dataclasses
 import time
 import typing as t
 
-from ...module_utils._model.errors import RefusedError, UnreachableError
+from ...module_utils._model.errors import InputError, RefusedError, UnreachableError
 from ...module_utils._model.heal import Facts, Node, Run
+from ...module_utils._model.job import parse_job
 from ...module_utils._model.lease import Rental, Traits
 from ...module_utils._model.ledger import Lease
 from ...module_utils._node import paths
 from .._hosts.remote import each
 from .._kube import node_loss
 from .._kube.client import Client
+from .._kube.errors import KubeError
+from .._kube.jobs import spare
+from .._kube.jobs.contract import Object
 from .._rent.giveback_run import look as list_account
 from .._rent.landlord import RealStage
 from .._rent.ledger_file import read
@@ -73,13 +77,16 @@ def look(request: Request, home: StateHome, context: node_pool.Context) -> Look:
     told = {str(name): "it was named as lost" for name in options.get("lost_nodes") or []}
     told |= {str(name): "its provider gave notice" for name in options.get("preempted_nodes") or []}
     names = list(dict.fromkeys([*([] if client else request.hosts), *(run.names if run else ())]))
-    states = _in_cluster(client, now) if client else _answers(request, names)
+    live = client.list("v1/Node").items if client else []
+    states = _in_cluster(live, now) if client else _answers(request, names)
+    unfit = _unfit(client, live, run, job) if client else {}
     names = list(dict.fromkeys([*names, *states, *told]))
     providers = list(options.get("providers") or [])
     leases, listed = _leases(request, home, names, providers, context)
     names = list(dict.fromkeys([*names, *leases]))
     silent = _silence(home, states, now)
-    nodes = tuple(_node(name, states, leases, listed, told, silent, now) for name in names)
+    known = [_node(name, states, leases, listed, told, silent, now) for name in names]
+    nodes = tuple(dataclasses.replace(node, unfit=unfit.get(node.name, "")) for node in known)
     terms, joins = bool(options.get("rentable")), bool(options.get("joinable"))
     facts = Facts(nodes, run, client is not None, terms, joins, float(options["patience_s"]))
     return Look(facts, leases, job, client, providers, silent, told)
@@ -116,10 +123,28 @@ def _client(request: Request, found: Dict | None) -> Client:
     return kube_access.open_client(options, request.base, request.progress.say)
 
 
-def _in_cluster(client: Client, now: float) -> dict[str, State]:
+def _unfit(client: Client, live: t.Sequence[Object], run: Run | None, job: Dict) -> dict[str, str]:
+    """Return why nodes cannot take the run's gang; who may not read all pods does not know what others hold."""
+    if run is None:
+        return {}
+    try:
+        wanted = parse_job(job)
+    except InputError:
+        # The record of another version: all nodes that are ready count.
+        return {}
+    try:
+        pods = client.list("v1/Pod").items
+    except KubeError as error:
+        if error.status != 403:
+            raise
+        pods = []
+    return spare.unfit(wanted, live, pods, run.run_id)
+
+
+def _in_cluster(live: t.Sequence[Object], now: float) -> dict[str, State]:
     """Return how each Node is. Control planes take no jobs."""
     found = {}
-    for item in client.list("v1/Node").items:
+    for item in live:
         labels = item["metadata"].get("labels") or {}
         if "node-role.kubernetes.io/control-plane" not in labels:
             found[str(item["metadata"]["name"])] = (*node_loss.readiness(item, now), node_loss.out_of_service(item))

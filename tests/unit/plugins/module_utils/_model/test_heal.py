@@ -130,6 +130,19 @@ def test_a_spare_is_taken_before_anything_is_rented() -> None:
     assert kinds(actions) == ["mark_lost", "give_back", "resume"] and actions[-1].nodes == ("a", "c")
 
 
+def test_a_node_that_the_gang_could_not_start_on_is_no_spare() -> None:
+    """Another run's node, one without enough GPUs or a cordoned one is ready, and of no use."""
+    taken = Node("c", ready=True, joined=True, unfit="taken by run other (nvidia.com/gpu)")
+    facts = Facts((A, LOST, taken), run("replace", ended=False), True, True, True)
+    actions = subject.heal_plan(facts)
+    assert [(action.kind, action.count) for action in actions if action.kind in ("rent", "join")] == [
+        ("rent", 1),
+        ("join", 1),
+    ]
+    waits = subject.heal_plan(dataclasses.replace(facts, run=run("wait", ended=False)))
+    assert "1 of 2 nodes are there (on_lost_node is wait); c: taken by run other" in waits[-1].reason
+
+
 def test_too_small_a_gang_waits() -> None:
     actions = subject.heal_plan(Facts((A, LOST), run("shrink", least=2)))
     assert kinds(actions) == ["mark_lost", "give_back", "wait"] and "1 of 2 nodes are there" in actions[-1].reason
