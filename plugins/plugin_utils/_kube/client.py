@@ -275,16 +275,18 @@ class Client:
         timestamps: bool = False,
         since: str | None = None,
         tail: int | None = None,
+        after: tuple[str, int] | None = None,
         timeout_s: float | None = None,
     ) -> LogStream:
         """Return an iterator of a container's log lines (bytes, without the line's end).
 
-        ``since`` is an RFC 3339 time. A connection that breaks is taken up after the last line seen, none lost and none
-        twice. It ends when the container ends, after ``timeout_s``, or when another thread calls ``close()``.
+        ``since`` is an RFC 3339 time, ``after`` the stream's ``place`` of a line that was read before. A connection
+        that breaks is taken up after the last line seen, none lost and none twice. It ends when the container ends,
+        after ``timeout_s``, or when another thread calls ``close()``.
         """
         from . import logs
 
-        wish = logs.Wish(namespace, pod, container, follow, previous, timestamps, since, tail)
+        wish = logs.Wish(namespace, pod, container, follow, previous, timestamps, since, tail, after)
         return logs.LogStream(self.line, wish, timeout_s=timeout_s)
 
     def cluster_id(self) -> str:

@@ -31,9 +31,13 @@ _MAX_LINE = 1024 * 1024
 _NOT_FOLLOWED = b"failed to create fsnotify watcher"
 
 
+# The stamp of a line, and which of the lines of this stamp it is, from 1.
+Place = tuple[str, int]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wish:
-    """Which log, and how much of it."""
+    """Which log, and how much of it. ``after``: only what comes behind this line, wherever the log begins by now."""
 
     namespace: str
     pod: str
@@ -43,6 +47,7 @@ class Wish:
     timestamps: bool = False
     since: str | None = None
     tail: int | None = None
+    after: Place | None = None
 
     @property
     def what(self) -> str:
@@ -51,7 +56,10 @@ class Wish:
 
 
 class LogStream:
-    """Iterates over lines. Stamps are always asked for: they tell where to go on after a broken connection."""
+    """Iterates over lines. Stamps are always asked for: they tell where to go on after a broken connection.
+
+    ``place`` is that of the line that was returned last.
+    """
 
     def __init__(self, line: Line, wish: Wish, *, timeout_s: float | None = None) -> None:
         self._line = line
@@ -60,9 +68,10 @@ class LogStream:
         self._end = Deadline(self._clock, timeout_s) if timeout_s is not None else None
         self._stream: Stream | None = None
         self._held = b""
-        self._ready: deque[bytes] = deque()
-        self._last = b""
-        self._same = 0
+        self._ready: deque[tuple[bytes, Place]] = deque()
+        self._last = wish.after[0].encode("ascii") if wish.after else b""
+        self._same = wish.after[1] if wish.after else 0
+        self.place: Place | None = wish.after
         self._skip = 0
         self._resumed = False
         self._cut_off = False
@@ -103,7 +112,10 @@ class LogStream:
                 self._stumbled(problem, wait)
             if wait.remaining() <= 0:
                 break
-        return self._ready.popleft() if self._ready else None
+        if not self._ready:
+            return None
+        line, self.place = self._ready.popleft()
+        return line
 
     def _request(self) -> Request:
         wish = self._wish
@@ -155,7 +167,8 @@ class LogStream:
         if stamp:
             self._same = self._same + 1 if stamp == self._last else 1
             self._last = stamp
-        self._ready.append(line if self._wish.timestamps or not match else line[match.end() :])
+        text = line if self._wish.timestamps or not match else line[match.end() :]
+        self._ready.append((text, (self._last.decode("ascii"), self._same)))
 
     def _stumbled(self, problem: WireFailure | KubeError, wait: Deadline) -> None:
         self._drop()

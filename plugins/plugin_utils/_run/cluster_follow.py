@@ -29,6 +29,7 @@ from .._kube import events, predicates
 from .._kube.errors import KubeError
 from .._kube.jobs import probe
 from .._kube.jobs.contract import CONTAINER, Object
+from .._kube.logs import Place
 from .._kube.watch import Event
 from .cluster_lost import Evictions
 from .cluster_sources import Sources
@@ -64,7 +65,9 @@ class ClusterFollower(Follower):
         self.evictions = Evictions(sources.client, progress)
         self.pods: dict[str, Object] = {}
         self.nodes: dict[str, str] = {}
-        self.read: dict[str, int] = {uid: int(place["lines"]) for uid, place in self.offsets.items()}
+        self.read: dict[str, Place] = {
+            uid: (str(place["stamp"]), int(place["same"])) for uid, place in self.offsets.items() if "stamp" in place
+        }
         self.main: Object = sources.main
         self._main_seen = False
         self.lost_pods: set[str] = set()
@@ -173,7 +176,7 @@ class ClusterFollower(Follower):
             self.image_ids.add(str(main["imageID"]))
         if ("running" in now or "terminated" in now) and f"log-{uid}" not in self.sources.threads:
             self.admitted_at = self.admitted_at or time.time()
-            self.sources.follow_log(pod, self.read.get(uid, 0))
+            self.sources.follow_log(pod, self.read.get(uid))
         if "terminated" in now:
             self._look_at_end(pod, main or {})
             self.sources.container_ended(uid)
@@ -240,8 +243,8 @@ class ClusterFollower(Follower):
             self._queued = True
             self._once(events.of_workload(event.object))
 
-    def _take_line(self, uid: str, number: int, raw: bytes) -> None:
-        self.read[uid] = number
+    def _take_line(self, uid: str, place: Place, raw: bytes) -> None:
+        self.read[uid] = place
         text = raw.decode(errors="replace")
         node = self.nodes.get(uid, uid)
         if not text.startswith(MARK):
@@ -374,5 +377,5 @@ class ClusterFollower(Follower):
         return time.monotonic() + _DRAIN_S
 
     def _keep_place(self) -> None:
-        self.offsets = {uid: {"lines": number} for uid, number in self.read.items()}
+        self.offsets = {uid: {"stamp": stamp, "same": same} for uid, (stamp, same) in self.read.items()}
         paths.write_json(self.folder / "offsets.json", self.offsets)

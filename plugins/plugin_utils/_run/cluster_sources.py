@@ -17,6 +17,7 @@ from .._kube import predicates
 from .._kube.client import Client
 from .._kube.jobs import jobset
 from .._kube.jobs.contract import CONTAINER, KubePlan, Object, gang_selector
+from .._kube.logs import LogStream, Place
 
 Item = tuple[str, t.Any]
 
@@ -39,13 +40,16 @@ class Sources:
         if self.plan.queue is not None:
             self._watch("workload", "kueue.x-k8s.io/v1beta2/Workload")
 
-    def follow_log(self, pod: Object, skip: int) -> None:
-        """Read a pod's log from its beginning, without the first ``skip`` lines."""
+    def follow_log(self, pod: Object, after: Place | None) -> None:
+        """Read a pod's log from its beginning, or behind a line that was read before.
+
+        Kubelets begin a new file after some megabytes, so lines cannot be counted from the first one.
+        """
         meta = pod["metadata"]
-        stream = self.client.stream_log(meta["namespace"], meta["name"], CONTAINER)
+        stream = self.client.stream_log(meta["namespace"], meta["name"], CONTAINER, after=after)
         self._closing.append(stream)
         self._logs[meta["uid"]] = stream
-        self._run(f"log-{meta['uid']}", lambda: self._read_log(meta["uid"], stream, skip))
+        self._run(f"log-{meta['uid']}", lambda: self._read_log(meta["uid"], stream))
 
     def container_ended(self, uid: str) -> None:
         """Let the log of a pod end with what there is."""
@@ -87,10 +91,9 @@ class Sources:
 
         self._run(source, listen)
 
-    def _read_log(self, uid: str, stream: t.Any, skip: int) -> None:
-        for number, line in enumerate(stream):
-            if number >= skip:
-                self.heard.put(("line", (uid, number + 1, line)))
+    def _read_log(self, uid: str, stream: LogStream) -> None:
+        for line in stream:
+            self.heard.put(("line", (uid, stream.place, line)))
         self.heard.put(("end", uid))
 
     def _run(self, name: str, work: t.Callable[[], None]) -> None:

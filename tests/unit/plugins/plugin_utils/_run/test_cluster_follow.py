@@ -39,6 +39,11 @@ class Progress:
         del values
 
 
+def stamped(number: int) -> tuple[str, int]:
+    """Return the place of a line of a log."""
+    return f"2026-11-21T10:00:{number:02}Z", 1
+
+
 class Told:
     """News that a test tells instead of a cluster."""
 
@@ -71,8 +76,8 @@ class Told:
     def reading(self) -> bool:
         return False
 
-    def follow_log(self, pod: Dict, skip: int) -> None:
-        self.threads[f"log-{pod['metadata']['uid']}"] = skip
+    def follow_log(self, pod: Dict, after: t.Any) -> None:
+        self.threads[f"log-{pod['metadata']['uid']}"] = after
 
     def container_ended(self, uid: str) -> None:
         self.ended.append(uid)
@@ -107,7 +112,7 @@ class Told:
     def tell_rank(self, uid: str, number: int, rank: int, kind: str = "worker_started", **values: t.Any) -> None:
         data = {"at": time.time(), "kind": kind, "rank": rank, "node": "node-1", "attempt": 1, "gang": "1/a", **values}
         line = MARK + json.dumps({"stream": "events", "data": data})
-        self.heard.put(("line", (uid, number, line.encode())))
+        self.heard.put(("line", (uid, stamped(number), line.encode())))
 
 
 def follow(tmp_path: pathlib.Path, told: Told, **job: t.Any) -> tuple[Outcome, ClusterFollower, Progress]:
@@ -138,25 +143,27 @@ def test_lines_of_pods_become_events_metrics_and_logs(tmp_path: pathlib.Path, to
     told.tell_pod("a")
     told.tell_rank("a", 1, 0, world_size=2)
     told.tell_rank("a", 2, 1, world_size=2)
-    told.heard.put(("line", ("a", 3, b"hello \xff")))
-    told.heard.put(("line", ("a", 4, (MARK + '{"stream": "metrics", "data": {"at": 1e10, "step": 7}}').encode())))
-    told.heard.put(("line", ("a", 5, (MARK + "torn").encode())))
+    told.heard.put(("line", ("a", stamped(3), b"hello \xff")))
+    told.heard.put(
+        ("line", ("a", stamped(4), (MARK + '{"stream": "metrics", "data": {"at": 1e10, "step": 7}}').encode()))
+    )
+    told.heard.put(("line", ("a", stamped(5), (MARK + "torn").encode())))
     told.tell_main("Completed")
     outcome, follower, _ = follow(tmp_path, told)
     assert outcome == Outcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0")
     assert follower.story.ranks_seen() == 2 and follower.story.last["step"] == 7
     assert (tmp_path / "logs" / "node-1.log").read_text() == "hello \ufffd\n"
-    assert json.loads((tmp_path / "offsets.json").read_text()) == {"a": {"lines": 5}}
+    assert json.loads((tmp_path / "offsets.json").read_text()) == {"a": {"stamp": "2026-11-21T10:00:05Z", "same": 1}}
     assert follower.image_ids == {"sha256:1"} and follower.admitted_at is not None
 
 
 def test_a_log_is_taken_up_after_the_last_line_that_was_read(tmp_path: pathlib.Path, told: Told) -> None:
-    (tmp_path / "offsets.json").write_text('{"a": {"lines": 12}}')
+    (tmp_path / "offsets.json").write_text('{"a": {"stamp": "2026-11-21T10:00:12Z", "same": 2}}')
     told.tell_pod("a")
     told.tell_pod("b", "terminated")
     told.tell_main("Completed")
     follow(tmp_path, told)
-    assert told.threads == {"log-a": 12, "log-b": 0} and told.ended == ["b"]
+    assert told.threads == {"log-a": ("2026-11-21T10:00:12Z", 2), "log-b": None} and told.ended == ["b"]
 
 
 def test_a_pod_that_was_taken_away_is_a_lost_node(tmp_path: pathlib.Path, told: Told) -> None:
