@@ -88,9 +88,10 @@ class Tally:
         try:
             answer = self.inner(origin, request, deadline)
         except WireFailure as failure:
-            self._failed(failure)
+            self._failed(failure, request)
             raise
-        self.heard(answer.status)
+        # 429 to an eviction is what a disruption budget says.
+        self.heard(200 if answer.status == 429 and request.path.endswith("/eviction") else answer.status)
         return answer
 
     def stream(self, origin: Origin, request: Request, deadline: Deadline) -> Response | Stream:
@@ -98,13 +99,13 @@ class Tally:
         try:
             answer = self.inner.stream(origin, request, deadline)
         except WireFailure as failure:
-            self._failed(failure)
+            self._failed(failure, request)
             raise
-        self.heard(answer.status if isinstance(answer, Response) else 200)
+        self.heard(answer.status if isinstance(answer, Response) and not _of_kubelet(request) else 200)
         return answer
 
-    def _failed(self, failure: WireFailure) -> None:
-        if failure.transient:
+    def _failed(self, failure: WireFailure, request: Request) -> None:
+        if failure.transient and not _of_kubelet(request):
             self._trouble("does not answer")
 
     def heard(self, status: int) -> None:
@@ -138,6 +139,11 @@ class Tally:
         """Return whether a server that answers 429, 502, 503 or 504 is worth asking again."""
         since = self.refusing_since
         return since is None or self._clock.monotonic() - since < _REFUSING_S
+
+
+def _of_kubelet(request: Request) -> bool:
+    """Return whether a kubelet gives the answer: its silence is none of the API server's."""
+    return request.path.endswith("/log")
 
 
 def _unheard(_line: str) -> None:

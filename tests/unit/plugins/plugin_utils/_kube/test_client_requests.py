@@ -383,3 +383,24 @@ def test_built_in_kinds_need_no_discovery() -> None:
         client = make(script)
         for word in ("Pod", "pods", "networkpolicies", "storageclass", "batch/v1/Job", "customresourcedefinitions"):
             assert client.resource(word).plural.endswith("s")
+
+
+def test_what_a_budget_or_a_kubelet_says_is_no_outage() -> None:
+    """Else nothing final would be taken for final, and the user would read that the server is away."""
+    pod: Object = {"metadata": {"name": "p", "namespace": "team", "uid": "u"}}
+    spent = Call("POST", f"{PODS}/p/eviction", status=429, answer=status(429, "TooManyRequests", "budget web is spent"))
+    with Script(spent) as script:
+        client = make(script)
+        assert "budget web is spent" in client.evict(pod)
+        assert not client.line.recovering()
+
+
+def test_pods_of_a_namespace_that_goes_are_on_their_way() -> None:
+    going = [{"reason": "NamespaceTerminating", "message": "namespace team is being terminated", "field": ""}]
+    pod: Object = {"metadata": {"name": "p", "namespace": "team", "uid": "u"}}
+    path = f"{PODS}/p/eviction"
+    with Script(Call("POST", path, status=403, answer=status(403, "Forbidden", "not now", going))) as script:
+        assert make(script).evict(pod) == ""
+    refused = Call("POST", path, status=403, answer=status(403, "Forbidden", "you may not"))
+    with Script(refused) as script, pytest.raises(KubeError, match="you may not"):
+        make(script).evict(pod)
