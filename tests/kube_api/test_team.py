@@ -109,6 +109,7 @@ def member(admin: Admin, client: Client) -> Client:
     admin.play("rival")
     # What the controller would count: without it admission does not know the quota yet.
     used = {"count/secrets": "0", "count/configmaps": "0", "requests.nvidia.com/gpu": "0"}
+    used |= {"services.nodeports": "0", "services.loadbalancers": "0"}
     hard = t.cast(Dict, client.get("v1/ResourceQuota", "muster-team", "speech"))["spec"]["hard"]
     client.patch(
         "v1/ResourceQuota", "muster-team", {"status": {"hard": hard, "used": used}}, "speech", subresource="status"
@@ -169,6 +170,13 @@ def test_a_member_does_nothing_else(admin: Admin, member: Client) -> None:
         with pytest.raises(KubeError) as refused:
             member.apply({"apiVersion": version, "kind": kind, "metadata": meta, **value}, force=True)
         assert refused.value.status == 403, kind
+    token = {"type": "kubernetes.io/service-account-token"}
+    notes = {"annotations": {"kubernetes.io/service-account.name": "default"}}
+    with pytest.raises(KubeError, match="a team makes no tokens of service accounts"):
+        member.create({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "t", **notes}, **token})
+    open_ = {"type": "NodePort", "ports": [{"port": 80}]}
+    with pytest.raises(KubeError, match="exceeded quota"):
+        member.create({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "out"}, "spec": open_})
     with pytest.raises(KubeError) as refused:
         team_kubeconfig.issue(member, "member", "speech", 600)
     assert refused.value.status == 403, "a member cannot make itself a token that lasts"
@@ -206,6 +214,22 @@ def test_readers_of_nodes(admin: Admin) -> None:
     with pytest.raises(KubeError):
         reader.list("v1/Secret", "kube-system")
     assert changed(admin.play("robots", team_reads_nodes=True)) == 0
+
+
+def test_what_is_not_asked_for_any_more_is_taken_back(admin: Admin, client: Client) -> None:
+    """Rights of an earlier setting, and a queue under its old name: with two, jobs would not know theirs."""
+    admin.play("sensors", team_reads_nodes=True, team_queue="first")
+    reader = connect({"kubeconfig": str(admin.file("sensors"))})
+    reader.list("v1/Node", None)
+    admin.play("beside", team_reads_nodes=True)
+    client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "work", "namespace": "sensors"}})
+    admin.play("sensors", team_queue="second", team_isolated=False)
+    with pytest.raises(KubeError, match="nodes is forbidden"):
+        reader.list("v1/Node", None)
+    assert [item["metadata"]["name"] for item in client.list(f"{KUEUE}/LocalQueue", "sensors").items] == ["second"]
+    assert client.list("networking.k8s.io/v1/NetworkPolicy", "sensors").items == []
+    assert client.get("v1/ConfigMap", "work", "sensors") is not None
+    connect({"kubeconfig": str(admin.file("beside"))}).list("v1/Node", None)
 
 
 def test_what_is_no_team_is_refused(admin: Admin, client: Client) -> None:
