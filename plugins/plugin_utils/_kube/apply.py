@@ -129,9 +129,9 @@ class Run:
         """Send everything as a dry run; all refusals are reported together."""
         self._send_together(self._plan.steps, dry_run=True)
         outcomes = self._each(self._rehearse_one, self._plan.steps)
-        self._report(outcomes, done=0, rehearsed=True)
-        doomed = [Change(target, "pruned", target.value) for target in self._plan.doomed]
-        return [*t.cast("list[Change]", outcomes), *doomed]
+        removals = plan.parallel(self._rehearse_removal, self._plan.doomed)
+        self._report([*outcomes, *removals], done=0, rehearsed=True)
+        return t.cast("list[Change]", [*outcomes, *removals])
 
     def carry_out(self) -> list[Change]:
         """Apply stage after stage; nothing of a later stage is sent when something was refused."""
@@ -230,9 +230,15 @@ class Run:
         )
         return Change(step.target, "unchanged" if same else "adopted", step.live, after)
 
-    def _remove(self, target: Target) -> Change:
+    def _rehearse_removal(self, target: Target) -> Change | MusterError:
+        try:
+            return self._remove(target, dry_run=True)
+        except MusterError as error:
+            return error
+
+    def _remove(self, target: Target, dry_run: bool = False) -> Change:
         uid = str(target.value["metadata"].get("uid") or "")
-        self._client.delete(target.resource, target.name, target.namespace, uid=uid)
+        self._client.delete(target.resource, target.name, target.namespace, uid=uid, dry_run=dry_run)
         return Change(target, "pruned", target.value)
 
     def _report(self, outcomes: Sequence[Change | MusterError], *, done: int, rehearsed: bool = False) -> None:

@@ -75,6 +75,7 @@ class ClusterFollower(Follower):
         self.admitted_at: float | None = None
         # Pods whose container the system ended, by uid: when that was first heard, which node, and why.
         self.killed: dict[str, tuple[float, str, str]] = {}
+        self._last_words: dict[str, str] = {}
         self._claims = {mount.pvc for mount in job.mounts if mount.pvc}
         self._said: set[tuple[str, str, str]] = set()
         # Since when an image could not be pulled, by what wants it.
@@ -178,6 +179,7 @@ class ClusterFollower(Follower):
             self.admitted_at = self.admitted_at or time.time()
             self.sources.follow_log(pod, self.read.get(uid))
         if "terminated" in now:
+            self._last_words[uid] = str(now["terminated"].get("message") or "")
             self._look_at_end(pod, main or {})
             self.sources.container_ended(uid)
         elif "running" in now:
@@ -276,8 +278,18 @@ class ClusterFollower(Follower):
             return
         if name.startswith("log-") and isinstance(exc, KubeError):
             self.progress.say(f"a log cannot be read: {exc.message}")
+            self._keep_last_words(name.removeprefix("log-"))
             return
         raise exc
+
+    def _keep_last_words(self, uid: str) -> None:
+        """Write down the end of a log that was never read: the last lines stay with the pod's status."""
+        # Not by splitlines(), for which the mark itself ends a line.
+        words = self._last_words.get(uid, "").split("\n")
+        lines = [line for line in words if line and not line.startswith(MARK)]
+        if lines and uid not in self.read:
+            text = "\n".join(["the log's last lines, from the pod's status:", *lines])
+            self._write(self.nodes.get(uid, uid), "log", text + "\n")
 
     def _ended(self) -> tuple[Outcome, float] | None:
         found = self._engine_ended()

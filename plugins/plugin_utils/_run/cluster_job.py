@@ -18,6 +18,7 @@ import typing as t
 from ...module_utils._model import advice, drill, job_backends
 from ...module_utils._model.errors import InputError, MusterError, RefusedError
 from ...module_utils._model.job import Job, to_yaml_names
+from ...module_utils._model.ledger import epoch
 from ...module_utils._node import paths
 from .._kube import predicates
 from .._kube.apply import apply
@@ -297,6 +298,9 @@ def _follow(
 
     sources = Sources(client, made, live)
     follower = ClusterFollower(made.job, made.run_id, folder, sources, request.progress, save, drilling, over)
+    if current["admitted_at"]:
+        # Whoever followed it before has seen it start: its time limit does not begin anew.
+        follower.admitted_at = epoch(current["admitted_at"])
     try:
         outcome = follower.run()
     except KeyboardInterrupt:

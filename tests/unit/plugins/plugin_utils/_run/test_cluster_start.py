@@ -1,0 +1,142 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What keeps a run from starting, and when that is its end: told events, no cluster. The real one is in tests/lab."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import threading
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._kube.watch import Event
+from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_follow
+from ansible_collections.muster.training.tests.support.told_cluster import MAIN, Told, follow, warning
+
+Dict = dict[str, t.Any]
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Told:
+    monkeypatch.setattr(cluster_follow, "_IDLE_S", 0.01)
+    return Told()
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "ends"),
+    [
+        ("ImagePullBackOff", 'Back-off pulling image "i": ErrImagePull: i: not found', "image"),
+        ("ImagePullBackOff", 'Back-off pulling image "i": ErrImagePull: 401 Unauthorized', "image"),
+        ("ImagePullBackOff", 'Back-off pulling image "i": ErrImagePull: 429: toomanyrequests', ""),
+        ("ImagePullBackOff", 'Back-off pulling image "i": dial tcp 10.0.0.1:443: i/o timeout', ""),
+        ("ErrImagePull", "i: not found", ""),
+        ("CreateContainerError", "exec format error", "container"),
+    ],
+)
+def test_what_no_waiting_mends_ends_a_run_that_never_started(
+    tmp_path: pathlib.Path, told: Told, reason: str, message: str, ends: str
+) -> None:
+    waits = {"name": "node", "state": {"waiting": {"reason": reason, "message": message}}}
+    told.tell_pod("a", "waiting", containerStatuses=[waits], phase="Pending")
+    if not ends:
+        threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
+    outcome, _, _ = follow(tmp_path, told)
+    assert outcome.cause == (ends or "succeeded") and (message in outcome.detail) == bool(ends)
+
+
+def test_a_registry_that_stays_away_is_an_end(
+    tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_follow, "_IMAGE_AWAY_S", 0.2)
+    waits = {"name": "node", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "dial tcp: no such host"}}}
+    news: Dict = {"containerStatuses": [waits], "phase": "Pending"}
+    told.tell_pod("a", "waiting", **news)
+    threading.Timer(0.4, lambda: told.tell_pod("a", "waiting", **news)).start()
+    outcome = follow(tmp_path, told)[0]
+    assert (outcome.outcome, outcome.cause) == ("failed", "image")
+
+
+def test_what_was_said_of_a_run_of_this_name_before_is_old_news(tmp_path: pathlib.Path, told: Told) -> None:
+    told.main = {**MAIN, "metadata": {**MAIN["metadata"], "creationTimestamp": "2026-11-21T10:00:00Z"}}
+    said = warning("r-node-0", "FailedCreate", 'violates PodSecurity "restricted:latest"', "Job")
+    told.heard.put(("event", Event("ADDED", {**said, "lastTimestamp": "2026-11-21T09:59:00Z"})))
+    threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
+    outcome, _, progress = follow(tmp_path, told)
+    assert outcome.outcome == "succeeded" and not any("PodSecurity" in line for line in progress.said)
+
+
+def test_what_is_refused_just_after_an_outage_is_no_end(tmp_path: pathlib.Path, told: Told) -> None:
+    told.outage = True
+    waits = {"name": "node", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "i: not found"}}}
+    told.tell_pod("a", "waiting", containerStatuses=[waits], phase="Pending")
+    threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
+    outcome, _, progress = follow(tmp_path, told)
+    assert outcome.cause == "succeeded" and any("i: not found" in line for line in progress.said)
+
+
+def test_a_claim_that_gets_no_volume_says_why(tmp_path: pathlib.Path, told: Told) -> None:
+    """By events of its own, of which those of other claims are none of the run's."""
+    for name in ("data", "foreign"):
+        about = {"kind": "PersistentVolumeClaim", "namespace": "n", "name": name, "uid": name}
+        value = {"type": "Warning", "reason": "ProvisioningFailed", "message": "no such class", "involvedObject": about}
+        told.heard.put(("event", Event("ADDED", {"metadata": {"uid": name}, **value})))
+    told.tell_main("Completed")
+    _, _, progress = follow(tmp_path, told, mounts=[{"name": "d", "path": "/d", "pvc": "data"}])
+    assert [line for line in progress.said if "no such class" in line] == [
+        "PersistentVolumeClaim n/data: a volume is missing: ProvisioningFailed: no such class"
+    ]
+
+
+def test_an_image_that_is_gone_does_not_end_a_run_that_has_worked(tmp_path: pathlib.Path, told: Told) -> None:
+    told.tell_pod("a")
+    told.tell_rank("a", 1, 0, world_size=2)
+    waits = {"name": "node", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}}
+    told.tell_pod("b", "waiting", containerStatuses=[waits], phase="Pending")
+    threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
+    assert follow(tmp_path, told)[0].outcome == "succeeded"
+
+
+def test_what_keeps_it_from_starting_is_said_once(tmp_path: pathlib.Path, told: Told) -> None:
+    """Once for each thing, whether its event or the pod itself says it, and nothing of other runs or of the probe."""
+    pull = warning("r-a", "Failed", "Failed to pull image")
+    told.heard.put(("event", Event("ADDED", pull)))
+    told.heard.put(("event", Event("ADDED", warning("r-a", "BackOff", "Back-off pulling image"))))
+    told.heard.put(("event", Event("ADDED", warning("r-node-0", "FailedCreate", "exceeded quota: q", "Job"))))
+    for name in ("other", "r2-node-0", "r-probe-0"):
+        told.heard.put(("event", Event("ADDED", warning(name, "FailedMount", "not ours"))))
+    told.heard.put(("event", Event("ADDED", warning("r-a", "Unhealthy", "in every run"))))
+    waits = [{"name": "node", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "again"}}}]
+    told.tell_pod("a", "waiting", phase="Pending", containerStatuses=waits)
+    told.tell_pod("b", "waiting", phase="Pending", containerStatuses=[], conditions=[])
+    owner = {
+        "kind": "Workload",
+        "metadata": {"name": "jobset-r", "namespace": "n", "ownerReferences": [{"uid": "main"}]},
+    }
+    pending = {"conditions": [{"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "no room"}]}
+    value = {"apiVersion": "kueue.x-k8s.io/v1beta2", **owner, "status": pending}
+    told.heard.put(("workload", Event("ADDED", value)))
+    told.tell_main("Completed")
+    _, follower, progress = follow(tmp_path, told)
+    causes = [line for line in progress.said if not line.startswith("ranks")]
+    assert causes == [
+        "Pod n/r-a: its image cannot be pulled: Failed: Failed to pull image",
+        "Job n/r-node-0: the namespace's quota is used up: FailedCreate: exceeded quota: q",
+        "Workload n/jobset-r: it waits in its queue: is queued: Pending: no room",
+    ]
+    kept = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [line["detail"] for line in kept if line["kind"] == "cluster"] == causes
+    assert follower.run_id == "r"
+
+
+def test_a_suspended_job_that_no_queue_knows_is_named(
+    tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_follow, "_UNQUEUED_S", -1.0)
+    told.tell_main("Suspended")
+    threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
+    _, _, progress = follow(tmp_path, told)
+    found = [line for line in progress.said if line.startswith("JobSet r: it waits in its queue: is suspended")]
+    assert len(found) == 1 and "Kueue has made no Workload of it" in found[0]
