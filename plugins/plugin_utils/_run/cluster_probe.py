@@ -87,6 +87,11 @@ def _judge(client: Client, plan: KubePlan, main: Object, progress: Progress) -> 
         outcome = wait.wait(client, [wish, pods], rule=seen.rule, timeout_s=_LIMIT_S)
     finally:
         seen.close()
+    if outcome.end == "timeout":
+        raise RefusedError(
+            f"the probe {plan.namespace}/{wish.name} did not end within {_LIMIT_S:.0f} s: {outcome.line()}",
+            "Look at what its pods wait for",
+        )
     if outcome.end != "done":
         said = _last_words(client, plan, main) or outcome.line() or outcome.end
         if events.foreign(said):

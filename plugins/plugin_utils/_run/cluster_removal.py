@@ -9,6 +9,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 import typing as t
 
@@ -31,7 +32,8 @@ def remove(client: Client, ref: t.Mapping[str, t.Any], run_id: str, within_s: fl
     """
     kind = f"{ref['api_version']}/{ref['kind']}"
     existed = client.delete(kind, str(ref["name"]), str(ref["namespace"]), uid=str(ref.get("uid") or ""))
-    end = time.monotonic() + within_s
+    # What may take long is the end of the pods, which begins to count once they can be seen.
+    end = math.inf
     evictions = Evictions(client, progress)
     with client.watch("v1/Pod", str(ref["namespace"]), labels=selector(run_id)) as pods:
         left: dict[str, Object] = {}
@@ -44,7 +46,8 @@ def remove(client: Client, ref: t.Mapping[str, t.Any], run_id: str, within_s: fl
                 left.pop(event.object["metadata"]["uid"], None)
             elif event is not None and event.type in ("ADDED", "MODIFIED"):
                 left[event.object["metadata"]["uid"]] = event.object
-            synced = synced or (event is not None and event.type == "SYNCED")
+            if event is not None and event.type == "SYNCED" and not synced:
+                synced, end = True, time.monotonic() + within_s
             evictions.look(left.values())
     _forget_secret(client, ref)
     while True:

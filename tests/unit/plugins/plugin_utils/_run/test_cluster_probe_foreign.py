@@ -104,6 +104,17 @@ def test_a_program_that_linux_cannot_run_is_no_network(
     assert not (tmp_path / "pod_network.json").exists()
 
 
+def test_pods_that_never_start_say_nothing_of_the_network(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    client, done = failing(monkeypatch, b"")
+    late = types.SimpleNamespace(end="timeout", outages=0, line=lambda: "Pod n/r-probe-0: is not scheduled")
+    monkeypatch.setattr(wait, "wait", lambda *_args, **_more: late)
+    with pytest.raises(RefusedError, match=r"probe n/r-probe did not end within 600 s: Pod n/r-probe-0: is not sched"):
+        cluster_probe.prove(client, PLAN, home(tmp_path), said())
+    assert done == ["swept", "cleared 1"]
+
+
 def test_names_that_an_outage_took_are_probed_for_as_long_as_it_is_fresh(
     monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
