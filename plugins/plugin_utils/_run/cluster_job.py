@@ -60,6 +60,7 @@ class Asked:
     client: Client
     facts: cluster_plan.Facts
     before: Dict | None
+    _plans: dict[int, KubePlan] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
     def folder(self) -> pathlib.Path:
@@ -75,11 +76,14 @@ class Asked:
 
     def plan(self, attempt: int) -> KubePlan:
         """Return the plan of a start whose first attempt has this number."""
-        namespace = self.job.placement.namespace or self.client.namespace
-        made = cluster_plan.plan(
-            self.job, self.source, self.run_id, self.home.folder.name, namespace, attempt, self.facts
-        )
-        return dataclasses.replace(made, followed=bool(self.request.options["wait"]))
+        if attempt not in self._plans:
+            namespace = self.job.placement.namespace or self.client.namespace
+            # Code is packed for it.
+            made = cluster_plan.plan(
+                self.job, self.source, self.run_id, self.home.folder.name, namespace, attempt, self.facts
+            )
+            self._plans[attempt] = dataclasses.replace(made, followed=bool(self.request.options["wait"]))
+        return self._plans[attempt]
 
 
 def run(request: Request, home: StateHome, job: Job) -> Dict:
