@@ -42,6 +42,11 @@ class Facts:
     classes: tuple[str, ...] | None = None
 
     @property
+    def tolerations(self) -> t.Sequence[t.Mapping[str, t.Any]]:
+        """Return what the queue adds to the pods' own tolerations."""
+        return self.queue.tolerations if self.queue else ()
+
+    @property
     def warnings(self) -> list[str]:
         """Return what could not be judged."""
         return [] if self.nodes is not None else ["nodes cannot be read with this kubeconfig: the scheduler will judge"]
@@ -95,8 +100,7 @@ def judge(job: Job, facts: Facts, namespace: str) -> None:
         )
     if facts.nodes is not None:
         one_a_node = job.placement.network_mode == "host" or _whole(job, facts.nodes)
-        borne = facts.queue.tolerations if facts.queue else ()
-        placement.refuse(job, placement.judge(job, facts.nodes, tolerations=borne), one_a_node)
+        placement.refuse(job, placement.judge(job, facts.nodes, tolerations=facts.tolerations), one_a_node)
 
 
 def plan(
@@ -106,8 +110,7 @@ def plan(
     path = job.checkpoints.path
     context = RunContext(run_id, planning.port(run_id), attempt, f"{path.rstrip('/')}/{run_id}" if path else None)
     nodes = facts.nodes or []
-    borne = facts.queue.tolerations if facts.queue else ()
-    rdma = placement.rdma_resource(job, nodes, borne)
+    rdma = placement.rdma_resource(job, nodes, facts.tolerations)
     secret = any(ref.source != "kubernetes" and ref.deliver != "registry" for ref in job.secret_refs)
     made = KubePlan(
         job=job,
@@ -208,6 +211,6 @@ def _whole(job: Job, nodes: t.Sequence[Object]) -> bool:
     """Return whether a pod takes all GPUs of every node that has enough of them."""
     if not job.gpus_per_node:
         return False
-    counts = [int((node["status"].get("allocatable") or {}).get("nvidia.com/gpu", "0")) for node in nodes]
+    counts = [placement.gpu_count(node) for node in nodes]
     fitting = [count for count in counts if count >= job.gpus_per_node]
     return bool(fitting) and max(fitting) == job.gpus_per_node

@@ -159,7 +159,7 @@ def _foreign(image: str | None, said: str) -> RefusedError:
 
 
 def _of(main: Object) -> str:
-    """Return the label selector of the pods of this very Job, not of one of its name before."""
+    """Return the label selector of a Job's pods: of this very one when it is live, else of all of its name."""
     uid = main["metadata"].get("uid")
     name = f"batch.kubernetes.io/job-name={main['metadata']['name']}"
     return f"{name},batch.kubernetes.io/controller-uid={uid}" if uid else name
@@ -167,7 +167,7 @@ def _of(main: Object) -> str:
 
 def _sweep(client: Client, plan: KubePlan, main: Object) -> None:
     """Remove a probe of this name and wait until its pods are gone: names would still lead to them."""
-    name, labels = main["metadata"]["name"], f"batch.kubernetes.io/job-name={main['metadata']['name']}"
+    name, labels = main["metadata"]["name"], _of(main)
     existed = client.delete(main, name, plan.namespace)
     if existed or client.list("v1/Pod", plan.namespace, labels=labels).items:
         gone = [wait.Wish(client.resource(main), plan.namespace, name)]

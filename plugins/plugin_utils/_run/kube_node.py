@@ -48,11 +48,11 @@ def _insist(client: Client, home: StateHome, names: t.Sequence[str]) -> None:
     """
     leases = read(home.folder).leases.values()
     last = {lease.name: lease for lease in sorted(leases, key=lambda lease: lease.intent_at) if lease.machine}
-    for name in names:
-        reference = ((last[name].run_place if name in last else None) or {}).get("cluster") or {}
-        seen = cluster_identity.elsewhere(client, reference)
+    places = {name: (last[name].run_place or {}).get("cluster") or {} for name in names if name in last}
+    # Most nodes are of one cluster, and its id is a question to the server.
+    for known, name in {str(place.get("cluster_id") or ""): name for name, place in places.items()}.items():
+        seen = cluster_identity.elsewhere(client, {"cluster_id": known})
         if seen:
-            known = reference["cluster_id"]
             raise RefusedError(
                 f"{name} is a node of another cluster by the ledger ({known}) than {client.server} ({seen})",
                 "Give the kubeconfig of that cluster; nothing was changed on this one",

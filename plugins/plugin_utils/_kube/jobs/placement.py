@@ -48,7 +48,7 @@ def judge(
     """
     found = []
     for node in nodes:
-        room = _gpu_count(node, gpu_resource) // job.gpus_per_node if job.gpus_per_node else None
+        room = gpu_count(node, gpu_resource) // job.gpus_per_node if job.gpus_per_node else None
         reasons = tuple(_reasons(job, node, gpu_resource, tolerations))
         found.append(Verdict(node["metadata"]["name"], reasons, room))
     return tuple(sorted(found, key=lambda item: item.node))
@@ -213,7 +213,7 @@ def _gpus(job: Job, node: Object, gpu_resource: str) -> t.Iterator[str]:
     if not job.gpus_per_node:
         return
     labels = _labels(node)
-    count = _gpu_count(node, gpu_resource)
+    count = gpu_count(node, gpu_resource)
     if count < job.gpus_per_node:
         yield f"{count} GPUs"
     if job.gpu.model and not _is_model(labels.get(_PRODUCT, ""), job.gpu.model):
@@ -226,7 +226,8 @@ def _gpus(job: Job, node: Object, gpu_resource: str) -> t.Iterator[str]:
         yield f"GPU family {labels.get(_FAMILY) or 'unknown'}"
 
 
-def _gpu_count(node: Object, gpu_resource: str) -> int:
+def gpu_count(node: Object, gpu_resource: str = "nvidia.com/gpu") -> int:
+    """Return how many GPUs a live Node has for pods."""
     return int((node.get("status", {}).get("allocatable") or {}).get(gpu_resource, "0"))
 
 
