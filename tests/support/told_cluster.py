@@ -17,22 +17,10 @@ from ansible_collections.muster.training.plugins.module_utils._node.pod_output i
 from ansible_collections.muster.training.plugins.plugin_utils._kube.watch import Event
 from ansible_collections.muster.training.plugins.plugin_utils._run.cluster_follow import ClusterFollower
 from ansible_collections.muster.training.plugins.plugin_utils._run.follow import Outcome
+from ansible_collections.muster.training.tests.support.run_world import Said
 
 Dict = dict[str, t.Any]
 MAIN: Dict = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "r", "uid": "main"}}
-
-
-class Progress:
-    """Keeps what was said."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.said.append(line)
-
-    def show(self, values: t.Mapping[str, t.Any]) -> None:
-        del values
 
 
 def stamped(number: int) -> tuple[str, int]:
@@ -111,7 +99,7 @@ class Told:
         self.heard.put(("line", (uid, stamped(number), line.encode())))
 
 
-def follow(tmp_path: pathlib.Path, told: Told, **job: t.Any) -> tuple[Outcome, ClusterFollower, Progress]:
+def follow(tmp_path: pathlib.Path, told: Told, **job: t.Any) -> tuple[Outcome, ClusterFollower, Said]:
     """Follow a run of two pods through what was told."""
     values: Dict = {
         "name": "r",
@@ -122,7 +110,7 @@ def follow(tmp_path: pathlib.Path, told: Told, **job: t.Any) -> tuple[Outcome, C
         "placement": {"backend": "kubernetes"},
         **job,
     }
-    progress = Progress()
+    progress = Said()
     follower = ClusterFollower(
         parse_job(values), "r", tmp_path, t.cast(t.Any, told), progress, lambda _follower: None, None
     )

@@ -76,7 +76,7 @@ def test_a_pod_that_was_taken_away_is_a_lost_node(tmp_path: pathlib.Path, told: 
     outcome, follower, progress = follow(tmp_path, told)
     assert (outcome.outcome, outcome.cause, outcome.node) == ("lost", "node_lost", "node-1")
     assert [fault[1:] for fault in follower.story.faults] == [("node_lost", "node-1")]
-    assert progress.said.count("node-1: r-a was taken away: DeletionByTaintManager") == 1
+    assert progress.lines.count("node-1: r-a was taken away: DeletionByTaintManager") == 1
 
 
 def test_a_pod_that_its_node_cannot_let_go_is_taken_off(tmp_path: pathlib.Path, told: Told) -> None:
@@ -89,7 +89,7 @@ def test_a_pod_that_its_node_cannot_let_go_is_taken_off(tmp_path: pathlib.Path, 
     _, follower, progress = follow(tmp_path, told)
     assert told.deleted == ["r-a"] and told.dropped == ["a"]
     assert [fault[1:] for fault in follower.story.faults] == [("node_lost", "node-1")]
-    assert "node-1: does not answer, r-a is taken off it" in progress.said
+    assert "node-1: does not answer, r-a is taken off it" in progress.lines
 
 
 def test_lost_nodes_have_a_budget_of_their_own(tmp_path: pathlib.Path, told: Told) -> None:
@@ -138,7 +138,7 @@ def test_a_container_that_was_killed_for_its_memory_is_named(tmp_path: pathlib.P
     words = "the container on node-1 was killed for its memory (OOMKilled, limit 2Gi)"
     assert (outcome.outcome, outcome.exit_code, outcome.cause) == ("failed", 137, "out_of_memory")
     assert outcome.detail.startswith(words) and outcome.node == "node-1"
-    assert progress.said.count(words) == 1
+    assert progress.lines.count(words) == 1
 
 
 def test_a_run_that_was_gone_before_anybody_looked_is_cancelled(tmp_path: pathlib.Path, told: Told) -> None:
@@ -170,7 +170,7 @@ def test_a_pod_that_did_not_start_its_program_says_why(tmp_path: pathlib.Path, t
     outcome, _, progress = follow(tmp_path, told)
     assert (outcome.outcome, outcome.exit_code) == ("failed", 74)
     assert outcome.detail == "node-1: /c has 0 MiB free, 64 MiB are needed"
-    assert any("did not start its program: /c has 0 MiB free" in line for line in progress.said)
+    assert any("did not start its program: /c has 0 MiB free" in line for line in progress.lines)
 
 
 def test_the_time_limit_counts_over_restarts(

@@ -65,7 +65,7 @@ def test_what_was_said_of_a_run_of_this_name_before_is_old_news(tmp_path: pathli
     told.heard.put(("event", Event("ADDED", {**said, "lastTimestamp": "2026-11-21T09:59:00Z"})))
     threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
     outcome, _, progress = follow(tmp_path, told)
-    assert outcome.outcome == "succeeded" and not any("PodSecurity" in line for line in progress.said)
+    assert outcome.outcome == "succeeded" and not any("PodSecurity" in line for line in progress.lines)
 
 
 def test_what_is_refused_just_after_an_outage_is_no_end(tmp_path: pathlib.Path, told: Told) -> None:
@@ -74,7 +74,7 @@ def test_what_is_refused_just_after_an_outage_is_no_end(tmp_path: pathlib.Path, 
     told.tell_pod("a", "waiting", containerStatuses=[waits], phase="Pending")
     threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
     outcome, _, progress = follow(tmp_path, told)
-    assert outcome.cause == "succeeded" and any("i: not found" in line for line in progress.said)
+    assert outcome.cause == "succeeded" and any("i: not found" in line for line in progress.lines)
 
 
 def test_a_claim_that_gets_no_volume_says_why(tmp_path: pathlib.Path, told: Told) -> None:
@@ -85,7 +85,7 @@ def test_a_claim_that_gets_no_volume_says_why(tmp_path: pathlib.Path, told: Told
         told.heard.put(("event", Event("ADDED", {"metadata": {"uid": name}, **value})))
     told.tell_main("Completed")
     _, _, progress = follow(tmp_path, told, mounts=[{"name": "d", "path": "/d", "pvc": "data"}])
-    assert [line for line in progress.said if "no such class" in line] == [
+    assert [line for line in progress.lines if "no such class" in line] == [
         "PersistentVolumeClaim n/data: a volume is missing: ProvisioningFailed: no such class"
     ]
 
@@ -120,7 +120,7 @@ def test_what_keeps_it_from_starting_is_said_once(tmp_path: pathlib.Path, told: 
     told.heard.put(("workload", Event("ADDED", value)))
     told.tell_main("Completed")
     _, follower, progress = follow(tmp_path, told)
-    causes = [line for line in progress.said if not line.startswith("ranks")]
+    causes = [line for line in progress.lines if not line.startswith("ranks")]
     assert causes == [
         "Pod n/r-a: its image cannot be pulled: Failed: Failed to pull image",
         "Job n/r-node-0: the namespace's quota is used up: FailedCreate: exceeded quota: q",
@@ -138,5 +138,5 @@ def test_a_suspended_job_that_no_queue_knows_is_named(
     told.tell_main("Suspended")
     threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
     _, _, progress = follow(tmp_path, told)
-    found = [line for line in progress.said if line.startswith("JobSet r: it waits in its queue: is suspended")]
+    found = [line for line in progress.lines if line.startswith("JobSet r: it waits in its queue: is suspended")]
     assert len(found) == 1 and "Kueue has made no Workload of it" in found[0]
