@@ -25,8 +25,11 @@ def controller(kube_lab: KubeLab, team: Team, tmp_path: pathlib.Path) -> Control
 
 def test_a_gang_runs_once_and_leaves_its_record(controller: Controller) -> None:
     """All ranks are seen, logs and record stay when the objects are gone, no secret is in any of them."""
-    says = 'echo rank $NODE_RANK of $NNODES; test -n "$TOKEN"; echo token $TOKEN'
-    job = command("sh", "-ec", says, secret_refs=[{"name": "TOKEN", "from": "env", "key": "MUSTER_CANARY"}])
+    says = 'echo rank $NODE_RANK of $NNODES; test -n "$TOKEN"; echo token $TOKEN; test "$THEIRS" = kept-here'
+    namespace = controller.team.namespace
+    controller.lab.kubectl("create", "secret", "generic", "theirs", "--from-literal=key=kept-here", "-n", namespace)
+    theirs = {"name": "THEIRS", "from": "kubernetes", "path": "theirs", "key": "key"}
+    job = command("sh", "-ec", says, secret_refs=[{"name": "TOKEN", "from": "env", "key": "MUSTER_CANARY"}, theirs])
     code, output = controller.play("train", job)
     assert code == 0, output
     record, folder = controller.run()
@@ -40,7 +43,7 @@ def test_a_gang_runs_once_and_leaves_its_record(controller: Controller) -> None:
     left = controller.lab.kubectl(
         "get", "configmap,secret,networkpolicy", "-n", controller.team.namespace, "-o", "name"
     )
-    assert "gang-" not in left, "what came with the job goes with it"
+    assert "gang-" not in left and "secret/theirs" in left, "what came with the job goes with it"
     kept = [place.read_text(errors="replace") for place in controller.folder.rglob("*") if place.is_file()]
     assert CANARY not in output and not any(CANARY in text for text in kept)
 

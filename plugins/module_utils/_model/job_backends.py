@@ -168,6 +168,14 @@ def _check_secrets(job: Job) -> None:
             raise InputError(
                 "job.secret_refs.path", f"is required for '{ref.name}'", "Name the Secret in the job's namespace"
             )
+        if ref.deliver == "registry" and ref.source != "kubernetes":
+            # The kubelet reads it, also for the pods that come before and after the job's own.
+            raise InputError(
+                "job.secret_refs.as",
+                f"registry needs a Secret that is there already, and '{ref.name}' comes from {ref.source}",
+                "Make it once with muster.training.kube_secret (type: kubernetes.io/dockerconfigjson) and name it: "
+                "{from: kubernetes, path: SECRET, as: registry}",
+            )
 
 
 def _check_mounts(job: Job) -> None:

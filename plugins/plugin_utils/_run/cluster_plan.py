@@ -55,8 +55,7 @@ class Facts:
 def look(client: Client, job: Job, namespace: str) -> Facts:
     """Read what the plan depends on: nodes, queues, claims and policies."""
     nodes = _readable(client, "v1/Node", None)
-    # Volcano has queues and priorities of its own, which are its to judge.
-    found = _queues(client, namespace) if job.engine != "volcano" else []
+    found = _queues(client, namespace) if _for_kueue(job) else []
     names = tuple(item["metadata"]["name"] for item in found)
     wanted = _chosen(job, names)
     listed = _readable(client, "v1/PersistentVolumeClaim", namespace) if any(mount.pvc for mount in job.mounts) else []
@@ -69,12 +68,17 @@ def look(client: Client, job: Job, namespace: str) -> Facts:
     return Facts(nodes, names, queue, claims, policies, _names(classes), _names(storage))
 
 
+def _for_kueue(job: Job) -> bool:
+    """Return whether Kueue admits the job; Volcano has queues and priorities of its own, which are its to judge."""
+    return job.engine != "volcano"
+
+
 def judge(job: Job, facts: Facts, namespace: str) -> None:
     """Refuse what the cluster cannot run.
 
     :raises RefusedError: naming the option and what there is instead.
     """
-    kueue = job.engine != "volcano"
+    kueue = _for_kueue(job)
     asked = job.placement.queue if kueue else None
     if asked and asked not in facts.queues:
         known = f"there are: {', '.join(facts.queues)}" if facts.queues else "there is none"
@@ -111,7 +115,7 @@ def plan(
     context = RunContext(run_id, planning.port(run_id), attempt, f"{path.rstrip('/')}/{run_id}" if path else None)
     nodes = facts.nodes or []
     rdma = placement.rdma_resource(job, nodes, facts.tolerations)
-    secret = any(ref.source != "kubernetes" and ref.deliver != "registry" for ref in job.secret_refs)
+    secret = any(ref.source != "kubernetes" for ref in job.secret_refs)
     made = KubePlan(
         job=job,
         run_id=run_id,
@@ -123,7 +127,7 @@ def plan(
         queue=facts.queue,
         fleet=Fleet(placement.expressions(job, nodes), rdma_resource=rdma, whole_node=_whole(job, nodes)),
         secret=secret_name(object_name(run_id)) if secret else None,
-        pull_secrets=tuple(ref.path or ref.name for ref in job.secret_refs if ref.deliver == "registry"),
+        pull_secrets=tuple(str(ref.path) for ref in job.secret_refs if ref.deliver == "registry"),
     )
     labelled = [{**made.labels, ROLE_LABEL: role} for role in made.pods]
     denied = any(companions.denies_egress(facts.policies, labels) for labels in labelled)

@@ -179,7 +179,7 @@ class Cluster:
             image=str(self._job.image),
             command=payload.boot_command(self._job.python),
             request=request.decode(),
-            pull_secrets=tuple(ref.path or ref.name for ref in refs),
+            pull_secrets=tuple(str(ref.path) for ref in refs),
         )
         asked = self._allowed(asked, names)
         made = node_facts.objects(asked, names)

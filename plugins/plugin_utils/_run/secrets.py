@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Resolving a job's secret_refs on the controller: from its environment or from a file.
 
+Those that are in the cluster already stay there: pods name them, and no value of theirs comes to the controller.
+
 This is a private utility of the collection; it may change without notice.
 """
 
@@ -27,6 +29,8 @@ def resolve(job: Job) -> tuple[dict[str, str], dict[str, bytes]]:
     env: dict[str, str] = {}
     files: dict[str, bytes] = {}
     for ref in job.secret_refs:
+        if ref.source == "kubernetes":
+            continue
         value = _read(ref)
         option = f"job.secret_refs.{ref.name}"
         if not value:

@@ -103,7 +103,7 @@ def test_code_in_the_image_and_another_interpreter_are_used_as_they_are() -> Non
 def test_the_users_word_and_the_secrets_travel_apart_from_ours() -> None:
     spec = told(
         env={"NCCL_DEBUG": "INFO"},
-        secret_refs=[{"name": "T", "from": "env"}, {"name": "P", "from": "env", "as": "registry"}],
+        secret_refs=[{"name": "T", "from": "env"}, {"name": "P", "from": "kubernetes", "path": "p", "as": "registry"}],
     )
     assert spec.user_env == {"NCCL_DEBUG": "INFO"} and "NCCL_DEBUG" not in spec.env
     assert spec.secrets == ({"name": "T", "file": "/muster/secrets/T", "deliver": "env"},)

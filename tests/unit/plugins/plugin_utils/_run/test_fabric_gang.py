@@ -40,7 +40,7 @@ GIVEN: dict[str, t.Any] = {
     "mounts": [{"name": "torch", "path": "/opt/torch", "host_path": "/opt/torch", "read_only": True}],
     "placement": {"backend": "kubernetes", "namespace": "team-a", "island": "old", "network_mode": "host"},
     "secret_refs": [
-        {"name": "PULL", "from": "env", "as": "registry"},
+        {"name": "PULL", "from": "kubernetes", "path": "pull", "as": "registry"},
         {"name": "TOKEN", "from": "env"},
     ],
 }

@@ -44,6 +44,20 @@ def test_a_file_without_its_last_line_end(tmp_path: pathlib.Path) -> None:
     }
 
 
+def test_what_is_in_the_cluster_already_stays_there() -> None:
+    given = {
+        "name": "x",
+        "image": "i",
+        "script": "/t.py",
+        "placement": {"backend": "kubernetes"},
+        "secret_refs": [
+            {"name": "TOKEN", "from": "kubernetes", "path": "theirs", "key": "token"},
+            {"name": "PULL", "from": "kubernetes", "path": "registry", "as": "registry"},
+        ],
+    }
+    assert secrets.resolve(parse_job(given)) == ({}, {})
+
+
 def test_no_references_are_no_secrets() -> None:
     assert secrets.resolve(parse_job({"name": "x", "script": "/t.py"})) == ({}, {})
 

@@ -46,7 +46,7 @@ RICH: dict[str, t.Any] = {
     "secret_refs": [
         {"name": "TOKEN", "from": "env"},
         {"name": "KEY", "from": "kubernetes", "path": "theirs", "key": "k", "as": "file"},
-        {"name": "PULL", "from": "env", "as": "registry"},
+        {"name": "PULL", "from": "kubernetes", "path": "run-pull", "as": "registry"},
     ],
     "restart": {"fatal_exit_codes": [65, 3], "max_crashes": 5},
 }
