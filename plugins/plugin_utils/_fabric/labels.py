@@ -13,7 +13,9 @@ from __future__ import annotations
 import hashlib
 import re
 import typing as t
+from types import MappingProxyType
 
+from ...module_utils._model.node import NetworkType
 from ...module_utils._model.verdict import Verdict
 
 PREFIX = "muster.training"
@@ -24,17 +26,21 @@ Dict = dict[str, t.Any]
 
 
 def node_patches(
-    verdicts: t.Iterable[tuple[Verdict, t.Sequence[str]]], former: t.Iterable[str] = ()
+    verdicts: t.Iterable[tuple[Verdict, t.Sequence[str]]],
+    former: t.Iterable[str] = (),
+    networks: t.Mapping[str, t.Collection[str]] = MappingProxyType({}),
 ) -> dict[str, Dict]:
     """Return node name -> merge patch for its ``metadata``.
 
-    Labels: ``muster.training/island``, ``/lane`` and ``/fabric`` (the outcome); annotations: bandwidth, expectation,
-    transport, cause and time. Only a label can be selected by; what cannot be one is an annotation.
+    Labels: ``muster.training/island``, ``/lane``, ``/fabric`` (the outcome) and ``/network-mesh``, ``-lan``,
+    ``-public`` (``true`` where the node has such an address); annotations: bandwidth, expectation, transport, cause and
+    time. Only a label can be selected by; what cannot be one is an annotation.
 
     :param verdicts: each with the nodes of its island.
     :param former: nodes that had a verdict and have none now: their labels are removed.
+    :param networks: the network types of each node, as far as its facts tell.
     """
-    patches = {name: _patch(verdict) for verdict, nodes in verdicts for name in nodes}
+    patches = {name: _patch(verdict, networks.get(name, ())) for verdict, nodes in verdicts for name in nodes}
     for name in former:
         patches.setdefault(name, _patch(None))
     return patches
@@ -68,11 +74,12 @@ def label_value(text: str | None) -> str | None:
     return f"{head}-{digest}" if head else digest
 
 
-def _patch(verdict: Verdict | None) -> Dict:
+def _patch(verdict: Verdict | None, networks: t.Collection[str] = ()) -> Dict:
     labels: dict[str, str | None] = {
         f"{PREFIX}/island": label_value(verdict.island) if verdict else None,
         f"{PREFIX}/lane": label_value(verdict.lane) if verdict else None,
         f"{PREFIX}/fabric": label_value(verdict.outcome) if verdict else None,
+        **{f"{PREFIX}/network-{kind}": "true" if kind in networks else None for kind in t.get_args(NetworkType)},
     }
     band = verdict.bandwidth if verdict else None
     cause = verdict.causes[0] if verdict and verdict.causes else None

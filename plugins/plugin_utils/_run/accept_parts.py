@@ -80,6 +80,8 @@ def fleet(request: Request, home: StateHome, identity: str) -> Fleet:
         nodes = request.options.get("nodes") or given.get("nodes")
         if not nodes:
             raise InputError("nodes", "is required on Kubernetes", "Say how many nodes the fleet has")
+        # What the fabric's part found is told there, and keeps nobody from measuring.
+        job["placement"] = {**placement, "allow_slow_network": True}
         return Fleet(request, home, identity, "kubernetes", job, [], int(nodes))
     names = list(request.hosts)[: request.options.get("nodes") or None]
     if not names:

@@ -47,6 +47,25 @@ class Facts:
         return self.queue.tolerations if self.queue else ()
 
     @property
+    def node_labels(self) -> t.Mapping[str, str]:
+        """Return where the queue sends the pods."""
+        return self.queue.node_labels if self.queue else {}
+
+    @property
+    def by_queue(self) -> bool:
+        """Return whether the queue chooses an island for each gang."""
+        return bool(self.queue and self.queue.island_level)
+
+    def islands(self, job: Job) -> dict[str, int]:
+        """Return the room of each island, empty where islands do not matter to the job."""
+        one_a_node = _one_a_node(job, self.nodes or [])
+        return placement.island_rooms(job, self.verdicts(job), one_a_node, by_queue=self.by_queue)
+
+    def verdicts(self, job: Job) -> tuple[placement.Verdict, ...]:
+        """Return which nodes the job may run on."""
+        return placement.judge(job, self.nodes or [], tolerations=self.tolerations, node_labels=self.node_labels)
+
+    @property
     def warnings(self) -> list[str]:
         """Return what could not be judged."""
         return [] if self.nodes is not None else ["nodes cannot be read with this kubeconfig: the scheduler will judge"]
@@ -103,8 +122,9 @@ def judge(job: Job, facts: Facts, namespace: str) -> None:
             "Let the user read nodes (team_reads_nodes), or leave it out",
         )
     if facts.nodes is not None:
-        one_a_node = job.placement.network_mode == "host" or _whole(job, facts.nodes)
-        placement.refuse(job, placement.judge(job, facts.nodes, tolerations=facts.tolerations), one_a_node)
+        placement.refuse(job, facts.verdicts(job), _one_a_node(job, facts.nodes))
+        gang_of_queue = facts.by_queue and job.nodes > 1 and not job.placement.island
+        placement.refuse_islands(job, facts.islands(job), by_queue=gang_of_queue)
 
 
 def plan(
@@ -115,6 +135,8 @@ def plan(
     context = RunContext(run_id, planning.port(run_id), attempt, f"{path.rstrip('/')}/{run_id}" if path else None)
     nodes = facts.nodes or []
     rdma = placement.rdma_resource(job, nodes, facts.tolerations)
+    roomy = placement.roomy(job, facts.islands(job))
+    kept_in = roomy[0] if len(roomy) == 1 and not facts.by_queue else None
     secret = any(ref.source != "kubernetes" for ref in job.secret_refs)
     made = KubePlan(
         job=job,
@@ -125,7 +147,7 @@ def plan(
         program={name: payload.sources()[name] for name in PROGRAM_FILES},
         archive=_packed(source),
         queue=facts.queue,
-        fleet=Fleet(placement.expressions(job, nodes), rdma_resource=rdma, whole_node=_whole(job, nodes)),
+        fleet=Fleet(placement.expressions(job, nodes, kept_in), rdma_resource=rdma, whole_node=_whole(job, nodes)),
         secret=secret_name(object_name(run_id)) if secret else None,
         pull_secrets=tuple(str(ref.path) for ref in job.secret_refs if ref.deliver == "registry"),
     )
@@ -209,6 +231,11 @@ def _queue(client: Client, local: Object) -> Queue:
         raise
     islands = any(level.get("nodeLabel") == ISLAND_LABEL for level in levels)
     return dataclasses.replace(queue, topology=True, island_level=ISLAND_LABEL if islands else None)
+
+
+def _one_a_node(job: Job, nodes: t.Sequence[Object]) -> bool:
+    """Return whether a node takes one pod of the job only."""
+    return job.placement.network_mode == "host" or _whole(job, nodes)
 
 
 def _whole(job: Job, nodes: t.Sequence[Object]) -> bool:

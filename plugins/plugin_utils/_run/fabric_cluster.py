@@ -141,7 +141,7 @@ class Cluster:
         if unknown:
             raise InputError("hosts", f"'{unknown[0]}' is no node of the cluster", f"There are: {_some(self._nodes)}")
         candidates = [item for item in listed if not asked or item["metadata"]["name"] in asked]
-        verdicts = placement.judge(self._judged_as(candidates), candidates)
+        verdicts = placement.judge(self._judged_as(candidates), candidates, fabric=False)
         fitting = [item.node for item in verdicts if not item.reasons]
         down = [item.node for item in verdicts if item.reasons == ("not ready",)]
         out = {item.node: item.reasons for item in verdicts if item.reasons and item.node not in down}

@@ -146,9 +146,9 @@ def job_of(
     own["env"].pop("NCCL_DEBUG_FILE", None)
     own["args"] = [*own["args"][: own["args"].index("--out")], "--out", "-"]
     placement = {**given.get("placement", {}), "backend": "kubernetes", "engine": "indexed_job"}
-    # Where it runs is said node by node.
+    # Where it runs is said node by node, whatever the last verdict was.
     placement.pop("island", None)
-    placement.pop("allow_slow_network", None)
+    placement["allow_slow_network"] = True
     kept = {key: value for key, value in given.items() if key in KEPT}
     env = {**given.get("env", {}), **own["env"]}
     refs = [item for item in given.get("secret_refs", []) if item.get("as") == "registry"]

@@ -86,7 +86,8 @@ def run(request: training_job.Request) -> Dict:
     result = _result(work, judged, document)
     now = {str(name) for entry in document["islands"] for name in entry["nodes"]}
     former = {str(name) for entry in before for name in entry["nodes"]} - now
-    patches = labels.node_patches([(item.verdict, item.island.nodes) for item in judged], sorted(former))
+    tested = [(item.verdict, item.island.nodes) for item in judged]
+    patches = labels.node_patches(tested, sorted(former), _networks(fleet))
     told = ground.publish(patches, check=False)
     notes += [told.note] if told.note else []
     result.update(file=str(home.folder / "fabric.json"), node_patches=patches, table=[*result["table"], *notes])
@@ -113,11 +114,15 @@ def _rehearsed(work: Work, islands_: t.Sequence[Island], before: t.Sequence[Dict
             stored.append((Verdict.from_dict(entry), [str(name) for name in entry["nodes"]]))
         except InputError:
             continue
-    patches = labels.node_patches(stored)
+    patches = labels.node_patches(stored, networks=_networks(work.fleet))
     told = work.ground.publish(patches, check=True)
     gone = [item.to_dict() for item in work.fleet.absent]
     result: Dict = {"changed": told.changed, "islands": [island.to_dict() for island in islands_], "absent": gone}
     return {**result, "node_patches": patches, "diff": list(told.diff)}
+
+
+def _networks(fleet: Fleet) -> dict[str, tuple[str, ...]]:
+    return {node.name: node.network_types for node in fleet.nodes}
 
 
 def summary(verdict: Verdict) -> str:

@@ -31,8 +31,10 @@ DIGEST = f"{PREFIX}/job-digest"
 # Pods that a run has beside its gang.
 PROBE, READER = "probe", "reader"
 ATTEMPT_LABEL = f"{PREFIX}/first-attempt"
-# On nodes: written when a node joins or the fabric gate has judged, read here.
+# On nodes: written when the fabric was verified, read here.
 ISLAND_LABEL = f"{PREFIX}/island"
+LANE_LABEL = f"{PREFIX}/lane"
+FABRIC_LABEL = f"{PREFIX}/fabric"
 NETWORK_LABEL = f"{PREFIX}/network-{{}}"
 MANAGER = "muster.training"
 CONTAINER = "node"

@@ -11,10 +11,11 @@ from __future__ import annotations
 import collections
 import dataclasses
 import typing as t
+from types import MappingProxyType
 
 from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.job import Job
-from .contract import ISLAND_LABEL, NETWORK_LABEL, Object
+from .contract import FABRIC_LABEL, ISLAND_LABEL, LANE_LABEL, NETWORK_LABEL, Object
 
 # GPU feature discovery writes these.
 _PRODUCT, _MEMORY, _FAMILY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory", "nvidia.com/gpu.family"
@@ -28,12 +29,13 @@ _TOLD = frozenset(f"node.kubernetes.io/{state}" for state in ("not-ready", "unre
 class Verdict:
     """A node and what keeps the job off it; no reasons: it may run there.
 
-    ``room``: how many pods of the job its GPUs suffice for, None for a job that takes none.
+    ``room``: how many pods of the job its GPUs suffice for, None for a job that takes none. ``island``: by its label.
     """
 
     node: str
     reasons: tuple[str, ...]
     room: int | None = None
+    island: str | None = None
 
 
 def judge(
@@ -41,16 +43,22 @@ def judge(
     nodes: t.Iterable[Object],
     gpu_resource: str = "nvidia.com/gpu",
     tolerations: t.Sequence[t.Mapping[str, t.Any]] = (),
+    node_labels: t.Mapping[str, str] = MappingProxyType({}),
+    *,
+    fabric: bool = True,
 ) -> tuple[Verdict, ...]:
     """Return a verdict for each live Node, in the order of their names.
 
     :param tolerations: what a queue adds to the pods' own.
+    :param node_labels: where the queue sends them.
+    :param fabric: whether the last verdict on the nodes' network counts, which it does not for the next one.
     """
     found = []
     for node in nodes:
         room = gpu_count(node, gpu_resource) // job.gpus_per_node if job.gpus_per_node else None
-        reasons = tuple(_reasons(job, node, gpu_resource, tolerations))
-        found.append(Verdict(node["metadata"]["name"], reasons, room))
+        reasons = [*_reasons(job, node, gpu_resource, tolerations), *_outside(node, node_labels)]
+        reasons += _network(job, node) if fabric else []
+        found.append(Verdict(node["metadata"]["name"], tuple(reasons), room, _labels(node).get(ISLAND_LABEL)))
     return tuple(sorted(found, key=lambda item: item.node))
 
 
@@ -61,10 +69,7 @@ def refuse(job: Job, verdicts: t.Sequence[Verdict], one_a_node: bool = False) ->
     :raises RefusedError: with one line for people.
     """
     fitting = [item for item in verdicts if not item.reasons]
-    # An elastic gang starts with fewer.
-    needed = job.elastic.min or job.nodes
-    # What takes no GPUs goes wherever there is time and memory, which the scheduler knows.
-    rooms = [1 if one_a_node else needed if item.room is None else item.room for item in fitting]
+    needed, rooms = _needed(job), _rooms(job, fitting, one_a_node)
     if sum(rooms) >= needed:
         return
     words = dict(zip((item.node for item in fitting), rooms, strict=True))
@@ -78,6 +83,57 @@ def refuse(job: Job, verdicts: t.Sequence[Verdict], one_a_node: bool = False) ->
         f"job.placement: {len(fitting)} of {len(verdicts)} nodes fit, {short}: {shown or 'no nodes'}",
         "Add nodes, or ask for what is there",
     )
+
+
+def island_rooms(job: Job, verdicts: t.Sequence[Verdict], one_a_node: bool, *, by_queue: bool) -> dict[str, int]:
+    """Return how many pods of the gang each island has room for; empty where its islands do not matter.
+
+    :param by_queue: whether the queue has a topology of islands, so that the whole gang is admitted to one of them.
+    """
+    if job.nodes < 2 or job.placement.island or (job.placement.allow_slow_network and not by_queue):
+        return {}
+    fitting = [item for item in verdicts if not item.reasons]
+    found: collections.Counter[str] = collections.Counter()
+    for item, room in zip(fitting, _rooms(job, fitting, one_a_node), strict=True):
+        if item.island:
+            found[item.island] += room
+    # What was never verified lies on no island that one could tell.
+    return dict(sorted(found.items())) if by_queue or len(found) > 1 else {}
+
+
+def roomy(job: Job, rooms: t.Mapping[str, int]) -> tuple[str, ...]:
+    """Return the islands that have room for the whole gang."""
+    return tuple(name for name, room in rooms.items() if room >= _needed(job))
+
+
+def refuse_islands(job: Job, rooms: t.Mapping[str, int], *, by_queue: bool) -> None:
+    """Refuse a gang that fits into no island, or into several when nobody says which.
+
+    :raises RefusedError: with what each has room for.
+    """
+    fitting = roomy(job, rooms)
+    if not fitting and (rooms or by_queue):
+        table = ", ".join(f"{name} has room for {room}" for name, room in rooms.items()) or "no node has one"
+        fix = (
+            "Ask for fewer nodes" if by_queue else "Ask for fewer nodes, or set job.placement.allow_slow_network: true"
+        )
+        raise RefusedError(f"job.nodes: no island has room for {_needed(job)} pods ({table})", fix)
+    if len(fitting) > 1 and not by_queue:
+        raise RefusedError(
+            f"job.placement.island: several islands have room ({', '.join(fitting)}), and without one the gang would "
+            "lie on both sides of a slow network",
+            "Name one of them, use a queue whose topology has islands, or set job.placement.allow_slow_network: true",
+        )
+
+
+def _needed(job: Job) -> int:
+    """Return how many pods must have room: an elastic gang starts with fewer."""
+    return job.elastic.min or job.nodes
+
+
+def _rooms(job: Job, fitting: t.Sequence[Verdict], one_a_node: bool) -> list[int]:
+    """Return how many pods each node takes: what asks for no GPUs goes where the scheduler finds time and memory."""
+    return [1 if one_a_node else _needed(job) if item.room is None else item.room for item in fitting]
 
 
 def rdma_resource(
@@ -96,16 +152,22 @@ def rdma_resource(
     return name if job.resources.rdma or count == len(fitting) else None
 
 
-def expressions(job: Job, nodes: t.Iterable[Object]) -> tuple[Object, ...]:
+def expressions(job: Job, nodes: t.Iterable[Object], island: str | None = None) -> tuple[Object, ...]:
     """Return the node selector expressions of what the job asks, as labels that every fitting node carries.
 
-    Models are asked for by part of their name, which no label selector can: all products that fit are listed.
+    A gang keeps off what failed verification and off slow networks, unless it allows them. ``island`` is where it is
+    kept when the job names none. Models are asked for by part of their name, which no label selector can: all products
+    that fit are listed.
     """
     found: list[Object] = []
-    if job.placement.island:
-        found.append(_in(ISLAND_LABEL, job.placement.island))
+    chosen = job.placement.island or island
+    if chosen:
+        found.append(_in(ISLAND_LABEL, chosen))
     for kind in job.placement.required_network_types:
         found.append(_in(NETWORK_LABEL.format(kind), "true"))
+    if job.nodes > 1 and not job.placement.allow_slow_network:
+        found.append({"key": FABRIC_LABEL, "operator": "NotIn", "values": ["fail"]})
+        found.append({"key": LANE_LABEL, "operator": "NotIn", "values": ["D", "E"]})
     if job.gpu.model:
         products = {_labels(node).get(_PRODUCT, "") for node in nodes}
         fitting = sorted(name for name in products if _is_model(name, str(job.gpu.model)))
@@ -178,6 +240,24 @@ def _reasons(
     if job.resources.rdma and not _rdma(node):
         yield "no RDMA device"
     yield from _gpus(job, node, gpu_resource)
+
+
+def _network(job: Job, node: Object) -> t.Iterator[str]:
+    """Yield what the last verdict on the node's network holds against a gang, by the rules of plain hosts."""
+    lane, outcome = _labels(node).get(LANE_LABEL), _labels(node).get(FABRIC_LABEL)
+    if job.nodes < 2:
+        return
+    if lane == "E" or (lane == "D" and not job.placement.allow_slow_network):
+        yield f"lane {lane}"
+    if outcome == "fail" and not job.placement.allow_slow_network:
+        yield "fabric failed verification"
+
+
+def _outside(node: Object, wanted: t.Mapping[str, str]) -> t.Iterator[str]:
+    """Yield which labels of the queue's flavor the node does not have."""
+    for key, value in wanted.items():
+        if _labels(node).get(key) != value:
+            yield f"not of the queue's flavor ({key}={value})"
 
 
 def _rdma(node: Object) -> list[str]:

@@ -167,13 +167,16 @@ def test_no_line_of_history_breaks_the_comparison(value: t.Any, key: str) -> Non
 
 def test_labels_of_a_verdict_and_of_none() -> None:
     cause = Cause("slow_node", "x", "y", "a")
-    patches = labels.node_patches([(verdict(causes=(cause,)), ("a", "b"))], ["b", "gone"])
-    assert set(patches) == {"a", "b", "gone"} and patches["a"] == patches["b"]
-    assert patches["a"]["metadata"]["labels"] == {
-        "muster.training/island": "lan",
-        "muster.training/lane": "C",
-        "muster.training/fabric": "pass",
-    }
+    patches = labels.node_patches([(verdict(causes=(cause,)), ("a", "b"))], ["b", "gone"], {"a": ("lan", "mesh")})
+    assert set(patches) == {"a", "b", "gone"}
+    assert patches["a"]["metadata"]["annotations"] == patches["b"]["metadata"]["annotations"]
+    unknown: dict[str, str | None] = dict.fromkeys(
+        f"muster.training/network-{kind}" for kind in ("mesh", "lan", "public")
+    )
+    about = {"muster.training/island": "lan", "muster.training/lane": "C", "muster.training/fabric": "pass"}
+    known = {"muster.training/network-mesh": "true", "muster.training/network-lan": "true"}
+    assert patches["a"]["metadata"]["labels"] == {**about, **unknown, **known}
+    assert patches["b"]["metadata"]["labels"] == {**about, **unknown}
     told = patches["a"]["metadata"]["annotations"]
     assert told["muster.training/fabric-busbw-gb-s"] == "10" and told["muster.training/fabric-cause"] == "slow_node"
     assert told["muster.training/fabric-verified-at"] == "2026-11-21T10:00:00+00:00"

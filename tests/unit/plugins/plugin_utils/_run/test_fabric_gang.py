@@ -62,6 +62,8 @@ def test_the_users_image_and_place_run_the_benchs_own_program() -> None:
         "namespace": "team-a",
         "network_mode": "host",
         "engine": "indexed_job",
+        # A network that failed must be testable again.
+        "allow_slow_network": True,
     }
     # Secrets of the job are no business of a test.
     assert [item["name"] for item in made["secret_refs"]] == ["PULL"]

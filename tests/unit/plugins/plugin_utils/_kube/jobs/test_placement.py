@@ -44,6 +44,8 @@ def test_a_node_that_has_what_is_asked_fits() -> None:
     assert placement.expressions(wanted, [node("b")]) == (
         {"key": "muster.training/island", "operator": "In", "values": ["a"]},
         {"key": "muster.training/network-lan", "operator": "In", "values": ["true"]},
+        {"key": "muster.training/fabric", "operator": "NotIn", "values": ["fail"]},
+        {"key": "muster.training/lane", "operator": "NotIn", "values": ["D", "E"]},
         {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-H100-80GB-HBM3"]},
         {"key": "nvidia.com/gpu.memory", "operator": "Gt", "values": ["77823"]},
         {"key": "nvidia.com/gpu.family", "operator": "In", "values": ["hopper"]},
@@ -211,3 +213,85 @@ def test_a_claim_whose_class_is_not_there_will_get_no_volume(
         return
     with pytest.raises(RefusedError, match=problem):
         placement.claims(job, live, classes)
+
+
+@pytest.mark.parametrize(
+    ("labels", "reasons"),
+    [
+        ({"muster.training/fabric": "pass", "muster.training/lane": "A"}, ()),
+        ({"muster.training/fabric": "warn", "muster.training/lane": "C"}, ()),
+        ({"muster.training/fabric": "fail"}, ("fabric failed verification",)),
+        ({"muster.training/fabric": "pass", "muster.training/lane": "D"}, ("lane D",)),
+        ({"muster.training/fabric": "fail", "muster.training/lane": "E"}, ("lane E", "fabric failed verification")),
+    ],
+)
+def test_a_gang_keeps_off_a_network_that_failed_or_is_slow(labels: dict[str, str], reasons: tuple[str, ...]) -> None:
+    nodes = [node("a", labels=labels)]
+    assert placement.judge(plan(gpus_per_node=8).job, nodes)[0].reasons == reasons
+    slow = plan(gpus_per_node=8, placement={"allow_slow_network": True}).job
+    assert placement.judge(slow, nodes)[0].reasons == tuple(reason for reason in reasons if reason == "lane E")
+    assert not any("NotIn" in str(item) for item in placement.expressions(slow, nodes))
+    alone = plan(nodes=1, gpus_per_node=8).job
+    assert placement.judge(alone, nodes)[0].reasons == () and placement.expressions(alone, nodes) == ()
+    # The next verification does not depend on what the last one said.
+    assert placement.judge(plan(gpus_per_node=8).job, nodes, fabric=False)[0].reasons == ()
+
+
+def test_a_node_outside_of_the_queues_flavor_does_not_fit() -> None:
+    nodes = [node("a", labels={"pool": "rented"}), node("b")]
+    found = placement.judge(plan(gpus_per_node=8).job, nodes, node_labels={"pool": "rented"})
+    assert [item.reasons for item in found] == [(), ("not of the queue's flavor (pool=rented)",)]
+
+
+def on_islands(**islands: int) -> list[Object]:
+    """Return nodes of these islands: so many of each."""
+    return [
+        node(f"{name}{number}", labels={"muster.training/island": name})
+        for name, count in islands.items()
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("islands", "by_queue", "rooms", "problem"),
+    [
+        ({"a": 2}, False, {}, ""),
+        ({"a": 2, "b": 1}, False, {"a": 2, "b": 1}, ""),
+        ({"a": 2, "b": 3}, False, {"a": 2, "b": 3}, "several islands have room (a, b)"),
+        (
+            {"a": 1, "b": 1},
+            False,
+            {"a": 1, "b": 1},
+            "no island has room for 2 pods (a has room for 1, b has room for 1)",
+        ),
+        ({"a": 2, "b": 3}, True, {"a": 2, "b": 3}, ""),
+        ({"a": 1, "b": 1}, True, {"a": 1, "b": 1}, "no island has room for 2 pods"),
+    ],
+)
+def test_a_gang_lies_on_one_island(
+    islands: dict[str, int], by_queue: bool, rooms: dict[str, int], problem: str
+) -> None:
+    job = plan(nodes=2, gpus_per_node=8).job
+    found = placement.island_rooms(job, placement.judge(job, on_islands(**islands)), True, by_queue=by_queue)
+    assert found == rooms
+    if not problem:
+        placement.refuse_islands(job, found, by_queue=by_queue)
+        return
+    with pytest.raises(RefusedError) as caught:
+        placement.refuse_islands(job, found, by_queue=by_queue)
+    assert problem in caught.value.message
+    slow = plan(nodes=2, gpus_per_node=8, placement={"allow_slow_network": True}).job
+    assert (
+        bool(placement.island_rooms(slow, placement.judge(slow, on_islands(**islands)), True, by_queue=by_queue))
+        is by_queue
+    )
+
+
+def test_a_queue_of_islands_wants_nodes_that_lie_on_one() -> None:
+    job = plan(nodes=2, gpus_per_node=8).job
+    nodes = [node("a"), node("b")]
+    for item in nodes:
+        del item["metadata"]["labels"]["muster.training/island"]
+    rooms = placement.island_rooms(job, placement.judge(job, nodes), True, by_queue=True)
+    with pytest.raises(RefusedError, match="no node has one"):
+        placement.refuse_islands(job, rooms, by_queue=True)
