@@ -26,6 +26,7 @@ class ActionModule(Face):
         "template_paths": {"type": "list", "elements": "path", "default": []},
         "wait": {"type": "bool", "default": True},
         "take_over": {"type": "bool", "default": False},
+        "recreate": {"type": "bool", "default": False},
         "drill": {"type": "dict"},
         "kubeconfig": {"type": "raw"},
         "context": {"type": "str"},

@@ -60,6 +60,12 @@ options:
     description: Whether to take a run over that another controller started.
     type: bool
     default: false
+  recreate:
+    description:
+      - Whether a run on Kubernetes that lives with another job is stopped and started anew with this one.
+      - Without it the task fails and shows what differs. On plain hosts cancel the run first.
+    type: bool
+    default: false
   drill:
     description:
       - Kill something on purpose while following, and prove the resume from the step counter.

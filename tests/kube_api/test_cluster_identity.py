@@ -19,11 +19,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._kube.apply import
 from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.contract import RUN_LABEL
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.contract import COMPANIONS, RUN_LABEL, selector
 from ansible_collections.muster.training.plugins.plugin_utils._run import (
     cluster_identity,
     cluster_job,
     cluster_probe,
+    cluster_submit,
     record,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import StateHome
@@ -134,10 +135,81 @@ def test_a_run_that_lives_is_not_taken_for_another_job(
     other = dataclasses.replace(job(namespace), args=("--more",), timeout_s=60)
     for check in (False, True):
         asked = dataclasses.replace(request(api, tmp_path), check=check)
-        with pytest.raises(RefusedError, match=rf"run {RUN} runs already, with another job: args, timeout_s differ"):
+        with pytest.raises(RefusedError) as caught:
             cluster_job.run(asked, home, other)
+        assert caught.value.message == (
+            f'run {RUN} runs already, with another job: args ([] there, ["--more"] asked for), '
+            "timeout_s (null there, 60 asked for)"
+        )
     assert client.list("batch/v1/Job", namespace).items[0]["metadata"]["uid"] == live["metadata"]["uid"]
     assert (home.run_folder(RUN) / "run.json").read_text() == before
+
+
+@pytest.mark.usefixtures("unproven")
+def test_a_run_with_another_job_starts_anew_where_that_is_asked_for(
+    api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path
+) -> None:
+    live = started(api, client, home, namespace, tmp_path)
+    other = dataclasses.replace(job(namespace), args=("--more",))
+    asked = request(api, tmp_path)
+    again = dataclasses.replace(asked, options={**asked.options, "recreate": True})
+    # Nobody collects garbage here.
+    assert cluster_job.run(again, home, other)["changed"]
+    (anew,) = client.list("batch/v1/Job", namespace).items
+    assert anew["metadata"]["uid"] != live["metadata"]["uid"]
+    record = json.loads((home.run_folder(RUN) / "run.json").read_text())
+    assert (record["job"]["args"], record["generation"]) == (["--more"], 2)
+    assert record["backend_ref"]["uid"] == anew["metadata"]["uid"]
+    # Asked for once more it is the run that was asked for.
+    assert not cluster_job.run(again, home, other)["changed"]
+
+
+@pytest.mark.usefixtures("unproven")
+def test_a_controller_that_is_killed_while_it_submits_leaves_a_run_that_can_be_found(
+    api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path, monkeypatch: t.Any
+) -> None:
+    """As it is when nothing could be tidied up: objects without an owner, and a record that knows where they are."""
+
+    def killed(*_args: object, **_options: object) -> None:
+        raise SystemExit(137)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster_submit, "own", killed)
+        with pytest.raises(SystemExit):
+            cluster_job.run(request(api, tmp_path), home, job(namespace))
+    record = json.loads((home.run_folder(RUN) / "run.json").read_text())
+    assert (record["state"], record["backend_ref"]["uid"]) == ("starting", None)
+    assert companions(client, namespace) and not any(owners for _name, owners in companions(client, namespace))
+    assert not cluster_job.run(request(api, tmp_path), home, job(namespace))["changed"]
+    (live,) = client.list("batch/v1/Job", namespace).items
+    assert all(owners == [live["metadata"]["uid"]] for _name, owners in companions(client, namespace))
+    assert json.loads((home.run_folder(RUN) / "run.json").read_text())["backend_ref"]["uid"] == live["metadata"]["uid"]
+
+
+@pytest.mark.usefixtures("unproven")
+def test_a_cancelled_run_leaves_nothing_of_a_killed_submit(
+    api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path, monkeypatch: t.Any
+) -> None:
+    def killed(*_args: object, **_options: object) -> None:
+        raise SystemExit(137)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster_submit, "own", killed)
+        with pytest.raises(SystemExit):
+            cluster_job.run(request(api, tmp_path), home, job(namespace))
+    record = json.loads((home.run_folder(RUN) / "run.json").read_text())
+    assert cluster_job.cancel(request(api, tmp_path), home, record)["changed"]
+    assert companions(client, namespace) == [] and not client.list("batch/v1/Job", namespace).items
+
+
+def companions(client: Client, namespace: str) -> list[tuple[str, list[str]]]:
+    """Return what came with the run, each with the uids of its owners."""
+    found = []
+    for kind in COMPANIONS:
+        for item in client.list(kind, namespace, labels=selector(RUN)).items:
+            owners = [owner["uid"] for owner in item["metadata"].get("ownerReferences", [])]
+            found.append((f"{kind}/{item['metadata']['name']}", owners))
+    return found
 
 
 @pytest.mark.usefixtures("unproven")
@@ -253,7 +325,7 @@ def test_what_was_there_before_survives_a_submit_that_fails(
                 raise KubeError("Job x", "the server is full", status=507)
         return apply(client, objects, **more)
 
-    monkeypatch.setattr(cluster_job, "apply", fails)
+    monkeypatch.setattr(cluster_submit, "apply", fails)
     with pytest.raises(KubeError, match="the server is full"):
         cluster_job.run(request(api, tmp_path), home, job(namespace))
     assert {"Service", "ConfigMap", "NetworkPolicy"} <= set(done)

@@ -8,7 +8,6 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import pathlib
 import tempfile
@@ -16,14 +15,14 @@ import time
 import typing as t
 
 from ...module_utils._model import advice, drill, job_backends
-from ...module_utils._model.errors import InputError, MusterError, RefusedError
+from ...module_utils._model.errors import InputError, MusterError
 from ...module_utils._model.job import Job, to_yaml_names
 from ...module_utils._model.ledger import epoch
 from ...module_utils._node import paths
 from .._kube import predicates
 from .._kube.apply import apply
 from .._kube.client import Client
-from .._kube.jobs.contract import ATTEMPT_LABEL, DIGEST, RUN_LABEL, KubePlan, Object, label_value, owned
+from .._kube.jobs.contract import ATTEMPT_LABEL, KubePlan, Object
 from . import (
     cluster_claim,
     cluster_custody,
@@ -31,6 +30,7 @@ from . import (
     cluster_kept,
     cluster_plan,
     cluster_probe,
+    cluster_submit,
     kube_access,
     planning,
     record,
@@ -42,7 +42,6 @@ from .cluster_follow import ClusterFollower
 from .cluster_removal import GONE_S, remove
 from .cluster_sources import Sources
 from .follow import Follower
-from .kube_secret import manifest
 from .state_home import StateHome, forget_unborn, read_record
 from .training_follow import attended, explained, finished
 from .training_plan import Dict, Request, result
@@ -182,7 +181,7 @@ def _rehearse(asked: Asked) -> Dict:
     found = asked.client.get(cluster_plan.objects(made)[-1], made.name, made.namespace)
     live = found if found is not None and predicates.state(found).phase == "waiting" else None
     if live is not None:
-        _insist_on_job(asked, live)
+        _goes_on(asked, live)
     else:
         # An ended start of the run goes away first: laid over it, the next one would be refused.
         apply(asked.client, cluster_plan.objects(made)[: None if found is None else -1], check=True)
@@ -196,28 +195,37 @@ def _present(
     request, client, before, folder = asked.request, asked.client, asked.before, asked.folder
     made = asked.plan(asked.next_attempt)
     live = client.get(cluster_plan.objects(made)[-1], made.name, made.namespace)
-    # Without a record another controller started it: its end is read, not repeated.
-    ended_unseen = live is not None and (before is None or before["state"] != "ended")
-    follows = live is not None and (ended_unseen or predicates.state(live).phase == "waiting")
-    if follows:
-        _insist_on_job(asked, t.cast(Object, live))
-        _keep_secret(client, made, t.cast(Object, live))
-        made = asked.plan(int((before or {}).get("generation") or (live or {})["metadata"]["labels"][ATTEMPT_LABEL]))
+    follows = _goes_on(asked, live)
+    if live is not None and follows:
+        cluster_submit.own(client, made, live, known=bool((before or {}).get("backend_ref", {}).get("uid")))
+        made = asked.plan(int((before or {}).get("generation") or live["metadata"]["labels"][ATTEMPT_LABEL]))
     current = _open_record(asked, made, follows)
     _announce(request, made, follows)
-    if not follows:
+    if follows:
+        reference = _reference(t.cast(Object, live), made, request)
+        known = (current.get("backend_ref") or {}).get("cluster_id")
+    else:
         if live is not None:
             within_s = asked.job.checkpoints.grace_s + GONE_S
             remove(client, _reference(live, made, request), asked.run_id, within_s, request.progress)
         cluster_probe.prove(client, made, asked.home, request.progress)
         made = dataclasses.replace(made, begun=int(time.time()))
-        live = _submit(client, made, values, current, planning.digest(asked.job, asked.source))
-    known = (current.get("backend_ref") or {}).get("cluster_id") if follows else None
-    reference = _reference(t.cast(Object, live), made, request)
+        reference, known = _reference(cluster_plan.objects(made)[-1], made, request), None
     current["backend_ref"] = {**reference, "cluster_id": known or cluster_identity.read(client)}
     paths.private_dir(folder)
+    # Whoever is killed from here on leaves a run that can be found, followed and cancelled.
     paths.write_json(folder / "run.json", current)
     if not follows:
+        current["submitted_at"] = current["queued_at"] = record.iso(time.time())
+        digest = planning.digest(asked.job, asked.source)
+        try:
+            live = cluster_submit.submit(client, made, values, digest)
+        except BaseException:
+            _forget(folder, before)
+            raise
+        cluster_submit.own(client, made, live, known=False)
+        current["backend_ref"]["uid"] = live["metadata"].get("uid")
+        paths.write_json(folder / "run.json", current)
         line = {"at": time.time(), "kind": "submitted", "attempt": _first_attempt(made)}
         paths.append_json(folder / "events.jsonl", line)
     if not request.options["wait"]:
@@ -225,50 +233,34 @@ def _present(
     return _follow(asked, made, t.cast(Object, live), current, drilling, claim, changed=not follows)
 
 
+def _goes_on(asked: Asked, live: Object | None) -> bool:
+    """Return whether the run is there to be followed, and not to be started anew.
+
+    :raises RefusedError: when it runs another job and that one is not to be recreated.
+    """
+    # Without a record another controller started it: its end is read, not repeated.
+    ended_unseen = live is not None and (asked.before is None or asked.before["state"] != "ended")
+    if live is None or not (ended_unseen or predicates.state(live).phase == "waiting"):
+        return False
+    problem = cluster_submit.other_job(live, asked.run_id, asked.before, asked.job, asked.source)
+    if problem is None:
+        return True
+    if not asked.request.options.get("recreate") or not cluster_submit.is_run(live, asked.run_id):
+        raise problem
+    asked.request.progress.say(f"{problem.message}: it is stopped, and this one starts")
+    return False
+
+
+def _forget(folder: pathlib.Path, before: Dict | None) -> None:
+    """Put the record back as it was before a submit of which nothing is left."""
+    if before is None:
+        (folder / "run.json").unlink(missing_ok=True)
+    else:
+        paths.write_json(folder / "run.json", before)
+
+
 def _first_attempt(made: KubePlan) -> int:
     return next(iter(made.pods.values())).attempt
-
-
-def _keep_secret(client: Client, made: KubePlan, live: Object) -> None:
-    """Have the run's Secret go when the run goes: whoever made it may have been killed before it said so."""
-    found = client.get("v1/Secret", made.secret, made.namespace) if made.secret else None
-    if found is not None and not found["metadata"].get("ownerReferences"):
-        (said,) = owned([{"metadata": {}}], live)
-        client.patch("v1/Secret", found["metadata"]["name"], said, made.namespace)
-
-
-def _submit(
-    client: Client,
-    made: KubePlan,
-    values: tuple[dict[str, str], dict[str, bytes]],
-    current: Dict,
-    digest: str,
-) -> Object:
-    """Make the run's objects, the one that runs it last; what was made goes away again when that fails."""
-    *companions, main = cluster_plan.objects(made)
-    meta = main["metadata"]
-    main = {**main, "metadata": {**meta, "annotations": {**(meta.get("annotations") or {}), DIGEST: digest}}}
-    wanted = cluster_plan.secret(made, values)
-    if wanted:
-        data = {name: base64.b64encode(value).decode() for name, value in wanted["data"].items()}
-        kept = {"name": wanted["name"], "labels": wanted["labels"], "data_base64": data, "type": "Opaque"}
-        stored = manifest(kept)
-        companions.append({**stored, "metadata": {**stored["metadata"], "namespace": made.namespace}})
-    # All is judged before anything is made; what was there before belongs to somebody else and stays in any case.
-    judged = apply(client, [*companions, main], check=True)
-    created = [change.after for change in judged.changes if change.action == "created" and change.after]
-    try:
-        apply(client, companions)
-        live = apply(client, [main]).objects()[0]
-    except BaseException:
-        # Whatever ended it, and be it the user: half of a run is none.
-        cluster_probe.clear(client, created)
-        raise
-    current["submitted_at"] = current["queued_at"] = record.iso(time.time())
-    found = t.cast(Object, live)
-    # From here on they are the job's own: whoever deletes it deletes them.
-    apply(client, owned(companions, found))
-    return found
 
 
 def _follow(
@@ -333,30 +325,6 @@ def _told(value: Dict, problem: MusterError | None) -> Dict:
     return {**value, "failed": True, "msg": "; ".join([*known, str(problem)])}
 
 
-def _insist_on_job(asked: Asked, live: Object) -> None:
-    """Refuse to take a run that lives for another job than the one that it was started with.
-
-    :raises RefusedError: naming the options that differ, where this controller knows them.
-    """
-    if asked.before is None:
-        meta = live["metadata"]
-        if (meta.get("labels") or {}).get(RUN_LABEL) != label_value(asked.run_id):
-            what = f"{live['kind']} {meta['name']} is there already and belongs to no run"
-            raise RefusedError(what, "Name another run_id, or remove it")
-        started = (meta.get("annotations") or {}).get(DIGEST)
-        if started and started != planning.digest(asked.job, asked.source):
-            what = f"run {asked.run_id} was started elsewhere, with another job or other code"
-            raise RefusedError(what, "Cancel it first, or name another run_id")
-        return
-    known, wanted = asked.before["job"], to_yaml_names(asked.job)
-    differs = sorted(key for key in {*known, *wanted} if known.get(key) != wanted.get(key))
-    codes = asked.before.get("code_sha256"), asked.source.code_sha256
-    differs += ["the code itself"] if not differs and all(codes) and codes[0] != codes[1] else []
-    if differs:
-        what = f"run {asked.run_id} runs already, with another job: {', '.join(differs)} differ"
-        raise RefusedError(what, "Cancel it first, or name another run_id")
-
-
 def _reference(live: Object, made: KubePlan, request: Request) -> Dict:
     meta = live["metadata"]
     context = request.options.get("context") or made.job.placement.cluster
@@ -379,11 +347,12 @@ def _open_record(asked: Asked, made: KubePlan, follows: bool) -> Dict:
         "code_sha256": source.code_sha256,
         "versions": {"commit": source.commit} if source.commit else {},
         "derived": _derived(made),
+        "job": to_yaml_names(made.job),
         "generation": _first_attempt(made),
         "hosts": [],
     }
     if before is None:
-        return record.new(made.run_id, to_yaml_names(made.job), time.time(), **values)
+        return record.new(made.run_id, values.pop("job"), time.time(), **values)
     again = {"state": "running" if follows else "starting", "ended_at": None, "outcome": None, "exit_code": None}
     return {**before, **values, **again, "cause": None, "detail": None}
 

@@ -15,7 +15,7 @@ import typing as t
 
 from ...module_utils._model.errors import MusterError
 from .._kube.client import Client
-from .._kube.jobs.contract import Object, secret_name, selector
+from .._kube.jobs.contract import COMPANIONS, Object, secret_name, selector
 from .cluster_lost import Evictions
 from .progress import Progress
 
@@ -49,7 +49,7 @@ def remove(client: Client, ref: t.Mapping[str, t.Any], run_id: str, within_s: fl
             if event is not None and event.type == "SYNCED" and not synced:
                 synced, end = True, time.monotonic() + within_s
             evictions.look(left.values())
-    _forget_secret(client, ref)
+    _forget_companions(client, ref, run_id)
     while True:
         rest = client.get(kind, str(ref["name"]), str(ref["namespace"]))
         if rest is None or (ref.get("uid") and rest["metadata"].get("uid") != ref["uid"]):
@@ -61,7 +61,13 @@ def remove(client: Client, ref: t.Mapping[str, t.Any], run_id: str, within_s: fl
         time.sleep(0.1)
 
 
-def _forget_secret(client: Client, ref: t.Mapping[str, t.Any]) -> None:
-    """Remove the run's Secret, which goes with its object unless whoever made both was killed in between."""
+def _forget_companions(client: Client, ref: t.Mapping[str, t.Any], run_id: str) -> None:
+    """Remove what came with the run, which goes with its object unless whoever made both was killed in between."""
+    namespace = str(ref["namespace"])
     with contextlib.suppress(MusterError):
-        client.delete("v1/Secret", secret_name(str(ref["name"])), str(ref["namespace"]))
+        client.delete("v1/Secret", secret_name(str(ref["name"])), namespace)
+    for kind in COMPANIONS:
+        with contextlib.suppress(MusterError):
+            for item in client.list(kind, namespace, labels=selector(run_id)).items:
+                if not item["metadata"].get("ownerReferences"):
+                    client.delete(kind, item["metadata"]["name"], namespace)

@@ -36,6 +36,8 @@ ISLAND_LABEL = f"{PREFIX}/island"
 LANE_LABEL = f"{PREFIX}/lane"
 FABRIC_LABEL = f"{PREFIX}/fabric"
 NETWORK_LABEL = f"{PREFIX}/network-{{}}"
+# What comes with a run. Secrets are told by name: listing them shows their values, and few users may.
+COMPANIONS = ("v1/ConfigMap", "v1/Service", "networking.k8s.io/v1/NetworkPolicy")
 MANAGER = "muster.training"
 CONTAINER = "node"
 # An engine appends its own parts (job index, pod index, five random characters) to this within 63 characters.
