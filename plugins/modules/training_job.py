@@ -72,7 +72,9 @@ options:
     type: dict
     suboptions:
       target:
-        description: One rank's process, a host's agent with its ranks, or everything of the run on a host.
+        description:
+          - One rank's process, a host's agent with its ranks, or everything of the run on a host.
+          - On Kubernetes V(agent) is a pod and V(host) all pods of the run on a node; a single rank cannot be killed.
         type: str
         choices: [worker, agent, host]
         default: worker

@@ -12,6 +12,7 @@ import time
 import types
 import typing as t
 
+from ansible_collections.muster.training.plugins.module_utils._model.drill import Drill
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._node.pod_output import MARK
 from ansible_collections.muster.training.plugins.plugin_utils._kube.watch import Event
@@ -99,7 +100,9 @@ class Told:
         self.heard.put(("line", (uid, stamped(number), line.encode())))
 
 
-def follow(tmp_path: pathlib.Path, told: Told, **job: t.Any) -> tuple[Outcome, ClusterFollower, Said]:
+def follow(
+    tmp_path: pathlib.Path, told: Told, drill: Drill | None = None, **job: t.Any
+) -> tuple[Outcome, ClusterFollower, Said]:
     """Follow a run of two pods through what was told."""
     values: Dict = {
         "name": "r",
@@ -112,7 +115,7 @@ def follow(tmp_path: pathlib.Path, told: Told, **job: t.Any) -> tuple[Outcome, C
     }
     progress = Said()
     follower = ClusterFollower(
-        parse_job(values), "r", tmp_path, t.cast(t.Any, told), progress, lambda _follower: None, None
+        parse_job(values), "r", tmp_path, t.cast(t.Any, told), progress, lambda _follower: None, drill
     )
     return follower.run(), follower, progress
 

@@ -357,17 +357,17 @@ class ClusterFollower(Follower):
         if not self.drill or self.drilled_at is not None or not drills.due(self.drill, self.story, time.time()):
             return
         ranks = self.story.attempts[-1].ranks if self.story.attempts else {}
-        wanted = ranks.get(self.drill.rank) if self.drill.rank is not None else next(iter(ranks.values()), None)
-        uid = next((uid for uid, node in self.nodes.items() if node == wanted and uid in self.pods), None)
-        if uid is None:
+        wanted = ranks.get(self.drill.rank) if self.drill.rank is not None else self.drill.node
+        there = [self.pods[uid]["metadata"] for uid, node in self.nodes.items() if node == wanted and uid in self.pods]
+        if not there:
             return
-        meta = self.pods[uid]["metadata"]
         self.drilled_at = time.time()
         line = {"at": self.drilled_at, "kind": "drill", "node": wanted, "detail": f"killed {self.drill.target}"}
         paths.append_json(self.folder / "events.jsonl", line)
         self.story.event(line)
-        self.sources.client.delete("v1/Pod", meta["name"], meta["namespace"], uid=uid, grace_s=0)
-        self.progress.say(f"drill: killed {meta['name']} on {wanted} at step {int(self.story.last.get('step', 0))}")
+        for meta in there if self.drill.target == "host" else there[:1]:
+            self.sources.client.delete("v1/Pod", meta["name"], meta["namespace"], uid=meta["uid"], grace_s=0)
+            self.progress.say(f"drill: killed {meta['name']} on {wanted} at step {int(self.story.last.get('step', 0))}")
 
     def _once(self, cause: events.Cause | None) -> None:
         """Say what keeps the run from starting, each thing once; what no waiting mends ends one that never started."""

@@ -99,10 +99,10 @@ def run(request: Request, home: StateHome, job: Job) -> Dict:
             done = result(before, folder, changed=False)
             return cluster_custody.ended(request, home, before, lambda: _client(request, job)[0], done)
         values = secrets.resolve(job)
-        drilling = _drill(request, job)
         client, namespace = _client(request, job)
         cluster_identity.insist(client, before)
         facts = cluster_plan.look(client, job, namespace)
+        drilling = _drill(request, job, facts)
         asked = Asked(request, home, job, source, run_id, client, facts, before)
         # What runs already has its nodes: one of them may be lost, and the run is followed all the same.
         if not _lives(asked):
@@ -164,12 +164,14 @@ def _open(request: Request, context: str | None) -> tuple[Client, str]:
     return client, client.namespace
 
 
-def _drill(request: Request, job: Job) -> drill.Drill | None:
+def _drill(request: Request, job: Job, facts: cluster_plan.Facts) -> drill.Drill | None:
     value = request.options.get("drill")
     if not value:
         return None
-    names = [f"node-{rank}" for rank in range(job.nodes)]
-    found = drill.parse(value, job.world_size, names, job.nproc)
+    named = str(value.get("node") or "") if isinstance(value, dict) else ""
+    # Where each rank will be only the scheduler knows; a node that is named must be one of the cluster's.
+    known = [str(item["metadata"]["name"]) for item in facts.nodes or []] or [named]
+    found = drill.parse(value, job.world_size, known if named else [""] * job.nodes, job.nproc)
     if found.target == "worker":
         raise InputError("drill.target", "a single rank cannot be killed on Kubernetes", "Use agent: the rank's pod")
     return found
@@ -208,7 +210,7 @@ def _present(
         if live is not None:
             within_s = asked.job.checkpoints.grace_s + GONE_S
             remove(client, _reference(live, made, request), asked.run_id, within_s, request.progress)
-        cluster_probe.prove(client, made, asked.home, request.progress)
+        cluster_probe.prove(client, made, asked.home, request.progress, asked.facts)
         made = dataclasses.replace(made, begun=int(time.time()))
         reference, known = _reference(cluster_plan.objects(made)[-1], made, request), None
     current["backend_ref"] = {**reference, "cluster_id": known or cluster_identity.read(client)}

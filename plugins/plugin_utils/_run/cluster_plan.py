@@ -65,6 +65,12 @@ class Facts:
         """Return which nodes the job may run on."""
         return placement.judge(job, self.nodes or [], tolerations=self.tolerations, node_labels=self.node_labels)
 
+    def eligible(self, job: Job) -> set[str]:
+        """Return the uids of the nodes that the job may run on; empty where nodes may not be read."""
+        fitting = {item.node for item in self.verdicts(job) if not item.reasons}
+        found = [item["metadata"] for item in self.nodes or [] if item["metadata"]["name"] in fitting]
+        return {str(meta.get("uid") or meta["name"]) for meta in found}
+
     @property
     def warnings(self) -> list[str]:
         """Return what could not be judged."""

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The short gang before the first job: do pods of this namespace find and reach each other at all?
 
-What was proven is noted in the state home and believed for a day; the policies of the namespace and how pods are
-attached belong to what was proven.
+What was proven is noted in the state home and believed for a day, of the nodes that the gang could lie on then. The
+policies of the namespace and how pods are attached belong to what was proven.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -24,7 +24,8 @@ from .._kube import events, predicates, wait
 from .._kube.apply import apply
 from .._kube.client import Client
 from .._kube.jobs import probe
-from .._kube.jobs.contract import CONTAINER, KubePlan, Object
+from .._kube.jobs.contract import CONTAINER, RUN_LABEL, KubePlan, Object
+from .cluster_plan import Facts
 from .progress import Progress
 from .state_home import StateHome
 
@@ -39,17 +40,18 @@ _ADVICE: t.Final[t.Mapping[str, str]] = {
 }
 
 
-def prove(client: Client, plan: KubePlan, home: StateHome, progress: Progress) -> None:
+def prove(client: Client, plan: KubePlan, home: StateHome, progress: Progress, facts: Facts) -> None:
     """Run the probe unless the same was proven lately.
 
+    :param facts: what the cluster said of its nodes and of the namespace's policies.
     :raises RefusedError: with what a pod said, when the pods do not reach each other.
     """
     if plan.job.nodes < 2:
         return
     place = home.folder / "pod_network.json"
     known = paths.read_json(place) or {}
-    key = _key(client, plan)
-    if time.time() - float(known.get(key) or 0.0) < _BELIEVED_S:
+    key, nodes = _key(client, plan, facts.policies), sorted(facts.eligible(plan.job))
+    if _believed(known.get(key), nodes, time.time()):
         return
     progress.say("probing whether the pods of a gang reach each other")
     *companions, main = probe.build(plan)
@@ -71,7 +73,14 @@ def prove(client: Client, plan: KubePlan, home: StateHome, progress: Progress) -
             )
         progress.say("the API server was away just now, and with it the names of pods: probing again")
         _sweep(client, plan, main)
-    paths.write_json(place, {**known, key: time.time()})
+    paths.write_json(place, {**known, key: {"at": time.time(), "nodes": nodes}})
+
+
+def _believed(entry: t.Any, nodes: t.Sequence[str], now: float) -> bool:
+    """Return whether what was noted covers these nodes (their uids) and is young enough."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("at"), (int, float)):
+        return False
+    return 0 <= now - entry["at"] < _BELIEVED_S and set(nodes) <= set(entry.get("nodes") or ())
 
 
 def _judge(client: Client, plan: KubePlan, main: Object, progress: Progress) -> str:
@@ -203,13 +212,15 @@ def clear(client: Client, made: t.Sequence[Object]) -> None:
             continue
 
 
-def _key(client: Client, plan: KubePlan) -> str:
+def _key(client: Client, plan: KubePlan, policies: t.Sequence[Object]) -> str:
+    # Those of runs come and go with them.
+    standing = [item for item in policies if RUN_LABEL not in (item["metadata"].get("labels") or {})]
     about: list[t.Any] = [
         client.server,
         plan.namespace,
         plan.host_network,
-        plan.egress_denied,
         plan.job.placement.island,
+        sorted(json.dumps([item["metadata"]["name"], item.get("spec")], sort_keys=True) for item in standing),
     ]
     if plan.queue is not None and plan.queue.node_labels:
         about.append(sorted(plan.queue.node_labels.items()))

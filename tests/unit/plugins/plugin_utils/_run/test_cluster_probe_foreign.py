@@ -19,6 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._run import cluste
 NO_MATCH = 'failed to pull and unpack image "i:1": no match for platform in manifest: not found'
 REFUSED = r"job\.image: i:1 is not made for the architecture of its node: .*"
 PLAN: t.Any = types.SimpleNamespace(namespace="n", job=types.SimpleNamespace(image="i:1", nodes=2))
+FACTS: t.Any = types.SimpleNamespace(policies=[], eligible=lambda _job: {"uid-a", "uid-b"})
 MAIN: dict[str, t.Any] = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "r-probe", "namespace": "n"}}
 
 
@@ -81,7 +82,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, line: bytes, *, fresh: t.Sequence[b
     monkeypatch.setattr(cluster_probe.probe, "build", lambda _plan: [MAIN])
     monkeypatch.setattr(cluster_probe, "apply", lambda *_args: types.SimpleNamespace(objects=lambda: [MAIN]))
     monkeypatch.setattr(cluster_probe, "clear", lambda _client, made: done.append(f"cleared {len(made)}"))
-    monkeypatch.setattr(cluster_probe, "_key", lambda _client, _plan: "key")
+    monkeypatch.setattr(cluster_probe, "_key", lambda _client, _plan, _policies: "key")
     client: t.Any = Client(line)
     client.line = types.SimpleNamespace(recovering=lambda: left.pop(0) if left else False)
     return client, done
@@ -99,7 +100,7 @@ def test_a_program_that_linux_cannot_run_is_no_network(
 ) -> None:
     client, done = failing(monkeypatch, line)
     with pytest.raises(RefusedError, match=expected):
-        cluster_probe.prove(client, PLAN, home(tmp_path), said())
+        cluster_probe.prove(client, PLAN, home(tmp_path), said(), FACTS)
     assert done == ["swept", "probed", "cleared 1"]
     assert not (tmp_path / "pod_network.json").exists()
 
@@ -111,7 +112,7 @@ def test_pods_that_never_start_say_nothing_of_the_network(
     late = types.SimpleNamespace(end="timeout", outages=0, line=lambda: "Pod n/r-probe-0: is not scheduled")
     monkeypatch.setattr(wait, "wait", lambda *_args, **_more: late)
     with pytest.raises(RefusedError, match=r"probe n/r-probe did not end within 600 s: Pod n/r-probe-0: is not sched"):
-        cluster_probe.prove(client, PLAN, home(tmp_path), said())
+        cluster_probe.prove(client, PLAN, home(tmp_path), said(), FACTS)
     assert done == ["swept", "cleared 1"]
 
 
@@ -120,16 +121,51 @@ def test_names_that_an_outage_took_are_probed_for_as_long_as_it_is_fresh(
 ) -> None:
     line = b"r-probe-0.r-probe:4242: Name or service not known"
     client, done = failing(monkeypatch, line, fresh=[True, True, True])
-    cluster_probe.prove(client, PLAN, home(tmp_path), said())
+    cluster_probe.prove(client, PLAN, home(tmp_path), said(), FACTS)
     assert done == ["swept", "probed", "cleared 1"] * 4
-    assert "key" in json.loads((tmp_path / "pod_network.json").read_text())
+    noted = json.loads((tmp_path / "pod_network.json").read_text())["key"]
+    assert noted["nodes"] == ["uid-a", "uid-b"]
+    # Believed of these nodes and of fewer, and of none that came later.
+    for nodes, probes in (({"uid-b"}, 0), ({"uid-b", "uid-c"}, 1)):
+        done.clear()
+        now: t.Any = types.SimpleNamespace(policies=[], eligible=lambda _job, nodes=nodes: nodes)
+        cluster_probe.prove(client, PLAN, home(tmp_path), said(), now)
+        assert done.count("probed") == probes
+
+
+@pytest.mark.parametrize(
+    ("entry", "believed"),
+    [
+        ({"at": 1000.0, "nodes": ["a", "b"]}, True),
+        ({"at": 1000.0 - 24 * 3600, "nodes": ["a", "b"]}, False),
+        ({"at": 2000.0, "nodes": ["a", "b"]}, False),
+        ({"at": 1000.0, "nodes": ["a"]}, False),
+        ({"at": "x", "nodes": ["a", "b"]}, False),
+        # As earlier versions wrote it.
+        (1000.0, False),
+        (None, False),
+    ],
+)
+def test_what_was_proven_is_believed_for_a_day(entry: t.Any, believed: bool) -> None:
+    assert cluster_probe._believed(entry, ["a", "b"], 1001.0) is believed
+
+
+def test_a_policy_that_changes_is_probed_again_and_those_of_runs_are_not() -> None:
+    client: t.Any = types.SimpleNamespace(server="https://x")
+    job = types.SimpleNamespace(placement=types.SimpleNamespace(island=None))
+    plan: t.Any = types.SimpleNamespace(namespace="n", host_network=False, job=job, queue=None)
+    policy = {"metadata": {"name": "deny"}, "spec": {"policyTypes": ["Ingress"]}}
+    of_run = {"metadata": {"name": "r", "labels": {"muster.training/run-id": "r"}}, "spec": {}}
+    bare, standing = cluster_probe._key(client, plan, []), cluster_probe._key(client, plan, [policy])
+    other = cluster_probe._key(client, plan, [{**policy, "spec": {"policyTypes": ["Egress"]}}])
+    assert len({bare, standing, other}) == 3 and cluster_probe._key(client, plan, [of_run]) == bare
 
 
 def test_an_outage_of_long_ago_excuses_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
     line = b"r-probe-0.r-probe:4242: Name or service not known"
     client, done = failing(monkeypatch, line, fresh=[True, False])
     with pytest.raises(RefusedError, match="do not reach each other: r-probe-0.r-probe:4242: Name or service"):
-        cluster_probe.prove(client, PLAN, home(tmp_path), said())
+        cluster_probe.prove(client, PLAN, home(tmp_path), said(), FACTS)
     assert done == ["swept", "probed", "cleared 1"] * 2
 
 
@@ -138,5 +174,5 @@ def test_an_outage_excuses_no_image_of_another_architecture(
 ) -> None:
     client, done = failing(monkeypatch, b"exec /usr/bin/python3: exec format error", fresh=[True, True])
     with pytest.raises(RefusedError, match=REFUSED):
-        cluster_probe.prove(client, PLAN, home(tmp_path), said())
+        cluster_probe.prove(client, PLAN, home(tmp_path), said(), FACTS)
     assert done == ["swept", "probed", "cleared 1"]
