@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import json
 import pathlib
 import typing as t
 
@@ -46,6 +47,18 @@ def written(folder: pathlib.Path, value: t.Any, name: str = "config") -> str:
     return str(path)
 
 
+SAYS = {
+    "apiVersion": "client.authentication.k8s.io/v1",
+    "kind": "ExecCredential",
+    "status": {"token": "token-of-exec-1"},
+}
+EXEC = {
+    "apiVersion": "client.authentication.k8s.io/v1",
+    "command": "sh",
+    "args": ["-c", 'test "$ROLE" = admin && echo "$SAYS"'],
+    "env": [{"name": "ROLE", "value": "admin"}, {"name": "SAYS", "value": json.dumps(SAYS)}],
+    "interactiveMode": "Never",
+}
 CASES: dict[str, dict[str, t.Any]] = {
     "token": config({"token": "token-0123456789"}, **{"certificate-authority-data": b64(CA)}),
     "token file": config({"tokenFile": "token.txt"}),
@@ -57,6 +70,8 @@ CASES: dict[str, dict[str, t.Any]] = {
     "insecure": config({"token": "token-0123456789"}, **{"insecure-skip-tls-verify": True}),
     "server name": config({"token": "token-0123456789"}, **{"tls-server-name": "other.example"}),
     "a path in the address": config({"token": "token-0123456789"}, server="https://rancher.example/k8s/clusters/c-1"),
+    "a program": config({"exec": EXEC}),
+    "a proxy": config({"token": "token-0123456789"}, **{"proxy-url": "http://proxy.example:3128"}),
     "no user": {**config(), "contexts": [{"name": "one", "context": {"cluster": "c"}}]},
 }
 
@@ -78,6 +93,8 @@ def test_parity_with_the_package_kubernetes(name: str, tmp_path: pathlib.Path) -
     assert access.server_name == (theirs.tls_server_name or "")
     sent = ours.line.credential.headers().get("Authorization")
     assert sent == (theirs.api_key.get("BearerToken") or theirs.api_key.get("authorization"))
+    proxy = access.proxy if isinstance(access.proxy, str) else f"http://{access.proxy.host}:{access.proxy.port}"
+    assert proxy == (theirs.proxy or "env")
     assert access.ca_pem == (pathlib.Path(theirs.ssl_ca_cert).read_text() if theirs.ssl_ca_cert else "")
     certificate = pathlib.Path(theirs.cert_file).read_text() if theirs.cert_file else ""
     key = pathlib.Path(theirs.key_file).read_text() if theirs.key_file else ""
@@ -231,3 +248,13 @@ def test_any_content_is_read_or_refused(value: t.Any) -> None:
         kubeconfig.load({"kubeconfig": value}, {})
     except MusterError as error:
         assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [("none", "none"), ("env", "env"), ("http://other.example:8080", ("other.example", 8080))],
+)
+def test_the_option_proxy_wins_over_the_kubeconfig(option: str, expected: t.Any, tmp_path: pathlib.Path) -> None:
+    path = written(tmp_path, CASES["a proxy"])
+    found = kubeconfig.load({"kubeconfig": path, "proxy": option}, {}).proxy
+    assert (found if isinstance(found, str) else (found.host, found.port)) == expected

@@ -152,6 +152,19 @@ def test_what_only_rdma_and_whole_nodes_need_is_there_for_them_alone(engine: str
     assert all(item["hostNetwork"] and item["dnsPolicy"] == "ClusterFirstWithHostNet" for item in shared)
 
 
+def test_on_the_nodes_own_network_no_two_pods_of_a_job_share_a_node() -> None:
+    """Their ports would be the same; in the pod network each has its own."""
+    for engine in ("jobset", "indexed_job", "trainjob", "mpijob", "rayjob", "volcano"):
+        changes = {**ENGINES[engine], "gpus_per_node": 1}
+        for mode, apart in (("host", True), ("pod", False)):
+            changes["placement"] = {**changes.get("placement", {}), "network_mode": mode}
+            made = [item["spec"] for item in templates(build({"fleet": Fleet()}, **changes))]
+            shares = [item for item in made if item.get("hostNetwork")]
+            assert bool(shares) is apart, engine
+            assert all("podAntiAffinity" in item["affinity"] for item in shares), engine
+            assert apart or not any("podAntiAffinity" in item.get("affinity", {}) for item in made), engine
+
+
 def test_a_cluster_without_rdma_refuses_a_job_that_asks_for_it() -> None:
     with pytest.raises(RefusedError, match="job.resources.rdma: no node of the cluster offers"):
         build(gpus_per_node=1, resources={"rdma": True})
