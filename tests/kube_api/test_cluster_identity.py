@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
+import threading
 import time
 import typing as t
 
@@ -350,3 +351,42 @@ def test_who_may_not_read_the_id_is_not_held_up(api: ApiServer, home: StateHome,
     limited = connect({"kubeconfig": api.config({"token": "nobody-token-0123456789"})})
     assert cluster_identity.read(limited) == ""
     cluster_identity.insist(limited, written(home, namespace, ELSEWHERE))
+
+
+@pytest.mark.usefixtures("unproven")
+@pytest.mark.parametrize("moment", ["rehearsal", "companions", "main", "owners"])
+def test_an_outage_during_a_submit_is_waited_for(
+    api: ApiServer,
+    client: Client,
+    home: StateHome,
+    namespace: str,
+    tmp_path: pathlib.Path,
+    monkeypatch: t.Any,
+    moment: str,
+) -> None:
+    """Just before each of its steps the API server is killed, and comes back after three seconds."""
+    steps = ["rehearsal", "companions", "main"]
+    back = threading.Timer(3.0, api.start_api)
+
+    def away() -> None:
+        api.stop_api()
+        back.start()
+
+    def struck(client: Client, objects: t.Any, **more: t.Any) -> t.Any:
+        if steps.pop(0) == moment:
+            away()
+        return apply(client, objects, **more)
+
+    def owning(*args: t.Any, **more: t.Any) -> None:
+        if moment == "owners" and not back.ident:
+            away()
+        own(*args, **more)
+
+    own = cluster_submit.own
+    monkeypatch.setattr(cluster_submit, "apply", struck)
+    monkeypatch.setattr(cluster_submit, "own", owning)
+    assert cluster_job.run(request(api, tmp_path), home, job(namespace))["changed"]
+    back.join()
+    (live,) = client.list("batch/v1/Job", namespace).items
+    assert all(owners == [live["metadata"]["uid"]] for _name, owners in companions(client, namespace))
+    assert not cluster_job.run(request(api, tmp_path), home, job(namespace))["changed"]
