@@ -112,6 +112,7 @@ class Client:
         what = title(found.kind, namespace, None)
         items: dict[str, Object] = {}
         token, restarted = "", False
+        seen: set[str] = set()
         while True:
             query = [*_selectors(labels, fields), ("limit", str(limit)), *([("continue", token)] if token else [])]
             request = self._request("GET", found.path(namespace), query)
@@ -119,7 +120,7 @@ class Client:
             response = self.line.send(f"listing {what}", request, allow, patient=patient)
             if response.status == 410:
                 # The page's version is gone from the server's memory: begin again, whole this time.
-                items, token, restarted, limit = {}, "", True, 0
+                items, token, restarted, limit, seen = {}, "", True, 0, set()
                 continue
             answer = self._object(request, response.body)
             meta = answer.get("metadata") or {}
@@ -128,9 +129,13 @@ class Client:
                 item.setdefault("kind", found.kind)
                 items[_key(item)] = item
             following = str(meta.get("continue") or "")
-            if not following or not whole or following == token:
+            if not following or not whole:
                 left = int(meta.get("remainingItemCount") or 0) if following else 0
                 return Listing(list(items.values()), str(meta.get("resourceVersion") or ""), left)
+            if following in seen:
+                fix = "Check what answers at the address of the API server"
+                raise TransportError(f"listing {what}: {self.server} gives the same page again, without end", fix)
+            seen.add(following)
             token = following
 
     def create(self, value: Object, *, dry_run: bool = False) -> Object:

@@ -74,10 +74,14 @@ def test_pages_are_put_together_and_begun_again_when_forgotten() -> None:
     assert listing.items[0]["kind"] == "Pod" and listing.resource_version == "7"
 
 
-def test_a_repeated_page_token_does_not_loop() -> None:
-    again = {"metadata": {"continue": "t"}, "items": [{"metadata": {"name": "a"}}]}
-    with Script(Call("GET", PODS, answer=again), Call("GET", PODS, answer=again)) as script:
-        assert len(make(script).list("Pod", "team").items) == 1
+@pytest.mark.parametrize("tokens", ["tt", "abab", "abcabc"])
+def test_pages_that_come_again_are_refused(tokens: str) -> None:
+    calls = [Call("GET", PODS, answer={"metadata": {"continue": token}, "items": []}) for token in tokens]
+    script = Script(*calls)
+    expected = "listing Pod in team: https://kube.example gives the same page again, without end. Check what"
+    with pytest.raises(TransportError, match=expected):
+        make(script).list("Pod", "team")
+    assert len(script.done) == len(set(tokens)) + 1
 
 
 def test_429_waits_as_long_as_it_is_told() -> None:
