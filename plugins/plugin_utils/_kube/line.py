@@ -9,6 +9,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import contextlib
+import email.utils
 import threading
 import typing as t
 from collections.abc import Sequence
@@ -77,6 +78,8 @@ class Tally:
         self.answered = False
         self.served = False
         self.trouble_at = float("-inf")
+        # The Date of the last answer and when it came.
+        self._dated: tuple[str, float] = ("", 0.0)
         self.refusing_since: float | None = None
         self._away_since: float | None = None
         self._told = False
@@ -96,6 +99,7 @@ class Tally:
         except WireFailure as failure:
             self._failed(failure, request)
             raise
+        self._dated = answer.headers.get("date", ""), self._clock.monotonic()
         # 429 to an eviction is what a disruption budget says.
         self.heard(200 if answer.status == 429 and request.path.endswith("/eviction") else answer.status)
         return answer
@@ -141,6 +145,18 @@ class Tally:
             self._told = self._told or due
         if due:
             self.tell(f"the API server {how}: waiting for it")
+
+    def server_time(self) -> float | None:
+        """Return the server's time of day as seconds since 1970, None when it does not tell it.
+
+        What the cluster has dated is compared with this one: a controller's clock may be minutes off.
+        """
+        date, came = self._dated
+        try:
+            told = email.utils.parsedate_to_datetime(date).timestamp()
+        except (TypeError, ValueError, IndexError, OverflowError):
+            return None
+        return told + self._clock.monotonic() - came
 
     def may_retry(self, response: Response) -> bool:
         """Return whether a server that answers 429, 502, 503 or 504 is worth asking again."""

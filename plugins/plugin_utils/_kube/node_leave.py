@@ -11,7 +11,6 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import time
 import typing as t
 from collections.abc import Callable, Iterable
 
@@ -81,7 +80,7 @@ def leave(client: Client, name: str, timeout_s: float, tell: Callable[[str], Non
             left.deleted = True
         else:
             # A kubelet that does not answer confirms no end.
-            ready, _unused = node_loss.readiness(node, time.time())
+            ready, _unused = node_loss.readiness(node, None)
             _drain(client, left, timeout_s if ready else 0.0, tell)
             left.deleted = client.delete("v1/Node", name, uid=str(node["metadata"]["uid"]))
     password = f"{name}.node-password.k3s"

@@ -92,6 +92,21 @@ def test_429_waits_as_long_as_it_is_told() -> None:
     assert len(clock.slept) == 2 and all(3 <= pause <= 3.3 for pause in clock.slept)
 
 
+def test_the_servers_time_is_that_of_its_last_answer() -> None:
+    clock = FakeClock()
+    dates = ["Sun, 22 Nov 2026 10:00:00 GMT", "", "yesterday", "Sun, 99 Nov 2026 10:00:00 GMT"]
+    calls = [Call("GET", f"{PODS}/p", answer={}, answer_headers={"Date": date}) for date in dates]
+    with Script(*calls) as script:
+        client = make(script, clock)
+        assert client.line.tally.server_time() is None
+        client.get("Pod", "p", "team")
+        clock.sleep(7)
+        assert client.line.tally.server_time() == 1795341607.0
+        for _unused in dates[1:]:
+            client.get("Pod", "p", "team")
+            assert client.line.tally.server_time() is None
+
+
 def test_429_without_end_is_said_in_one_line() -> None:
     busy = [Call("GET", PODS, status=429, answer=status(429), answer_headers={"Retry-After": "5"}) for _ in range(40)]
     script = Script(*busy)
