@@ -32,6 +32,7 @@ from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 from ansible_collections.muster.training.tests.support.run_world import Said
 
 Dict = dict[str, t.Any]
+ELSEWHERE = "8a0d6f6e-0000-0000-0000-000000000000"
 OURS = {"app.kubernetes.io/managed-by": "muster.training"}
 
 
@@ -164,6 +165,34 @@ def test_another_cluster_than_that_of_the_run_is_refused(healer: Healer, pair: t
     with pytest.raises(RefusedError, match="run r lives on another cluster"):
         healer.run()
     assert healer.events() == ["joined"] and client.get("v1/Node", pair[1])
+
+
+@pytest.mark.parametrize("rented", [True, False])
+def test_another_cluster_than_that_of_a_node_is_refused(
+    healer: Healer, pair: tuple[str, str], client: Client, rented: bool
+) -> None:
+    """The newest run has ended well, so that no run is healed: the node of this name is still somebody else's."""
+    ledger, record = healer.root / "lab" / "ledger.jsonl", healer.root / "lab" / "runs" / "r" / "run.json"
+    elsewhere = {"cluster_id": ELSEWHERE}
+    value = {**json.loads(record.read_text()), "state": "ended", "outcome": "succeeded"}
+    if rented:
+        value["backend"] = "hosts"
+        line = {**json.loads(ledger.read_text()), "evidence": {"run_place": {"cluster": elsewhere}}}
+        ledger.write_text(ledger.read_text() + json.dumps({**line, "run_id": "r"}) + "\n")
+    else:
+        value["backend_ref"] = elsewhere
+        ledger.unlink()
+    paths.write_json(record, value)
+    before = client.get("v1/Node", pair[1])
+    who = f"{pair[1]} is a node" if rented else "run r lives"
+    with pytest.raises(RefusedError, match=rf"{who} (of|on) another cluster .*{ELSEWHERE}"):
+        healer.run(lost_nodes=[pair[1]])
+    after = client.get("v1/Node", pair[1])
+    assert before and after and before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
+    with pytest.raises(RefusedError, match=f"than expected .{ELSEWHERE}"):
+        healer.run(lost_nodes=[pair[1]], cluster_id=ELSEWHERE)
+    done = healer.run(lost_nodes=[pair[1]], cluster_id=client.cluster_id())["done"]
+    assert f"Node {pair[1]} was deleted" in done if rented else f"Node {pair[1]} is out of service" in done
 
 
 def test_what_the_provider_took_leaves_the_cluster(

@@ -80,6 +80,10 @@ def look(request: Request, home: StateHome, context: node_pool.Context) -> Look:
     live = client.list("v1/Node").items if client else []
     clock = client.line.tally.server_time() if client else None
     states = _in_cluster(live, clock) if client else _answers(request, names)
+    if client is not None and not options.get("cluster_id"):
+        # Nodes of the same names on another cluster are somebody else's, whatever run there is or none.
+        cluster_identity.insist_ledger(client, home, states)
+        cluster_identity.insist_records(client, home, states.keys() & told.keys())
     # What the cluster dates is measured by its own clock, which the controller's may be minutes ahead of.
     now = time.time() if clock is None else clock
     unfit = _unfit(client, live, run, job) if client else {}
