@@ -31,7 +31,7 @@ options:
     choices: [absent, cordoned, schedulable]
     default: absent
   drain_timeout_s:
-    description: How many seconds pods may take to end.
+    description: How many seconds pods may take to end. Time during which the API server is away does not count.
     type: int
     default: 120
 extends_documentation_fragment:

@@ -242,12 +242,13 @@ class Client:
         path = self.resource("v1/Pod").path(str(meta["namespace"]), str(meta["name"]), "eviction")
         request = self._request("POST", path, [], body, repeatable=True)
         what = title("Pod", str(meta["namespace"]), str(meta["name"]))
-        response = self.line.send(what, request, allow=(403, 404, 409, 429))
-        if response.status == 403:
+        try:
+            response = self.line.send(what, request, allow=(404, 409, 429))
+        except KubeError as refused:
             # Nothing can be made in a namespace that goes, not even an eviction: its pods go with it.
-            refused = refusal(what, response)
             if "NamespaceTerminating" not in {reason for reason, *_rest in refused.causes}:
-                raise refused
+                raise
+            return ""
         # 429 is how a budget says that it is spent.
         return refusal(what, response).detail if response.status == 429 else ""
 

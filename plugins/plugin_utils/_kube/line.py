@@ -82,6 +82,7 @@ class Tally:
         self._dated: tuple[str, float] = ("", 0.0)
         self.refusing_since: float | None = None
         self._away_since: float | None = None
+        self._away_before = 0.0
         self._told = False
         self._clock = clock
         self._lock = threading.Lock()
@@ -130,9 +131,18 @@ class Tally:
         self.served = True
         if self._away_since is not None:
             with self._lock:
-                began, told, self._away_since, self._told = self._away_since, self._told, None, False
-            if told and began is not None:
-                self.tell(f"the API server answers again after {self._clock.monotonic() - began:.0f} s")
+                away, told = self._away(), self._told
+                self._away_before, self._away_since, self._told = self._away_before + away, None, False
+            if told:
+                self.tell(f"the API server answers again after {away:.0f} s")
+
+    def _away(self) -> float:
+        return 0.0 if self._away_since is None else self._clock.monotonic() - self._away_since
+
+    def up_s(self) -> float:
+        """Return the seconds of a clock that stands still while a server that has answered is away."""
+        with self._lock:
+            return self._clock.monotonic() - self._away_before - self._away()
 
     def _trouble(self, how: str) -> None:
         self.trouble_at = now = self._clock.monotonic()

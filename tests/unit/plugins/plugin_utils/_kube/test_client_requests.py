@@ -166,6 +166,34 @@ def test_an_outage_is_told_once_it_lasts_and_when_it_is_over() -> None:
     assert re.fullmatch(r"the API server answers again after \d+ s", said[1])
 
 
+def test_a_clock_stands_still_in_outages() -> None:
+    away = WireFailure("no connection", sent=False, transient=True)
+    get, good = Call("GET", f"{PODS}/p", failure=away), Call("GET", f"{PODS}/p", answer={})
+    busy = Call("GET", f"{PODS}/p", status=503, raw=b"starting", answer_headers={"Retry-After": "4"})
+    clock = FakeClock()
+    with Script(good, *[get] * 10, good, busy, good) as script:
+        client = make(script, clock)
+        tally, lengths = client.line.tally, []
+        for _unused in range(3):
+            began = clock.now
+            client.get("Pod", "p", "team")
+            lengths.append(clock.now - began)
+            clock.sleep(100)
+            assert tally.up_s() == pytest.approx(clock.now - sum(lengths))
+    assert lengths[0] == 0 and lengths[1] > 5 and lengths[2] >= 4
+
+
+def test_an_eviction_that_is_refused_right_after_an_outage_is_asked_again() -> None:
+    away = WireFailure("no connection", sent=False, transient=True)
+    pod: Object = {"metadata": {"name": "p", "namespace": "team", "uid": "u"}}
+    refused = Call("POST", f"{PODS}/p/eviction", status=403, answer=status(403, "Forbidden", "not yet"))
+    done = Call("POST", f"{PODS}/p/eviction", status=201, answer={})
+    with Script(Call("POST", f"{PODS}/p/eviction", failure=away), refused, refused, done) as script:
+        assert make(script).evict(pod) == ""
+    with Script(refused) as script, pytest.raises(KubeError, match="not yet"):
+        make(script).evict(pod)
+
+
 def test_a_webhook_that_an_outage_took_along_is_waited_for() -> None:
     """For as long as what stands behind it may need to start again, not longer, and only after an outage."""
     away = WireFailure("no connection", sent=False, transient=True)
