@@ -31,6 +31,7 @@ class ActionModule(Face):
         "joinable": {"type": "bool", "default": False},
         "kubeconfig": {"type": "raw"},
         "context": {"type": "str"},
+        "cluster_id": {"type": "str"},
     }
 
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:

@@ -61,6 +61,13 @@ options:
   context:
     description: Its context. By default that of the run.
     type: str
+  cluster_id:
+    description:
+      - The uid of the namespace C(kube-system). Any other cluster is refused, whatever the kubeconfig points at.
+      - Without it, nothing is changed on a cluster that has a node of the name of a rented machine whose last run was,
+        by the ledger, on another one, or of a node in O(lost_nodes) or O(preempted_nodes) whose last run was there.
+        Give it when these nodes belong to this cluster now, such as after its control plane was built anew.
+    type: str
 extends_documentation_fragment:
   - muster.training._attributes
   - muster.training._providers

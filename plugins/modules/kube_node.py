@@ -16,7 +16,8 @@ description:
   - Pods of a node whose kubelet does not answer are forced off at once, since nothing confirms their end.
   - Nodes are drained at the same time. A node that is not there is no error.
   - By the ledger of the state home, a rented machine had its last run on some cluster. When that is another one than
-    the kubeconfig's, nothing is changed; nodes of the same name elsewhere are somebody else's.
+    the kubeconfig's, nothing is changed; nodes of the same name elsewhere are somebody else's. O(cluster_id) says that
+    these are the ones that are meant, such as after the control plane was built anew under its nodes.
   - The machine itself is not touched; M(muster.training.node_pool) gives rented ones back.
 options:
   names:
@@ -30,7 +31,7 @@ options:
     choices: [absent, cordoned, schedulable]
     default: absent
   drain_timeout_s:
-    description: How many seconds pods may take to end.
+    description: How many seconds pods may take to end. Time during which the API server is away does not count.
     type: int
     default: 120
 extends_documentation_fragment:

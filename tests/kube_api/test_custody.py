@@ -18,7 +18,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._kube.client impor
 from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._rent.ledger_file import read
 from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_custody as subject
-from ansible_collections.muster.training.plugins.plugin_utils._run import kube_node, training_job
+from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_identity, kube_node, training_job
 from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
@@ -137,8 +137,16 @@ def test_nodes_of_another_cluster_by_the_ledger_are_left_as_they_are(world: Rent
     for state in ("absent", "cordoned"):
         with pytest.raises(RefusedError, match=expected):
             ask(state)
+    assert cluster_identity.of_ledger(world.home) == {
+        world.client.cluster_id(): world.names[0],
+        "another": world.names[1],
+    }
+    assert cluster_identity.of_ledger(world.home, world.names[1:]) == {"another": world.names[1]}
+    assert cluster_identity.of_ledger(world.home, ["own-node"]) == {}
     after = [t.cast(Dict, world.client.get("v1/Node", name))["metadata"]["resourceVersion"] for name in world.names]
     assert after == before
+    values["cluster_id"] = world.client.cluster_id()
+    assert ask("cordoned")["changed"], "who names the cluster by its id is believed"
 
 
 def test_what_was_noted_is_not_noted_again(world: Rented) -> None:

@@ -18,7 +18,13 @@ from ansible_collections.muster.training.plugins.module_utils._model.ledger impo
 from ansible_collections.muster.training.plugins.module_utils._node import paths
 from ansible_collections.muster.training.plugins.plugin_utils._kube import node_loss as subject
 from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
-from ansible_collections.muster.training.plugins.plugin_utils._run import heal, heal_look, node_giveback, training_job
+from ansible_collections.muster.training.plugins.plugin_utils._run import (
+    heal,
+    heal_look,
+    kube_access,
+    node_giveback,
+    training_job,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._run.node_pool import Context
 from ansible_collections.muster.training.tests.fakes.landlord import SimLandlord
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
@@ -26,6 +32,7 @@ from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 from ansible_collections.muster.training.tests.support.run_world import Said
 
 Dict = dict[str, t.Any]
+ELSEWHERE = "8a0d6f6e-0000-0000-0000-000000000000"
 OURS = {"app.kubernetes.io/managed-by": "muster.training"}
 
 
@@ -68,8 +75,10 @@ def test_readiness_and_its_time(client: Client, pair: tuple[str, str]) -> None:
     good, bad = (t.cast(Dict, client.get("v1/Node", name)) for name in pair)
     assert subject.readiness(good, time.time()) == (True, 0.0)
     ready, seconds = subject.readiness(bad, time.time())
-    assert not ready and 590 < seconds < 660
-    assert subject.readiness({"status": {}}, time.time()) == (False, 0.0)
+    assert not ready and seconds is not None and 590 < seconds < 660
+    assert subject.readiness(bad, None) == subject.readiness({"status": {}}, time.time()) == (False, None)
+    said = {"type": "Ready", "status": "False", "lastTransitionTime": "2020-01-01T00:00:00Z"}
+    assert subject.readiness({"status": {"conditions": [said]}}, time.time()) == (False, None), "a kubelet's own date"
 
 
 def test_a_node_that_may_come_back_is_tainted_and_its_pods_go(
@@ -158,6 +167,34 @@ def test_another_cluster_than_that_of_the_run_is_refused(healer: Healer, pair: t
     assert healer.events() == ["joined"] and client.get("v1/Node", pair[1])
 
 
+@pytest.mark.parametrize("rented", [True, False])
+def test_another_cluster_than_that_of_a_node_is_refused(
+    healer: Healer, pair: tuple[str, str], client: Client, rented: bool
+) -> None:
+    """The newest run has ended well, so that no run is healed: the node of this name is still somebody else's."""
+    ledger, record = healer.root / "lab" / "ledger.jsonl", healer.root / "lab" / "runs" / "r" / "run.json"
+    elsewhere = {"cluster_id": ELSEWHERE}
+    value = {**json.loads(record.read_text()), "state": "ended", "outcome": "succeeded"}
+    if rented:
+        value["backend"] = "hosts"
+        line = {**json.loads(ledger.read_text()), "evidence": {"run_place": {"cluster": elsewhere}}}
+        ledger.write_text(ledger.read_text() + json.dumps({**line, "run_id": "r"}) + "\n")
+    else:
+        value["backend_ref"] = elsewhere
+        ledger.unlink()
+    paths.write_json(record, value)
+    before = client.get("v1/Node", pair[1])
+    who = f"{pair[1]} is a node" if rented else "run r lives"
+    with pytest.raises(RefusedError, match=rf"{who} (of|on) another cluster .*{ELSEWHERE}"):
+        healer.run(lost_nodes=[pair[1]])
+    after = client.get("v1/Node", pair[1])
+    assert before and after and before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
+    with pytest.raises(RefusedError, match=f"than expected .{ELSEWHERE}"):
+        healer.run(lost_nodes=[pair[1]], cluster_id=ELSEWHERE)
+    done = healer.run(lost_nodes=[pair[1]], cluster_id=client.cluster_id())["done"]
+    assert f"Node {pair[1]} was deleted" in done if rented else f"Node {pair[1]} is out of service" in done
+
+
 def test_what_the_provider_took_leaves_the_cluster(
     healer: Healer, client: Client, namespace: str, pair: tuple[str, str]
 ) -> None:
@@ -227,6 +264,37 @@ def test_pods_may_save_before_a_node_goes_that_was_given_notice(
     assert [item["kind"] for item in result["actions"]][:3] == ["mark_lost", "drain", "give_back"]
     assert result["done"][1] == f"{pair[1]} left the cluster: 2 pods were evicted, 0 forced off"
     assert asked.is_set() and ended == [True] and healer.events() == ["joined", "lost", "verified"]
+
+
+@pytest.mark.parametrize("ahead_s", [150, -150, 7200])
+def test_a_controllers_clock_that_is_wrong_costs_no_machine(
+    healer: Healer, client: Client, pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch, ahead_s: float
+) -> None:
+    """A node has just fallen silent; another time it was silent before is no part of that."""
+    monkeypatch.setattr(heal_look, "_usable", lambda *_args: True)
+    real = time.time
+    paths.write_json(healer.root / "lab" / heal_look.SILENT, {pair[1]: real() - 3600})
+    state(client, pair[1], True)
+    state(client, pair[1], False, 5)
+    monkeypatch.setattr(time, "time", lambda: real() + ahead_s)
+    found = healer.run()
+    assert [item["kind"] for item in found["actions"]] == ["wait"], found["actions"]
+    assert healer.events() == ["joined"] and client.get("v1/Node", pair[1])
+    state(client, pair[1], False, 130 + ahead_s)
+    assert [item["kind"] for item in healer.run(check=True)["actions"]][:2] == ["mark_lost", "give_back"]
+
+
+def test_the_patience_with_nodes_is_none_with_the_server(healer: Healer, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Client] = []
+    usual = kube_access.open_client
+
+    def open_client(*given: t.Any) -> Client:
+        opened.append(usual(*given))
+        return opened[0]
+
+    monkeypatch.setattr(kube_access, "open_client", open_client)
+    healer.run(check=True, patience_s=3.0)
+    assert [client.line.patience_s for client in opened] == [360.0]
 
 
 def test_without_a_way_to_join_it_says_so(healer: Healer) -> None:

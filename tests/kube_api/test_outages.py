@@ -12,6 +12,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, TransportError
+from ansible_collections.muster.training.plugins.plugin_utils._kube import node_leave
 from ansible_collections.muster.training.plugins.plugin_utils._kube.apply import apply
 from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
@@ -208,3 +209,29 @@ def test_logs_go_on_after_an_outage_without_loss_or_repetition(
 def test_a_log_that_is_not_there(client: Client, namespace: str) -> None:
     with pytest.raises(MusterError, match=r'log of Pod test-\d+/none: pods "none" not found'):
         next(client.stream_log(namespace, "none"))
+
+
+def test_a_drain_is_given_its_whole_time_beside_an_outage(client: Client, api: ApiServer, namespace: str) -> None:
+    """The pod ends after the server came back; without the outage's length it would be forced off by then."""
+    node, limit_s = f"node-{namespace}", 12.0
+    client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    client.patch("Node", node, {"status": ready}, subresource="status")
+    spec = {"nodeName": node, "containers": [{"name": "c", "image": "x"}], "terminationGracePeriodSeconds": 300}
+    client.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": namespace}, "spec": spec})
+    said: list[str] = []
+    done: list[node_leave.Left] = []
+    began = time.monotonic()
+    worker = threading.Thread(target=lambda: done.append(node_leave.leave(client, node, limit_s, said.append)))
+    worker.start()
+    other = connect({"kubeconfig": str(api.kubeconfig)})
+    while not t.cast(Object, other.get("v1/Pod", "p", namespace))["metadata"].get("deletionTimestamp"):
+        time.sleep(0.1)
+    with Outage(api, limit_s):
+        pass
+    other.delete("v1/Pod", "p", namespace, grace_s=0)
+    worker.join(60)
+    assert time.monotonic() - began > limit_s
+    (left,) = done
+    assert left.evicted == [f"{namespace}/p"] and left.forced == [] and left.deleted
+    assert client.get("v1/Node", node) is None

@@ -112,6 +112,7 @@ class Client:
         what = title(found.kind, namespace, None)
         items: dict[str, Object] = {}
         token, restarted = "", False
+        seen: set[str] = set()
         while True:
             query = [*_selectors(labels, fields), ("limit", str(limit)), *([("continue", token)] if token else [])]
             request = self._request("GET", found.path(namespace), query)
@@ -119,7 +120,7 @@ class Client:
             response = self.line.send(f"listing {what}", request, allow, patient=patient)
             if response.status == 410:
                 # The page's version is gone from the server's memory: begin again, whole this time.
-                items, token, restarted, limit = {}, "", True, 0
+                items, token, restarted, limit, seen = {}, "", True, 0, set()
                 continue
             answer = self._object(request, response.body)
             meta = answer.get("metadata") or {}
@@ -128,9 +129,13 @@ class Client:
                 item.setdefault("kind", found.kind)
                 items[_key(item)] = item
             following = str(meta.get("continue") or "")
-            if not following or not whole or following == token:
+            if not following or not whole:
                 left = int(meta.get("remainingItemCount") or 0) if following else 0
                 return Listing(list(items.values()), str(meta.get("resourceVersion") or ""), left)
+            if following in seen:
+                fix = "Check what answers at the address of the API server"
+                raise TransportError(f"listing {what}: {self.server} gives the same page again, without end", fix)
+            seen.add(following)
             token = following
 
     def create(self, value: Object, *, dry_run: bool = False) -> Object:
@@ -237,12 +242,13 @@ class Client:
         path = self.resource("v1/Pod").path(str(meta["namespace"]), str(meta["name"]), "eviction")
         request = self._request("POST", path, [], body, repeatable=True)
         what = title("Pod", str(meta["namespace"]), str(meta["name"]))
-        response = self.line.send(what, request, allow=(403, 404, 409, 429))
-        if response.status == 403:
+        try:
+            response = self.line.send(what, request, allow=(404, 409, 429))
+        except KubeError as refused:
             # Nothing can be made in a namespace that goes, not even an eviction: its pods go with it.
-            refused = refusal(what, response)
             if "NamespaceTerminating" not in {reason for reason, *_rest in refused.causes}:
-                raise refused
+                raise
+            return ""
         # 429 is how a budget says that it is spent.
         return refusal(what, response).detail if response.status == 429 else ""
 

@@ -20,6 +20,8 @@ _TYPED = re.compile(
     r"failed to create typed (?:patch|live) object \([^)]*\): |&value\.valueUnstructured\{Value:([^}]*)\}"
 )
 _WEBHOOK = re.compile(r'failed calling webhook "([^"]+)"')
+# Of what etcd says (api/v3rpc/rpctypes/error.go) that which passes; a request that is too large stays so.
+_STORE = re.compile(r"etcdserver: (?:request timed out|no leader|too many requests|server stopped)|leader changed")
 
 
 class KubeError(TransportError):
@@ -65,6 +67,11 @@ def read_status(body: bytes) -> Mapping[str, t.Any]:
 def webhook_away(response: Response) -> bool:
     """Return whether a write was not done because an admission webhook did not answer."""
     return response.status == 500 and _WEBHOOK.search(str(read_status(response.body).get("message"))) is not None
+
+
+def store_away(response: Response) -> bool:
+    """Return whether the server's store, etcd, did not take a request: it had no leader, or no time."""
+    return response.status == 500 and _STORE.search(str(read_status(response.body).get("message"))) is not None
 
 
 def refusal(what: str, response: Response) -> KubeError:

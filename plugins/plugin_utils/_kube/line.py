@@ -9,6 +9,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import contextlib
+import email.utils
 import threading
 import typing as t
 from collections.abc import Sequence
@@ -25,20 +26,23 @@ from ...module_utils._http.stream import Stream
 from ...module_utils._http.wire import Exchange
 from ...module_utils._model.errors import TransportError
 from .credentials import Credential
-from .errors import KubeError, refusal, webhook_away
+from .errors import KubeError, refusal, store_away, webhook_away
 from .kubeconfig import Access
 
 # A server that never answered is known to be away in seconds; one that did is waited for.
 FIRST = Timeouts(connect_s=5.0, read_s=30.0, total_s=20.0)
 _FIRST_RETRY = RetryPolicy(attempts=3, base_s=0.3, cap_s=2.0, retry_after_cap_s=10.0)
 _LATER_RETRY = RetryPolicy(attempts=10_000, base_s=0.2, cap_s=2.0, retry_after_cap_s=30.0)
-# Refusals that repeating does not change; 401, 429 and 502 to 504 are the transport's to handle.
+# What is looked at here; 401, 429 and 502 to 504 are the transport's to handle.
 _FINAL = (400, 403, 404, 405, 406, 409, 410, 413, 415, 422, 500)
+# Before a 500 is asked about again: an election of etcd's leader takes seconds, and a fault that stays is soon told.
+_FAULT_WAITS_S = (0.5, 1.0, 2.0, 4.0)
 # After a restart the server may refuse for a moment what it allows once it has read its rules.
 _SETTLE_S = 15.0
 # What runs in the cluster's own pods (webhooks, DNS) ends without an API server, and a kubelet starts again what failed
 # often five minutes later at most.
 _RECOVERY_S = 330.0
+# How long a server may refuse that has not served yet (its address may be wrong), or that is overloaded.
 _REFUSING_S = 60.0
 # A connection that broke once is nothing to tell people of.
 _TOLD_AFTER_S = 3.0
@@ -61,6 +65,8 @@ class StreamingExchange(Exchange, t.Protocol):
 class Tally:
     """Counts what went over the wire; ``trouble_at`` is when the server was last out of reach.
 
+    ``answered``: anything came from its address; ``served``: it was ready then.
+
     ``tell``: gets a line for people when a server that has answered is away, and when it is back.
     """
 
@@ -70,9 +76,13 @@ class Tally:
         self.requests = 0
         self.writes = 0
         self.answered = False
+        self.served = False
         self.trouble_at = float("-inf")
+        # The Date of the last answer and when it came.
+        self._dated: tuple[str, float] = ("", 0.0)
         self.refusing_since: float | None = None
         self._away_since: float | None = None
+        self._away_before = 0.0
         self._told = False
         self._clock = clock
         self._lock = threading.Lock()
@@ -90,6 +100,7 @@ class Tally:
         except WireFailure as failure:
             self._failed(failure, request)
             raise
+        self._dated = answer.headers.get("date", ""), self._clock.monotonic()
         # 429 to an eviction is what a disruption budget says.
         self.heard(200 if answer.status == 429 and request.path.endswith("/eviction") else answer.status)
         return answer
@@ -117,11 +128,21 @@ class Tally:
                 self.refusing_since = self.trouble_at
             return
         self.refusing_since = None
+        self.served = True
         if self._away_since is not None:
             with self._lock:
-                began, told, self._away_since, self._told = self._away_since, self._told, None, False
-            if told and began is not None:
-                self.tell(f"the API server answers again after {self._clock.monotonic() - began:.0f} s")
+                away, told = self._away(), self._told
+                self._away_before, self._away_since, self._told = self._away_before + away, None, False
+            if told:
+                self.tell(f"the API server answers again after {away:.0f} s")
+
+    def _away(self) -> float:
+        return 0.0 if self._away_since is None else self._clock.monotonic() - self._away_since
+
+    def up_s(self) -> float:
+        """Return the seconds of a clock that stands still while a server that has answered is away."""
+        with self._lock:
+            return self._clock.monotonic() - self._away_before - self._away()
 
     def _trouble(self, how: str) -> None:
         self.trouble_at = now = self._clock.monotonic()
@@ -135,8 +156,23 @@ class Tally:
         if due:
             self.tell(f"the API server {how}: waiting for it")
 
-    def may_retry(self, _response: Response) -> bool:
+    def server_time(self) -> float | None:
+        """Return the server's time of day as seconds since 1970, None when it does not tell it.
+
+        What the cluster has dated is compared with this one: a controller's clock may be minutes off.
+        """
+        date, came = self._dated
+        try:
+            told = email.utils.parsedate_to_datetime(date).timestamp()
+        except (TypeError, ValueError, IndexError, OverflowError):
+            return None
+        return told + self._clock.monotonic() - came
+
+    def may_retry(self, response: Response) -> bool:
         """Return whether a server that answers 429, 502, 503 or 504 is worth asking again."""
+        if self.served and response.status != 429:
+            # What stands before a server that is away may answer in its place; the call's own limit ends the wait.
+            return True
         since = self.refusing_since
         return since is None or self._clock.monotonic() - since < _REFUSING_S
 
@@ -144,6 +180,13 @@ class Tally:
 def _of_kubelet(request: Request) -> bool:
     """Return whether a kubelet gives the answer: its silence is none of the API server's."""
     return request.path.endswith("/log")
+
+
+def _worth_repeating(request: Request, response: Response) -> bool:
+    """Return whether a 500 may be over at once: any answer to a read, or the word of a store without a leader."""
+    if response.status != 500 or webhook_away(response):
+        return False
+    return request.safe or (request.repeatable and store_away(response))
 
 
 def _unheard(_line: str) -> None:
@@ -195,15 +238,20 @@ class Line:
 
         With ``patient`` false, an outage is raised after seconds, for those who go on by themselves.
         """
+        waits = iter(_FAULT_WAITS_S if patient else ())
         while True:
             http = self._later if patient and self.tally.answered else self._first
             with self._turns:
                 response = self._send(what, http, request, allow)
             if response.status < 300 or response.status in allow:
                 return response
-            if not self._passing(what, response):
+            if self._passing(what, response):
+                self.clock.sleep(0.5)
+                continue
+            pause = next(waits, None) if _worth_repeating(request, response) else None
+            if pause is None:
                 raise refusal(what, response)
-            self.clock.sleep(0.5)
+            self.clock.sleep(pause)
 
     def send_together(
         self, whats: Sequence[str], make: t.Callable[[int], Request]
@@ -221,16 +269,23 @@ class Line:
 
         headers = {**self.credential.headers(), "Host": self.server.origin.authority}
 
+        requests: dict[int, Request] = {}
+
         def message(number: int) -> bytes:
-            request = make(number)
+            requests[number] = request = make(number)
             self.tally.sent(request)
             return burst.encode(request, self.server.path, headers)
+
+        def final(number: int, response: Response) -> bool:
+            if response.status not in _FINAL or self._passing(whats[number], response):
+                return False
+            return not _worth_repeating(requests[number], response)
 
         def done(number: int, response: Response) -> bool:
             self.tally.heard(response.status)
             if response.status < 300:
                 answers[number] = response
-            elif response.status in _FINAL and not self._passing(whats[number], response):
+            elif final(number, response):
                 answers[number] = refusal(whats[number], response)
             return answers[number] is not None
 

@@ -11,7 +11,6 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import time
 import typing as t
 from collections.abc import Callable, Iterable
 
@@ -70,7 +69,7 @@ def cordon(client: Client, name: str, closed: bool, check: bool = False) -> bool
 def leave(client: Client, name: str, timeout_s: float, tell: Callable[[str], None], check: bool = False) -> Left:
     """Take a node out of the cluster; with ``check`` only what would be done is returned.
 
-    :param timeout_s: how long its pods may take to end.
+    :param timeout_s: how long its pods may take to end, outages of the API server not counted.
     """
     node = client.get("v1/Node", name)
     left = Left(name, found=node is not None)
@@ -81,7 +80,7 @@ def leave(client: Client, name: str, timeout_s: float, tell: Callable[[str], Non
             left.deleted = True
         else:
             # A kubelet that does not answer confirms no end.
-            ready, _unused = node_loss.readiness(node, time.time())
+            ready, _unused = node_loss.readiness(node, None)
             _drain(client, left, timeout_s if ready else 0.0, tell)
             left.deleted = client.delete("v1/Node", name, uid=str(node["metadata"]["uid"]))
     password = f"{name}.node-password.k3s"
@@ -91,12 +90,13 @@ def leave(client: Client, name: str, timeout_s: float, tell: Callable[[str], Non
 
 
 def _drain(client: Client, left: Left, timeout_s: float, tell: Callable[[str], None]) -> None:
-    clock = client.line.clock
-    end = clock.monotonic() + timeout_s
+    # While the server is away nobody can be asked to end, and no end can be told.
+    up_s = client.line.tally.up_s
+    end = up_s() + timeout_s
     going: dict[str, Object] = {}
-    with client.watch("v1/Pod", None, fields=f"spec.nodeName={left.node}", timeout_s=timeout_s + 60) as events:
+    with client.watch("v1/Pod", None, fields=f"spec.nodeName={left.node}") as events:
         told = False
-        while (remaining := end - clock.monotonic()) > 0:
+        while (remaining := end - up_s()) > 0:
             event = events.next(min(_AGAIN_S, remaining))
             if event is not None and event.object:
                 _follow(going, event.type, event.object)

@@ -27,16 +27,22 @@ _TRIES = 5
 _CONFLICT = 409
 
 
-def readiness(node: Object, now: float) -> tuple[bool, float]:
-    """Return whether a Node is Ready, and for how many seconds it has not been."""
+def readiness(node: Object, now: float | None) -> tuple[bool, float | None]:
+    """Return whether a Node is Ready, and for how many seconds the cluster has not heard of it, None if it can't tell.
+
+    :param now: the time by the server's clock, None where it is not known.
+    """
     found = predicates.conditions(node).get("Ready") or {}
     if found.get("status") == "True":
         return True, 0.0
+    # Unknown is the control plane's word and time; False is said and dated by the kubelet, which is not silent.
+    if now is None or found.get("status") != "Unknown":
+        return False, None
     try:
         moment = datetime.datetime.fromisoformat(str(found.get("lastTransitionTime")).replace("Z", "+00:00"))
         return False, max(0.0, now - moment.timestamp())
     except ValueError:
-        return False, 0.0
+        return False, None
 
 
 def out_of_service(node: Object) -> bool:

@@ -26,6 +26,8 @@ if t.TYPE_CHECKING:
 
 # The server ends a watch by itself; different ends keep many watches from beginning again together.
 _SERVER_S = 290
+# A stream that the server has not ended by then has no server any more: a proxy or tunnel keeps it open.
+_STALE_S = 320.0
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0)
 # Statuses of a server that is starting, stopping or overloaded.
 _PASSING = (429, 500, 502, 503, 504)
@@ -69,6 +71,7 @@ class Watch:
         self._known: dict[str, Object] = {}
         self._ready: list[Event] = []
         self._stream: Stream | None = None
+        self._opened = 0.0
         self._held = b""
         self._closed = False
         self._failures = 0
@@ -137,6 +140,7 @@ class Watch:
         headers = {"Accept": "application/json", "User-Agent": USER_AGENT}
         self._held = b""
         self._stream = self._source.client.line.open(self._source.what, Request("GET", path, tuple(query), headers))
+        self._opened = self._clock.monotonic()
         self._failures, self._away_since = 0, None
         if self._closed:
             self._drop()
@@ -145,6 +149,8 @@ class Watch:
         stream = t.cast(Stream, self._stream)
         data = stream.read(max(0.001, timeout_s))
         if data is None:
+            if self._clock.monotonic() - self._opened > _STALE_S:
+                self._drop()
             return
         if not data:
             self._drop()

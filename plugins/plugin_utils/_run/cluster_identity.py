@@ -11,11 +11,13 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import typing as t
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from ...module_utils._model.errors import RefusedError
 from .._kube.client import Client
 from .._kube.errors import KubeError
+from .._rent import ledger_file
+from .state_home import StateHome, read_record
 
 
 def read(client: Client) -> str:
@@ -51,3 +53,52 @@ def insist(client: Client, record: Mapping[str, t.Any] | None, *, ended: bool = 
         run, context = record.get("run_id"), reference.get("context")
         fix = "Give the kubeconfig of that cluster" + (f" (its context was {context})" if context else "")
         raise RefusedError(f"run {run} lives on another cluster ({known}) than {client.server} ({seen})", fix)
+
+
+def of_ledger(home: StateHome, names: Collection[str] | None = None) -> dict[str, str]:
+    """Return by id the clusters on which machines had their last run, by the ledger, each with one machine's name.
+
+    :param names: the machines; None for all whose lease is open.
+    """
+    leases = ledger_file.read(home.folder).leases.values()
+    last = {lease.name: lease for lease in sorted(leases, key=lambda lease: lease.intent_at) if lease.machine}
+    found: dict[str, str] = {}
+    for name, lease in last.items():
+        known = str(((lease.run_place or {}).get("cluster") or {}).get("cluster_id") or "")
+        if known and (lease.open if names is None else name in names):
+            found.setdefault(known, name)
+    return found
+
+
+def insist_ledger(client: Client, home: StateHome, names: Collection[str]) -> None:
+    """Refuse a cluster other than the one on which, by the ledger, a machine of these names had its last run.
+
+    Names repeat from cluster to cluster, and a node of the same name elsewhere is somebody else's.
+    """
+    # Most nodes are of one cluster, and its id is a question to the server.
+    for known, name in of_ledger(home, names).items():
+        seen = elsewhere(client, {"cluster_id": known})
+        if seen:
+            raise RefusedError(
+                f"{name} is a node of another cluster by the ledger ({known}) than {client.server} ({seen})",
+                "Give the kubeconfig of that cluster; nothing was changed on this one. If its machines belong to this"
+                f" one now (moved, or its control plane was built anew), say so with cluster_id: {seen}",
+            )
+
+
+def insist_records(client: Client, home: StateHome, names: Collection[str]) -> None:
+    """Refuse a cluster other than the one on which the newest run was that had a node of these names.
+
+    For nodes that nobody rented, of which the ledger knows nothing.
+    """
+    left = set(names)
+    for folder in home.runs() if left else ():
+        try:
+            record = read_record(folder) or {}
+        except RefusedError:
+            # A damaged record says nothing about its nodes.
+            continue
+        here = left & set(record.get("hosts") or ()) if record.get("backend") == "kubernetes" else set()
+        if here:
+            insist(client, record, ended=True)
+            left -= here

@@ -35,8 +35,8 @@ from .training_plan import Dict, Request
 
 # Of the cluster's folder: since when a node does not answer, as far as heal has seen.
 SILENT = "silent.json"
-# Whether a node answers or is Ready, for how many seconds it has not been, whether it is out of service.
-State = tuple[bool, float, bool]
+# Whether a node answers or is Ready, for how many seconds the cluster did not hear of it, whether it is out of service.
+State = tuple[bool, float | None, bool]
 _HELD = ("created", "adopted", "joined", "lost")
 _USABLE = ("creating", "running", "unknown")
 
@@ -65,7 +65,7 @@ class Look:
 
 def look(request: Request, home: StateHome, context: node_pool.Context) -> Look:
     """Ask everybody; nothing is changed."""
-    options, now = request.options, time.time()
+    options = request.options
     found = _record(home, options.get("run_id"))
     job = dict((found or {}).get("job") or {})
     on_kubernetes = (found or {}).get("backend") == "kubernetes" or bool(options.get("kubeconfig"))
@@ -78,7 +78,14 @@ def look(request: Request, home: StateHome, context: node_pool.Context) -> Look:
     told |= {str(name): "its provider gave notice" for name in options.get("preempted_nodes") or []}
     names = list(dict.fromkeys([*([] if client else request.hosts), *(run.names if run else ())]))
     live = client.list("v1/Node").items if client else []
-    states = _in_cluster(live, now) if client else _answers(request, names)
+    clock = client.line.tally.server_time() if client else None
+    states = _in_cluster(live, clock) if client else _answers(request, names)
+    if client is not None and not options.get("cluster_id"):
+        # Nodes of the same names on another cluster are somebody else's, whatever run there is or none.
+        cluster_identity.insist_ledger(client, home, states)
+        cluster_identity.insist_records(client, home, states.keys() & told.keys())
+    # What the cluster dates is measured by its own clock, which the controller's may be minutes ahead of.
+    now = time.time() if clock is None else clock
     unfit = _unfit(client, live, run, job) if client else {}
     names = list(dict.fromkeys([*names, *states, *told]))
     providers = list(options.get("providers") or [])
@@ -119,6 +126,8 @@ def _run(found: Dict | None, job: Dict, on_kubernetes: bool, wanted: str | None)
 
 def _client(request: Request, found: Dict | None) -> Client:
     options = dict(request.options)
+    # The patience with nodes is none with the API server.
+    options.pop("patience_s", None)
     options["context"] = options.get("context") or ((found or {}).get("backend_ref") or {}).get("context")
     return kube_access.open_client(options, request.base, request.progress.say)
 
@@ -141,13 +150,13 @@ def _unfit(client: Client, live: t.Sequence[Object], run: Run | None, job: Dict)
     return spare.unfit(wanted, live, pods, run.run_id)
 
 
-def _in_cluster(live: t.Sequence[Object], now: float) -> dict[str, State]:
-    """Return how each Node is. Control planes take no jobs."""
+def _in_cluster(live: t.Sequence[Object], clock: float | None) -> dict[str, State]:
+    """Return how each Node is, by the server's clock. Control planes take no jobs."""
     found = {}
     for item in live:
         labels = item["metadata"].get("labels") or {}
         if "node-role.kubernetes.io/control-plane" not in labels:
-            found[str(item["metadata"]["name"])] = (*node_loss.readiness(item, now), node_loss.out_of_service(item))
+            found[str(item["metadata"]["name"])] = (*node_loss.readiness(item, clock), node_loss.out_of_service(item))
     return found
 
 
@@ -156,16 +165,18 @@ def _answers(request: Request, names: t.Sequence[str]) -> dict[str, State]:
     known = [name for name in names if name in request.hostvars]
     remotes = request.connect(known)
     _unused, errors = each(remotes, lambda remote: remote.call("info"))
-    return {name: (not isinstance(errors.get(name), UnreachableError), 0.0, False) for name in known}
+    return {name: (not isinstance(errors.get(name), UnreachableError), None, False) for name in known}
 
 
 def _silence(home: StateHome, states: t.Mapping[str, State], now: float) -> dict[str, float]:
-    """Return since when nodes are silent: since they were first seen so, or longer where the cluster knows it."""
+    """Return since when nodes are silent: as the cluster dates it, otherwise since they were first seen so."""
     before = paths.read_json(home.folder / SILENT)
     told = before if isinstance(before, dict) else {}
     kept = {name: float(since) for name, since in told.items() if isinstance(since, (int, float))}
     return {
-        name: min(kept.get(name, now), now - seconds) for name, (ready, seconds, _unused) in states.items() if not ready
+        name: min(kept.get(name, now), now) if seconds is None else now - seconds
+        for name, (ready, seconds, _unused) in states.items()
+        if not ready
     }
 
 

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import threading
 import time
+import types
 import typing as t
 
 import pytest
@@ -20,6 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._http.message impo
 from ansible_collections.muster.training.plugins.module_utils._http.sockets import TimedSocket
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.burst import Burst, answer, encode
+from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
 
 PLAIN = b"HTTP/1.1 201 Created\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\n\r\n"
@@ -170,3 +173,17 @@ def test_it_stops_when_told_to() -> None:
     lanes = Lanes(plain)
     answers, good = lanes.run(30, stop_at=5)
     assert len(answers) == 5 and len(lanes.seen) == 5 and good == lanes.near
+
+
+@pytest.mark.parametrize(("message", "left"), [("etcdserver: leader changed", True), ("a bug", False)])
+def test_what_a_store_without_a_leader_refused_is_left_to_be_sent_by_itself(message: str, left: bool) -> None:
+    def refuse(sock: socket.socket, _number: int) -> None:
+        body = json.dumps({"kind": "Status", "code": 500, "message": message}).encode()
+        sock.sendall(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+    line = connect({"host": "https://kube.example", "token": "t-0123456789"}, environ={}).line
+    sock = Lanes(refuse).near.pop()
+    lender: t.Any = types.SimpleNamespace(borrow=lambda *_: sock, give_back=lambda *_: None)
+    line._lender, line.tally.answered = lender, True
+    (found,) = line.send_together(["ConfigMap a"], lambda _number: Request("PATCH", "/a", (), {}, b"{}", True))
+    assert (found is None) is left

@@ -74,10 +74,14 @@ def test_pages_are_put_together_and_begun_again_when_forgotten() -> None:
     assert listing.items[0]["kind"] == "Pod" and listing.resource_version == "7"
 
 
-def test_a_repeated_page_token_does_not_loop() -> None:
-    again = {"metadata": {"continue": "t"}, "items": [{"metadata": {"name": "a"}}]}
-    with Script(Call("GET", PODS, answer=again), Call("GET", PODS, answer=again)) as script:
-        assert len(make(script).list("Pod", "team").items) == 1
+@pytest.mark.parametrize("tokens", ["tt", "abab", "abcabc"])
+def test_pages_that_come_again_are_refused(tokens: str) -> None:
+    calls = [Call("GET", PODS, answer={"metadata": {"continue": token}, "items": []}) for token in tokens]
+    script = Script(*calls)
+    expected = "listing Pod in team: https://kube.example gives the same page again, without end. Check what"
+    with pytest.raises(TransportError, match=expected):
+        make(script).list("Pod", "team")
+    assert len(script.done) == len(set(tokens)) + 1
 
 
 def test_429_waits_as_long_as_it_is_told() -> None:
@@ -86,6 +90,21 @@ def test_429_waits_as_long_as_it_is_told() -> None:
     with Script(busy, busy, Call("POST", MAPS, status=201, answer=config_map())) as script:
         make(script, clock).create(config_map())
     assert len(clock.slept) == 2 and all(3 <= pause <= 3.3 for pause in clock.slept)
+
+
+def test_the_servers_time_is_that_of_its_last_answer() -> None:
+    clock = FakeClock()
+    dates = ["Sun, 22 Nov 2026 10:00:00 GMT", "", "yesterday", "Sun, 99 Nov 2026 10:00:00 GMT"]
+    calls = [Call("GET", f"{PODS}/p", answer={}, answer_headers={"Date": date}) for date in dates]
+    with Script(*calls) as script:
+        client = make(script, clock)
+        assert client.line.tally.server_time() is None
+        client.get("Pod", "p", "team")
+        clock.sleep(7)
+        assert client.line.tally.server_time() == 1795341607.0
+        for _unused in dates[1:]:
+            client.get("Pod", "p", "team")
+            assert client.line.tally.server_time() is None
 
 
 def test_429_without_end_is_said_in_one_line() -> None:
@@ -145,6 +164,34 @@ def test_an_outage_is_told_once_it_lasts_and_when_it_is_over() -> None:
     assert len(said) == 2
     assert said[0] == "the API server does not answer: waiting for it"
     assert re.fullmatch(r"the API server answers again after \d+ s", said[1])
+
+
+def test_a_clock_stands_still_in_outages() -> None:
+    away = WireFailure("no connection", sent=False, transient=True)
+    get, good = Call("GET", f"{PODS}/p", failure=away), Call("GET", f"{PODS}/p", answer={})
+    busy = Call("GET", f"{PODS}/p", status=503, raw=b"starting", answer_headers={"Retry-After": "4"})
+    clock = FakeClock()
+    with Script(good, *[get] * 10, good, busy, good) as script:
+        client = make(script, clock)
+        tally, lengths = client.line.tally, []
+        for _unused in range(3):
+            began = clock.now
+            client.get("Pod", "p", "team")
+            lengths.append(clock.now - began)
+            clock.sleep(100)
+            assert tally.up_s() == pytest.approx(clock.now - sum(lengths))
+    assert lengths[0] == 0 and lengths[1] > 5 and lengths[2] >= 4
+
+
+def test_an_eviction_that_is_refused_right_after_an_outage_is_asked_again() -> None:
+    away = WireFailure("no connection", sent=False, transient=True)
+    pod: Object = {"metadata": {"name": "p", "namespace": "team", "uid": "u"}}
+    refused = Call("POST", f"{PODS}/p/eviction", status=403, answer=status(403, "Forbidden", "not yet"))
+    done = Call("POST", f"{PODS}/p/eviction", status=201, answer={})
+    with Script(Call("POST", f"{PODS}/p/eviction", failure=away), refused, refused, done) as script:
+        assert make(script).evict(pod) == ""
+    with Script(refused) as script, pytest.raises(KubeError, match="not yet"):
+        make(script).evict(pod)
 
 
 def test_a_webhook_that_an_outage_took_along_is_waited_for() -> None:

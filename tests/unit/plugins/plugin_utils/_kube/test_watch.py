@@ -164,3 +164,54 @@ def test_a_listing_during_an_outage_does_not_hold_who_waits_a_moment() -> None:
     began = clock.now
     assert watch.next(0.5) is None and clock.now - began < 6
     assert take(watch, 2) == [("ADDED", "a"), ("SYNCED", "")] and watch.outages == 1
+
+
+class Quiet(Told):
+    """A stream that stays open and says nothing after its pieces, as behind a tunnel whose other side is gone."""
+
+    def __init__(self, clock: FakeClock, *pieces: bytes) -> None:
+        super().__init__(*pieces)
+        self.clock = clock
+        self.closed = False
+
+    def read(self, timeout_s: float) -> bytes | None:
+        if self.pieces:
+            return super().read(timeout_s)
+        assert self.clock.now < 5000, "nobody gives this stream up"
+        self.clock.sleep(timeout_s)
+        return None
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_stream_that_the_server_should_have_ended_is_opened_anew_where_it_was() -> None:
+    clock = FakeClock()
+    first = Quiet(clock, line("ADDED", item("a", "5")), line("ADDED", item("b", "6"))[:-9])
+    second = Quiet(clock, line("ADDED", item("b", "6")))
+    server = Server(listing("4"), first, second)
+    watch = begin(server, clock)
+    began = clock.now
+    assert take(watch, 3) == [("SYNCED", ""), ("ADDED", "a"), ("ADDED", "b")]
+    assert 300 < clock.now - began < 360 and first.closed and watch.outages == 0
+    assert [query.get("resourceVersion") for query in server.asked] == [None, "4", "5"]
+
+
+def test_what_came_while_nobody_asked_is_taken_before_a_stream_is_given_up() -> None:
+    clock = FakeClock()
+    watch = begin(
+        Server(listing("4"), Quiet(clock, line("ADDED", item("a", "5")), line("ADDED", item("b", "6")))), clock
+    )
+    assert take(watch, 2) == [("SYNCED", ""), ("ADDED", "a")]
+    clock.sleep(1000)
+    assert take(watch, 1) == [("ADDED", "b")]
+
+
+def test_a_server_behind_a_tunnel_that_stays_silent_ends_the_patience() -> None:
+    clock = FakeClock()
+    lost = WireFailure("no answer from kube.example", transient=True)
+    watch = begin(Server(listing("4"), Quiet(clock), *[lost] * 99), clock)
+    assert take(watch, 1) == [("SYNCED", "")]
+    with pytest.raises(TransportError, match="watching Pod in team: no answer from kube.example"):
+        next(watch)
+    assert clock.now - 1000 < 400
