@@ -219,3 +219,4 @@ def test_the_rules_come_and_go_with_the_team(admin: Admin, client: Client) -> No
 def test_settings_that_could_not_work_are_refused(admin: Admin) -> None:
     everybody = [{"kind": "Group", "name": "system:authenticated"}]
     assert "own controllers members" in admin.play("all", code=2, team_subjects=everybody)
+    assert "must be one of: baseline, privileged" in admin.play("strict", code=2, team_pod_security="restricted")
