@@ -120,7 +120,8 @@ def member(admin: Admin, client: Client) -> Client:
 def test_a_member_does_what_a_job_needs(member: Client) -> None:
     assert member.namespace == "speech"
     pod = {"restartPolicy": "Never", "containers": [{"name": "node", "image": "x"}]}
-    job = {"metadata": {"name": "j"}, "spec": {"template": {"spec": pod}}}
+    queued = {"name": "j", "labels": {"kueue.x-k8s.io/queue-name": "main"}}
+    job = {"metadata": queued, "spec": {"template": {"spec": pod}}}
     parts: list[tuple[str, str, Dict]] = [
         ("Job", "batch/v1", job),
         ("ConfigMap", "v1", {"metadata": {"name": "c"}, "data": {"a": "b"}}),

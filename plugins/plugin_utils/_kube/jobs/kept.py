@@ -46,6 +46,8 @@ def build(plan: KubePlan) -> list[Object] | None:
     template = pods.template(bare, ROLE, [program], restarts=None, index=None, devices=False, **admitted)
     small = {"cpu": "10m", "memory": "64Mi"}
     template["spec"]["containers"][0]["resources"] = {"requests": small, "limits": {"memory": "256Mi"}}
+    # Also of the pod: it puts it under the quota that a team has for pods beside the queue.
+    template["spec"]["activeDeadlineSeconds"] = _DEADLINE_S
     body: Object = {
         "backoffLimit": 1,
         "activeDeadlineSeconds": _DEADLINE_S,

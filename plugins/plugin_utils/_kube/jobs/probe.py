@@ -52,6 +52,8 @@ def build(plan: KubePlan, *, wait_s: int = 60) -> list[Object]:
     main = template["spec"]["containers"][0]
     small = {"cpu": "10m", "memory": "64Mi"}
     main["resources"] = {"requests": small, "limits": {"memory": "256Mi"}}
+    # Also of the pods: it puts them under the quota that a team has for pods beside the queue.
+    template["spec"]["activeDeadlineSeconds"] = _DEADLINE_S
     # A node each, as far as there are any: two pods on one node prove nothing about the network between nodes.
     template["spec"]["topologySpreadConstraints"] = [
         {

@@ -437,6 +437,7 @@ def test_pods_beside_the_queue_go_where_it_sends_the_job() -> None:
         assert [problem for item in made for problem in problems(item)] == []
         pod = made[-1]["spec"]["template"]["spec"]
         assert taint in pod["tolerations"] and pod["nodeSelector"] == {"pool": "gpu"}
+        assert pod["activeDeadlineSeconds"] == made[-1]["spec"]["activeDeadlineSeconds"], "under their own quota"
         assert any(item.get("tolerationSeconds") for item in pod["tolerations"]), "its own are kept"
     several = probe.build(plan({"queue": Queue("q", tolerations=(taint,))}))[-1]["spec"]["template"]["spec"]
     assert taint in several["tolerations"] and "nodeSelector" not in several
