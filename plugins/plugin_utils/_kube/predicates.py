@@ -226,12 +226,15 @@ def _mpi_told(value: Object) -> str:
 
 
 def _ray_job(value: Object) -> State:
+    """Return how far a RayJob is by what KubeRay decided: a driver that failed may get another Ray cluster."""
     status = _status(value)
     deployment, job = str(status.get("jobDeploymentStatus") or ""), str(status.get("jobStatus") or "")
     message = plain(status.get("message") or status.get("reason") or "", 300)
-    if deployment in ("Failed", "ValidationFailed") or job in ("FAILED", "STOPPED"):
+    ended = deployment == "Complete"
+    # A driver that was stopped is Complete too; what KubeRay tries again is never Failed, but Retrying.
+    if deployment in ("Failed", "ValidationFailed") or (ended and job in ("FAILED", "STOPPED")):
         return State("failed", ": ".join(part for part in (job or deployment, message) if part))
-    if job == "SUCCEEDED" or deployment == "Complete":
+    if ended:
         return State("done", job or deployment)
     return State("waiting", ", ".join(part for part in (deployment, job, message) if part) or "is not started yet")
 

@@ -128,7 +128,35 @@ CASES: list[tuple[Object, str, str]] = [
         "Worker: 2 active",
     ),
     (make("ray.io/v1/RayJob", {"jobStatus": "SUCCEEDED", "jobDeploymentStatus": "Complete"}), "done", "SUCCEEDED"),
-    (make("ray.io/v1/RayJob", {"jobStatus": "FAILED", "message": "exit 1"}), "failed", "FAILED: exit 1"),
+    (
+        make("ray.io/v1/RayJob", {"jobStatus": "FAILED", "jobDeploymentStatus": "Failed", "message": "exit 1"}),
+        "failed",
+        "FAILED: exit 1",
+    ),
+    (make("ray.io/v1/RayJob", {"jobStatus": "STOPPED", "jobDeploymentStatus": "Complete"}), "failed", "STOPPED"),
+    (
+        make("ray.io/v1/RayJob", {"jobDeploymentStatus": "ValidationFailed", "message": "no entrypoint"}),
+        "failed",
+        "ValidationFailed: no entrypoint",
+    ),
+    (
+        make("ray.io/v1/RayJob", {"jobDeploymentStatus": "Failed", "reason": "DeadlineExceeded"}),
+        "failed",
+        "DeadlineExceeded",
+    ),
+    # KubeRay writes the driver's end down before its own decision, and a new cluster follows.
+    (
+        make("ray.io/v1/RayJob", {"jobStatus": "FAILED", "jobDeploymentStatus": "Running", "message": "exit 1"}),
+        "waiting",
+        "Running, FAILED, exit 1",
+    ),
+    (
+        make("ray.io/v1/RayJob", {"jobStatus": "FAILED", "jobDeploymentStatus": "Retrying", "failed": 1}),
+        "waiting",
+        "Retrying, FAILED",
+    ),
+    (make("ray.io/v1/RayJob", {"jobStatus": "SUCCEEDED", "jobDeploymentStatus": "Running"}), "waiting", "SUCCEEDED"),
+    (make("ray.io/v1/RayJob", {"jobDeploymentStatus": "", "failed": 1}), "waiting", "is not started yet"),
     (make("ray.io/v1/RayJob", {"jobDeploymentStatus": "Initializing"}), "waiting", "Initializing"),
     (make("batch.volcano.sh/v1alpha1/Job", {"state": {"phase": "Completed"}}), "done", "Completed"),
     (make("batch.volcano.sh/v1alpha1/Job", {"state": {"phase": "Aborted", "message": "m"}}), "failed", "Aborted: m"),
