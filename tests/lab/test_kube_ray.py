@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import typing as t
 
@@ -16,9 +17,10 @@ from ansible_collections.muster.training.tests.lab.kube_plays import Controller,
 from ansible_collections.muster.training.tests.support.kube_lab import KubeLab, Team, not_run
 
 LIMIT_S = 420
-# argv: workers to train with (0: as many as the job has), how often rank 1 fails.
+# argv: workers to train with (0: as many as the job has), how often rank 1 fails. The checkpoint counts how often it
+# has. Ray Train asks its workers every two seconds: what it was not told by then goes with a worker that fails.
 PROGRAM = """
-import os, sys, tempfile
+import os, sys, tempfile, time
 import ray
 from ray import train
 from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig
@@ -27,13 +29,20 @@ from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 def loop(config):
     context = train.get_context()
     found = train.get_checkpoint()
-    print("rank", context.get_world_rank(), "of", context.get_world_size(), "resumed" if found else "new")
-    if config["fails"] and not found and context.get_world_rank() == 0:
+    failed = 0
+    if found:
+        with found.as_directory() as folder:
+            failed = int(open(os.path.join(folder, "state")).read())
+    print("rank", context.get_world_rank(), "of", context.get_world_size(), "resumed at", failed)
+    if failed == config["fails"]:
+        return
+    if context.get_world_rank() == 0:
         with tempfile.TemporaryDirectory() as folder:
-            open(os.path.join(folder, "state"), "w").write("1")
-            train.report({"step": 1}, checkpoint=Checkpoint.from_directory(folder))
-    elif config["fails"] and not found:
-        train.report({"step": 1})
+            open(os.path.join(folder, "state"), "w").write(str(failed + 1))
+            train.report({"step": failed + 1}, checkpoint=Checkpoint.from_directory(folder))
+    else:
+        train.report({"step": failed + 1})
+        time.sleep(10)
         raise ValueError("no such thing")
 
 workers = int(sys.argv[1]) or int(os.environ["MUSTER_NUM_WORKERS"])
@@ -96,6 +105,22 @@ def test_the_workers_of_ray_train_are_the_ranks(controller: Controller, ray_imag
     assert (record["outcome"], record["engine"]) == ("succeeded", "rayjob")
     assert record["world_size"] == {"asked": 2, "seen": 2}
     assert [item["ranks"] for item in record["attempts"]] == [2, 2], record["attempts"]
+
+
+def test_what_ray_train_gives_up_goes_on_in_a_second_cluster(controller: Controller, ray_image: str) -> None:
+    """The driver of the first cluster fails with its second group; the next cluster's group resumes and succeeds."""
+    made = job(controller.team, ray_image, controller.folder, 0, 2)
+    code, output = controller.play("train", made, limit_s=2 * LIMIT_S)
+    assert code == 0, output
+    record, folder = controller.run()
+    assert (record["outcome"], record["world_size"]) == ("succeeded", {"asked": 2, "seen": 2})
+    assert [(item["n"], item["ranks"]) for item in record["attempts"]] == [(1, 2), (2, 2), (3, 2)], record["attempts"]
+    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    # A log that is read twice says the same twice.
+    drivers = sorted({line["attempt"] for line in events if line["kind"] == "ray_workers"})
+    assert drivers == [1, 3], events
+    said = "".join(place.read_text() for place in (folder / "logs").glob("*.log"))
+    assert all(f"rank 0 of 2 resumed at {failed}" in said for failed in (0, 1, 2)), said
 
 
 def test_a_world_that_is_too_small_is_no_success(controller: Controller, ray_image: str) -> None:
