@@ -49,7 +49,8 @@ options:
         type: str
   until:
     description:
-      - V(done) is what the kind's rule says. V(running) is done as soon as the pods of a job run.
+      - V(done) is what the kind's rule says. V(running) is done as soon as the pods of a job run, or
+        once it has ended well; for what is no job it is V(done).
         V(present) and V(absent) are about existence alone.
     type: str
     choices: [done, running, present, absent]

@@ -14,11 +14,13 @@ from ansible_collections.muster.training.tests.lab.host import LabError
 from ansible_collections.muster.training.tests.lab.kube import images
 from ansible_collections.muster.training.tests.lab.kube_plays import Controller, Dict
 from ansible_collections.muster.training.tests.support.kube_lab import KubeLab, Team, not_run
+from ansible_collections.muster.training.tests.support.node_lab import read_lines
 
 LIMIT_S = 420
-# argv: workers to train with (0: as many as the job has), how often rank 1 fails.
+# argv: workers to train with (0: as many as the job has), how often rank 1 fails. The checkpoint counts how often it
+# has. Ray Train asks its workers every two seconds: what it was not told by then goes with a worker that fails.
 PROGRAM = """
-import os, sys, tempfile
+import json, os, sys, tempfile, time
 import ray
 from ray import train
 from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig
@@ -27,13 +29,23 @@ from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 def loop(config):
     context = train.get_context()
     found = train.get_checkpoint()
+    failed = 0
+    if found:
+        with found.as_directory() as folder:
+            failed = int(open(os.path.join(folder, "state")).read())
     print("rank", context.get_world_rank(), "of", context.get_world_size(), "resumed" if found else "new")
-    if config["fails"] and not found and context.get_world_rank() == 0:
+    if context.get_world_rank() == 0:
+        with open(os.environ["MUSTER_METRICS_FILE"], "a") as metrics:
+            metrics.write(json.dumps({"at": time.time(), "step": failed}) + chr(10))
+    if failed == config["fails"]:
+        return
+    if context.get_world_rank() == 0:
         with tempfile.TemporaryDirectory() as folder:
-            open(os.path.join(folder, "state"), "w").write("1")
-            train.report({"step": 1}, checkpoint=Checkpoint.from_directory(folder))
-    elif config["fails"] and not found:
-        train.report({"step": 1})
+            open(os.path.join(folder, "state"), "w").write(str(failed + 1))
+            train.report({"step": failed + 1}, checkpoint=Checkpoint.from_directory(folder))
+    else:
+        train.report({"step": failed + 1})
+        time.sleep(10)
         raise ValueError("no such thing")
 
 workers = int(sys.argv[1]) or int(os.environ["MUSTER_NUM_WORKERS"])
@@ -96,6 +108,22 @@ def test_the_workers_of_ray_train_are_the_ranks(controller: Controller, ray_imag
     assert (record["outcome"], record["engine"]) == ("succeeded", "rayjob")
     assert record["world_size"] == {"asked": 2, "seen": 2}
     assert [item["ranks"] for item in record["attempts"]] == [2, 2], record["attempts"]
+
+
+def test_what_ray_train_gives_up_goes_on_in_a_second_cluster(controller: Controller, ray_image: str) -> None:
+    """The driver of the first cluster fails with its second group; the next cluster's group resumes and succeeds."""
+    made = job(controller.team, ray_image, controller.folder, 0, 2)
+    code, output = controller.play("train", made, limit_s=2 * LIMIT_S)
+    assert code == 0, output
+    record, folder = controller.run()
+    assert (record["outcome"], record["world_size"]) == ("succeeded", {"asked": 2, "seen": 2})
+    assert [(item["n"], item["ranks"]) for item in record["attempts"]] == [(1, 2), (2, 2), (3, 2)], record["attempts"]
+    events, metrics = (read_lines(folder / f"{name}.jsonl") for name in ("events", "metrics"))
+    # A submitter that KubeRay starts again reads its log from the beginning, and says the same twice.
+    drivers = sorted({line["attempt"] for line in events if line["kind"] == "ray_workers"})
+    assert drivers == [1, 3], events
+    # Each group went on where the one before had failed, also in the second cluster.
+    assert list(dict.fromkeys(line["step"] for line in metrics)) == [0, 1, 2], metrics
 
 
 def test_a_world_that_is_too_small_is_no_success(controller: Controller, ray_image: str) -> None:

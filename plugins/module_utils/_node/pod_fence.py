@@ -12,12 +12,15 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import threading
 import time
 import typing as t
 
+# Beside the folder of the kept logs.
+NEWEST = "newest"
 _EVERY_S = 2.0
 
 
@@ -42,6 +45,15 @@ class Fence:
         self.passed = newest[1] if newest > life else 0
         # A thread of its own: a file system that does not answer must not hold up the pod.
         threading.Thread(target=self._watch, name="fence", daemon=True).start()
+
+    def begin(self, attempt: int) -> None:
+        """Say that a later attempt has begun in this very pod, which goes on: Ray starts workers again by itself."""
+        life = self.life[0], attempt
+        with contextlib.suppress(OSError):
+            if life > self.life >= read(self.place):
+                # First, so that the own word is not taken for another's.
+                self.life = life
+                _write(self.place, life)
 
     def _watch(self) -> None:
         while not self.passed:

@@ -151,13 +151,16 @@ def _disk_problem(folder: pathlib.Path, free_bytes: int) -> Refusal | None:
 
 
 def devices() -> dict[str, t.Any]:
-    """Return what decides speed and is hard to see from outside: GPUs, RDMA devices, locked memory, shared memory."""
+    """Return what decides speed and is hard to see from outside: GPUs, RDMA devices, locked memory, shared memory.
+
+    GPUs are the pod's device files; ``gpus`` is None where the driver gives them other files than one for each GPU.
+    """
     soft = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     shm = os.statvfs("/dev/shm") if pathlib.Path("/dev/shm").is_dir() else None
     names = os.listdir("/dev")
     verbs = pathlib.Path("/dev/infiniband")
     return {
-        "gpus": sum(1 for name in names if re.fullmatch(r"nvidia[0-9]+", name)),
+        "gpus": count_gpus(names),
         "rdma": sorted(name for name in os.listdir(verbs) if name.startswith("uverbs")) if verbs.is_dir() else [],
         "memlock_bytes": None if soft == resource.RLIM_INFINITY else soft,
         "shm_bytes": shm.f_blocks * shm.f_frsize if shm else None,
@@ -165,10 +168,17 @@ def devices() -> dict[str, t.Any]:
     }
 
 
+def count_gpus(names: t.Iterable[str]) -> int | None:
+    """Return how many NVIDIA GPUs the files of /dev are, None where they do not tell: on WSL 2 and Tegra."""
+    names = list(names)
+    found = sum(1 for name in names if re.fullmatch(r"nvidia[0-9]+", name))
+    return None if not found and any(re.fullmatch(r"dxg|nvhost-.+|nvgpu", name) for name in names) else found
+
+
 def check_devices(spec: t.Mapping[str, t.Any], found: t.Mapping[str, t.Any]) -> list[str]:
     """Return warnings about devices.
 
-    :raises Refusal: when RDMA was asked for and the pod has none.
+    :raises Refusal: when RDMA was asked for and the pod has none, or when it has fewer GPUs than were asked for.
     """
     told = []
     if spec.get("rdma") and not found["rdma"]:
@@ -177,8 +187,12 @@ def check_devices(spec: t.Mapping[str, t.Any], found: t.Mapping[str, t.Any]) -> 
         told.append(
             f"only {found['memlock_bytes'] >> 20} MiB of memory can be locked: RDMA needs LimitMEMLOCK=infinity"
         )
-    if spec.get("gpus") and 0 < found["gpus"] < spec["gpus"]:
-        raise Refusal(f"the pod sees {found['gpus']} GPUs, {spec['gpus']} were asked for")
+    if spec.get("gpus") and found["gpus"] is None:
+        told.append(f"whether the pod has the {spec['gpus']} GPUs that were asked for cannot be told from /dev")
+    elif spec.get("gpus") and found["gpus"] < spec["gpus"]:
+        # Without the runtime of its vendor a node gives out GPUs that no pod ever sees.
+        hint = "" if found["gpus"] else "; let its node's container runtime pass GPUs in (default runtime nvidia)"
+        raise Refusal(f"the pod sees {found['gpus']} GPUs, {spec['gpus']} were asked for{hint}")
     return told
 
 

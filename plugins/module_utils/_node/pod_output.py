@@ -93,11 +93,11 @@ class Output:
 
 
 class Tail:
-    """Reads the whole new lines of a JSON-lines file."""
+    """Reads the whole new lines of a JSON-lines file; ``new``: without those that are there already."""
 
-    def __init__(self, place: pathlib.Path) -> None:
+    def __init__(self, place: pathlib.Path, new: bool = False) -> None:
         self.place = place
-        self._offset = 0
+        self._offset = place.stat().st_size if new and place.exists() else 0
 
     def lines(self) -> t.Iterator[dict[str, t.Any]]:
         """Yield the objects that were written since the last call; foreign lines are passed over."""

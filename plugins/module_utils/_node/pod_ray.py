@@ -13,12 +13,13 @@ This is a private utility of the collection; it may change without notice.
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 import subprocess
 import typing as t
 
-from . import pod_ground
+from . import pod_fence, pod_ground
 
 EXIT_UNREACHABLE = 69
 # Run by the job's own interpreter, which has ray. The head takes no work and is not counted.
@@ -97,6 +98,18 @@ class Attendance:
         if self._process.returncode == 0 and not said.strip():
             return ""
         return (said.strip().splitlines() or [f"ended with {self._process.returncode}"])[-1][:300]
+
+
+def numbered(spec: t.Mapping[str, t.Any], place: pod_ground.Place) -> pod_ground.Place:
+    """Return ``place`` as an attempt that no driver of this submission was before.
+
+    KubeRay tells its pods of no restart, be it a driver that is submitted again or a new Ray cluster: what has begun
+    before is in the folder that the clusters share.
+    """
+    begun, newest = pod_fence.read(pathlib.Path(spec["keep_logs"]).parent / pod_fence.NEWEST)
+    if begun != int(spec.get("begun", 0)):
+        return place
+    return dataclasses.replace(place, attempt=max(place.attempt, newest + 1))
 
 
 def workers(cluster: t.Mapping[str, t.Any], wait_s: float) -> dict[str, t.Any]:

@@ -100,6 +100,9 @@ class Pod:
             self._write_secret_env(env)
         pod_ground.check_disk(pathlib.Path(self.spec["checkpoint_dir"]), int(self.spec.get("free_bytes", 0)))
         if self.spec.get("keep_logs"):
+            if self.spec.get("ray"):
+                self.place = pod_ray.numbered(self.spec, self.place)
+                self.output.about = self.place.about()
             name = f"attempt-{self.place.attempt}/{self.place.rank}-{self.place.node}.log"
             self._keep(pathlib.Path(self.spec["keep_logs"]), name)
         found = pod_ground.devices()
@@ -115,7 +118,7 @@ class Pod:
             # A machine that took another's name starts the pods that were bound to that one.
             raise pod_ground.Refusal("this pod has run before, on a machine that is gone", EXIT_UNREACHABLE)
         life = (int(self.spec.get("begun", 0)), self.place.attempt)
-        self.fence = pod_fence.Fence(kept.parent / "newest", life, self.output.say)
+        self.fence = pod_fence.Fence(kept.parent / pod_fence.NEWEST, life, self.output.say)
         if self.fence.passed:
             raise pod_ground.Refusal(f"attempt {self.fence.passed} of the run has begun", EXIT_UNREACHABLE)
 
@@ -198,7 +201,8 @@ class Pod:
             self.output.mark("events", self._event("ray_workers", **found))
             self.attendance = pod_ray.Attendance(self.spec["ray"], self.run_dir / "events.jsonl", self.place.attempt)
         if env.get("MUSTER_METRICS_FILE"):
-            self.tails["metrics"] = Tail(pathlib.Path(env["MUSTER_METRICS_FILE"]))
+            # The drivers of a Ray job share one file: each tells what comes after it began.
+            self.tails["metrics"] = Tail(pathlib.Path(env["MUSTER_METRICS_FILE"]), new=bool(self.spec.get("ray")))
         try:
             self.child = subprocess.Popen(
                 argv,
@@ -307,6 +311,8 @@ class Pod:
         for stream, tail in self.tails.items():
             for line in tail.lines():
                 self.output.mark(stream, line)
+                if self.fence and self.attendance and line.get("kind") == "worker_started":
+                    self.fence.begin(int(line["attempt"]))
                 if stream == "events" and line.get("kind") == "worker_exit":
                     self._rank_ended(line.get("exit_code"))
 

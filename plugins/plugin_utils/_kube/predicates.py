@@ -43,9 +43,13 @@ def running(value: Object) -> State:
     """Return done as soon as a job's pods run, for those who want to follow it from there."""
     group = str(value.get("apiVersion") or "").rpartition("/")[0]
     now = state(value)
-    if now.phase != "waiting" or (group, value.get("kind")) not in _STARTED:
+    started = _STARTED.get((group, str(value.get("kind"))))
+    if now.phase != "waiting" or started is None:
         return now
-    return State("done", "runs") if _STARTED[(group, str(value["kind"]))](_status(value)) else now
+    try:
+        return State("done", "runs") if started(_status(value)) else now
+    except (AttributeError, TypeError, ValueError):
+        return State("waiting", "its status has an unknown form")
 
 
 def condition(kind: str, wanted: str = "True") -> Predicate:
@@ -209,10 +213,15 @@ def _jobset_told(value: Object) -> str:
     status = _status(value)
     parts = [
         f"{item.get('name')}: {_counts(item, ('active', 'ready', 'succeeded', 'failed', 'suspended'))}"
-        for item in status.get("replicatedJobsStatus") or []
+        for item in _parts(status)
     ]
     restarts = int(status.get("restarts") or 0)
     return "; ".join([*parts, *([f"{restarts} restarts"] if restarts else [])]) or "has no jobs yet"
+
+
+def _parts(status: Mapping[str, t.Any]) -> list[Mapping[str, t.Any]]:
+    """Return the counts of a JobSet's jobs; a TrainJob tells those of its JobSet by another name."""
+    return status.get("replicatedJobsStatus") or status.get("jobsStatus") or []
 
 
 def _counts(item: Mapping[str, t.Any], words: tuple[str, ...]) -> str:
@@ -226,12 +235,15 @@ def _mpi_told(value: Object) -> str:
 
 
 def _ray_job(value: Object) -> State:
+    """Return how far a RayJob is by what KubeRay decided: a driver that failed may get another Ray cluster."""
     status = _status(value)
     deployment, job = str(status.get("jobDeploymentStatus") or ""), str(status.get("jobStatus") or "")
     message = plain(status.get("message") or status.get("reason") or "", 300)
-    if deployment in ("Failed", "ValidationFailed") or job in ("FAILED", "STOPPED"):
+    ended = deployment == "Complete"
+    # A driver that was stopped is Complete too; what KubeRay tries again is never Failed, but Retrying.
+    if deployment in ("Failed", "ValidationFailed") or (ended and job in ("FAILED", "STOPPED")):
         return State("failed", ": ".join(part for part in (job or deployment, message) if part))
-    if job == "SUCCEEDED" or deployment == "Complete":
+    if ended:
         return State("done", job or deployment)
     return State("waiting", ", ".join(part for part in (deployment, job, message) if part) or "is not started yet")
 
@@ -301,7 +313,7 @@ _RULES: t.Final[Mapping[tuple[str, str], Predicate]] = {
     ("apps", "StatefulSet"): _stateful_set,
     ("batch", "Job"): _ending(("Complete",), ("Failed",), _job_told),
     ("jobset.x-k8s.io", "JobSet"): _ending(("Completed",), ("Failed",), _jobset_told),
-    ("trainer.kubeflow.org", "TrainJob"): _ending(("Complete",), ("Failed",), lambda _value: "is not finished"),
+    ("trainer.kubeflow.org", "TrainJob"): _ending(("Complete",), ("Failed",), _jobset_told),
     ("kubeflow.org", "MPIJob"): _ending(("Succeeded",), ("Failed",), _mpi_told),
     ("kubeflow.org", "PyTorchJob"): _ending(("Succeeded",), ("Failed",), _mpi_told),
     ("ray.io", "RayJob"): _ray_job,
@@ -313,16 +325,22 @@ _RULES: t.Final[Mapping[tuple[str, str], Predicate]] = {
 
 
 def _jobset_runs(status: Mapping[str, t.Any]) -> bool:
-    parts = status.get("replicatedJobsStatus") or []
+    parts = _parts(status)
     return bool(parts) and all((item.get("ready") or 0) + (item.get("succeeded") or 0) > 0 for item in parts)
+
+
+def _says_running(status: Mapping[str, t.Any]) -> bool:
+    return any(
+        item.get("type") == "Running" and item.get("status") == "True" for item in status.get("conditions") or []
+    )
 
 
 _STARTED: t.Final[Mapping[tuple[str, str], Callable[[Mapping[str, t.Any]], bool]]] = {
     ("batch", "Job"): lambda status: bool(status.get("ready")),
     ("jobset.x-k8s.io", "JobSet"): _jobset_runs,
-    ("kubeflow.org", "MPIJob"): lambda status: any(
-        item.get("type") == "Running" and item.get("status") == "True" for item in status.get("conditions") or []
-    ),
+    ("trainer.kubeflow.org", "TrainJob"): _jobset_runs,
+    ("kubeflow.org", "MPIJob"): _says_running,
+    ("kubeflow.org", "PyTorchJob"): _says_running,
     ("ray.io", "RayJob"): lambda status: status.get("jobStatus") == "RUNNING",
     ("batch.volcano.sh", "Job"): lambda status: (status.get("state") or {}).get("phase") == "Running",
 }

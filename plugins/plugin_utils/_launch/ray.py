@@ -37,4 +37,5 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
         values["MUSTER_METRICS_FILE"] = f"{folder}/.muster-metrics-{run.attempt}.jsonl"
     argv = environment.program(job, podding.slot(job))
     cluster = {"python": podding.python(job), "nodes": job.nodes}
-    return {"driver": podding.spec(job, run, argv, values, role="launcher", ray=cluster)}
+    # It runs on the head, which has no devices.
+    return {"driver": podding.spec(job, run, argv, values, role="launcher", ray=cluster, gpus=0)}

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A plain Indexed Job with a headless Service, for clusters without JobSet: a gang that fails is not started again.
 
-Only ranks that crash while their pod lives are, by their launcher; a lost pod ends the run.
+Only ranks that crash while their pod lives are, by their launcher; a lost pod ends the run. Of an elastic gang single
+pods are replaced until the Job's budget for that is spent.
 
 This is a private utility of the collection; it may change without notice.
 """

@@ -4,7 +4,7 @@
 """RayJob (KubeRay): a Ray cluster for this run alone, the user's script as its driver, all of it gone afterwards.
 
 The head takes no work: losing it loses the run, so nothing else runs there. A retry is a new cluster, and what it
-resumes from is on the user's shared storage (see ``_launch/ray.py``).
+resumes from is on the user's shared storage (see ``_launch/ray.py``), where it also finds which attempt it is.
 
 This is a private utility of the collection; it may change without notice.
 """

@@ -286,16 +286,6 @@ def test_a_specification_that_is_none_is_refused_in_one_line(lab: PodLab, tmp_pa
     assert done.returncode == 78 and done.stdout.count("\n") == 1 and not done.stderr
 
 
-def test_rdma_that_was_asked_for_must_be_there() -> None:
-    found = {"gpus": 0, "rdma": [], "memlock_bytes": 8 << 20}
-    with pytest.raises(pod_ground.Refusal, match="/dev/infiniband has no device"):
-        pod_ground.check_devices({"rdma": True}, found)
-    told = pod_ground.check_devices({"rdma": True}, {**found, "rdma": ["uverbs0"]})
-    assert told == ["only 8 MiB of memory can be locked: RDMA needs LimitMEMLOCK=infinity"]
-    with pytest.raises(pod_ground.Refusal, match="sees 4 GPUs, 8 were asked"):
-        pod_ground.check_devices({"gpus": 8}, {**found, "gpus": 4})
-
-
 def test_the_code_can_be_placed_without_running_anything(lab: PodLab, tmp_path: pathlib.Path) -> None:
     (tmp_path / "code.tar.gz").write_bytes(archive(("code/a.py", 0o600, b"x = 1\n")))
     spec = lab.spec(0, ["false"], mode="prepare", archive=str(tmp_path / "code.tar.gz"), files={"f": "1"})

@@ -8,11 +8,14 @@ from __future__ import annotations
 import json
 import pathlib
 import sys
+import typing as t
 
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.story import Story
+from ansible_collections.muster.training.plugins.module_utils._node import pod_fence
 from ansible_collections.muster.training.plugins.module_utils._node.pod_ray import Attendance
+from ansible_collections.muster.training.tests.unit.plugins.module_utils._node.pod_lab import PodLab
 
 STATE = """
 import types
@@ -28,9 +31,12 @@ def get_state_actor():
     return types.SimpleNamespace(get_train_run_attempts=Answer())
 """
 RAY = """
+__version__ = "2.60"
 def init(**_): pass
 def get(value, timeout=None): return value
-def nodes(): return [{"NodeID": "n0", "NodeManagerHostname": "pod-0"}, {"NodeID": "n1", "NodeManagerHostname": "pod-1"}]
+def node(rank):
+    return {"NodeID": f"n{rank}", "NodeManagerHostname": f"pod-{rank}", "Alive": True, "Resources": {}}
+def nodes(): return [node(0), node(1)]
 """
 
 
@@ -60,6 +66,55 @@ def test_worker_groups_are_the_attempts_of_the_run(tmp_path: pathlib.Path, pytho
         (4, [(0, "pod-0"), (1, "pod-1")], 2),
     ]
     assert [item.first_failure is not None for item in story.attempts] == [True, False]
+
+
+@pytest.fixture
+def lab(tmp_path: pathlib.Path) -> t.Iterator[PodLab]:
+    made = PodLab(tmp_path / "lab")
+    yield made
+    made.close()
+
+
+def test_a_second_cluster_goes_on_counting_where_the_first_one_ended(
+    lab: PodLab, tmp_path: pathlib.Path, python: str
+) -> None:
+    """Each cluster trains with two worker groups; KubeRay tells neither driver which of the clusters is its own."""
+    kept = tmp_path / "shared" / ".muster" / "x-1" / "logs"
+    metrics = tmp_path / "metrics.jsonl"
+    told = {
+        "keep_logs": str(kept),
+        "role": "launcher",
+        "ray": {"python": python, "nodes": 2},
+        "env": {"MUSTER_METRICS_FILE": str(metrics)},
+    }
+
+    def cluster(number: int, **changes: t.Any) -> tuple[int, list[int], list[int]]:
+        """Return what the driver counts as its own attempt, those of its workers, and the steps that it told."""
+        argv = ["sh", "-c", f"""echo '{{"at": 1, "step": {number}}}' >> {metrics}; echo $MUSTER_ATTEMPT"""]
+        spec = lab.spec(number, argv, **{"begun": 100, **told, **changes})
+        end = lab.run(spec, MUSTER_POD=f"x-{number}-head")
+        assert end.code == 0, end.text
+        own = end.events("pod_ready")[0]["attempt"]
+        assert end.lines == [str(own)] and {mark["attempt"] for mark in end.marks} == {own}
+        steps = [mark["data"]["step"] for mark in end.marks if mark["stream"] == "metrics"]
+        return own, sorted({line["attempt"] for line in end.events("worker_started")}), steps
+
+    assert cluster(1) == (1, [1, 2], [1])
+    assert cluster(2) == (3, [3, 4], [2])
+    assert sorted(place.parent.name for place in kept.glob("*/*.log")) == ["attempt-1", "attempt-3"]
+    assert pod_fence.read(kept.parent / pod_fence.NEWEST) == (100, 4)
+    # Submitted again, the run says itself from where it counts.
+    assert cluster(3, begun=200, attempt=9) == (9, [9, 10], [3])
+    # Where nothing is shared, nothing is known of another cluster.
+    assert cluster(4, keep_logs=None)[:2] == (1, [1, 2])
+
+
+def test_an_older_driver_does_not_take_a_newer_ones_place(tmp_path: pathlib.Path) -> None:
+    place = tmp_path / pod_fence.NEWEST
+    old = pod_fence.Fence(place, (100, 1), print)
+    pod_fence.Fence(place, (100, 3), print)
+    old.begin(4)
+    assert (pod_fence.read(place), old.life) == ((100, 3), (100, 1))
 
 
 def test_a_ray_that_cannot_be_asked_is_named(tmp_path: pathlib.Path) -> None:

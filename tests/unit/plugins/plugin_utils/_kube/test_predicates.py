@@ -121,6 +121,11 @@ CASES: list[tuple[Object, str, str]] = [
     ),
     (make("trainer.kubeflow.org/v1alpha1/TrainJob", told("Complete")), "done", "in words"),
     (make("trainer.kubeflow.org/v1alpha1/TrainJob", told("Failed")), "failed", "in words"),
+    (
+        make("trainer.kubeflow.org/v1alpha1/TrainJob", {"jobsStatus": [{"name": "node", "active": 1, "ready": 1}]}),
+        "waiting",
+        "node: 1 active, 1 ready",
+    ),
     (make("kubeflow.org/v2beta1/MPIJob", told("Succeeded")), "done", "in words"),
     (
         make("kubeflow.org/v2beta1/MPIJob", {"replicaStatuses": {"Worker": {"active": 2}}}),
@@ -128,7 +133,35 @@ CASES: list[tuple[Object, str, str]] = [
         "Worker: 2 active",
     ),
     (make("ray.io/v1/RayJob", {"jobStatus": "SUCCEEDED", "jobDeploymentStatus": "Complete"}), "done", "SUCCEEDED"),
-    (make("ray.io/v1/RayJob", {"jobStatus": "FAILED", "message": "exit 1"}), "failed", "FAILED: exit 1"),
+    (
+        make("ray.io/v1/RayJob", {"jobStatus": "FAILED", "jobDeploymentStatus": "Failed", "message": "exit 1"}),
+        "failed",
+        "FAILED: exit 1",
+    ),
+    (make("ray.io/v1/RayJob", {"jobStatus": "STOPPED", "jobDeploymentStatus": "Complete"}), "failed", "STOPPED"),
+    (
+        make("ray.io/v1/RayJob", {"jobDeploymentStatus": "ValidationFailed", "message": "no entrypoint"}),
+        "failed",
+        "ValidationFailed: no entrypoint",
+    ),
+    (
+        make("ray.io/v1/RayJob", {"jobDeploymentStatus": "Failed", "reason": "DeadlineExceeded"}),
+        "failed",
+        "DeadlineExceeded",
+    ),
+    # KubeRay writes the driver's end down before its own decision, and a new cluster follows.
+    (
+        make("ray.io/v1/RayJob", {"jobStatus": "FAILED", "jobDeploymentStatus": "Running", "message": "exit 1"}),
+        "waiting",
+        "Running, FAILED, exit 1",
+    ),
+    (
+        make("ray.io/v1/RayJob", {"jobStatus": "FAILED", "jobDeploymentStatus": "Retrying", "failed": 1}),
+        "waiting",
+        "Retrying, FAILED",
+    ),
+    (make("ray.io/v1/RayJob", {"jobStatus": "SUCCEEDED", "jobDeploymentStatus": "Running"}), "waiting", "SUCCEEDED"),
+    (make("ray.io/v1/RayJob", {"jobDeploymentStatus": "", "failed": 1}), "waiting", "is not started yet"),
     (make("ray.io/v1/RayJob", {"jobDeploymentStatus": "Initializing"}), "waiting", "Initializing"),
     (make("batch.volcano.sh/v1alpha1/Job", {"state": {"phase": "Completed"}}), "done", "Completed"),
     (make("batch.volcano.sh/v1alpha1/Job", {"state": {"phase": "Aborted", "message": "m"}}), "failed", "Aborted: m"),
@@ -178,12 +211,47 @@ def test_states(value: Object, phase: str, reason: str) -> None:
     assert state.phase == phase and reason in state.reason and "\n" not in state.reason
 
 
-def test_running_jobs_are_done_for_who_wants_to_follow() -> None:
-    assert predicates.running(make("batch/v1/Job", {"ready": 1})).phase == "done"
-    assert predicates.running(make("batch/v1/Job", {"active": 1})).phase == "waiting"
-    one = {"replicatedJobsStatus": [{"name": "a", "ready": 1}, {"name": "b", "ready": 0}]}
-    assert predicates.running(make("jobset.x-k8s.io/v1alpha2/JobSet", one)).phase == "waiting"
+PULLS = {"name": "a", "active": 1, "ready": 0, "succeeded": 0}
+RUNS = {"name": "b", "active": 1, "ready": 1, "succeeded": 0}
+OVER = {"name": "c", "active": 0, "ready": 0, "succeeded": 1}
+# What each kind of job says while its pods wait, and once they run.
+STARTS: dict[str, tuple[list[Object], list[Object]]] = {
+    "batch/v1/Job": ([{}, {"active": 1}], [{"active": 1, "ready": 1}]),
+    "jobset.x-k8s.io/v1alpha2/JobSet": (
+        [{}, {"replicatedJobsStatus": [PULLS, RUNS]}],
+        [{"replicatedJobsStatus": [RUNS]}, {"replicatedJobsStatus": [OVER, RUNS]}],
+    ),
+    "trainer.kubeflow.org/v1alpha1/TrainJob": (
+        [{}, told("Suspended"), {"jobsStatus": [PULLS]}, {"jobsStatus": [OVER, PULLS]}],
+        [{"jobsStatus": [RUNS]}, {"jobsStatus": [OVER, RUNS]}],
+    ),
+    "kubeflow.org/v2beta1/MPIJob": ([told("Created"), told("Running", "False")], [told("Running")]),
+    "kubeflow.org/v1/PyTorchJob": ([told("Created"), told("Running", "False")], [told("Running")]),
+    "ray.io/v1/RayJob": (
+        [{"jobDeploymentStatus": "Initializing"}, {"jobDeploymentStatus": "Retrying", "jobStatus": "FAILED"}],
+        [{"jobDeploymentStatus": "Running", "jobStatus": "RUNNING"}],
+    ),
+    "batch.volcano.sh/v1alpha1/Job": ([{}, {"state": {"phase": "Pending"}}], [{"state": {"phase": "Running"}}]),
+}
+
+
+@pytest.mark.parametrize("kind", STARTS)
+def test_running_jobs_are_done_for_who_wants_to_follow(kind: str) -> None:
+    wait, run = ([predicates.running(make(kind, status)) for status in statuses] for statuses in STARTS[kind])
+    assert {state.phase for state in wait} == {"waiting"}
+    assert {(state.phase, state.reason) for state in run} == {("done", "runs")}
+    # What runs is not at its end, for who waits for that.
+    assert {predicates.state(make(kind, status)).phase for status in STARTS[kind][1]} == {"waiting"}
+
+
+def test_a_job_that_has_ended_need_not_run() -> None:
     assert predicates.running(make("batch/v1/Job", told("Failed"))).phase == "failed"
+    assert predicates.running(make("trainer.kubeflow.org/v1alpha1/TrainJob", told("Complete"))).phase == "done"
+
+
+def test_every_kind_of_job_can_be_waited_for_until_it_runs() -> None:
+    jobs = {key for key in predicates._RULES if key[1].endswith(("Job", "JobSet"))}
+    assert jobs == set(predicates._STARTED)
 
 
 def test_a_condition_of_choice() -> None:
@@ -211,8 +279,9 @@ VALUES = st.recursive(
 
 @given(
     st.sampled_from(KINDS),
-    st.dictionaries(st.sampled_from(["conditions", "phase", "state", "replicatedJobsStatus"]), VALUES),
+    st.dictionaries(st.sampled_from(["conditions", "phase", "state", "replicatedJobsStatus", "jobsStatus"]), VALUES),
 )
 def test_any_status_gives_a_state(kind: tuple[str, str], status: Object) -> None:
-    state = predicates.state({"apiVersion": kind[0], "kind": kind[1], "metadata": {}, "status": status})
-    assert state.phase in ("done", "failed", "waiting") and "\n" not in state.reason
+    for rule in (predicates.state, predicates.running):
+        state = rule({"apiVersion": kind[0], "kind": kind[1], "metadata": {}, "status": status})
+        assert state.phase in ("done", "failed", "waiting") and "\n" not in state.reason

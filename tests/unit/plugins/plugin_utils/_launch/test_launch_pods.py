@@ -127,6 +127,8 @@ def test_a_ray_driver_is_told_what_its_worker_group_needs() -> None:
     assert spec.env["MUSTER_NUM_WORKERS"] == "32" and spec.env["MUSTER_USE_GPU"] == "1"
     assert (spec.env["MUSTER_RAY_MAX_FAILURES"], spec.env["MUSTER_RAY_MAX_PREEMPTION_FAILURES"]) == ("2", "4")
     assert spec.argv[-1] == "/muster/run/code/train.py" and not RANKS & set(spec.env)
+    # The head, on which it runs, has no devices that it could look for.
+    assert spec.gpus == 0
 
 
 def test_every_file_of_the_pods_program_is_listed() -> None:

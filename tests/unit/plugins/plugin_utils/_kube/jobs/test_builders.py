@@ -211,9 +211,12 @@ def test_a_lost_node_ends_a_jobset_that_may_lose_none(restart: dict[str, t.Any])
     assert {rule["action"] for rule in rules} == {"FailJobSet"}
 
 
-def test_an_elastic_gang_lets_single_pods_come_and_go() -> None:
-    objects = build(nodes=4, elastic={"min": 2}, restart={"max_crashes": 1, "max_lost_nodes": 2})
-    job = objects[-1]["spec"]["replicatedJobs"][0]["template"]["spec"]
+@pytest.mark.parametrize("engine", ["jobset", "indexed_job"])
+def test_an_elastic_gang_lets_single_pods_come_and_go(engine: str) -> None:
+    restart = {"max_crashes": 1, "max_lost_nodes": 2}
+    objects = build(nodes=4, elastic={"min": 2}, restart=restart, placement={"engine": engine})
+    job = objects[-1]["spec"]
+    job = job["replicatedJobs"][0]["template"]["spec"] if engine == "jobset" else job
     assert job["backoffLimit"] == 3 and job["successPolicy"] == {"rules": [{"succeededCount": 2}]}
     assert job["podFailurePolicy"]["rules"][1]["action"] == "Ignore"
     told = json.loads(objects[0]["data"]["node.json"])
@@ -306,6 +309,8 @@ def test_a_rayjobs_cluster_goes_when_the_job_has_ended_and_its_workers_have_the_
     assert env["KEY_FILE"]["value"] == "/muster/secrets/KEY" and "PULL" not in env
     told = json.loads(objects[0]["data"]["driver.json"])
     assert told["env"]["MUSTER_RAY_MAX_FAILURES"] == "5" and told["ray"]["nodes"] == 2
+    # The driver runs on the head: it would be refused for the lack of devices that only workers get.
+    assert (told["gpus"], told["rdma"]) == (0, False)
     policy = next(item for item in objects if item["kind"] == "NetworkPolicy")
     assert policy["spec"]["ingress"][1]["ports"] == [{"protocol": "TCP", "port": 8265}]
 
