@@ -11,10 +11,8 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
-import queue
 import time
 import typing as t
 
@@ -31,12 +29,15 @@ from .._kube.jobs import probe
 from .._kube.jobs.contract import CONTAINER, Object
 from .._kube.logs import Place
 from .._kube.watch import Event
+from .cluster_logs import PodLogs
 from .cluster_lost import Evictions
 from .cluster_sources import Sources
 from .follow import Follower, Outcome
 from .progress import Progress
 
 _IDLE_S = 0.5
+# So long what was heard is taken in before the run's limits are looked at again.
+_TURN_S = 0.2
 _DRAIN_S = 20.0
 # The engine's own deadline comes first: it says in the cluster why the job ended.
 _OWN_DEADLINE_S = 10.0
@@ -68,6 +69,7 @@ class ClusterFollower(Follower):
         self.read: dict[str, Place] = {
             uid: (str(place["stamp"]), int(place["same"])) for uid, place in self.offsets.items() if "stamp" in place
         }
+        self.logs = PodLogs(self.nodes, self.read, self._write, self._refused)
         self.main: Object = sources.main
         self._main_seen = False
         self.lost_pods: set[str] = set()
@@ -81,6 +83,7 @@ class ClusterFollower(Follower):
         # Since when an image could not be pulled, by what wants it.
         self._image_away: dict[str, float] = {}
         self._ending: tuple[Outcome, float] | None = None
+        self._engine_told = False
         # Without a queue there is no Workload to come.
         self._queued = sources.plan.queue is None
         self.refusal: Outcome | None = None
@@ -98,9 +101,7 @@ class ClusterFollower(Follower):
                 self._hear()
                 self._ending = self._ending or self._ended()
                 if self._ending and (not self.sources.reading() or time.monotonic() > self._ending[1]):
-                    while not self.sources.heard.empty():
-                        self._hear()
-                    return self._ending[0]
+                    return self._at_last(self._ending[0])
                 self._drill_if_due()
                 self._force_off()
                 if not self._queued and time.monotonic() - self._since > _UNQUEUED_S:
@@ -108,6 +109,7 @@ class ClusterFollower(Follower):
                 self._tell()
         finally:
             self.sources.close()
+            self.logs.flush()
             self._keep_place()
             self._save(force=True)
 
@@ -117,24 +119,36 @@ class ClusterFollower(Follower):
         return {**super().state(), "nodes": len(running), "nodes_asked": self.job.nodes}
 
     def _hear(self) -> None:
-        try:
-            source, value = self.sources.heard.get(timeout=_IDLE_S)
-        except queue.Empty:
+        item = self.sources.hear(_IDLE_S)
+        if item is None:
             return
-        # What is there already is taken in at once: a burst of lines is saved once.
-        while True:
-            self._take_item(source, value)
-            try:
-                source, value = self.sources.heard.get_nowait()
-            except queue.Empty:
-                break
+        # What is there already is taken in at once: a burst of lines is saved once. One that never ends must not keep
+        # the run's limits from being looked at.
+        end = time.monotonic() + _TURN_S
+        while item is not None:
+            self._take_item(*item)
+            item = self.sources.hear(0.0) if time.monotonic() < end else None
+        self.logs.flush()
         self._keep_place()
         self._save()
 
+    def _at_last(self, outcome: Outcome) -> Outcome:
+        """Take in what was heard before now, and return how the run ended by all of that."""
+        self.sources.close()
+        while (item := self.sources.hear(0.0)) is not None:
+            # What breaks as it is closed says nothing of the run.
+            if item[0] != "error":
+                self._take_item(*item)
+        self.logs.flush()
+        told = self._engine_ended() if self._engine_told else None
+        return told[0] if told else outcome
+
     def _take_item(self, source: str, value: t.Any) -> None:
         if source == "line":
-            self._take_line(*value)
-        elif source == "error":
+            self.logs.take(*value)
+            return
+        self.logs.flush()
+        if source == "error":
             self._source_failed(*value)
         elif source == "main" and value.type == "SYNCED":
             self._look_for_main()
@@ -245,23 +259,6 @@ class ClusterFollower(Follower):
             self._queued = True
             self._once(events.of_workload(event.object))
 
-    def _take_line(self, uid: str, place: Place, raw: bytes) -> None:
-        self.read[uid] = place
-        text = raw.decode(errors="replace")
-        node = self.nodes.get(uid, uid)
-        if not text.startswith(MARK):
-            self._write(node, "log", text + "\n")
-            return
-        try:
-            line = json.loads(text[len(MARK) :])
-            stream, data = line["stream"], line["data"]
-        except (ValueError, LookupError, TypeError):
-            return
-        if stream in ("events", "metrics", "usage") and isinstance(data, dict):
-            if data.get("kind") == "pod_refused":
-                self._refused(node, data)
-            self._write(node, stream, json.dumps(data, separators=(",", ":")) + "\n")
-
     def _refused(self, node: str, line: t.Mapping[str, t.Any]) -> None:
         """Note that a pod did not start its program, and why: no rank of it will say so."""
         detail = scrub(str(line.get("detail") or ""))
@@ -306,6 +303,7 @@ class ClusterFollower(Follower):
 
     def _engine_ended(self) -> tuple[Outcome, float] | None:
         now = predicates.state(self.main)
+        self._engine_told = now.phase in ("done", "failed")
         if now.phase == "done":
             return Outcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0"), self._drained()
         return (self._failure(now.reason), self._drained()) if now.phase == "failed" else None

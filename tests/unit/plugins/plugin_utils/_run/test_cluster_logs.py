@@ -1,0 +1,96 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Logs of a run's pods as they are followed: floods, logs that cannot be read, last words. Told events, no cluster."""
+
+from __future__ import annotations
+
+import pathlib
+import types
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_follow
+from ansible_collections.muster.training.tests.support.told_cluster import Told, follow, follower_of, stamped
+
+Dict = dict[str, t.Any]
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Told:
+    monkeypatch.setattr(cluster_follow, "_IDLE_S", 0.01)
+    return Told()
+
+
+class _Flood(Told):
+    """A pod that prints for ever; it is shut up by whoever stops listening."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines, self.closed = 0, False
+
+    def hear(self, timeout_s: float) -> tuple[str, t.Any] | None:
+        if self.closed or not self.heard.empty():
+            return super().hear(timeout_s)
+        self.lines += 1
+        assert self.lines < 100_000, "nobody looks at anything else"
+        return "line", ("a", stamped(1), b"x" * 10)
+
+    def reading(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that goes on by a hundredth of a second each time that it is looked at."""
+    ticks = iter(range(10**9))
+    now = types.SimpleNamespace(monotonic=lambda: next(ticks) / 100, time=lambda: 1e9)
+    monkeypatch.setattr(cluster_follow, "time", now)
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_flood_of_lines_does_not_switch_off_the_limits_of_a_run(tmp_path: pathlib.Path) -> None:
+    told, looks = _Flood(), iter(["", "", "", "it cost too much"])
+    told.tell_pod("a")
+    follower, _ = follower_of(tmp_path, told, lambda: next(looks))
+    outcome = follower.run()
+    assert (outcome.outcome, outcome.cause) == ("cancelled", "cost")
+    # A turn is 0.2 s, twenty looks at the clock.
+    assert 20 <= told.lines <= 100 and follower.read == {"a": stamped(1)}
+    assert (tmp_path / "logs" / "node-1.log").read_text() == "xxxxxxxxxx\n" * told.lines
+
+
+def test_lines_of_a_turn_are_written_together(tmp_path: pathlib.Path, told: Told) -> None:
+    """By node, and what ranks recorded before what the program printed."""
+    told.tell_pod("a")
+    told.tell_pod("b", node="node-2")
+    for number in range(50):
+        told.heard.put(("line", ("ab"[number % 2], stamped(number), f"line {number}".encode())))
+    told.tell_rank("a", 51, 0, world_size=2)
+    follower, _ = follower_of(tmp_path, told)
+    written: list[tuple[str, str, int]] = []
+    write = follower.logs._write
+    follower.logs._write = lambda node, stream, text: (
+        written.append((stream, node, text.count("\n"))) or write(node, stream, text)
+    )
+    told.tell_main("Completed")
+    follower.run()
+    assert written == [("events", "", 1), ("log", "node-1", 25), ("log", "node-2", 25)]
+    assert follower.read == {"a": stamped(51), "b": stamped(49)}
+
+
+def test_what_is_heard_after_an_engines_end_counts_for_it(tmp_path: pathlib.Path, told: Told) -> None:
+    """Logs are slower than watches."""
+    told.tell_pod("a")
+    told.tell_rank("a", 1, 0, world_size=2)
+    told.tell_main("Failed")
+    told.tell_rank("a", 2, 0, "worker_exit", exit_code=3)
+    told.reading = lambda: not told.heard.empty()  # type: ignore[method-assign]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster_follow, "_TURN_S", -1.0)
+        outcome, _, _ = follow(tmp_path, told)
+    assert (outcome.exit_code, outcome.node) == (3, "node-1")
