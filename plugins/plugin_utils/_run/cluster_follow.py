@@ -20,11 +20,9 @@ from ...module_utils._model import drill as drills
 from ...module_utils._model.errors import MusterError
 from ...module_utils._model.job import Job
 from ...module_utils._node import paths
-from ...module_utils._node.pod_output import MARK
 from ...module_utils._secrets.scrubber import scrub
 from .._hosts import watch
 from .._kube import events, predicates
-from .._kube.errors import KubeError
 from .._kube.jobs import probe
 from .._kube.jobs.contract import CONTAINER, Object
 from .._kube.logs import Place
@@ -69,7 +67,7 @@ class ClusterFollower(Follower):
         self.read: dict[str, Place] = {
             uid: (str(place["stamp"]), int(place["same"])) for uid, place in self.offsets.items() if "stamp" in place
         }
-        self.logs = PodLogs(self.nodes, self.read, self._write, self._refused)
+        self.logs = PodLogs(self.nodes, self.read, self._write, self._refused, progress)
         self.main: Object = sources.main
         self._main_seen = False
         self.lost_pods: set[str] = set()
@@ -77,7 +75,6 @@ class ClusterFollower(Follower):
         self.admitted_at: float | None = None
         # Pods whose container the system ended, by uid: when that was first heard, which node, and why.
         self.killed: dict[str, tuple[float, str, str]] = {}
-        self._last_words: dict[str, str] = {}
         self._claims = {mount.pvc for mount in job.mounts if mount.pvc}
         self._said: set[tuple[str, str, str]] = set()
         # Since when an image could not be pulled, by what wants it.
@@ -104,6 +101,8 @@ class ClusterFollower(Follower):
                     return self._at_last(self._ending[0])
                 self._drill_if_due()
                 self._force_off()
+                if not self._ending:
+                    self.logs.open_again(self.sources, self.pods)
                 if not self._queued and time.monotonic() - self._since > _UNQUEUED_S:
                     self._once(events.of_unqueued(self.main))
                 self._tell()
@@ -136,8 +135,8 @@ class ClusterFollower(Follower):
         """Take in what was heard before now, and return how the run ended by all of that."""
         self.sources.close()
         while (item := self.sources.hear(0.0)) is not None:
-            # What breaks as it is closed says nothing of the run.
-            if item[0] != "error":
+            # A watch that breaks as it is closed says nothing of the run.
+            if item[0] != "error" or item[1][0].startswith("log-"):
                 self._take_item(*item)
         self.logs.flush()
         told = self._engine_ended() if self._engine_told else None
@@ -193,7 +192,7 @@ class ClusterFollower(Follower):
             self.admitted_at = self.admitted_at or time.time()
             self.sources.follow_log(pod, self.read.get(uid))
         if "terminated" in now:
-            self._last_words[uid] = str(now["terminated"].get("message") or "")
+            self.logs.container_ended(uid, str(now["terminated"].get("message") or ""))
             self._look_at_end(pod, main or {})
             self.sources.container_ended(uid)
         elif "running" in now:
@@ -269,24 +268,14 @@ class ClusterFollower(Follower):
         self.progress.say(f"{node}: the pod did not start its program: {detail}")
 
     def _source_failed(self, name: str, exc: Exception) -> None:
-        if name in ("event", "workload") and isinstance(exc, (KubeError, MusterError)):
+        if name in ("event", "workload") and isinstance(exc, MusterError):
             # Both only explain; a limited user may not read them.
             self._queued = self._queued or name == "workload"
             return
-        if name.startswith("log-") and isinstance(exc, KubeError):
-            self.progress.say(f"a log cannot be read: {exc.message}")
-            self._keep_last_words(name.removeprefix("log-"))
+        if name.startswith("log-") and isinstance(exc, MusterError):
+            self.logs.failed(name.removeprefix("log-"), exc)
             return
         raise exc
-
-    def _keep_last_words(self, uid: str) -> None:
-        """Write down the end of a log that was never read: the last lines stay with the pod's status."""
-        # Not by splitlines(), for which the mark itself ends a line.
-        words = self._last_words.get(uid, "").split("\n")
-        lines = [line for line in words if line and not line.startswith(MARK)]
-        if lines and uid not in self.read:
-            text = "\n".join(["the log's last lines, from the pod's status:", *lines])
-            self._write(self.nodes.get(uid, uid), "log", text + "\n")
 
     def _ended(self) -> tuple[Outcome, float] | None:
         found = self._engine_ended()

@@ -9,13 +9,21 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import json
+import math
+import time
 import typing as t
 
+from ...module_utils._model.errors import MusterError
 from ...module_utils._node.pod_output import MARK
+from .._kube.jobs.contract import Object
 from .._kube.logs import Place
+from .cluster_sources import Sources
+from .progress import Progress
 
 # In this order: a metric belongs to the newest attempt, which events tell.
 _STREAMS = ("events", "metrics", "usage", "log")
+# So long after a log could not be read it is opened again; the last one is for all that follow.
+_AGAIN_S = (5.0, 15.0, 60.0)
 
 
 class PodLogs:
@@ -31,9 +39,14 @@ class PodLogs:
         read: dict[str, Place],
         write: t.Callable[[str, str, str], None],
         refused: t.Callable[[str, dict[str, t.Any]], None],
+        progress: Progress,
     ) -> None:
         self.nodes, self.read = nodes, read
-        self._write, self._refused = write, refused
+        self._write, self._refused, self._progress = write, refused, progress
+        # The end of what ended containers printed, by uid of the pod, as the pod's status keeps it.
+        self._last_words: dict[str, str] = {}
+        # Logs that could not be read: how often, and when they are opened again.
+        self._away: dict[str, tuple[int, float]] = {}
         self._taken: dict[str, Place] = {}
         # Lines by stream and node; only logs are kept apart by node.
         self._waiting: dict[tuple[str, str], list[str]] = {}
@@ -41,6 +54,7 @@ class PodLogs:
     def take(self, uid: str, place: Place, raw: bytes) -> None:
         """Take in one line of the pod ``uid``."""
         self._taken[uid] = place
+        self._away.pop(uid, None)
         text = raw.decode(errors="replace")
         node = self.nodes.get(uid, uid)
         if not text.startswith(MARK):
@@ -63,3 +77,35 @@ class PodLogs:
         for (stream, node), lines in sorted(waiting.items(), key=lambda item: _STREAMS.index(item[0][0])):
             self._write(node, stream, "\n".join([*lines, ""]))
         self.read.update(taken)
+
+    def container_ended(self, uid: str, message: str) -> None:
+        """Note that a pod's container ended, with the message of its end."""
+        self._last_words[uid] = message
+
+    def failed(self, uid: str, problem: MusterError) -> None:
+        """Note a log that cannot be read. That ends no run: it is opened again later."""
+        tries = self._away[uid][0] if uid in self._away else 0
+        if not tries:
+            self._progress.say(f"a log cannot be read: {problem.message}")
+        self._away[uid] = tries + 1, time.monotonic() + _AGAIN_S[min(tries, len(_AGAIN_S) - 1)]
+        self._keep_last_words(uid)
+
+    def open_again(self, sources: Sources, pods: t.Mapping[str, Object]) -> None:
+        """Open logs again that could not be read, for as long as their pods are there."""
+        now = time.monotonic()
+        for uid, (tries, due) in list(self._away.items()):
+            if now < due or uid not in pods:
+                continue
+            self._away[uid] = tries, math.inf
+            sources.follow_log(pods[uid], self.read.get(uid))
+            if uid in self._last_words:
+                sources.container_ended(uid)
+
+    def _keep_last_words(self, uid: str) -> None:
+        """Write down the end of a log that was never read: the last lines stay with the pod's status."""
+        # Not by splitlines(), for which the mark itself ends a line.
+        words = self._last_words.get(uid, "").split("\n")
+        lines = [line for line in words if line and not line.startswith(MARK)]
+        if lines and uid not in self.read:
+            text = "\n".join(["the log's last lines, from the pod's status:", *lines])
+            self._write(self.nodes.get(uid, uid), "log", text + "\n")

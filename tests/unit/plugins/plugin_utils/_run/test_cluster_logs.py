@@ -11,7 +11,9 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_follow
+from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, TransportError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError
+from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_follow, cluster_logs
 from ansible_collections.muster.training.tests.support.told_cluster import Told, follow, follower_of, stamped
 
 Dict = dict[str, t.Any]
@@ -74,9 +76,12 @@ def test_lines_of_a_turn_are_written_together(tmp_path: pathlib.Path, told: Told
     follower, _ = follower_of(tmp_path, told)
     written: list[tuple[str, str, int]] = []
     write = follower.logs._write
-    follower.logs._write = lambda node, stream, text: (
-        written.append((stream, node, text.count("\n"))) or write(node, stream, text)
-    )
+
+    def counted(node: str, stream: str, text: str) -> None:
+        written.append((stream, node, text.count("\n")))
+        write(node, stream, text)
+
+    follower.logs._write = counted
     told.tell_main("Completed")
     follower.run()
     assert written == [("events", "", 1), ("log", "node-1", 25), ("log", "node-2", 25)]
@@ -94,3 +99,67 @@ def test_what_is_heard_after_an_engines_end_counts_for_it(tmp_path: pathlib.Path
         patch.setattr(cluster_follow, "_TURN_S", -1.0)
         outcome, _, _ = follow(tmp_path, told)
     assert (outcome.exit_code, outcome.node) == (3, "node-1")
+
+
+_AWAY = (
+    TransportError("log of Pod n/r-a: connection refused", "Check that the API server and the node are up"),
+    KubeError("log of Pod n/r-a", "answered 502", status=502),
+)
+
+
+@pytest.mark.parametrize("problem", _AWAY, ids=("no answer", "an answer"))
+def test_a_log_that_cannot_be_read_ends_no_run_and_is_opened_again(
+    tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch, problem: MusterError
+) -> None:
+    """It is said once, and the log goes on behind the line that was read last."""
+    monkeypatch.setattr(cluster_logs, "_AGAIN_S", (0.0,))
+    opened: list[t.Any] = []
+
+    def follow_log(pod: Dict, after: t.Any) -> None:
+        """Fail twice, then go on."""
+        uid = pod["metadata"]["uid"]
+        told.threads[f"log-{uid}"] = after
+        opened.append(after)
+        if len(opened) < 4:
+            told.heard.put(("error", (f"log-{uid}", problem)))
+            return
+        told.heard.put(("line", (uid, stamped(2), b"and on")))
+        told.tell_main("Completed")
+
+    told.follow_log = follow_log  # type: ignore[method-assign]
+    told.tell_pod("a")
+    told.heard.put(("line", ("a", stamped(1), b"so far")))
+    outcome, _, progress = follow(tmp_path, told)
+    assert outcome.outcome == "succeeded" and opened == [None, *[stamped(1)] * 3]
+    assert [line for line in progress.lines if "cannot be read" in line] == [f"a log cannot be read: {problem.message}"]
+    assert (tmp_path / "logs" / "node-1.log").read_text() == "so far\nand on\n"
+
+
+def test_pauses_before_a_log_is_opened_again_grow(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a pod that is gone has none."""
+    now = types.SimpleNamespace(at=0.0)
+    monkeypatch.setattr(cluster_logs, "time", types.SimpleNamespace(monotonic=lambda: now.at))
+    told = Told()
+    follower, _ = follower_of(tmp_path, told)
+    pods: Dict = {"a": {"metadata": {"uid": "a"}}}
+    for pause in (5, 15, 60, 60):
+        follower.logs.failed("a", _AWAY[0])
+        now.at += pause - 1
+        follower.logs.open_again(t.cast(t.Any, told), pods)
+        assert told.threads == {}
+        now.at += 1
+        follower.logs.open_again(t.cast(t.Any, told), {})
+        assert told.threads == {}
+        follower.logs.open_again(t.cast(t.Any, told), pods)
+        follower.logs.open_again(t.cast(t.Any, told), pods)
+        assert told.threads.popitem() == ("log-a", None)
+
+
+def test_a_log_of_an_ended_container_is_opened_to_its_end(tmp_path: pathlib.Path) -> None:
+    told = Told()
+    follower, _ = follower_of(tmp_path, told)
+    follower.logs.container_ended("a", "")
+    follower.logs.failed("a", _AWAY[0])
+    follower.logs._away["a"] = (1, 0.0)
+    follower.logs.open_again(t.cast(t.Any, told), {"a": {"metadata": {"uid": "a"}}})
+    assert told.ended == ["a"]
