@@ -19,6 +19,7 @@ import typing as t
 from ...module_utils._model import drill as drills
 from ...module_utils._model.errors import MusterError
 from ...module_utils._model.job import Job
+from ...module_utils._model.story import moment
 from ...module_utils._node import paths
 from ...module_utils._secrets.scrubber import scrub
 from .._hosts import watch
@@ -263,8 +264,7 @@ class ClusterFollower(Follower):
         detail = scrub(str(line.get("detail") or ""))
         code = line.get("exit_code")
         self.refusal = Outcome("failed", code if isinstance(code, int) else 1, "crash", f"{node}: {detail}")
-        at = line.get("at")
-        self.refused_at = float(at) if isinstance(at, (int, float)) else watch.now()
+        self.refused_at = moment(line.get("at")) or watch.now()
         self.progress.say(f"{node}: the pod did not start its program: {detail}")
 
     def _source_failed(self, name: str, exc: Exception) -> None:

@@ -13,7 +13,7 @@ import pathlib
 import typing as t
 
 from ...module_utils._model.errors import MusterError
-from ...module_utils._model.story import Story
+from ...module_utils._model.story import Story, moment
 from ...module_utils._node import paths
 from ...module_utils._node.pod_output import MARK
 from ...module_utils._secrets.scrubber import scrub
@@ -109,8 +109,7 @@ def _lines(place: pathlib.Path) -> list[Dict]:
 
 
 def _time(line: t.Mapping[str, t.Any]) -> float:
-    at = line.get("at")
-    return float(at) if isinstance(at, (int, float)) else 0.0
+    return moment(line.get("at")) or 0.0
 
 
 def _plain(name: t.Any) -> str:

@@ -19,10 +19,13 @@ Record = dict[str, t.Any]
 
 
 def iso(at: float | None) -> str | None:
-    """Return Unix seconds as ISO 8601 UTC with milliseconds."""
+    """Return Unix seconds as ISO 8601 UTC with milliseconds, None for what is no time."""
     if at is None:
         return None
-    return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat(timespec="milliseconds")
+    try:
+        return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def new(run_id: str, job: t.Mapping[str, t.Any], now: float, **values: t.Any) -> Record:

@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
+import time
 import types
 import typing as t
 
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, TransportError
+from ansible_collections.muster.training.plugins.module_utils._node.pod_output import MARK
 from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError
-from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_follow, cluster_logs
+from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_follow, cluster_logs, record
 from ansible_collections.muster.training.tests.support.told_cluster import Told, follow, follower_of, stamped
 
 Dict = dict[str, t.Any]
@@ -163,3 +166,16 @@ def test_a_log_of_an_ended_container_is_opened_to_its_end(tmp_path: pathlib.Path
     follower.logs._away["a"] = (1, 0.0)
     follower.logs.open_again(t.cast(t.Any, told), {"a": {"metadata": {"uid": "a"}}})
     assert told.ended == ["a"]
+
+
+def test_a_time_in_milliseconds_ends_no_following(tmp_path: pathlib.Path, told: Told) -> None:
+    """The record of the run is written with each piece of news."""
+    told.tell_pod("a")
+    told.tell_rank("a", 1, 0, world_size=2)
+    metric = json.dumps({"stream": "metrics", "data": {"at": time.time() * 1000, "step": 7}})
+    told.heard.put(("line", ("a", stamped(2), (MARK + metric).encode())))
+    told.tell_main("Completed")
+    follower, _ = follower_of(tmp_path, told)
+    started = record.new("r", {"nodes": 2}, 0.0)
+    follower.save = lambda found: started.update(record.update(started, found.story, {}, 0.0))
+    assert follower.run().outcome == "succeeded" and started["attempts"][0]["first_step"] is None
