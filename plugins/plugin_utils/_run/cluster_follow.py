@@ -31,7 +31,7 @@ from .._kube.watch import Event
 from .cluster_logs import PodLogs
 from .cluster_lost import Evictions
 from .cluster_sources import Sources
-from .follow import Follower, Outcome
+from .follow import Follower, Outcome, tail
 from .progress import Progress
 
 _IDLE_S = 0.5
@@ -68,7 +68,7 @@ class ClusterFollower(Follower):
         self.read: dict[str, Place] = {
             uid: (str(place["stamp"]), int(place["same"])) for uid, place in self.offsets.items() if "stamp" in place
         }
-        self.logs = PodLogs(self.nodes, self.read, self._write, self._refused, progress)
+        self.logs = PodLogs(self.nodes, self.read, self._write, self._refused, self._kept_log, progress)
         self.main: Object = sources.main
         self._main_seen = False
         self.lost_pods: set[str] = set()
@@ -140,6 +140,8 @@ class ClusterFollower(Follower):
             if item[0] != "error" or item[1][0].startswith("log-"):
                 self._take_item(*item)
         self.logs.flush()
+        # A log that went on for too long was not read to its end.
+        self.logs.keep_last_words()
         told = self._engine_ended() if self._engine_told else None
         return told[0] if told else outcome
 
@@ -150,9 +152,11 @@ class ClusterFollower(Follower):
         self.logs.flush()
         if source == "error":
             self._source_failed(*value)
+        elif source == "end":
+            self.logs.ended(value)
         elif source == "main" and value.type == "SYNCED":
             self._look_for_main()
-        elif source != "end" and value.type != "SYNCED":
+        elif value.type != "SYNCED":
             takers = {"main": self._take_main, "pod": self._take_pod, "event": self._take_event}
             takers.get(source, self._take_workload)(value)
 
@@ -374,6 +378,9 @@ class ClusterFollower(Follower):
 
     def _drained(self) -> float:
         return time.monotonic() + _DRAIN_S
+
+    def _kept_log(self, node: str) -> str:
+        return tail(self.folder / "logs" / f"{node}.log")
 
     def _keep_place(self) -> None:
         self.offsets = {uid: {"stamp": stamp, "same": same} for uid, (stamp, same) in self.read.items()}

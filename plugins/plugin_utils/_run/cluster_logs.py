@@ -15,6 +15,7 @@ import typing as t
 
 from ...module_utils._model.errors import MusterError
 from ...module_utils._node.pod_output import MARK
+from ...module_utils._secrets.scrubber import scrub
 from .._kube.jobs.contract import Object
 from .._kube.logs import Place
 from .cluster_sources import Sources
@@ -24,13 +25,16 @@ from .progress import Progress
 _STREAMS = ("events", "metrics", "usage", "log")
 # So long after a log could not be read it is opened again; the last one is for all that follow.
 _AGAIN_S = (5.0, 15.0, 60.0)
+# Kubernetes keeps at most so much of the end of a log: MaxContainerTerminationMessageLogLength of its kubelet.
+_MESSAGE_BYTES = 2048
 
 
 class PodLogs:
     """Takes lines, and writes those of one turn together: ``write(node, stream, text)``.
 
-    ``nodes`` are the names of the pods' nodes by uid, ``read`` the places of the lines that were written last, and
-    ``refused(node, line)`` is told of a pod that did not start its program.
+    ``nodes`` are the names of the pods' nodes by uid, ``read`` the places of the lines that were written last,
+    ``refused(node, line)`` is told of a pod that did not start its program, and ``kept(node)`` returns the end of what
+    was written of a node's log.
     """
 
     def __init__(
@@ -39,12 +43,15 @@ class PodLogs:
         read: dict[str, Place],
         write: t.Callable[[str, str, str], None],
         refused: t.Callable[[str, dict[str, t.Any]], None],
+        kept: t.Callable[[str], str],
         progress: Progress,
     ) -> None:
         self.nodes, self.read = nodes, read
-        self._write, self._refused, self._progress = write, refused, progress
+        self._write, self._refused, self._kept, self._progress = write, refused, kept, progress
         # The end of what ended containers printed, by uid of the pod, as the pod's status keeps it.
         self._last_words: dict[str, str] = {}
+        # Pods of whose logs nothing more comes.
+        self._over: set[str] = set()
         # Logs that could not be read: how often, and when they are opened again.
         self._away: dict[str, tuple[int, float]] = {}
         self._taken: dict[str, Place] = {}
@@ -81,6 +88,13 @@ class PodLogs:
     def container_ended(self, uid: str, message: str) -> None:
         """Note that a pod's container ended, with the message of its end."""
         self._last_words[uid] = message
+        if uid in self._over:
+            self.keep_last_words(uid)
+
+    def ended(self, uid: str) -> None:
+        """Note that nothing more of a pod's log will come."""
+        self._over.add(uid)
+        self.keep_last_words(uid)
 
     def failed(self, uid: str, problem: MusterError) -> None:
         """Note a log that cannot be read. That ends no run: it is opened again later."""
@@ -88,7 +102,7 @@ class PodLogs:
         if not tries:
             self._progress.say(f"a log cannot be read: {problem.message}")
         self._away[uid] = tries + 1, time.monotonic() + _AGAIN_S[min(tries, len(_AGAIN_S) - 1)]
-        self._keep_last_words(uid)
+        self.ended(uid)
 
     def open_again(self, sources: Sources, pods: t.Mapping[str, Object]) -> None:
         """Open logs again that could not be read, for as long as their pods are there."""
@@ -97,15 +111,26 @@ class PodLogs:
             if now < due or uid not in pods:
                 continue
             self._away[uid] = tries, math.inf
+            self._over.discard(uid)
             sources.follow_log(pods[uid], self.read.get(uid))
             if uid in self._last_words:
                 sources.container_ended(uid)
 
-    def _keep_last_words(self, uid: str) -> None:
-        """Write down the end of a log that was never read: the last lines stay with the pod's status."""
-        # Not by splitlines(), for which the mark itself ends a line.
-        words = self._last_words.get(uid, "").split("\n")
-        lines = [line for line in words if line and not line.startswith(MARK)]
-        if lines and uid not in self.read:
-            text = "\n".join(["the log's last lines, from the pod's status:", *lines])
-            self._write(self.nodes.get(uid, uid), "log", text + "\n")
+    def keep_last_words(self, *uids: str) -> None:
+        """Write down what of the last lines of ended containers (all, or these) the kept logs do not hold."""
+        for uid in uids or tuple(self._last_words):
+            node = self.nodes.get(uid, uid)
+            kept = set(self._kept(node).split("\n"))
+            lines = [line for line in _lines(self._last_words.get(uid, "")) if scrub(line) not in kept]
+            if lines:
+                self._write(node, "log", "\n".join(["the log's last lines, from the pod's status:", *lines, ""]))
+
+
+def _lines(message: str) -> list[str]:
+    """Return the program's lines of a container's message, which Kubernetes takes from the end of its log."""
+    # Not by splitlines(), for which the mark itself ends a line.
+    lines = [line for line in message.split("\n") if line]
+    if len(lines) > 1 and len(message.encode()) >= _MESSAGE_BYTES:
+        # The first one lacks its beginning.
+        lines = lines[1:]
+    return [line for line in lines if not line.startswith(MARK)]

@@ -31,6 +31,7 @@ _SAVE_EVERY_S = 1.0
 # With on_lost_node: fail, a node that is silent for so long is lost; shorter is a hiccup of the connection.
 _SILENT_S = 10
 _AGAIN_LINES = 10_000
+_TAIL = 64 * 1024
 _GONE: dict[str, t.Any] = {"alive": False, "exit": None, "state": "gone"}
 
 
@@ -323,6 +324,16 @@ def _explain(cause: str, node: str, code: int) -> str:
         "rendezvous_unreachable": f"{node} could not reach the rendezvous store",
     }
     return texts.get(cause, f"{node}: {cause} (exit code {code})")
+
+
+def tail(place: pathlib.Path) -> str:
+    """Return the end of a kept log, empty when there is none."""
+    try:
+        with open(place, "rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL))
+            return log.read().decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def _text(path: pathlib.Path) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import pathlib
 import time
 import typing as t
@@ -22,10 +21,8 @@ from .._hosts import gang
 from .._hosts.remote import Remote
 from . import record
 from .custody import Custody
-from .follow import Follower, Outcome, describe
+from .follow import Follower, Outcome, describe, tail
 from .training_plan import Dict, Plan, Request, result
-
-_TAIL = 64 * 1024
 
 
 def follow(
@@ -103,19 +100,10 @@ def explained(folder: pathlib.Path, outcome: Outcome) -> Outcome:
         return outcome
     own = folder / "logs" / f"{outcome.node}.log"
     for place in [own, *sorted(other for other in own.parent.glob("*.log") if other != own)]:
-        said = last_words.last_error(_tail(place))
+        said = last_words.last_error(tail(place))
         if said:
             return dataclasses.replace(outcome, detail=f"{outcome.detail}: {said}")
     return outcome
-
-
-def _tail(place: pathlib.Path) -> str:
-    try:
-        with open(place, "rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL))
-            return log.read().decode(errors="replace")
-    except OSError:
-        return ""
 
 
 def drill_proof(job: Job, follower: Follower) -> Dict | None:

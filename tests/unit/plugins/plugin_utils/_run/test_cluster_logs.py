@@ -15,6 +15,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, TransportError
 from ansible_collections.muster.training.plugins.module_utils._node.pod_output import MARK
+from ansible_collections.muster.training.plugins.module_utils._secrets.scrubber import remember
 from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_follow, cluster_logs, record
 from ansible_collections.muster.training.tests.support.told_cluster import Told, follow, follower_of, stamped
@@ -179,3 +180,46 @@ def test_a_time_in_milliseconds_ends_no_following(tmp_path: pathlib.Path, told: 
     started = record.new("r", {"nodes": 2}, 0.0)
     follower.save = lambda found: started.update(record.update(started, found.story, {}, 0.0))
     assert follower.run().outcome == "succeeded" and started["attempts"][0]["first_step"] is None
+
+
+def end_with(message: str) -> Dict:
+    return {"containerStatuses": [{"name": "node", "state": {"terminated": {"exitCode": 1, "message": message}}}]}
+
+
+_SAYS = "the log's last lines, from the pod's status:\n"
+_END = "step 1\nstep 2\n\x1emuster\x1e{}\nValueError: no such thing\n"
+
+
+@pytest.mark.parametrize("how", ["error", "end", "cut"])
+@pytest.mark.parametrize("late", [False, True])
+def test_last_lines_that_were_not_read_come_from_the_pods_status(
+    tmp_path: pathlib.Path, told: Told, how: str, late: bool
+) -> None:
+    """Those that were read are not told again, whether the log or the container's end is heard of first."""
+    told.tell_pod("a")
+    for number in (0, 1, 2):
+        told.heard.put(("line", ("a", stamped(number + 1), f"step {number}".encode())))
+    endings: list[t.Callable[[], None]] = [lambda: told.tell_pod("a", **end_with(_END))]
+    if how != "cut":
+        value: t.Any = "a" if how == "end" else ("log-a", _AWAY[0])
+        endings.append(lambda: told.heard.put((how, value)))
+    for tell in endings[:: -1 if late else 1]:
+        tell()
+    told.tell_main("Failed")
+    follow(tmp_path, told)
+    said = (tmp_path / "logs" / "node-1.log").read_text()
+    assert said == f"step 0\nstep 1\nstep 2\n{_SAYS}ValueError: no such thing\n"
+
+
+def test_a_log_that_was_read_to_its_end_needs_no_last_lines(tmp_path: pathlib.Path, told: Told) -> None:
+    """Kubernetes cuts them off at their beginning, and secrets are not in what is kept of them."""
+    remember("geheim-42")
+    lines = ["x" * 3000, "key geheim-42", "y" * 600]
+    told.tell_pod("a")
+    for number, line in enumerate(lines):
+        told.heard.put(("line", ("a", stamped(number + 1), line.encode())))
+    told.heard.put(("end", "a"))
+    told.tell_pod("a", **end_with("\n".join(lines)[-2048:]))
+    told.tell_main("Failed")
+    follow(tmp_path, told)
+    assert _SAYS not in (tmp_path / "logs" / "node-1.log").read_text()
