@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 
 from . import predicates
 from .client import Client
-from .errors import plain
+from .errors import ends_soon, plain
 from .resources import Object, title
 
 Code = t.Literal[
@@ -105,7 +105,7 @@ class Cause:
             if self.line.endswith("Error: ImagePullBackOff"):
                 return False
             return bool(_NO_IMAGE.search(self.line)) and not _REGISTRY_AWAY.search(self.line)
-        return self.code == "admission" and not _BEHIND.search(self.line)
+        return self.code == "admission" and not self.passing
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -171,7 +171,9 @@ def of_unqueued(job: Object) -> Cause | None:
 def _cause(name: str, reason: str, message: str, count: int, uid: str) -> Cause:
     code: Code = next((found for found, *rule in _RULES if _fits(rule[0], rule[1], reason, message)), "other")
     line = ": ".join(part for part in (reason, message) if part)
-    return Cause(code, name, line, count, code in _PASSING, uid)
+    # What was asked too early is asked again by the controllers that ask.
+    early = code == "admission" and bool(ends_soon(line) or _BEHIND.search(line))
+    return Cause(code, name, line, count, early or code in _PASSING, uid)
 
 
 def _fits(reasons: str, words: str, reason: str, message: str) -> bool:

@@ -42,8 +42,8 @@ _DRAIN_S = 20.0
 _OWN_DEADLINE_S = 10.0
 # Kueue makes a Workload of a job within moments.
 _UNQUEUED_S = 8.0
-# Kubelets try again at least every five minutes.
-_IMAGE_AWAY_S = 600.0
+# Kubelets and controllers try again at least every five minutes.
+_MAY_PASS_S = 600.0
 
 
 class ClusterFollower(Follower):
@@ -78,8 +78,8 @@ class ClusterFollower(Follower):
         self.killed: dict[str, tuple[float, str, str]] = {}
         self._claims = {mount.pvc for mount in job.mounts if mount.pvc}
         self._said: set[tuple[str, str, str]] = set()
-        # Since when an image could not be pulled, by what wants it.
-        self._image_away: dict[str, float] = {}
+        # Since when an image could not be pulled, or a pod was not allowed, by what wants it.
+        self._hindered: dict[tuple[str, str], float] = {}
         self._ending: tuple[Outcome, float] | None = None
         self._engine_told = False
         # Without a queue there is no Workload to come.
@@ -370,11 +370,13 @@ class ClusterFollower(Follower):
             self.event("cluster", detail=cause.text)
 
     def _hopeless(self, cause: events.Cause) -> bool:
-        """Return whether nothing mends it by waiting, or what may pass, a registry that is away, has not for long."""
+        """Return whether nothing mends it by waiting, or what may pass, such as a registry away, has not for long."""
         if self.sources.client.line.recovering():
             return False
-        first = self._image_away.setdefault(cause.object, time.monotonic()) if cause.code == "image" else None
-        return cause.final or (first is not None and time.monotonic() - first > _IMAGE_AWAY_S)
+        if cause.final or cause.code not in ("image", "admission"):
+            return cause.final
+        now = time.monotonic()
+        return now - self._hindered.setdefault((cause.code, cause.object), now) > _MAY_PASS_S
 
     def _drained(self) -> float:
         return time.monotonic() + _DRAIN_S

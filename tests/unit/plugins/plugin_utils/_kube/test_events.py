@@ -51,6 +51,20 @@ def test_causes(reason: str, message: str, code: str, passing: bool) -> None:
     assert found.line == f"{reason}: {message}"
 
 
+@pytest.mark.parametrize(
+    ("message", "final"),
+    [
+        ('pods "x" is forbidden: violates PodSecurity "baseline:latest": host namespaces', True),
+        ('pods "x" is forbidden: status unknown for quota: q, resources: pods', False),
+        ('pods "x" is forbidden: error looking up service account n/d: serviceaccount "d" not found', False),
+        ('admission webhook "v.kb.io" denied the request: jobset "r" not found', False),
+    ],
+)
+def test_a_refusal_is_final_unless_it_only_came_too_early(message: str, final: bool) -> None:
+    found = events.cause(event("FailedCreate", message))
+    assert found is not None and (found.code, found.final, found.passing) == ("admission", final, not final)
+
+
 def test_what_is_no_warning_is_none_and_repetitions_are_one() -> None:
     normal = {**event("Pulled", "x"), "type": "Normal"}
     twice = [event("FailedMount", "a", count=3), event("FailedMount", "a b"), normal, event("FailedMount", "a", "Job")]
