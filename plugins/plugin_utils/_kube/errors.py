@@ -13,7 +13,7 @@ import typing as t
 from collections.abc import Mapping
 
 from ...module_utils._http.message import Response, decode_json
-from ...module_utils._model.errors import TransportError
+from ...module_utils._model.errors import TransportError, one_line
 
 _SHOWN = 400
 _TYPED = re.compile(
@@ -56,7 +56,7 @@ class KubeError(TransportError):
 
 def plain(value: t.Any, limit: int = _SHOWN) -> str:
     """Return text of the server as one line of bounded length."""
-    text = re.sub(r"[\x00-\x1f\x7f-\x9f\s]+", " ", str(value)).strip()
+    text = " ".join(one_line(str(value)).split())
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 

@@ -120,7 +120,7 @@ def foreign(said: str) -> bool:
 
 def cause(event: Object) -> Cause | None:
     """Return what a warning event (``v1/Event``) says, None for one that is no warning or comes in every run."""
-    reason = str(event.get("reason") or "")
+    reason = plain(event.get("reason") or "")
     # A probe that cannot even be asked is none of what passes: the image lacks the program (KubeRay's need wget).
     usual = _USUAL.fullmatch(reason) and "command not found" not in str(event.get("message"))
     if event.get("type") != "Warning" or usual:
@@ -137,7 +137,7 @@ def of_pod(pod: Object) -> Cause | None:
     name, uid = title("Pod", meta.get("namespace"), meta.get("name")), str(meta.get("uid"))
     for entry in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
         waits = (entry.get("state") or {}).get("waiting") or {}
-        reason = str(waits.get("reason") or "")
+        reason = plain(waits.get("reason") or "")
         if reason not in _STARTING:
             return _cause(name, reason, plain(waits.get("message") or ""), 1, uid)
     placed = predicates.conditions(pod).get("PodScheduled") or {}

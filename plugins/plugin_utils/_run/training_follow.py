@@ -15,6 +15,7 @@ import time
 import typing as t
 
 from ...module_utils._model import drill, last_words
+from ...module_utils._model.errors import one_line
 from ...module_utils._model.job import Job
 from ...module_utils._node import paths
 from .._hosts import gang
@@ -65,6 +66,8 @@ def follow(
 
 def finished(follower: Follower, outcome: Outcome, current: Dict, prices: t.Mapping[str, float | None]) -> Dict:
     """Write down how a followed run ended, say it, and return its record."""
+    # It quotes the program's last words.
+    outcome = dataclasses.replace(outcome, detail=one_line(outcome.detail))
     follower.event("ended", detail=outcome.outcome)
     values = {"outcome": outcome.outcome, "exit_code": outcome.exit_code, "cause": outcome.cause}
     ended = record.end(current, time.time(), **values, detail=outcome.detail)

@@ -18,6 +18,8 @@ from ansible_collections.muster.training.plugins.module_utils._node.pod_output i
 from ansible_collections.muster.training.plugins.module_utils._secrets.scrubber import remember
 from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_follow, cluster_logs, record
+from ansible_collections.muster.training.plugins.plugin_utils._run.follow import Outcome
+from ansible_collections.muster.training.plugins.plugin_utils._run.training_follow import finished
 from ansible_collections.muster.training.tests.support.told_cluster import Told, follow, follower_of, stamped
 
 Dict = dict[str, t.Any]
@@ -223,3 +225,11 @@ def test_a_log_that_was_read_to_its_end_needs_no_last_lines(tmp_path: pathlib.Pa
     told.tell_main("Failed")
     follow(tmp_path, told)
     assert _SAYS not in (tmp_path / "logs" / "node-1.log").read_text()
+
+
+def test_the_record_of_how_a_run_ended_is_a_plain_line(tmp_path: pathlib.Path, told: Told) -> None:
+    """It quotes the program's last words."""
+    follower, _ = follower_of(tmp_path, told)
+    outcome = Outcome("failed", 1, "crash", "ValueError: \x1b[2J no\r\nsuch thing")
+    ended = finished(follower, outcome, record.new("r", {"nodes": 2}, 0.0), {})
+    assert ended["detail"] == "ValueError:  [2J no such thing"
