@@ -115,7 +115,7 @@ class Tail:
         for raw in data.splitlines():
             try:
                 value = json.loads(raw)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(value, dict):
                 yield value

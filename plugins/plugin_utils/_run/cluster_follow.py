@@ -28,6 +28,7 @@ from .._kube.jobs import probe
 from .._kube.jobs.contract import CONTAINER, Object
 from .._kube.logs import Place
 from .._kube.watch import Event
+from . import record
 from .cluster_logs import PodLogs
 from .cluster_lost import Evictions
 from .cluster_sources import Sources
@@ -382,7 +383,7 @@ class ClusterFollower(Follower):
         return time.monotonic() + _DRAIN_S
 
     def _kept_log(self, node: str) -> str:
-        return tail(self.folder / "logs" / f"{node}.log")
+        return tail(self.folder / record.log_file(node))
 
     def _keep_place(self) -> None:
         self.offsets = {uid: {"stamp": stamp, "same": same} for uid, (stamp, same) in self.read.items()}

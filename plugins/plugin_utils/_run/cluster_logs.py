@@ -67,15 +67,13 @@ class PodLogs:
         if not text.startswith(MARK):
             self._waiting.setdefault(("log", node), []).append(text)
             return
-        try:
-            line = json.loads(text[len(MARK) :])
-            stream, data = line["stream"], line["data"]
-        except (ValueError, LookupError, TypeError):
+        found = _recorded(text[len(MARK) :])
+        if found is None:
             return
-        if stream in ("events", "metrics", "usage") and isinstance(data, dict):
-            if data.get("kind") == "pod_refused":
-                self._refused(node, data)
-            self._waiting.setdefault((stream, ""), []).append(json.dumps(data, separators=(",", ":")))
+        stream, data, line = found
+        if data.get("kind") == "pod_refused":
+            self._refused(node, data)
+        self._waiting.setdefault((stream, ""), []).append(line)
 
     def flush(self) -> None:
         """Write what was taken in."""
@@ -124,6 +122,18 @@ class PodLogs:
             lines = [line for line in _lines(self._last_words.get(uid, "")) if scrub(line) not in kept]
             if lines:
                 self._write(node, "log", "\n".join(["the log's last lines, from the pod's status:", *lines, ""]))
+
+
+def _recorded(text: str) -> tuple[str, dict[str, t.Any], str] | None:
+    """Return (stream, data, data as a line of its file) of a marked line, None for one that no recorder wrote."""
+    try:
+        line = json.loads(text)
+        stream, data = line["stream"], line["data"]
+        if stream not in ("events", "metrics", "usage") or not isinstance(data, dict):
+            return None
+        return stream, data, json.dumps(data, separators=(",", ":"))
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
 
 
 def _lines(message: str) -> list[str]:

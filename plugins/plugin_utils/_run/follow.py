@@ -23,6 +23,7 @@ from ...module_utils._node import paths
 from ...module_utils._secrets.scrubber import scrub
 from .._hosts import watch
 from .._hosts.remote import Remote
+from . import record
 from .progress import Progress
 
 _IDLE_S = 1.0
@@ -136,10 +137,13 @@ class Follower:
     def _write(self, node: str, stream: str, text: str) -> None:
         # A program may print what it was given.
         text = self._news(stream, scrub(text))
-        name = f"logs/{node}.log" if stream == "log" else f"{stream}.jsonl"
-        place = self.folder / name
-        paths.private_dir(place.parent)
-        paths.append_text(place, text)
+        place = self.folder / (record.log_file(node) if stream == "log" else f"{stream}.jsonl")
+        try:
+            paths.private_dir(place.parent)
+            paths.append_text(place, text)
+        except OSError as exc:
+            fix = "Make room for it, or move what is in its place: the same command then follows the run on"
+            raise MusterError(f"{place} cannot be written: {exc.strerror}", fix) from None
         if stream == "events":
             for line in watch.lines(text):
                 self.story.event(line)

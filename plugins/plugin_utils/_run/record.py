@@ -13,6 +13,7 @@ import getpass
 import typing as t
 
 from ...module_utils._model.story import Attempt, Story
+from ...module_utils._node import paths
 
 SCHEMA = 1
 Record = dict[str, t.Any]
@@ -59,6 +60,11 @@ def new(run_id: str, job: t.Mapping[str, t.Any], now: float, **values: t.Any) ->
         "generation": 1,
         **values,
     }
+
+
+def log_file(node: str) -> str:
+    """Return where a node's log is kept in the run's folder."""
+    return f"logs/{paths.plain_name(node)}.log"
 
 
 def job_world_size(job: t.Mapping[str, t.Any]) -> int:
@@ -113,7 +119,7 @@ def _attempt(item: Attempt, story: Story, prices: t.Mapping[str, float | None]) 
         "ranks": len(item.ranks),
         "rank_list": sorted(item.ranks),
         "nodes": [{"id": name, "token": None, **span, "price_usd_per_hour": prices.get(name)} for name in names],
-        "logs": [f"logs/{name}.log" for name in names],
+        "logs": [log_file(name) for name in names],
     }
 
 

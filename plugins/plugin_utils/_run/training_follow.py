@@ -101,7 +101,7 @@ def explained(folder: pathlib.Path, outcome: Outcome) -> Outcome:
     """
     if outcome.cause not in ("crash", "fatal_exit_code") or outcome.node is None:
         return outcome
-    own = folder / "logs" / f"{outcome.node}.log"
+    own = folder / record.log_file(outcome.node)
     for place in [own, *sorted(other for other in own.parent.glob("*.log") if other != own)]:
         said = last_words.last_error(tail(place))
         if said:

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import os
+import pathlib
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._node.pod_output import MARK, Output
+from ansible_collections.muster.training.plugins.module_utils._node.pod_output import MARK, Output, Tail
 
 _PIECES = st.lists(st.sampled_from([MARK, MARK[:4], MARK[4:], MARK[:-1], MARK[1:], "\n", "x"]), max_size=12)
 
@@ -32,3 +33,9 @@ def test_no_line_of_a_program_holds_the_mark(text: str) -> None:
 
 def test_a_mark_around_a_mark_is_none() -> None:
     assert written(f"{MARK[:4]}{MARK}{MARK[4:]}{{}}\nhello\n") == ["\x1emus ter\x1e{}", "hello", ""]
+
+
+def test_a_line_that_is_nested_without_end_is_passed_over(tmp_path: pathlib.Path) -> None:
+    place = tmp_path / "metrics.jsonl"
+    place.write_text("[" * 100_000 + '\n{"step": 1}\n')
+    assert list(Tail(place).lines()) == [{"step": 1}]

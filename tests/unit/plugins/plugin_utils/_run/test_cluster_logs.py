@@ -16,10 +16,11 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, TransportError
 from ansible_collections.muster.training.plugins.module_utils._node.pod_output import MARK
 from ansible_collections.muster.training.plugins.module_utils._secrets.scrubber import remember
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import watch
 from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_follow, cluster_logs, record
 from ansible_collections.muster.training.plugins.plugin_utils._run.follow import Outcome
-from ansible_collections.muster.training.plugins.plugin_utils._run.training_follow import finished
+from ansible_collections.muster.training.plugins.plugin_utils._run.training_follow import explained, finished
 from ansible_collections.muster.training.tests.support.told_cluster import Told, follow, follower_of, stamped
 
 Dict = dict[str, t.Any]
@@ -233,3 +234,44 @@ def test_the_record_of_how_a_run_ended_is_a_plain_line(tmp_path: pathlib.Path, t
     outcome = Outcome("failed", 1, "crash", "ValueError: \x1b[2J no\r\nsuch thing")
     ended = finished(follower, outcome, record.new("r", {"nodes": 2}, 0.0), {})
     assert ended["detail"] == "ValueError:  [2J no such thing"
+
+
+@pytest.mark.parametrize("node", ["../../../escaped/evil", "/escaped/evil", "..", "a\0b", "n" * 400])
+def test_a_nodes_name_leads_nowhere_else(tmp_path: pathlib.Path, told: Told, node: str) -> None:
+    """The server says it; the program says on which node it failed."""
+    folder = tmp_path / "state" / "runs" / "r"
+    folder.mkdir(parents=True)
+    told.tell_pod("a", node=node)
+    told.heard.put(("line", ("a", stamped(1), b"KeyError: 'own'")))
+    told.tell_main("Completed")
+    follow(folder, told)
+    found = [place for place in tmp_path.rglob("*") if place.is_file() and place.parent != folder]
+    assert [place.parent for place in found] == [folder / "logs"]
+    outcome = Outcome("failed", 1, "crash", "it failed", node)
+    assert explained(folder, outcome).detail == "it failed: KeyError: 'own'"
+
+
+def test_the_log_that_a_program_names_is_one_of_the_runs(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "run" / "logs").mkdir(parents=True)
+    (tmp_path / "other.log").write_text("ValueError: of another run\n")
+    outcome = Outcome("failed", 1, "crash", "it failed", "../../other")
+    assert explained(tmp_path / "run", outcome) == outcome
+
+
+def test_a_log_is_not_written_to_what_a_link_leads_to(tmp_path: pathlib.Path, told: Told) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "node-1.log").symlink_to(tmp_path / "precious")
+    told.tell_pod("a")
+    told.heard.put(("line", ("a", stamped(1), b"x")))
+    told.tell_main("Completed")
+    with pytest.raises(MusterError, match=r"logs/node-1\.log cannot be written: Too many levels of symbolic links"):
+        follow(tmp_path, told)
+    assert not (tmp_path / "precious").exists()
+
+
+@pytest.mark.parametrize("deep", ["[" * 100_000, '{"a":' * 100_000, '{"stream": "events", "data": ' * 50_000])
+def test_a_line_that_is_nested_without_end_is_passed_over(tmp_path: pathlib.Path, told: Told, deep: str) -> None:
+    told.tell_pod("a")
+    told.heard.put(("line", ("a", stamped(1), (MARK + deep).encode())))
+    told.tell_main("Completed")
+    assert follow(tmp_path, told)[0].outcome == "succeeded" and list(watch.lines(deep)) == []
