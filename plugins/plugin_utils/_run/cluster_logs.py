@@ -50,8 +50,9 @@ class PodLogs:
         self._write, self._refused, self._kept, self._progress = write, refused, kept, progress
         # The end of what ended containers printed, by uid of the pod, as the pod's status keeps it.
         self._last_words: dict[str, str] = {}
-        # Pods of whose logs nothing more comes.
+        # Pods of whose logs nothing more comes, and those whose last words were compared with what was kept of them.
         self._over: set[str] = set()
+        self._compared: set[str] = set()
         # Logs that could not be read: how often, and when they are opened again.
         self._away: dict[str, tuple[int, float]] = {}
         self._taken: dict[str, Place] = {}
@@ -116,10 +117,12 @@ class PodLogs:
 
     def keep_last_words(self, *uids: str) -> None:
         """Write down what of the last lines of ended containers (all, or these) the kept logs do not hold."""
-        for uid in uids or tuple(self._last_words):
+        # Once each: other pods of the node may print so much that the end of its log is no more that of this one.
+        for uid in sorted((set(uids) or set(self._last_words)) & set(self._last_words) - self._compared):
+            self._compared.add(uid)
             node = self.nodes.get(uid, uid)
             kept = set(self._kept(node).split("\n"))
-            lines = [line for line in _lines(self._last_words.get(uid, "")) if scrub(line) not in kept]
+            lines = [line for line in _lines(self._last_words[uid]) if scrub(line) not in kept]
             if lines:
                 self._write(node, "log", "\n".join(["the log's last lines, from the pod's status:", *lines, ""]))
 

@@ -214,6 +214,17 @@ def test_last_lines_that_were_not_read_come_from_the_pods_status(
     assert said == f"step 0\nstep 1\nstep 2\n{_SAYS}ValueError: no such thing\n"
 
 
+def test_last_lines_are_told_once_however_much_others_print_on_their_node(tmp_path: pathlib.Path, told: Told) -> None:
+    for number in range(3):
+        told.tell_pod("a", **end_with(_END))
+        told.heard.put(("end", "a"))
+        told.heard.put(("line", ("b", stamped(number + 1), b"x" * (65 << 10))))
+        told.tell_pod("b")
+    told.tell_main("Failed")
+    follow(tmp_path, told)
+    assert (tmp_path / "logs" / "node-1.log").read_text().count("ValueError: no such thing") == 1
+
+
 def test_a_log_that_was_read_to_its_end_needs_no_last_lines(tmp_path: pathlib.Path, told: Told) -> None:
     """Kubernetes cuts them off at their beginning, and secrets are not in what is kept of them."""
     remember("geheim-42")
