@@ -55,6 +55,12 @@ class Told:
     def close(self) -> None:
         return
 
+    def hear(self, timeout_s: float) -> tuple[str, t.Any] | None:
+        try:
+            return self.heard.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
     def deadline_passed(self) -> bool:
         return self.late
 
@@ -100,10 +106,14 @@ class Told:
         self.heard.put(("line", (uid, stamped(number), line.encode())))
 
 
-def follow(
-    tmp_path: pathlib.Path, told: Told, drill: Drill | None = None, **job: t.Any
-) -> tuple[Outcome, ClusterFollower, Said]:
-    """Follow a run of two pods through what was told."""
+def follower_of(
+    tmp_path: pathlib.Path,
+    told: Told,
+    over: t.Callable[[], str] = lambda: "",
+    drill: Drill | None = None,
+    **job: t.Any,
+) -> tuple[ClusterFollower, Said]:
+    """A follower of a run of two pods, and what it will have said."""
     values: Dict = {
         "name": "r",
         "nodes": 2,
@@ -115,8 +125,14 @@ def follow(
     }
     progress = Said()
     follower = ClusterFollower(
-        parse_job(values), "r", tmp_path, t.cast(t.Any, told), progress, lambda _follower: None, drill
+        parse_job(values), "r", tmp_path, t.cast(t.Any, told), progress, lambda _follower: None, drill, over
     )
+    return follower, progress
+
+
+def follow(tmp_path: pathlib.Path, told: Told, **job: t.Any) -> tuple[Outcome, ClusterFollower, Said]:
+    """Follow a run of two pods through what was told."""
+    follower, progress = follower_of(tmp_path, told, **job)
     return follower.run(), follower, progress
 
 

@@ -11,6 +11,16 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import re
+
+# Controls of a terminal, ends of lines, and marks that let a line read as another one than it is.
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
+
+
+def one_line(text: str) -> str:
+    """Return ``text`` as a line that a terminal only shows: programs and servers may say anything."""
+    return _CONTROLS.sub(" ", text)
+
 
 class MusterError(Exception):
     """Base of all errors that a user may see.

@@ -11,10 +11,15 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import time
 import typing as t
 
 Line = t.Mapping[str, t.Any]
 _STOPPED = 143
+# How far the clock of a node may be ahead of ours.
+_AHEAD_S = 86400.0
+# No figure of a run is larger; a number without end cannot be shown.
+_LARGEST = 1e300
 
 
 @dataclasses.dataclass
@@ -62,7 +67,7 @@ class Story:
 
     def event(self, line: Line) -> None:
         """Take in one line of events.jsonl."""
-        kind, at = line.get("kind"), _number(line.get("at"))
+        kind, at = line.get("kind"), moment(line.get("at"))
         if at is None:
             return
         if kind in ("worker_started", "worker_exit") and isinstance(line.get("rank"), int):
@@ -91,7 +96,7 @@ class Story:
 
     def metric(self, line: Line) -> None:
         """Take in one line of metrics.jsonl (or one parsed by the job's step pattern)."""
-        at = _number(line.get("at"))
+        at = moment(line.get("at"))
         if at is None:
             return
         attempt = self._at(at)
@@ -100,7 +105,7 @@ class Story:
             return
         if isinstance(line.get("step"), int):
             self._step(attempt, at, int(line["step"]))
-            self.last = {key: value for key, value in line.items() if isinstance(value, (int, float))}
+            self.last = {key: value for key, value in line.items() if _figure(value)}
         if isinstance(line.get("checkpoint_step"), int):
             self.checkpoint = (int(line["checkpoint_step"]), str(line.get("path", "")))
         if isinstance(line.get("resumed_from_step"), int):
@@ -174,6 +179,16 @@ class Story:
             if after.first_step_at is not None:
                 seconds += max(0.0, after.first_step_at - before.last_step_at)
         return steps, seconds
+
+
+def moment(value: t.Any) -> float | None:
+    """Return a time that a program or a node says, None for what is none: milliseconds, or a day ahead of our clock."""
+    number = _number(value)
+    return number if number is not None and 0 <= number <= time.time() + _AHEAD_S else None
+
+
+def _figure(value: t.Any) -> bool:
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < _LARGEST)
 
 
 def _number(value: t.Any) -> float | None:

@@ -16,6 +16,9 @@ import re
 import threading
 import typing as t
 
+# Bytes; file systems allow 255, of which endings take some.
+_LONGEST_NAME = 200
+
 
 def home() -> pathlib.Path:
     """Return the home directory of this user, also when HOME is unset."""
@@ -38,6 +41,12 @@ def state_root(node: str, override: str | None = None) -> pathlib.Path:
         return pathlib.Path(override).expanduser() / node
     base = os.environ.get("XDG_STATE_HOME")
     return (pathlib.Path(base) if base else home() / ".local" / "state") / "muster" / "nodes" / node
+
+
+def plain_name(name: t.Any) -> str:
+    """Return the name of a file for ``name``, which a server or a program may have chosen: it leads nowhere else."""
+    letters = (letter if letter.isalnum() or letter in "-._" else "_" for letter in str(name))
+    return "".join(letters).lstrip(".").encode()[:_LONGEST_NAME].decode(errors="ignore") or "_"
 
 
 def private_dir(path: pathlib.Path) -> pathlib.Path:
@@ -85,9 +94,9 @@ def append_json(path: pathlib.Path, value: t.Mapping[str, t.Any]) -> None:
 
 
 def append_text(path: pathlib.Path, text: str) -> None:
-    """Append ``text`` with a single write to a file of mode 0600."""
+    """Append ``text`` with a single write to a file of mode 0600, never to what a link leads to."""
     line = text.encode(errors="replace")
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     try:
         os.write(descriptor, line)
     finally:

@@ -79,7 +79,8 @@ class Output:
             self._line(rest + b"\n")
 
     def _line(self, line: bytes) -> None:
-        line = self._scrubbed(line.replace(MARK.encode(), b""))
+        # Not by nothing: what stands around a mark could become one.
+        line = self._scrubbed(line.replace(MARK.encode(), b" "))
         _write(self.descriptor, line)
         if self._file is not None and not _write(self._file, line):
             os.close(self._file)
@@ -114,7 +115,7 @@ class Tail:
         for raw in data.splitlines():
             try:
                 value = json.loads(raw)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(value, dict):
                 yield value

@@ -99,7 +99,7 @@ def lines(text: str) -> t.Iterator[dict[str, t.Any]]:
     for raw in text.splitlines():
         try:
             value = json.loads(raw)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(value, dict):
             yield value

@@ -18,19 +18,13 @@ from . import diff as texts
 from . import documents, plan
 from .client import MANAGER, Client
 from .covered import applied_fields
-from .errors import KubeError
+from .errors import KubeError, ends_soon
 from .plan import Prune, Step, Target
 from .resources import DEFINITIONS, Object
 
 Action = t.Literal["created", "configured", "adopted", "unchanged", "pruned"]
-# Refusals that end by themselves soon after a server or a controller came up.
+# So long a refusal that ends by itself is met again.
 _SOON_S = 10.0
-_SOON = (
-    "failed calling webhook",
-    "status unknown for quota",
-    "error looking up service account",
-    "no matches for kind",
-)
 _SHOWN_ERRORS = 3
 # How those who admit objects say that another one is not there.
 _MISSING = re.compile(r"""['"]([a-z0-9.-]+)['"] not found|not found: ['"]?([a-z0-9.-]+)""")
@@ -194,7 +188,7 @@ class Run:
         if error.status == 404:
             # A definition is served by each API server a moment after it is established.
             return target.stage > DEFINITIONS and "not found" in error.detail and "namespaces" not in error.detail
-        return any(mark in error.detail for mark in _SOON)
+        return ends_soon(error.detail)
 
     def _send_together(self, steps: Sequence[Step], *, dry_run: bool) -> None:
         """Send what is needed at once; what gets no plain answer is sent again by itself, with patience."""

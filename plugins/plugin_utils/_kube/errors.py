@@ -13,11 +13,18 @@ import typing as t
 from collections.abc import Mapping
 
 from ...module_utils._http.message import Response, decode_json
-from ...module_utils._model.errors import TransportError
+from ...module_utils._model.errors import TransportError, one_line
 
 _SHOWN = 400
 _TYPED = re.compile(
     r"failed to create typed (?:patch|live) object \([^)]*\): |&value\.valueUnstructured\{Value:([^}]*)\}"
+)
+# Refusals that end by themselves soon after a server or a controller came up.
+_SOON = (
+    "failed calling webhook",
+    "status unknown for quota",
+    "error looking up service account",
+    "no matches for kind",
 )
 _WEBHOOK = re.compile(r'failed calling webhook "([^"]+)"')
 # Of what etcd says (api/v3rpc/rpctypes/error.go) that which passes; a request that is too large stays so.
@@ -51,8 +58,13 @@ class KubeError(TransportError):
 
 def plain(value: t.Any, limit: int = _SHOWN) -> str:
     """Return text of the server as one line of bounded length."""
-    text = re.sub(r"[\x00-\x1f\x7f-\x9f\s]+", " ", str(value)).strip()
+    text = " ".join(one_line(str(value)).split())
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def ends_soon(said: str) -> bool:
+    """Return whether the words of a refusal are those of one that ends by itself."""
+    return any(mark in said for mark in _SOON)
 
 
 def read_status(body: bytes) -> Mapping[str, t.Any]:

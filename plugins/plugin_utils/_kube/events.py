@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 
 from . import predicates
 from .client import Client
-from .errors import plain
+from .errors import ends_soon, plain
 from .resources import Object, title
 
 Code = t.Literal[
@@ -105,7 +105,7 @@ class Cause:
             if self.line.endswith("Error: ImagePullBackOff"):
                 return False
             return bool(_NO_IMAGE.search(self.line)) and not _REGISTRY_AWAY.search(self.line)
-        return self.code == "admission" and not _BEHIND.search(self.line)
+        return self.code == "admission" and not self.passing
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -120,7 +120,7 @@ def foreign(said: str) -> bool:
 
 def cause(event: Object) -> Cause | None:
     """Return what a warning event (``v1/Event``) says, None for one that is no warning or comes in every run."""
-    reason = str(event.get("reason") or "")
+    reason = plain(event.get("reason") or "")
     # A probe that cannot even be asked is none of what passes: the image lacks the program (KubeRay's need wget).
     usual = _USUAL.fullmatch(reason) and "command not found" not in str(event.get("message"))
     if event.get("type") != "Warning" or usual:
@@ -137,7 +137,7 @@ def of_pod(pod: Object) -> Cause | None:
     name, uid = title("Pod", meta.get("namespace"), meta.get("name")), str(meta.get("uid"))
     for entry in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
         waits = (entry.get("state") or {}).get("waiting") or {}
-        reason = str(waits.get("reason") or "")
+        reason = plain(waits.get("reason") or "")
         if reason not in _STARTING:
             return _cause(name, reason, plain(waits.get("message") or ""), 1, uid)
     placed = predicates.conditions(pod).get("PodScheduled") or {}
@@ -171,7 +171,9 @@ def of_unqueued(job: Object) -> Cause | None:
 def _cause(name: str, reason: str, message: str, count: int, uid: str) -> Cause:
     code: Code = next((found for found, *rule in _RULES if _fits(rule[0], rule[1], reason, message)), "other")
     line = ": ".join(part for part in (reason, message) if part)
-    return Cause(code, name, line, count, code in _PASSING, uid)
+    # What was asked too early is asked again by the controllers that ask.
+    early = code == "admission" and bool(ends_soon(line) or _BEHIND.search(line))
+    return Cause(code, name, line, count, early or code in _PASSING, uid)
 
 
 def _fits(reasons: str, words: str, reason: str, message: str) -> bool:

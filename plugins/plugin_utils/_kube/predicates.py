@@ -77,7 +77,7 @@ def _status(value: Object) -> Mapping[str, t.Any]:
 
 
 def _said(found: Mapping[str, t.Any]) -> str:
-    parts = [str(found.get("reason") or ""), plain(found.get("message") or "", 300)]
+    parts = [plain(found.get("reason") or ""), plain(found.get("message") or "", 300)]
     return ": ".join(part for part in parts if part) or str(found.get("type") or "")
 
 

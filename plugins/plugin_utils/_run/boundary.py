@@ -10,23 +10,30 @@ from __future__ import annotations
 
 import typing as t
 
-from ...module_utils._model.errors import MusterError
+from ...module_utils._model.errors import MusterError, one_line
 from ...module_utils._secrets.scrubber import scrub
 
 Result = dict[str, t.Any]
+_WORDS = ("msg", "detail")
 
 
 def run(work: t.Callable[[], Result]) -> Result:
     """Return what ``work`` returns, or a failed result with the error's one line, without any known secret."""
     try:
-        return work()
+        return _shown(work())
     except MusterError as exc:
-        return {"failed": True, "changed": False, "msg": scrub(str(exc))}
+        return {"failed": True, "changed": False, "msg": one_line(scrub(str(exc)))}
     except (KeyboardInterrupt, SystemExit):
         raise
     except Exception as exc:
         # A defect of ours. The text of a foreign exception may quote anything, so only its kind and place are shown.
         return {"failed": True, "changed": False, "msg": f"internal error: {scrub(_place(exc))}. Please report it"}
+
+
+def _shown(result: Result) -> Result:
+    """Return a result whose words for people are single lines: they may quote what a program or a server said."""
+    told = {key: one_line(value) for key, value in result.items() if key in _WORDS and isinstance(value, str)}
+    return {**result, **told}
 
 
 def _place(exc: BaseException) -> str:

@@ -11,39 +11,40 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
-import queue
 import time
 import typing as t
 
 from ...module_utils._model import drill as drills
 from ...module_utils._model.errors import MusterError
 from ...module_utils._model.job import Job
+from ...module_utils._model.story import moment
 from ...module_utils._node import paths
-from ...module_utils._node.pod_output import MARK
 from ...module_utils._secrets.scrubber import scrub
 from .._hosts import watch
 from .._kube import events, predicates
-from .._kube.errors import KubeError
 from .._kube.jobs import probe
 from .._kube.jobs.contract import CONTAINER, Object
 from .._kube.logs import Place
 from .._kube.watch import Event
+from . import record
+from .cluster_logs import PodLogs
 from .cluster_lost import Evictions
 from .cluster_sources import Sources
-from .follow import Follower, Outcome
+from .follow import Follower, Outcome, tail
 from .progress import Progress
 
 _IDLE_S = 0.5
+# So long what was heard is taken in before the run's limits are looked at again.
+_TURN_S = 0.2
 _DRAIN_S = 20.0
 # The engine's own deadline comes first: it says in the cluster why the job ended.
 _OWN_DEADLINE_S = 10.0
 # Kueue makes a Workload of a job within moments.
 _UNQUEUED_S = 8.0
-# Kubelets try again at least every five minutes.
-_IMAGE_AWAY_S = 600.0
+# Kubelets and controllers try again at least every five minutes.
+_MAY_PASS_S = 600.0
 
 
 class ClusterFollower(Follower):
@@ -68,6 +69,7 @@ class ClusterFollower(Follower):
         self.read: dict[str, Place] = {
             uid: (str(place["stamp"]), int(place["same"])) for uid, place in self.offsets.items() if "stamp" in place
         }
+        self.logs = PodLogs(self.nodes, self.read, self._write, self._refused, self._kept_log, progress)
         self.main: Object = sources.main
         self._main_seen = False
         self.lost_pods: set[str] = set()
@@ -75,12 +77,12 @@ class ClusterFollower(Follower):
         self.admitted_at: float | None = None
         # Pods whose container the system ended, by uid: when that was first heard, which node, and why.
         self.killed: dict[str, tuple[float, str, str]] = {}
-        self._last_words: dict[str, str] = {}
         self._claims = {mount.pvc for mount in job.mounts if mount.pvc}
         self._said: set[tuple[str, str, str]] = set()
-        # Since when an image could not be pulled, by what wants it.
-        self._image_away: dict[str, float] = {}
+        # Since when an image could not be pulled, or a pod was not allowed, by what wants it.
+        self._hindered: dict[tuple[str, str], float] = {}
         self._ending: tuple[Outcome, float] | None = None
+        self._engine_told = False
         # Without a queue there is no Workload to come.
         self._queued = sources.plan.queue is None
         self.refusal: Outcome | None = None
@@ -98,16 +100,17 @@ class ClusterFollower(Follower):
                 self._hear()
                 self._ending = self._ending or self._ended()
                 if self._ending and (not self.sources.reading() or time.monotonic() > self._ending[1]):
-                    while not self.sources.heard.empty():
-                        self._hear()
-                    return self._ending[0]
+                    return self._at_last(self._ending[0])
                 self._drill_if_due()
                 self._force_off()
+                if not self._ending:
+                    self.logs.open_again(self.sources, self.pods)
                 if not self._queued and time.monotonic() - self._since > _UNQUEUED_S:
                     self._once(events.of_unqueued(self.main))
                 self._tell()
         finally:
             self.sources.close()
+            self.logs.flush()
             self._keep_place()
             self._save(force=True)
 
@@ -117,28 +120,44 @@ class ClusterFollower(Follower):
         return {**super().state(), "nodes": len(running), "nodes_asked": self.job.nodes}
 
     def _hear(self) -> None:
-        try:
-            source, value = self.sources.heard.get(timeout=_IDLE_S)
-        except queue.Empty:
+        item = self.sources.hear(_IDLE_S)
+        if item is None:
             return
-        # What is there already is taken in at once: a burst of lines is saved once.
-        while True:
-            self._take_item(source, value)
-            try:
-                source, value = self.sources.heard.get_nowait()
-            except queue.Empty:
-                break
+        # What is there already is taken in at once: a burst of lines is saved once. One that never ends must not keep
+        # the run's limits from being looked at.
+        end = time.monotonic() + _TURN_S
+        while item is not None:
+            self._take_item(*item)
+            item = self.sources.hear(0.0) if time.monotonic() < end else None
+        self.logs.flush()
         self._keep_place()
         self._save()
 
+    def _at_last(self, outcome: Outcome) -> Outcome:
+        """Take in what was heard before now, and return how the run ended by all of that."""
+        self.sources.close()
+        while (item := self.sources.hear(0.0)) is not None:
+            # A watch that breaks as it is closed says nothing of the run.
+            if item[0] != "error" or item[1][0].startswith("log-"):
+                self._take_item(*item)
+        self.logs.flush()
+        # A log that went on for too long was not read to its end.
+        self.logs.keep_last_words()
+        told = self._engine_ended() if self._engine_told else None
+        return told[0] if told else outcome
+
     def _take_item(self, source: str, value: t.Any) -> None:
         if source == "line":
-            self._take_line(*value)
-        elif source == "error":
+            self.logs.take(*value)
+            return
+        self.logs.flush()
+        if source == "error":
             self._source_failed(*value)
+        elif source == "end":
+            self.logs.ended(value)
         elif source == "main" and value.type == "SYNCED":
             self._look_for_main()
-        elif source != "end" and value.type != "SYNCED":
+        elif value.type != "SYNCED":
             takers = {"main": self._take_main, "pod": self._take_pod, "event": self._take_event}
             takers.get(source, self._take_workload)(value)
 
@@ -179,7 +198,7 @@ class ClusterFollower(Follower):
             self.admitted_at = self.admitted_at or time.time()
             self.sources.follow_log(pod, self.read.get(uid))
         if "terminated" in now:
-            self._last_words[uid] = str(now["terminated"].get("message") or "")
+            self.logs.container_ended(uid, str(now["terminated"].get("message") or ""))
             self._look_at_end(pod, main or {})
             self.sources.container_ended(uid)
         elif "running" in now:
@@ -245,51 +264,23 @@ class ClusterFollower(Follower):
             self._queued = True
             self._once(events.of_workload(event.object))
 
-    def _take_line(self, uid: str, place: Place, raw: bytes) -> None:
-        self.read[uid] = place
-        text = raw.decode(errors="replace")
-        node = self.nodes.get(uid, uid)
-        if not text.startswith(MARK):
-            self._write(node, "log", text + "\n")
-            return
-        try:
-            line = json.loads(text[len(MARK) :])
-            stream, data = line["stream"], line["data"]
-        except (ValueError, LookupError, TypeError):
-            return
-        if stream in ("events", "metrics", "usage") and isinstance(data, dict):
-            if data.get("kind") == "pod_refused":
-                self._refused(node, data)
-            self._write(node, stream, json.dumps(data, separators=(",", ":")) + "\n")
-
     def _refused(self, node: str, line: t.Mapping[str, t.Any]) -> None:
         """Note that a pod did not start its program, and why: no rank of it will say so."""
         detail = scrub(str(line.get("detail") or ""))
         code = line.get("exit_code")
         self.refusal = Outcome("failed", code if isinstance(code, int) else 1, "crash", f"{node}: {detail}")
-        at = line.get("at")
-        self.refused_at = float(at) if isinstance(at, (int, float)) else watch.now()
+        self.refused_at = moment(line.get("at")) or watch.now()
         self.progress.say(f"{node}: the pod did not start its program: {detail}")
 
     def _source_failed(self, name: str, exc: Exception) -> None:
-        if name in ("event", "workload") and isinstance(exc, (KubeError, MusterError)):
+        if name in ("event", "workload") and isinstance(exc, MusterError):
             # Both only explain; a limited user may not read them.
             self._queued = self._queued or name == "workload"
             return
-        if name.startswith("log-") and isinstance(exc, KubeError):
-            self.progress.say(f"a log cannot be read: {exc.message}")
-            self._keep_last_words(name.removeprefix("log-"))
+        if name.startswith("log-") and isinstance(exc, MusterError):
+            self.logs.failed(name.removeprefix("log-"), exc)
             return
         raise exc
-
-    def _keep_last_words(self, uid: str) -> None:
-        """Write down the end of a log that was never read: the last lines stay with the pod's status."""
-        # Not by splitlines(), for which the mark itself ends a line.
-        words = self._last_words.get(uid, "").split("\n")
-        lines = [line for line in words if line and not line.startswith(MARK)]
-        if lines and uid not in self.read:
-            text = "\n".join(["the log's last lines, from the pod's status:", *lines])
-            self._write(self.nodes.get(uid, uid), "log", text + "\n")
 
     def _ended(self) -> tuple[Outcome, float] | None:
         found = self._engine_ended()
@@ -306,6 +297,7 @@ class ClusterFollower(Follower):
 
     def _engine_ended(self) -> tuple[Outcome, float] | None:
         now = predicates.state(self.main)
+        self._engine_told = now.phase in ("done", "failed")
         if now.phase == "done":
             return Outcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0"), self._drained()
         return (self._failure(now.reason), self._drained()) if now.phase == "failed" else None
@@ -379,14 +371,19 @@ class ClusterFollower(Follower):
             self.event("cluster", detail=cause.text)
 
     def _hopeless(self, cause: events.Cause) -> bool:
-        """Return whether nothing mends it by waiting, or what may pass, a registry that is away, has not for long."""
+        """Return whether nothing mends it by waiting, or what may pass, such as a registry away, has not for long."""
         if self.sources.client.line.recovering():
             return False
-        first = self._image_away.setdefault(cause.object, time.monotonic()) if cause.code == "image" else None
-        return cause.final or (first is not None and time.monotonic() - first > _IMAGE_AWAY_S)
+        if cause.final or cause.code not in ("image", "admission"):
+            return cause.final
+        now = time.monotonic()
+        return now - self._hindered.setdefault((cause.code, cause.object), now) > _MAY_PASS_S
 
     def _drained(self) -> float:
         return time.monotonic() + _DRAIN_S
+
+    def _kept_log(self, node: str) -> str:
+        return tail(self.folder / record.log_file(node))
 
     def _keep_place(self) -> None:
         self.offsets = {uid: {"stamp": stamp, "same": same} for uid, (stamp, same) in self.read.items()}

@@ -13,7 +13,7 @@ import pathlib
 import typing as t
 
 from ...module_utils._model.errors import MusterError
-from ...module_utils._model.story import Story
+from ...module_utils._model.story import Story, moment
 from ...module_utils._node import paths
 from ...module_utils._node.pod_output import MARK
 from ...module_utils._secrets.scrubber import scrub
@@ -63,7 +63,7 @@ def take(follower: Follower, lines: t.Iterable[Dict]) -> None:
         if line.get("stream") in news and isinstance(line.get("data"), dict):
             news[str(line["stream"])].append(line["data"])
         elif line.get("stream") == "kept":
-            place = follower.folder / "logs" / f"{_plain(line['node'])}.attempt-{line['attempt']}.log"
+            place = follower.folder / "logs" / f"{paths.plain_name(line['node'])}.attempt-{line['attempt']}.log"
             paths.private_dir(place.parent)
             paths.append_text(place, scrub(f"{line['data']}\n"))
     for stream, items in news.items():
@@ -109,9 +109,4 @@ def _lines(place: pathlib.Path) -> list[Dict]:
 
 
 def _time(line: t.Mapping[str, t.Any]) -> float:
-    at = line.get("at")
-    return float(at) if isinstance(at, (int, float)) else 0.0
-
-
-def _plain(name: t.Any) -> str:
-    return "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in str(name)).lstrip(".") or "_"
+    return moment(line.get("at")) or 0.0

@@ -3,6 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What is listened to while a run on a cluster is followed: one watch per kind, one log stream per pod, one queue.
 
+Programs print as much as they like. Lines that wait to be taken have a limited room: who reads logs waits for it, and
+with it the kubelet; who watches the cluster never does.
+
 This is a private utility of the collection; it may change without notice.
 """
 
@@ -20,6 +23,39 @@ from .._kube.jobs.contract import CONTAINER, KubePlan, Object, gang_selector
 from .._kube.logs import LogStream, Place
 
 Item = tuple[str, t.Any]
+# Bytes of lines that may wait to be taken; what a line costs beside its text.
+_ROOM = 4 << 20
+_LINE_COST = 256
+
+
+class Room:
+    """Limited room for what waits in the queue."""
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+        self._closed = False
+        self._changed = threading.Condition()
+
+    def enter(self, size: int) -> bool:
+        """Wait for room and take it; return False when nobody takes anything out any more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._left > 0)
+            self._left -= size
+            # One that left wakes one that waits; there may be room for more of them.
+            self._changed.notify()
+            return not self._closed
+
+    def leave(self, size: int) -> None:
+        """Give room back."""
+        with self._changed:
+            self._left += size
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Let nobody wait any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
 
 
 class Sources:
@@ -29,8 +65,9 @@ class Sources:
         self.client, self.plan, self.main = client, plan, main
         self.heard: queue.Queue[Item] = queue.Queue()
         self.threads: dict[str, threading.Thread] = {}
-        self._closing: list[t.Any] = []
-        self._logs: dict[str, t.Any] = {}
+        self._room = Room(_ROOM)
+        self._watches: list[t.Any] = []
+        self._logs: dict[str, LogStream] = {}
 
     def start(self) -> None:
         """Begin with the watches."""
@@ -40,6 +77,16 @@ class Sources:
         if self.plan.queue is not None:
             self._watch("workload", "kueue.x-k8s.io/v1beta2/Workload")
 
+    def hear(self, timeout_s: float) -> Item | None:
+        """Return what was heard next, None when nothing was within ``timeout_s`` seconds."""
+        try:
+            item = self.heard.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if item[0] == "line":
+            self._room.leave(_cost(item[1][2]))
+        return item
+
     def follow_log(self, pod: Object, after: Place | None) -> None:
         """Read a pod's log from its beginning, or behind a line that was read before.
 
@@ -47,7 +94,6 @@ class Sources:
         """
         meta = pod["metadata"]
         stream = self.client.stream_log(meta["namespace"], meta["name"], CONTAINER, after=after)
-        self._closing.append(stream)
         self._logs[meta["uid"]] = stream
         self._run(f"log-{meta['uid']}", lambda: self._read_log(meta["uid"], stream))
 
@@ -73,8 +119,9 @@ class Sources:
         return (failed.get("status"), failed.get("reason")) == ("True", "DeadlineExceeded")
 
     def close(self) -> None:
-        """Stop listening."""
-        for item in self._closing:
+        """Stop listening; what was heard can still be taken."""
+        self._room.close()
+        for item in [*self._watches, *self._logs.values()]:
             item.close()
 
     def reading(self) -> bool:
@@ -83,7 +130,7 @@ class Sources:
 
     def _watch(self, source: str, kind: t.Any, labels: str = "", fields: str = "") -> None:
         stream = self.client.watch(kind, self.plan.namespace, labels=labels, fields=fields)
-        self._closing.append(stream)
+        self._watches.append(stream)
 
         def listen() -> None:
             for event in stream:
@@ -93,6 +140,8 @@ class Sources:
 
     def _read_log(self, uid: str, stream: LogStream) -> None:
         for line in stream:
+            if not self._room.enter(_cost(line)):
+                return
             self.heard.put(("line", (uid, stream.place, line)))
         self.heard.put(("end", uid))
 
@@ -106,3 +155,7 @@ class Sources:
 
         self.threads[name] = threading.Thread(target=guarded, name=f"cluster-{name}", daemon=True)
         self.threads[name].start()
+
+
+def _cost(line: bytes) -> int:
+    return len(line) + _LINE_COST

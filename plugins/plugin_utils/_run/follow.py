@@ -23,6 +23,7 @@ from ...module_utils._node import paths
 from ...module_utils._secrets.scrubber import scrub
 from .._hosts import watch
 from .._hosts.remote import Remote
+from . import record
 from .progress import Progress
 
 _IDLE_S = 1.0
@@ -31,6 +32,7 @@ _SAVE_EVERY_S = 1.0
 # With on_lost_node: fail, a node that is silent for so long is lost; shorter is a hiccup of the connection.
 _SILENT_S = 10
 _AGAIN_LINES = 10_000
+_TAIL = 64 * 1024
 _GONE: dict[str, t.Any] = {"alive": False, "exit": None, "state": "gone"}
 
 
@@ -135,10 +137,13 @@ class Follower:
     def _write(self, node: str, stream: str, text: str) -> None:
         # A program may print what it was given.
         text = self._news(stream, scrub(text))
-        name = f"logs/{node}.log" if stream == "log" else f"{stream}.jsonl"
-        place = self.folder / name
-        paths.private_dir(place.parent)
-        paths.append_text(place, text)
+        place = self.folder / (record.log_file(node) if stream == "log" else f"{stream}.jsonl")
+        try:
+            paths.private_dir(place.parent)
+            paths.append_text(place, text)
+        except OSError as exc:
+            fix = "Make room for it, or move what is in its place: the same command then follows the run on"
+            raise MusterError(f"{place} cannot be written: {exc.strerror}", fix) from None
         if stream == "events":
             for line in watch.lines(text):
                 self.story.event(line)
@@ -323,6 +328,16 @@ def _explain(cause: str, node: str, code: int) -> str:
         "rendezvous_unreachable": f"{node} could not reach the rendezvous store",
     }
     return texts.get(cause, f"{node}: {cause} (exit code {code})")
+
+
+def tail(place: pathlib.Path) -> str:
+    """Return the end of a kept log, empty when there is none."""
+    try:
+        with open(place, "rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL))
+            return log.read().decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def _text(path: pathlib.Path) -> str:

@@ -16,6 +16,8 @@ import os
 import time
 import typing as t
 
+from ...module_utils._model.errors import one_line
+
 PIPE_VARIABLE = "MUSTER_PROGRESS_FD"
 _SHOW_EVERY_S = 0.25
 
@@ -38,10 +40,10 @@ class Reporter:
         self._pipe = int(number) if number.isdigit() else None
 
     def say(self, line: str) -> None:
-        """Print one line that stays."""
-        stamp = time.strftime("%H:%M:%S")
-        if not self._send({"line": f"{stamp}  {line}"}):
-            self._display(f"{stamp}  {line}")
+        """Print one line that stays. It may quote what a program or a server said."""
+        line = f"{time.strftime('%H:%M:%S')}  {one_line(line)}"
+        if not self._send({"line": line}):
+            self._display(line)
 
     def show(self, values: t.Mapping[str, t.Any]) -> None:
         """Hand over the present state; only the callback shows it, at most four times a second."""

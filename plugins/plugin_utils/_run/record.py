@@ -13,16 +13,20 @@ import getpass
 import typing as t
 
 from ...module_utils._model.story import Attempt, Story
+from ...module_utils._node import paths
 
 SCHEMA = 1
 Record = dict[str, t.Any]
 
 
 def iso(at: float | None) -> str | None:
-    """Return Unix seconds as ISO 8601 UTC with milliseconds."""
+    """Return Unix seconds as ISO 8601 UTC with milliseconds, None for what is no time."""
     if at is None:
         return None
-    return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat(timespec="milliseconds")
+    try:
+        return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def new(run_id: str, job: t.Mapping[str, t.Any], now: float, **values: t.Any) -> Record:
@@ -56,6 +60,11 @@ def new(run_id: str, job: t.Mapping[str, t.Any], now: float, **values: t.Any) ->
         "generation": 1,
         **values,
     }
+
+
+def log_file(node: str) -> str:
+    """Return where a node's log is kept in the run's folder."""
+    return f"logs/{paths.plain_name(node)}.log"
 
 
 def job_world_size(job: t.Mapping[str, t.Any]) -> int:
@@ -110,7 +119,7 @@ def _attempt(item: Attempt, story: Story, prices: t.Mapping[str, float | None]) 
         "ranks": len(item.ranks),
         "rank_list": sorted(item.ranks),
         "nodes": [{"id": name, "token": None, **span, "price_usd_per_hour": prices.get(name)} for name in names],
-        "logs": [f"logs/{name}.log" for name in names],
+        "logs": [log_file(name) for name in names],
     }
 
 

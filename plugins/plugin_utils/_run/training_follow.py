@@ -10,22 +10,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import pathlib
 import time
 import typing as t
 
 from ...module_utils._model import drill, last_words
+from ...module_utils._model.errors import one_line
 from ...module_utils._model.job import Job
 from ...module_utils._node import paths
 from .._hosts import gang
 from .._hosts.remote import Remote
 from . import record
 from .custody import Custody
-from .follow import Follower, Outcome, describe
+from .follow import Follower, Outcome, describe, tail
 from .training_plan import Dict, Plan, Request, result
-
-_TAIL = 64 * 1024
 
 
 def follow(
@@ -68,6 +66,8 @@ def follow(
 
 def finished(follower: Follower, outcome: Outcome, current: Dict, prices: t.Mapping[str, float | None]) -> Dict:
     """Write down how a followed run ended, say it, and return its record."""
+    # It quotes the program's last words.
+    outcome = dataclasses.replace(outcome, detail=one_line(outcome.detail))
     follower.event("ended", detail=outcome.outcome)
     values = {"outcome": outcome.outcome, "exit_code": outcome.exit_code, "cause": outcome.cause}
     ended = record.end(current, time.time(), **values, detail=outcome.detail)
@@ -101,21 +101,12 @@ def explained(folder: pathlib.Path, outcome: Outcome) -> Outcome:
     """
     if outcome.cause not in ("crash", "fatal_exit_code") or outcome.node is None:
         return outcome
-    own = folder / "logs" / f"{outcome.node}.log"
+    own = folder / record.log_file(outcome.node)
     for place in [own, *sorted(other for other in own.parent.glob("*.log") if other != own)]:
-        said = last_words.last_error(_tail(place))
+        said = last_words.last_error(tail(place))
         if said:
             return dataclasses.replace(outcome, detail=f"{outcome.detail}: {said}")
     return outcome
-
-
-def _tail(place: pathlib.Path) -> str:
-    try:
-        with open(place, "rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL))
-            return log.read().decode(errors="replace")
-    except OSError:
-        return ""
 
 
 def drill_proof(job: Job, follower: Follower) -> Dict | None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 import typing as t
 
 import pytest
@@ -209,3 +210,23 @@ def test_a_metric_with_a_time_that_is_no_number_is_passed_over(at: t.Any) -> Non
     story = told([started(1, 0, 1.0)])
     story.metric({"at": at, "step": 1})
     assert story.attempts[0].last_step in (None, 1)
+
+
+@pytest.mark.parametrize("at", [1.7e12, -1.0, "1e300", 10**400])
+def test_a_line_with_a_time_that_is_none_is_passed_over(at: t.Any) -> None:
+    """Programs write milliseconds; no record of a run could be written with them."""
+    story = Story()
+    story.event({"kind": "worker_started", "at": 1.7e9, "attempt": 1, "rank": 0, "node": "a"})
+    story.metric({"at": 1.7e9 + 1, "step": 1})
+    story.metric({"at": at, "step": 2})
+    story.event({"kind": "worker_exit", "at": at, "attempt": 1, "rank": 0, "node": "a", "exit_code": 3})
+    assert story.last["step"] == 1 and story.attempts[0].ended_at is None
+    story.metric({"at": time.time() + 3600, "step": 3})
+    assert story.last["step"] == 3
+
+
+def test_a_number_without_end_is_no_figure() -> None:
+    story = Story()
+    story.event({"kind": "worker_started", "at": 1.7e9, "attempt": 1, "rank": 0, "node": "a"})
+    story.metric({"at": 1.7e9 + 1, "step": 1, "loss": 10**400, "tokens_per_s": 5})
+    assert "loss" not in story.last and story.last["tokens_per_s"] == 5

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.muster.training.plugins.module_utils._model.errors import one_line
 from ansible_collections.muster.training.plugins.plugin_utils._kube import events
 
 
@@ -49,6 +50,20 @@ def test_causes(reason: str, message: str, code: str, passing: bool) -> None:
     assert found is not None
     assert (found.code, found.passing, found.object) == (code, passing, "Pod n/x")
     assert found.line == f"{reason}: {message}"
+
+
+@pytest.mark.parametrize(
+    ("message", "final"),
+    [
+        ('pods "x" is forbidden: violates PodSecurity "baseline:latest": host namespaces', True),
+        ('pods "x" is forbidden: status unknown for quota: q, resources: pods', False),
+        ('pods "x" is forbidden: error looking up service account n/d: serviceaccount "d" not found', False),
+        ('admission webhook "v.kb.io" denied the request: jobset "r" not found', False),
+    ],
+)
+def test_a_refusal_is_final_unless_it_only_came_too_early(message: str, final: bool) -> None:
+    found = events.cause(event("FailedCreate", message))
+    assert found is not None and (found.code, found.final, found.passing) == ("admission", final, not final)
 
 
 def test_what_is_no_warning_is_none_and_repetitions_are_one() -> None:
@@ -103,4 +118,4 @@ def test_what_comes_in_every_run_is_no_cause(reason: str) -> None:
 @given(st.text(max_size=20), st.text(max_size=60))
 def test_any_text_is_one_line(reason: str, message: str) -> None:
     found = events.cause(event(reason, message))
-    assert found is not None and "\n" not in found.line.removeprefix(reason)
+    assert found is not None and found.line == one_line(found.line)

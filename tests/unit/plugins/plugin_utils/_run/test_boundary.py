@@ -49,3 +49,10 @@ def test_a_known_secret_is_taken_out_of_every_message() -> None:
 def test_an_interrupt_is_no_error(exc: BaseException) -> None:
     with pytest.raises(type(exc)):
         failing(exc)
+
+
+def test_what_people_read_of_a_result_is_plain_lines() -> None:
+    """What is data stays as it is."""
+    told = {"failed": True, "msg": "run r failed: \x1b[31mx\ny", "detail": "a\x07b", "text": "a\nb\x1b", "count": 1}
+    assert boundary.run(lambda: told) == {**told, "msg": "run r failed:  [31mx y", "detail": "a b"}
+    assert failing(InputError("x", "answered\n\x1b[2Jok"))["msg"] == "x: answered [2Jok"

@@ -45,7 +45,7 @@ def test_a_drill_hits_a_pod_or_all_of_the_run_on_a_node(
     line = MARK + json.dumps({"stream": "metrics", "data": step})
     told.heard.put(("line", ("a", stamped(2), line.encode())))
     threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
-    follow(tmp_path, told, dataclasses.replace(drill, at_step=1))
+    follow(tmp_path, told, drill=dataclasses.replace(drill, at_step=1))
     assert told.deleted == killed
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import pathlib
 import threading
+import time
 import typing as t
 
 import pytest
@@ -33,9 +34,8 @@ def test_lines_of_pods_become_events_metrics_and_logs(tmp_path: pathlib.Path, to
     told.tell_rank("a", 1, 0, world_size=2)
     told.tell_rank("a", 2, 1, world_size=2)
     told.heard.put(("line", ("a", stamped(3), b"hello \xff")))
-    told.heard.put(
-        ("line", ("a", stamped(4), (MARK + '{"stream": "metrics", "data": {"at": 1e10, "step": 7}}').encode()))
-    )
+    metric = json.dumps({"stream": "metrics", "data": {"at": time.time() + 1, "step": 7}})
+    told.heard.put(("line", ("a", stamped(4), (MARK + metric).encode())))
     told.heard.put(("line", ("a", stamped(5), (MARK + "torn").encode())))
     told.tell_main("Completed")
     outcome, follower, _ = follow(tmp_path, told)

@@ -50,13 +50,34 @@ def test_what_no_waiting_mends_ends_a_run_that_never_started(
 def test_a_registry_that_stays_away_is_an_end(
     tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_follow, "_IMAGE_AWAY_S", 0.2)
+    monkeypatch.setattr(cluster_follow, "_MAY_PASS_S", 0.2)
     waits = {"name": "node", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "dial tcp: no such host"}}}
     news: Dict = {"containerStatuses": [waits], "phase": "Pending"}
     told.tell_pod("a", "waiting", **news)
     threading.Timer(0.4, lambda: told.tell_pod("a", "waiting", **news)).start()
     outcome = follow(tmp_path, told)[0]
     assert (outcome.outcome, outcome.cause) == ("failed", "image")
+
+
+_EARLY = (
+    'Error creating: pods "r-a" is forbidden: status unknown for quota: team, resources: pods',
+    'Error creating: pods "r-a" is forbidden: error looking up service account n/default: "default" not found',
+)
+
+
+@pytest.mark.parametrize("message", _EARLY)
+def test_what_was_asked_too_early_is_told_and_ends_a_run_only_if_it_goes_on(
+    tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch, message: str
+) -> None:
+    """A quota that nobody has counted yet, a service account that is about to be made."""
+    for _ in range(2):
+        told.heard.put(("event", Event("ADDED", warning("r-node-0", "FailedCreate", message, "Job"))))
+    told.tell_main("Completed")
+    outcome, _, progress = follow(tmp_path, told)
+    assert outcome.outcome == "succeeded" and sum(message in line for line in progress.lines) == 1
+    monkeypatch.setattr(cluster_follow, "_MAY_PASS_S", -1.0)
+    told.heard.put(("event", Event("ADDED", warning("r-node-0", "FailedCreate", message, "Job"))))
+    assert follow(tmp_path, told)[0].cause == "admission"
 
 
 def test_what_was_said_of_a_run_of_this_name_before_is_old_news(tmp_path: pathlib.Path, told: Told) -> None:

@@ -72,3 +72,14 @@ def test_a_callback_that_is_gone_is_replaced_by_plain_lines(monkeypatch: pytest.
     os.close(writer)
     reporter.say("two")
     assert [line.split("  ")[1] for line in shown] == ["one", "two"]
+
+
+def test_a_line_cannot_rule_the_terminal(pipe: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs and servers say what is quoted in it."""
+    hostile = "node-1: \x1b[2J\x1b]0;x\x07a\r\nchanged: [localhost]\u202e\x9b31m"
+    shown: list[str] = []
+    progress.Reporter(shown.append).say(hostile)
+    monkeypatch.delenv(progress.PIPE_VARIABLE)
+    progress.Reporter(shown.append).say(hostile)
+    lines = [*shown, received(pipe)[0]["line"]]
+    assert [line[10:] for line in lines] == ["node-1:  [2J ]0;x a changed: [localhost] 31m"] * 2

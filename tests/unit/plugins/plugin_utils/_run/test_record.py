@@ -139,3 +139,8 @@ def test_times_are_iso_8601_in_utc_to_the_millisecond(at: float) -> None:
     assert text is not None and text.endswith("+00:00")
     assert datetime.datetime.fromisoformat(text).timestamp() == pytest.approx(at, abs=0.002)
     assert record.iso(None) is None
+
+
+@pytest.mark.parametrize("at", [1.7e12, 1e300, float("inf"), float("nan"), -1e15])
+def test_what_is_no_time_is_unknown(at: float) -> None:
+    assert record.iso(at) is None
