@@ -149,6 +149,16 @@ def test_nodes_of_another_cluster_by_the_ledger_are_left_as_they_are(world: Rent
     assert ask("cordoned")["changed"], "who names the cluster by its id is believed"
 
 
+def test_no_run_begins_on_a_cluster_that_has_none_of_the_machines(world: Rented) -> None:
+    cluster_identity.insist_home(world.client, world.home)
+    world.custody(release="always").placed(world.names[:1], {**world.ref, "cluster_id": "another"})
+    with pytest.raises(RefusedError, match=rf"{world.names[0]} is a node of another cluster by the ledger \(another\)"):
+        cluster_identity.insist_home(world.client, world.home)
+    # Machines of both: each is as good.
+    world.custody(release="always").placed(world.names[1:], world.ref)
+    cluster_identity.insist_home(world.client, world.home)
+
+
 def test_what_was_noted_is_not_noted_again(world: Rented) -> None:
     lines = (world.home.folder / "ledger.jsonl").read_text
     custody = world.custody(release="always")

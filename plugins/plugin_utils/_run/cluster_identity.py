@@ -70,6 +70,18 @@ def of_ledger(home: StateHome, names: Collection[str] | None = None) -> dict[str
     return found
 
 
+def insist_home(client: Client, home: StateHome) -> None:
+    """Refuse to begin a run on a cluster that has none of the rented machines, when others have them by the ledger."""
+    known = of_ledger(home)
+    seen = read(client) if known else ""
+    if seen and seen not in known:
+        there, name = next(iter(known.items()))
+        raise RefusedError(
+            f"{name} is a node of another cluster by the ledger ({there}) than {client.server} ({seen})",
+            "Give the kubeconfig of that cluster, or another muster_cluster for runs on this one",
+        )
+
+
 def insist_ledger(client: Client, home: StateHome, names: Collection[str]) -> None:
     """Refuse a cluster other than the one on which, by the ledger, a machine of these names had its last run.
 

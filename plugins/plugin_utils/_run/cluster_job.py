@@ -101,6 +101,8 @@ def run(request: Request, home: StateHome, job: Job) -> Dict:
         values = secrets.resolve(job)
         client, namespace = _client(request, job)
         cluster_identity.insist(client, before)
+        if before is None or before["state"] == "ended":
+            cluster_identity.insist_home(client, home)
         facts = cluster_plan.look(client, job, namespace)
         drilling = _drill(request, job, facts)
         asked = Asked(request, home, job, source, run_id, client, facts, before)
