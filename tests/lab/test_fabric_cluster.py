@@ -82,8 +82,7 @@ def fabric(kube_lab: KubeLab, team: Team, tmp_path: pathlib.Path) -> t.Iterator[
         not_run("the cluster has no torch (MUSTER_TORCH_PYTHON)")
     made = Fabric(kube_lab, team, tmp_path)
     yield made
-    names = [f"{PREFIX}{key}-" for key in ("island", "lane", "fabric")]
-    kube_lab.kubectl("label", "node", *kube_lab.nodes, *names)
+    kube_lab.unlabel()
 
 
 @pytest.mark.torch

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.torch
 
 
 def test_a_cluster_of_two_nodes(office: Office) -> None:
-    """The quota holds one gang of two pods. The fabric is verified by tests of its own."""
+    """The quota holds one gang of two pods. What the network should carry nobody has declared."""
     lab = office.lab
     if not lab.torch:
         not_run("the cluster has no torch (MUSTER_TORCH_PYTHON)")
@@ -42,15 +42,21 @@ def test_a_cluster_of_two_nodes(office: Office) -> None:
         "muster_user_kubeconfig": str(office.kubeconfig),
         "fleet_acceptance_nodes": 2,
         "fleet_acceptance_seconds": 1,
-        "fleet_acceptance_tests": ["scaling", "queue", "user", "resume"],
+        "fleet_acceptance_tests": ["fabric", "scaling", "queue", "user", "resume"],
         # Pods on one machine share its processors: only that figures come is looked at.
         "fleet_acceptance_efficiency_fail": 0.0,
     }
     play = office.play("accept", "admin", lab.kubeconfig, values)
-    output, _ = play.communicate(timeout=285)
+    try:
+        output, _ = play.communicate(timeout=420)
+    finally:
+        lab.unlabel()
     assert "Traceback" not in output, output
     value = json.loads((office.folder / "admin" / "default" / "accept.json").read_text())
     parts = {part["name"]: part for part in value["parts"]}
+    (island,) = parts["fabric"]["islands"]
+    assert (island["ranks"], island["wrong_values"]) == ({"expected": 2, "seen": 2, "missing": []}, 0), output
+    assert island["transport"]["verdict"] == "tcp" and island["bandwidth"]["busbw_gb_s"] > 0
     assert [parts[name]["outcome"] for name in ("queue", "user", "resume")] == ["pass"] * 3, output
     assert [(row["nodes"], row["ranks"]) for row in parts["scaling"]["points"]] == [(1, 1), (2, 2)], output
     first, second = parts["queue"]["runs"]

@@ -128,17 +128,3 @@ def test_an_attempt_that_nobody_followed_is_read_back(controller: Controller) ->
     assert attempts[1]["resumed_from_step"] >= INTERVAL and record["steps_lost"] <= INTERVAL
     kept = "".join(place.read_text() for place in (folder / "logs").glob("*.attempt-1.log"))
     assert "attempt 1: starts at step 1" in kept
-
-
-@pytest.mark.torch
-def test_an_elastic_gang_survives_the_loss_of_a_pod(controller: Controller) -> None:
-    """The world may shrink to one node: the others go on from the checkpoint without the engine's help."""
-    lab = controller.lab
-    if not lab.torch:
-        not_run("the cluster has no torch (MUSTER_TORCH_PYTHON)")
-    job = training(lab, controller.team.namespace, 160, 0.1, elastic={"min": 1})
-    code, output = controller.play("train", job, muster_drill={"target": "agent", "rank": 1, "at_step": 50})
-    assert code == 0, output
-    record, _ = controller.run()
-    assert record["outcome"] == "succeeded" and record["world_size"]["seen"] in (1, 2), record
-    assert record["attempts"][-1]["resumed_from_step"] >= INTERVAL and record["steps_lost"] <= INTERVAL

@@ -82,6 +82,13 @@ class KubeLab:
         """Return the items of a list of the API, for instance ``/api/v1/namespaces/x/pods``."""
         return t.cast("list[dict[str, t.Any]]", (self.api.get(path) or {"items": []})["items"])
 
+    def unlabel(self) -> None:
+        """Take the collection's labels from the nodes, where a verification wrote them."""
+        for item in self.items("/api/v1/nodes"):
+            names = [name for name in item["metadata"].get("labels", {}) if name.startswith("muster.training/")]
+            if names:
+                self.kubectl("label", "node", item["metadata"]["name"], *[f"{name}-" for name in names])
+
     def pods(self, namespace: str, selector: str = "") -> list[dict[str, t.Any]]:
         """Return the pods of a namespace."""
         return self.items(f"/api/v1/namespaces/{namespace}/pods?labelSelector={selector}")
