@@ -26,8 +26,7 @@ _UNSAFE = re.compile(r"[^\x21-\x5b\x5d-\x7e]")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(t.NamedTuple):
     """Scheme, host and port of a server; ``host`` is bare, an IPv6 address without brackets."""
 
     scheme: t.Literal["http", "https"]
@@ -44,8 +43,7 @@ class Origin:
         return f"{self.scheme}://{self.authority}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class BaseUrl:
+class BaseUrl(t.NamedTuple):
     """An API's address: its origin and the path that all its calls share, without a final slash."""
 
     origin: Origin

@@ -8,19 +8,18 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import dataclasses
 import email.utils
 import random
 import re
 import threading
+import typing as t
 
 from .clock import SYSTEM_CLOCK, Clock, Deadline
 
 TRANSIENT_STATUS = (502, 503, 504)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Timeouts:
+class Timeouts(t.NamedTuple):
     """Limits in seconds: to connect, between two reads, and for a whole call with its waits and retries.
 
     With four attempts of five seconds and the waits between them, an unreachable API is known in under 30 s.
@@ -31,8 +30,7 @@ class Timeouts:
     total_s: float = 120.0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class RetryPolicy(t.NamedTuple):
     """How often to ask again: ``attempts`` in all, waits doubling from ``base_s`` up to ``cap_s``.
 
     A ``Retry-After`` longer than ``retry_after_cap_s`` is cut to it: an absurd one must not hang a play.

@@ -51,8 +51,7 @@ class Change:
         }
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Result:
+class Result(t.NamedTuple):
     """What an apply did, in the order of the objects; removed ones follow.
 
     ``requests`` counts all requests, ``writes`` those that were not reads (in check mode these were dry runs).

@@ -8,7 +8,6 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import typing as t
 from collections.abc import Mapping, Sequence
@@ -37,8 +36,7 @@ _PATCHES: Mapping[str, str] = {
 Propagation = t.Literal["Background", "Foreground", "Orphan"]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(t.NamedTuple):
     """What a LIST gave: objects with their apiVersion and kind, and the version a watch goes on from."""
 
     items: list[Object]

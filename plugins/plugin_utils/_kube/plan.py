@@ -8,7 +8,6 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import dataclasses
 import typing as t
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,8 +23,7 @@ from .resources import Object, Resource, stage, title
 _PAGE = 500
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Target:
+class Target(t.NamedTuple):
     """One wanted object, and where it goes."""
 
     resource: Resource
@@ -49,8 +47,7 @@ class Target:
         return stage(self.resource)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Step:
+class Step(t.NamedTuple):
     """A target, the object that is there, and whether an apply is needed."""
 
     target: Target
@@ -58,8 +55,7 @@ class Step:
     needed: bool
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Prune:
+class Prune(t.NamedTuple):
     """What to remove: objects with all these labels that our field manager applied and nobody wants any more.
 
     ``kinds`` are looked through beside those of the wanted objects.
@@ -74,8 +70,7 @@ class Prune:
         return ",".join(f"{key}={value}" for key, value in sorted(self.labels.items()))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(t.NamedTuple):
     """Steps in the order of the wanted objects, and the objects to remove."""
 
     steps: tuple[Step, ...]
@@ -176,8 +171,7 @@ def holders(live: Object) -> str:
     return "; ".join(said)[:300] or "its end"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(t.NamedTuple):
     """Reads what is there of one kind, with as little as possible."""
 
     client: Client

@@ -8,7 +8,6 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import dataclasses
 import typing as t
 from collections.abc import Mapping
 
@@ -18,8 +17,7 @@ from ...module_utils._model.errors import InputError
 Object = dict[str, t.Any]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, order=True)
-class Resource:
+class Resource(t.NamedTuple):
     """One kind as the API serves it. ``group`` is empty for the core group."""
 
     group: str
