@@ -69,6 +69,15 @@ class Proxy:
     credentials: str = dataclasses.field(default="", repr=False)
 
 
+def is_address(host: str) -> bool:
+    """Tell whether ``host`` is an address of IPv4 or IPv6 rather than a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def is_loopback(host: str) -> bool:
     """Tell whether ``host`` is this machine, by its literal name or address (nothing is resolved)."""
     if host == "localhost":

@@ -14,7 +14,7 @@ import ssl
 import threading
 import typing as t
 
-from .address import Origin, Proxy
+from .address import Origin, Proxy, is_address
 from .body import CHUNK, WireFailure
 from .clock import Deadline
 from .policy import Timeouts
@@ -92,8 +92,11 @@ class TimedSocket:
 def resolve(host: str, port: int, timeout_s: float) -> list[_Address]:
     """Return the addresses of ``host``, families in turn, or raise :class:`WireFailure` after ``timeout_s``.
 
-    The resolver cannot be interrupted (glibc waits 10 s and more for a dead name server), so it runs beside.
+    The resolver cannot be interrupted (glibc waits 10 s and more for a dead name server), so it runs beside; an address
+    needs none.
     """
+    if is_address(host):
+        return [(entry[0], entry[4]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
     outcome: list[t.Any] = []
 
     def look_up() -> None:

@@ -28,6 +28,8 @@ MANAGER = "muster"
 Query = list[tuple[str, str]]
 Kind = str | Resource | Mapping[str, t.Any]
 _PAGE = 500
+# Made once: json.dumps makes one for each object.
+_JSON = json.JSONEncoder(separators=(",", ":"), default=str)
 _PATCHES: Mapping[str, str] = {
     "merge": "application/merge-patch+json",
     "json": "application/json-patch+json",
@@ -338,7 +340,7 @@ class Client:
         data: bytes | None = None
         if body is not None:
             headers["Content-Type"] = content
-            data = json.dumps(body, separators=(",", ":"), default=str).encode()
+            data = _JSON.encode(body).encode()
         return Request(method, path, tuple(query or ()), headers, data, repeatable)
 
     def _object(self, request: Request, body: bytes) -> Object:

@@ -150,6 +150,16 @@ def test_a_resolver_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatch) -
     release.set()
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_an_address_needs_no_resolver(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(_self: object) -> None:
+        raise AssertionError("a thread for an address")
+
+    monkeypatch.setattr(sockets.threading.Thread, "start", started)
+    ((_family, address),) = sockets.resolve(host, 443, 1.0)
+    assert address[:2] == (host, 443)
+
+
 def test_second_family_is_tried_when_the_first_is_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     with raw_server() as dead:
         pass
