@@ -162,8 +162,9 @@ How a lost node is dealt with
 
 A node that stops answering is tainted by Kubernetes, and after 60 s its pods are told to go. Nobody is left there to
 confirm it: Kubernetes would keep such a pod for ever, its gang would not start again, and what it held would not be
-given back. Whoever follows the run takes it off as soon as its node is gone or its cluster does not hear of it (``Ready`` is
-``Unknown``); a kubelet that says ``False`` lives and may end the pod itself. A user who may not read nodes waits until 30 s after the pod's own time is over. The gang then starts on what is left, or waits for room.
+given back. Whoever follows the run takes it off as soon as its node is gone or its cluster does not hear of it
+(``Ready`` is ``Unknown``); a kubelet that says ``False`` lives and may end the pod itself. A user who may not read
+nodes waits until 30 s after the pod's own time is over. The gang then starts on what is left, or waits for room.
 
 A node that only lost its network or its kubelet still runs the job's ranks. Where checkpoints lie on a mount, attempts
 share the file ``.muster/RUN_ID/newest`` there: a pod that reads of a newer attempt than its own kills its ranks, which
