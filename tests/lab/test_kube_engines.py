@@ -79,7 +79,7 @@ def test_a_gang_ends_with_all_ranks_seen(engine: Engine, controller: Controller)
 
 def test_a_crash_is_what_the_engine_promises(engine: Engine, controller: Controller) -> None:
     fails = "test ${OMPI_COMM_WORLD_RANK:-$NODE_RANK} = 0 && sleep 60; echo ValueError: no such thing; exit 3"
-    code, output = controller.play("train", job(engine, fails, restart={"max_crashes": 1}))
+    code, output = controller.play("train", job(engine, fails, restart={"max_crashes": 1, "max_lost_nodes": 0}))
     assert code != 0 and "Traceback" not in output, output
     record, _ = controller.run()
     assert (record["outcome"], record["cause"], record["exit_code"]) == ("failed", "crash", 3), record["detail"]

@@ -109,8 +109,11 @@ class Cause:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Return what tells it from others: the same of one object in other words is the same cause."""
-        return self.object, self.code, self.line if self.code == "other" else ""
+        """Return what tells it from others: the same of one object in other words is the same cause.
+
+        That it waits in a queue is another one than why it does, which Kueue says a moment later.
+        """
+        return self.object, self.code, self.line if self.code == "other" or self.line == predicates.QUEUED else ""
 
 
 def foreign(said: str) -> bool:

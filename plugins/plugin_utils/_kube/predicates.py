@@ -27,6 +27,8 @@ class State:
 
 
 Predicate = Callable[[Object], State]
+# What is known of a Workload before Kueue has said why it waits.
+QUEUED = "is queued"
 
 
 def state(value: Object) -> State:
@@ -268,8 +270,8 @@ def _workload(value: Object) -> State:
         return State("done", "admitted")
     for kind in ("QuotaReserved", "Admitted"):
         if kind in known:
-            return State("waiting", f"is queued: {_said(known[kind])}")
-    return State("waiting", "is queued")
+            return State("waiting", f"{QUEUED}: {_said(known[kind])}")
+    return State("waiting", QUEUED)
 
 
 def _claim(value: Object) -> State:

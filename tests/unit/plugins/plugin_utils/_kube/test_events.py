@@ -106,6 +106,11 @@ def test_a_workload_waits_in_its_queue_until_it_is_admitted() -> None:
     found = events.of_workload({**value, "status": {"conditions": [reserved]}})
     assert found is not None and found.text == "Workload n/w: it waits in its queue: is queued: Pending: no quota"
     assert events.of_workload({**value, "status": {"conditions": [{"type": "Admitted", "status": "True"}]}}) is None
+    # Why it waits is told although that it waits was told before, and not again in other words.
+    bare = events.of_workload(value)
+    other = events.of_workload({**value, "status": {"conditions": [{**reserved, "message": "other words"}]}})
+    assert bare is not None and found is not None and other is not None
+    assert bare.key != found.key == other.key
 
 
 @pytest.mark.parametrize(
