@@ -53,7 +53,12 @@ def recover(client: Client, plan: KubePlan, follower: Follower) -> None:
         return
     finally:
         clear(client, made)
-    take(follower, [line for line in lines if line.get("attempt") in wanted])
+    take(follower, of_attempts(lines, wanted))
+
+
+def of_attempts(lines: t.Iterable[Dict], wanted: t.Collection[int]) -> list[Dict]:
+    """Return the lines of these attempts; what a program wrote among them may have any form."""
+    return [line for line in lines if isinstance(line.get("attempt"), int) and line["attempt"] in wanted]
 
 
 def take(follower: Follower, lines: t.Iterable[Dict]) -> None:
@@ -62,10 +67,10 @@ def take(follower: Follower, lines: t.Iterable[Dict]) -> None:
     for line in lines:
         if line.get("stream") in news and isinstance(line.get("data"), dict):
             news[str(line["stream"])].append(line["data"])
-        elif line.get("stream") == "kept":
+        elif line.get("stream") == "kept" and isinstance(line.get("node"), str):
             place = follower.folder / "logs" / f"{paths.plain_name(line['node'])}.attempt-{line['attempt']}.log"
             paths.private_dir(place.parent)
-            paths.append_text(place, scrub(f"{line['data']}\n"))
+            paths.append_text(place, scrub(f"{line.get('data')}\n"))
     for stream, items in news.items():
         _merge(follower.folder / f"{stream}.jsonl", items)
     follower.story = _told(follower.folder)

@@ -38,8 +38,13 @@ def test_lines_of_an_attempt_come_before_those_of_the_next(tmp_path: pathlib.Pat
         {"stream": "kept", "attempt": 1, "node": "../n 1", "data": "ValueError: x"},
         {"stream": "kept", "attempt": 1, "node": "../n 1", "data": "end"},
         {"stream": "other", "attempt": 1, "data": {}},
+        # As a program may write them.
+        {"stream": "kept", "attempt": 1, "data": "no node"},
+        {"stream": "kept", "attempt": [1], "node": "x", "data": "y"},
+        {"stream": "kept", "attempt": 2, "node": "x", "data": "another attempt"},
     ]
-    cluster_kept.take(t.cast(t.Any, follower), lines)
+    cluster_kept.take(t.cast(t.Any, follower), cluster_kept.of_attempts(lines, {1}))
+    assert [item.name for item in (tmp_path / "logs").iterdir()] == ["_n_1.attempt-1.log"]
     assert [(item.n, item.last_step) for item in follower.story.attempts] == [(1, 25), (2, 21)]
     assert follower.story.last["step"] == 21 and follower.story.losses()[0] == 5
     assert (tmp_path / "logs" / "_n_1.attempt-1.log").read_text() == "ValueError: x\nend\n"
