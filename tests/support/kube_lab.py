@@ -85,7 +85,9 @@ class KubeLab:
     def unlabel(self) -> None:
         """Take the collection's labels from the nodes, where a verification wrote them."""
         for item in self.items("/api/v1/nodes"):
-            names = [name for name in item["metadata"].get("labels", {}) if name.startswith("muster.training/")]
+            held = item["metadata"].get("labels", {})
+            # The lab knows its own machines by one of that prefix.
+            names = [name for name in held if name.startswith("muster.training/") and name != plan.ROLE]
             if names:
                 self.kubectl("label", "node", item["metadata"]["name"], *[f"{name}-" for name in names])
 
