@@ -33,7 +33,6 @@ class ActionModule(Face):
         **STATE_HOME,
     }
     RULES: t.ClassVar[dict[str, t.Any]] = {
-        "required_one_of": [["job", "run_id"]],
         "required_if": [["state", "cancelled", ["run_id"]]],
     }
 

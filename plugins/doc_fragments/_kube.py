@@ -13,7 +13,8 @@ class ModuleDocFragment:
 options:
   kubeconfig:
     description:
-      - A kubeconfig file, several joined by colons, or the content of one as a mapping. Relative to the playbook.
+      - A kubeconfig file, several joined by colons, or the content of one as a mapping. Relative to the
+        playbook's folder; with a playbook of this collection, to the working directory.
       - Without it E(KUBECONFIG), then C(~/.kube/config), then the service account of the pod that Ansible runs in.
       - Client certificates, tokens, token files, basic authentication and exec plugins are read as kubectl reads them.
         An auth-provider needs the Python package C(kubernetes) on the controller.

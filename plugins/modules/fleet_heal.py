@@ -17,8 +17,8 @@ description:
     service, and the pods of runs are forced off them; a rented one that still answers is drained first, so that
     programs may save. On hosts, what is left of the gang is stopped and may save.
   - A node is lost when its provider does not list it as usable any more, when O(lost_nodes) or O(preempted_nodes) name
-    it, or when it is rented and has been silent for O(patience_s). A silent node of a cluster that is not rented is
-    only waited for, since its pods may still run.
+    it, or when it is rented, or a plain host, and has been silent for O(patience_s). A silent node of a cluster that is
+    not rented is only waited for, since its pods may still run.
   - Renting, joining and resuming are left to the caller, which finds in the result what is to be done.
 options:
   run_id:
@@ -44,7 +44,7 @@ options:
     elements: str
     default: []
   patience_s:
-    description: Seconds for which a rented machine may be silent before it is given back.
+    description: Seconds for which a machine may be silent before it counts as lost; a rented one is then given back.
     type: float
     default: 120
   rentable:

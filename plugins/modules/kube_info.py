@@ -64,7 +64,7 @@ EXAMPLES = r"""
 
 - name: Show who is ready
   ansible.builtin.debug:
-    msg: "{{ nodes.resources | json_query('[].metadata.name') }}"
+    msg: "{{ nodes.resources | map(attribute='metadata.name') | list }}"
 """
 
 RETURN = r"""

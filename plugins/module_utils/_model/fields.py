@@ -145,9 +145,8 @@ def quantity(value: t.Any, path: str) -> int:
     """Return bytes from a Kubernetes-style quantity such as ``8Gi`` (2^30) or ``8G`` (10^9); zero is refused."""
     number = _amount(value, path)
     if number is None:
-        raise InputError(
-            path, "must be a quantity such as 8Gi or 500M", "Write the number and the unit without a space"
-        )
+        fix = "Units are Ki, Mi, Gi, Ti and k, M, G, T, behind the number without a space"
+        raise InputError(path, f"must be a quantity such as 8Gi or 500M, not {str(value)[:20]!r}", fix)
     if not 1 <= number < 2**63:
         raise InputError(path, "must be more than zero and less than 8 EiB")
     return int(number)

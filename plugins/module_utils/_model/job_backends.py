@@ -140,6 +140,8 @@ def _check_kubernetes(job: Job) -> None:
         raise InputError(
             "job.resources", "is required in a queue: a quota counts what pods ask for", "Set resources: {cpu, memory}"
         )
+    if job.resources.shm and job.resources.memory and job.resources.shm >= job.resources.memory:
+        raise InputError("job.resources.shm", "must be less than job.resources.memory, which it counts against")
     _check_elastic(job)
     _check_secrets(job)
     _check_mounts(job)

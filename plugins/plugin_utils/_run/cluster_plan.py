@@ -115,7 +115,10 @@ def judge(job: Job, facts: Facts, namespace: str) -> None:
             "Name one of them",
         )
     if kueue and job.placement.priority and facts.queue is None:
-        raise RefusedError("job.placement.priority: needs a LocalQueue of Kueue", "Set up gang_scheduling")
+        raise RefusedError(
+            "job.placement.priority: needs a LocalQueue of Kueue",
+            "Set placement.queue, or ask for a LocalQueue (playbook team)",
+        )
     if facts.priorities is not None and job.placement.priority not in facts.priorities:
         known = f"there are: {', '.join(facts.priorities)}" if facts.priorities else "there is none"
         # Kueue would keep such a job suspended for ever and say nothing about it.

@@ -21,6 +21,7 @@ if t.TYPE_CHECKING:
     from . import training_plan
 
 Dict = dict[str, t.Any]
+_PLAYBOOKS = pathlib.Path(__file__).resolve().parents[3] / "playbooks"
 STATE_HOME: dict[str, Dict] = {
     "cluster": {"type": "str", "default": "default"},
     "state_home": {"type": "dict", "default": {}},
@@ -55,8 +56,13 @@ class Face(ActionBase):
 
     @property
     def base(self) -> pathlib.Path:
-        """Return the folder that relative paths of options are relative to: the playbook's."""
-        return pathlib.Path(self._loader.get_basedir())
+        """Return the folder that relative paths of options are relative to.
+
+        It is the playbook's; with a playbook of the collection itself it is the working directory, for nothing of the
+        user's lies beside that one.
+        """
+        folder = pathlib.Path(self._loader.get_basedir())
+        return pathlib.Path.cwd() if folder.resolve() == _PLAYBOOKS else folder
 
     def connect(self, variables: Dict) -> t.Callable[[t.Sequence[str]], list[Remote]]:
         """Return a function from host names to remotes over Ansible's own connections."""

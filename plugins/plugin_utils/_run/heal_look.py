@@ -90,6 +90,9 @@ def look(request: Request, home: StateHome, context: node_pool.Context) -> Look:
     names = list(dict.fromkeys([*names, *states, *told]))
     providers = list(options.get("providers") or [])
     leases, listed = _leases(request, home, names, providers, context)
+    for name in told.keys() - {*states, *leases, *request.hosts, *(run.names if run else ())}:
+        # It may be gone for good; whoever misspelt it would believe that all is well.
+        request.progress.say(f"warning: {name}: {told[name]}, and no node is called so")
     names = list(dict.fromkeys([*names, *leases]))
     silent = _silence(home, states, now)
     known = [_node(name, states, leases, listed, told, silent, now) for name in names]

@@ -16,7 +16,7 @@ import time
 import typing as t
 
 from ...module_utils._model import advice, checks, fabric_gate
-from ...module_utils._model.errors import MusterError, RefusedError
+from ...module_utils._model.errors import InputError, MusterError, RefusedError
 from ...module_utils._model.job import Job
 from ...module_utils._node import paths
 from .._hosts import gang, payload
@@ -37,6 +37,8 @@ def run(request: Request) -> Dict:
     home = StateHome(request.options["state_home"], request.options["cluster"])
     try:
         if request.options["state"] == "cancelled":
+            if not request.options.get("run_id"):
+                raise InputError("run_id", "is required to cancel", "Name the run (muster_run_id); status lists them")
             return cancel(request, home)
         return _run(request, home)
     except OSError as exc:

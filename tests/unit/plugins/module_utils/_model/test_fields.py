@@ -97,6 +97,9 @@ def test_what_is_accepted(name: str, value: t.Any, parsed: t.Any) -> None:
     assert PARSERS[name](value, "option") == parsed
 
 
+UNITS = "Units are Ki, Mi, Gi, Ti and k, M, G, T, behind the number without a space"
+
+
 @pytest.mark.parametrize(
     ("name", "value", "problem"),
     [
@@ -119,10 +122,10 @@ def test_what_is_accepted(name: str, value: t.Any, parsed: t.Any) -> None:
         ("name", "Upper", "must be lower-case letters, digits and '-', and start and end with one of the first two"),
         ("name", "-a", "must be lower-case letters, digits and '-', and start and end with one of the first two"),
         ("name", "abcdefghijk", "has 11 characters, at most 10 are allowed"),
-        ("quantity", "8 Gi", "must be a quantity such as 8Gi or 500M. Write the number and the unit without a space"),
+        ("quantity", "8 Gi", "must be a quantity such as 8Gi or 500M, not '8 Gi'. " + UNITS),
         ("quantity", "-1", "must be more than zero and less than 8 EiB"),
         ("quantity", 0, "must be more than zero and less than 8 EiB"),
-        ("quantity", "8GiB", "must be a quantity such as 8Gi or 500M. Write the number and the unit without a space"),
+        ("quantity", "8GiB", "must be a quantity such as 8Gi or 500M, not '8GiB'. " + UNITS),
         ("cores", "50m", "must be a number of cores of at least 0.1. Write 2, 0.5 or 500m"),
         ("cores", "2 ", "must be a number of cores of at least 0.1. Write 2, 0.5 or 500m"),
         ("cores", True, "must be a number of cores of at least 0.1. Write 2, 0.5 or 500m"),

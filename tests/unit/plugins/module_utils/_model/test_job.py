@@ -258,6 +258,7 @@ def test_what_kubernetes_does_not_carry_out_yet_is_refused_by_name(changes: dict
         ({"restart": {"on_lost_node": "shrink"}}, "job.restart.on_lost_node", "shrink needs elastic"),
         ({"secret_refs": [{"name": "T", "from": "kubernetes"}]}, "job.secret_refs.path", "Name the Secret"),
         ({"secret_refs": [{"name": "T", "from": "env", "as": "registry"}]}, "job.secret_refs.as", "from: kubernetes"),
+        ({"resources": {"memory": "8Gi", "shm": "9Gi"}}, "job.resources.shm", "must be less than job.resources.memory"),
         ({"mounts": [{"name": "m", "path": "/m"}]}, "job.mounts[0]", "exactly one of pvc and host_path"),
         ({"mounts": [{**CLAIM, "host_path": "/x"}]}, "job.mounts[0]", "exactly one of pvc and host_path"),
         ({"mounts": [{**CLAIM, "path": "data"}]}, "job.mounts[0].path", "absolute path below /"),

@@ -158,6 +158,14 @@ def test_a_policy_may_be_given_for_once(world: World) -> None:
     assert result["failed"] and result["msg"] == "not healed: b: on_lost_node is fail"
 
 
+def test_a_name_that_no_node_has_is_said(world: World) -> None:
+    world.record("wait")
+    world.run(lost_nodes=["gpu-33"], preempted_nodes=["a"])
+    assert [line for line in world.said.lines if "no node" in line] == [
+        "warning: gpu-33: it was named as lost, and no node is called so"
+    ]
+
+
 @pytest.mark.parametrize("memory", ["[]", "{", '{"b": "x"}'])
 def test_a_damaged_memory_is_no_memory(world: World, memory: str) -> None:
     world.record()
