@@ -42,7 +42,7 @@ class Ways:
 
 def ways() -> Ways:
     plays = yaml.safe_load((ROOT / "playbooks" / "train.yml").read_text())
-    tasks = [task for play in plays for task in play["tasks"] if MODULE in task]
+    tasks = [task for play in plays for task in play.get("tasks", []) if MODULE in task]
     assert len(tasks) == 1
     (role,) = yaml.safe_load((ROLE / "tasks" / "main.yml").read_text())
     specs = yaml.safe_load((ROLE / "meta" / "argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
