@@ -30,6 +30,7 @@ class ActionModule(Face):
         "drill": {"type": "dict"},
         "kubeconfig": {"type": "raw"},
         "context": {"type": "str"},
+        "cluster_id": {"type": "str"},
         **STATE_HOME,
     }
     RULES: t.ClassVar[dict[str, t.Any]] = {

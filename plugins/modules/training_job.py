@@ -98,6 +98,13 @@ options:
   context:
     description: The context of the kubeconfig. By default C(job.placement.cluster), else the current one.
     type: str
+  cluster_id:
+    description:
+      - The uid of the namespace C(kube-system). Any other cluster is refused, whatever the kubeconfig points at.
+      - Without it, a run that lives on another cluster by its record is refused, and so is a new run on a cluster that
+        has none of the rented machines while another has them by the ledger. Give it when they belong to this cluster
+        now, such as after its control plane was built anew.
+    type: str
 extends_documentation_fragment:
   - muster.training._attributes
   - muster.training._state_home

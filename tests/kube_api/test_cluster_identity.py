@@ -154,6 +154,11 @@ def test_a_run_with_another_job_starts_anew_where_that_is_asked_for(
     other = dataclasses.replace(job(namespace), args=("--more",))
     asked = request(api, tmp_path)
     again = dataclasses.replace(asked, options={**asked.options, "recreate": True})
+    # What could not take its place stops nothing, and check mode says what would be.
+    with pytest.raises(RefusedError, match="nodes fit"):
+        cluster_job.run(again, home, dataclasses.replace(other, gpus_per_node=8))
+    assert cluster_job.run(dataclasses.replace(again, check=True), home, other)["changed"]
+    assert client.list("batch/v1/Job", namespace).items[0]["metadata"]["uid"] == live["metadata"]["uid"]
     # Nobody collects garbage here.
     assert cluster_job.run(again, home, other)["changed"]
     (anew,) = client.list("batch/v1/Job", namespace).items
@@ -175,7 +180,7 @@ def test_a_controller_that_is_killed_while_it_submits_leaves_a_run_that_can_be_f
         raise SystemExit(137)
 
     with monkeypatch.context() as patch:
-        patch.setattr(cluster_submit, "own", killed)
+        patch.setattr(cluster_submit, "adopt", killed)
         with pytest.raises(SystemExit):
             cluster_job.run(request(api, tmp_path), home, job(namespace))
     record = json.loads((home.run_folder(RUN) / "run.json").read_text())
@@ -195,7 +200,7 @@ def test_a_cancelled_run_leaves_nothing_of_a_killed_submit(
         raise SystemExit(137)
 
     with monkeypatch.context() as patch:
-        patch.setattr(cluster_submit, "own", killed)
+        patch.setattr(cluster_submit, "adopt", killed)
         with pytest.raises(SystemExit):
             cluster_job.run(request(api, tmp_path), home, job(namespace))
     record = json.loads((home.run_folder(RUN) / "run.json").read_text())
@@ -365,7 +370,7 @@ def test_an_outage_during_a_submit_is_waited_for(
     moment: str,
 ) -> None:
     """Just before each of its steps the API server is killed, and comes back after three seconds."""
-    steps = ["rehearsal", "companions", "main"]
+    steps = ["rehearsal", "companions", "main", "owners"]
     back = threading.Timer(3.0, api.start_api)
 
     def away() -> None:
@@ -377,14 +382,7 @@ def test_an_outage_during_a_submit_is_waited_for(
             away()
         return apply(client, objects, **more)
 
-    def owning(*args: t.Any, **more: t.Any) -> None:
-        if moment == "owners" and not back.ident:
-            away()
-        own(*args, **more)
-
-    own = cluster_submit.own
     monkeypatch.setattr(cluster_submit, "apply", struck)
-    monkeypatch.setattr(cluster_submit, "own", owning)
     assert cluster_job.run(request(api, tmp_path), home, job(namespace))["changed"]
     back.join()
     (live,) = client.list("batch/v1/Job", namespace).items

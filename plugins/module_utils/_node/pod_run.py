@@ -311,8 +311,9 @@ class Pod:
         for stream, tail in self.tails.items():
             for line in tail.lines():
                 self.output.mark(stream, line)
-                if self.fence and self.attendance and line.get("kind") == "worker_started":
-                    self.fence.begin(int(line["attempt"]))
+                started = stream == "events" and line.get("kind") == "worker_started"
+                if started and self.fence and self.attendance and isinstance(line.get("attempt"), int):
+                    self.fence.begin(line["attempt"])
                 if stream == "events" and line.get("kind") == "worker_exit":
                     self._rank_ended(line.get("exit_code"))
 

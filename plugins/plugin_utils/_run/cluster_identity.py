@@ -78,7 +78,8 @@ def insist_home(client: Client, home: StateHome) -> None:
         there, name = next(iter(known.items()))
         raise RefusedError(
             f"{name} is a node of another cluster by the ledger ({there}) than {client.server} ({seen})",
-            "Give the kubeconfig of that cluster, or another muster_cluster for runs on this one",
+            "Give the kubeconfig of that cluster, or another muster_cluster for runs on this one. If the machines"
+            f" belong to this one now, say so with cluster_id: {seen}",
         )
 
 

@@ -20,7 +20,6 @@ from ...module_utils._model.job import Job, to_yaml_names
 from ...module_utils._model.ledger import epoch
 from ...module_utils._node import paths
 from .._kube import predicates
-from .._kube.apply import apply
 from .._kube.client import Client
 from .._kube.jobs.contract import ATTEMPT_LABEL, KubePlan, Object
 from . import (
@@ -73,6 +72,19 @@ class Asked:
         done = [int(item["n"]) for item in before.get("attempts", [])]
         return max([int(before.get("generation", 0)), *done]) + 1
 
+    def there(self) -> Object | None:
+        """Return the object that runs it, None when there is none.
+
+        Where its record says that it lives it is looked for as it was made: the job may name another engine by now.
+        """
+        made, before = self.plan(self.next_attempt), self.before or {}
+        reference = before.get("backend_ref") or {}
+        if before.get("state") != "ended" and reference.get("kind"):
+            found = cluster_submit.found(self.client, reference)
+            if found is not None:
+                return found
+        return self.client.get(cluster_plan.objects(made)[-1], made.name, made.namespace)
+
     def plan(self, attempt: int) -> KubePlan:
         """Return the plan of a start whose first attempt has this number."""
         if attempt not in self._plans:
@@ -100,14 +112,16 @@ def run(request: Request, home: StateHome, job: Job) -> Dict:
             return cluster_custody.ended(request, home, before, lambda: _client(request, job)[0], done)
         values = secrets.resolve(job)
         client, namespace = _client(request, job)
-        cluster_identity.insist(client, before)
-        if before is None or before["state"] == "ended":
-            cluster_identity.insist_home(client, home)
+        if not request.options.get("cluster_id"):
+            # Who names the cluster by its id knows better than what was written down.
+            cluster_identity.insist(client, before)
+            if before is None or before["state"] == "ended":
+                cluster_identity.insist_home(client, home)
         facts = cluster_plan.look(client, job, namespace)
         drilling = _drill(request, job, facts)
         asked = Asked(request, home, job, source, run_id, client, facts, before)
         # What runs already has its nodes: one of them may be lost, and the run is followed all the same.
-        if not _lives(asked):
+        if not _goes_on(asked, asked.there()):
             cluster_plan.judge(job, facts, namespace)
         for warning in (*facts.warnings, *job_backends.warnings(job)):
             request.progress.say(f"warning: {warning}")
@@ -120,13 +134,6 @@ def run(request: Request, home: StateHome, job: Job) -> Dict:
                     return _present(asked, values, drilling, claim)
             finally:
                 forget_unborn(folder)
-
-
-def _lives(asked: Asked) -> bool:
-    """Return whether the run is there and has not ended."""
-    made = asked.plan(asked.next_attempt)
-    live = asked.client.get(cluster_plan.objects(made)[-1], made.name, made.namespace)
-    return live is not None and predicates.state(live).phase == "waiting"
 
 
 def cancel(request: Request, home: StateHome, before: Dict) -> Dict:
@@ -181,24 +188,19 @@ def _drill(request: Request, job: Job, facts: cluster_plan.Facts) -> drill.Drill
 
 def _rehearse(asked: Asked) -> Dict:
     """Let the server judge everything without making it."""
-    made = asked.plan(asked.next_attempt)
-    found = asked.client.get(cluster_plan.objects(made)[-1], made.name, made.namespace)
-    live = found if found is not None and predicates.state(found).phase == "waiting" else None
-    if live is not None:
-        _goes_on(asked, live)
-    else:
-        # An ended start of the run goes away first: laid over it, the next one would be refused.
-        apply(asked.client, cluster_plan.objects(made)[: None if found is None else -1], check=True)
+    made, live = asked.plan(asked.next_attempt), asked.there()
+    follows = _goes_on(asked, live)
+    if not follows:
+        cluster_submit.rehearse(asked.client, made, live)
     checks = {"ok": True, "exit_code": 0, "checks": [], "failures": []}
-    return {"changed": live is None, "run_id": asked.run_id, "derived": _derived(made), "checks": checks}
+    return {"changed": not follows, "run_id": asked.run_id, "derived": _derived(made), "checks": checks}
 
 
 def _present(
     asked: Asked, values: tuple[dict[str, str], dict[str, bytes]], drilling: drill.Drill | None, claim: Claim
 ) -> Dict:
     request, client, before, folder = asked.request, asked.client, asked.before, asked.folder
-    made = asked.plan(asked.next_attempt)
-    live = client.get(cluster_plan.objects(made)[-1], made.name, made.namespace)
+    made, live = asked.plan(asked.next_attempt), asked.there()
     follows = _goes_on(asked, live)
     if live is not None and follows:
         cluster_submit.own(client, made, live, known=bool((before or {}).get("backend_ref", {}).get("uid")))
@@ -210,6 +212,10 @@ def _present(
         known = (current.get("backend_ref") or {}).get("cluster_id")
     else:
         if live is not None:
+            if predicates.state(live).phase == "waiting":
+                # What runs well is not stopped for what could not take its place.
+                cluster_submit.rehearse(client, made, live)
+                request.progress.say(f"run {asked.run_id} runs with another job: it is stopped, and this one starts")
             within_s = asked.job.checkpoints.grace_s + GONE_S
             remove(client, _reference(live, made, request), asked.run_id, within_s, request.progress)
         cluster_probe.prove(client, made, asked.home, request.progress, asked.facts)
@@ -223,11 +229,12 @@ def _present(
         current["submitted_at"] = current["queued_at"] = record.iso(time.time())
         digest = planning.digest(asked.job, asked.source)
         try:
-            live = cluster_submit.submit(client, made, values, digest)
+            live, companions = cluster_submit.submit(client, made, values, digest)
         except BaseException:
             _forget(folder, before)
             raise
-        cluster_submit.own(client, made, live, known=False)
+        # From here on they are the job's own: whoever deletes it deletes them.
+        cluster_submit.adopt(client, companions, live)
         current["backend_ref"]["uid"] = live["metadata"].get("uid")
         paths.write_json(folder / "run.json", current)
         line = {"at": time.time(), "kind": "submitted", "attempt": _first_attempt(made)}
@@ -251,7 +258,6 @@ def _goes_on(asked: Asked, live: Object | None) -> bool:
         return True
     if not asked.request.options.get("recreate") or not cluster_submit.is_run(live, asked.run_id):
         raise problem
-    asked.request.progress.say(f"{problem.message}: it is stopped, and this one starts")
     return False
 
 
@@ -331,9 +337,9 @@ def _told(value: Dict, problem: MusterError | None) -> Dict:
 
 def _reference(live: Object, made: KubePlan, request: Request) -> Dict:
     meta = live["metadata"]
+    place = {"name": meta["name"], "namespace": meta.get("namespace") or made.namespace, "uid": meta.get("uid")}
     context = request.options.get("context") or made.job.placement.cluster
-    kind = {"api_version": live["apiVersion"], "kind": live["kind"]}
-    return {**kind, "name": meta["name"], "namespace": made.namespace, "uid": meta.get("uid"), "context": context}
+    return {"api_version": live["apiVersion"], "kind": live["kind"], **place, "context": context}
 
 
 def _derived(made: KubePlan) -> Dict:
@@ -358,6 +364,9 @@ def _open_record(asked: Asked, made: KubePlan, follows: bool) -> Dict:
     if before is None:
         return record.new(made.run_id, values.pop("job"), time.time(), **values)
     again = {"state": "running" if follows else "starting", "ended_at": None, "outcome": None, "exit_code": None}
+    if not follows:
+        # Its time begins anew, and so may its image.
+        again |= {"admitted_at": None, "image_digest": None}
     return {**before, **values, **again, "cause": None, "detail": None}
 
 

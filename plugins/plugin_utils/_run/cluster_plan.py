@@ -40,6 +40,8 @@ class Facts:
     policies: list[Object]
     priorities: tuple[str, ...] | None = None
     classes: tuple[str, ...] | None = None
+    # Whether the last verdict on the nodes' network counts, which it does not for the next one.
+    fabric: bool = True
 
     @property
     def tolerations(self) -> t.Sequence[t.Mapping[str, t.Any]]:
@@ -63,7 +65,9 @@ class Facts:
 
     def verdicts(self, job: Job) -> tuple[placement.Verdict, ...]:
         """Return which nodes the job may run on."""
-        return placement.judge(job, self.nodes or [], tolerations=self.tolerations, node_labels=self.node_labels)
+        return placement.judge(
+            job, self.nodes or [], tolerations=self.tolerations, node_labels=self.node_labels, fabric=self.fabric
+        )
 
     def eligible(self, job: Job) -> set[str]:
         """Return the uids of the nodes that the job may run on; empty where nodes may not be read."""
@@ -156,7 +160,11 @@ def plan(
         program={name: payload.sources()[name] for name in PROGRAM_FILES},
         archive=_packed(source),
         queue=facts.queue,
-        fleet=Fleet(placement.expressions(job, nodes, kept_in), rdma_resource=rdma, whole_node=_whole(job, nodes)),
+        fleet=Fleet(
+            placement.expressions(job, nodes, kept_in, fabric=facts.fabric),
+            rdma_resource=rdma,
+            whole_node=_whole(job, nodes),
+        ),
         secret=secret_name(object_name(run_id)) if secret else None,
         pull_secrets=tuple(str(ref.path) for ref in job.secret_refs if ref.deliver == "registry"),
     )

@@ -12,7 +12,7 @@ import base64
 import json
 import typing as t
 
-from ...module_utils._model.errors import RefusedError
+from ...module_utils._model.errors import InputError, RefusedError
 from ...module_utils._model.job import Job, to_yaml_names
 from .._kube.apply import apply
 from .._kube.client import Client
@@ -26,8 +26,32 @@ _SHOWN = 60
 Dict = dict[str, t.Any]
 
 
-def submit(client: Client, made: KubePlan, values: tuple[dict[str, str], dict[str, bytes]], digest: str) -> Object:
-    """Make the run's objects, the one that runs it last; what was made goes away again when that fails.
+def found(client: Client, reference: t.Mapping[str, t.Any]) -> Object | None:
+    """Return the object of a record's ``backend_ref``, None when it, or its kind, is not there."""
+    kind = f"{reference['api_version']}/{reference['kind']}"
+    try:
+        return client.get(kind, str(reference["name"]), str(reference["namespace"]))
+    except InputError:
+        # The cluster does not serve it any more.
+        return None
+
+
+def rehearse(client: Client, made: KubePlan, live: Object | None) -> None:
+    """Let the server judge the run's objects without making any; ``live`` is what would go away first."""
+    *companions, main = cluster_plan.objects(made)
+    if live is not None:
+        # Laid over what is there it would be refused: parts of a job cannot be changed.
+        meta = main["metadata"]
+        main = {**main, "metadata": {**meta, "name": f"{meta['name'][:-2]}-x"}}
+    apply(client, [*companions, main], check=True)
+
+
+def submit(
+    client: Client, made: KubePlan, values: tuple[dict[str, str], dict[str, bytes]], digest: str
+) -> tuple[Object, list[Object]]:
+    """Make the run's objects, the one that runs it last, and return that one and the others.
+
+    What was made goes away again when that fails.
 
     :param values: the job's secrets, as variables and as files.
     :param digest: of the job and its code, by which another controller knows it again.
@@ -46,15 +70,20 @@ def submit(client: Client, made: KubePlan, values: tuple[dict[str, str], dict[st
     created = [change.after for change in judged.changes if change.action == "created" and change.after]
     try:
         apply(client, companions)
-        return t.cast(Object, apply(client, [main]).objects()[0])
+        return t.cast(Object, apply(client, [main]).objects()[0]), companions
     except BaseException:
         # Whatever ended it, and be it the user: half of a run is none.
         cluster_probe.clear(client, created)
         raise
 
 
+def adopt(client: Client, companions: t.Iterable[Object], live: Object) -> None:
+    """Have what was just made go when the run goes; what the end of an earlier one took meanwhile is made again."""
+    apply(client, owned(companions, live))
+
+
 def own(client: Client, made: KubePlan, live: Object, *, known: bool) -> None:
-    """Have what came with the run go when the run goes: whoever made it may have been killed before it said so.
+    """Have what came with a run that lives go with it: whoever made it may have been killed before it said so.
 
     :param known: whether it was said already, but for the Secret, of which one is sure each time.
     """
@@ -64,7 +93,8 @@ def own(client: Client, made: KubePlan, live: Object, *, known: bool) -> None:
             found += _listed(client, kind, made)
     (said,) = owned([{"metadata": {}}], live)
     for item in found:
-        if item is not None and not item["metadata"].get("ownerReferences"):
+        owners = [owner["uid"] for owner in item["metadata"].get("ownerReferences") or ()] if item else []
+        if item is not None and live["metadata"]["uid"] not in owners:
             client.patch(item, item["metadata"]["name"], said, made.namespace)
 
 

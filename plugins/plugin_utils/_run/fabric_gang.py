@@ -75,7 +75,7 @@ class Gangs:
     def plan(self, group: tuple[str, ...], stage: Stage, bench: Bench, run_id: str) -> tuple[Job, KubePlan]:
         """Return the bench as a job on exactly these nodes, judged by what the cluster says of itself."""
         job = parse_job(job_of(self.given, group, stage, bench, self.options))
-        facts = cluster_plan.look(self.client, job, self.namespace)
+        facts = dataclasses.replace(cluster_plan.look(self.client, job, self.namespace), fabric=False)
         cluster_plan.judge(job, facts, self.namespace)
         source = planning.source(job, fabric_bench.BENCH, fabric_bench.BENCH)
         made = cluster_plan.plan(job, source, run_id, "fabric", self.namespace, 1, facts)

@@ -70,7 +70,7 @@ def look(request: Request, home: StateHome, context: node_pool.Context) -> Look:
     job = dict((found or {}).get("job") or {})
     on_kubernetes = (found or {}).get("backend") == "kubernetes" or bool(options.get("kubeconfig"))
     client = _client(request, found) if on_kubernetes else None
-    if client is not None and (found or {}).get("backend") == "kubernetes":
+    if client is not None and (found or {}).get("backend") == "kubernetes" and not options.get("cluster_id"):
         # Nodes of another cluster would all seem gone, and be replaced.
         cluster_identity.insist(client, found, ended=True)
     run = _run(found, job, on_kubernetes, options.get("on_lost_node"))

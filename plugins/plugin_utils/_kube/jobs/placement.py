@@ -97,7 +97,9 @@ def island_rooms(job: Job, verdicts: t.Sequence[Verdict], one_a_node: bool, *, b
     for item, room in zip(fitting, _rooms(job, fitting, one_a_node), strict=True):
         if item.island:
             found[item.island] += room
-    # What was never verified lies on no island that one could tell.
+        elif not by_queue:
+            # What was never verified may lie on any island, and is used.
+            return {}
     return dict(sorted(found.items())) if by_queue or len(found) > 1 else {}
 
 
@@ -152,7 +154,9 @@ def rdma_resource(
     return name if job.resources.rdma or count == len(fitting) else None
 
 
-def expressions(job: Job, nodes: t.Iterable[Object], island: str | None = None) -> tuple[Object, ...]:
+def expressions(
+    job: Job, nodes: t.Iterable[Object], island: str | None = None, *, fabric: bool = True
+) -> tuple[Object, ...]:
     """Return the node selector expressions of what the job asks, as labels that every fitting node carries.
 
     A gang keeps off what failed verification and off slow networks, unless it allows them. ``island`` is where it is
@@ -165,9 +169,11 @@ def expressions(job: Job, nodes: t.Iterable[Object], island: str | None = None) 
         found.append(_in(ISLAND_LABEL, chosen))
     for kind in job.placement.required_network_types:
         found.append(_in(NETWORK_LABEL.format(kind), "true"))
-    if job.nodes > 1 and not job.placement.allow_slow_network:
-        found.append({"key": FABRIC_LABEL, "operator": "NotIn", "values": ["fail"]})
-        found.append({"key": LANE_LABEL, "operator": "NotIn", "values": ["D", "E"]})
+    if job.nodes > 1 and fabric:
+        slow = job.placement.allow_slow_network
+        found.append({"key": LANE_LABEL, "operator": "NotIn", "values": ["E"] if slow else ["D", "E"]})
+        if not slow:
+            found.append({"key": FABRIC_LABEL, "operator": "NotIn", "values": ["fail"]})
     if job.gpu.model:
         products = {_labels(node).get(_PRODUCT, "") for node in nodes}
         fitting = sorted(name for name in products if _is_model(name, str(job.gpu.model)))

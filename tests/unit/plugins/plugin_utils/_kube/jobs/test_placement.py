@@ -44,8 +44,8 @@ def test_a_node_that_has_what_is_asked_fits() -> None:
     assert placement.expressions(wanted, [node("b")]) == (
         {"key": "muster.training/island", "operator": "In", "values": ["a"]},
         {"key": "muster.training/network-lan", "operator": "In", "values": ["true"]},
-        {"key": "muster.training/fabric", "operator": "NotIn", "values": ["fail"]},
         {"key": "muster.training/lane", "operator": "NotIn", "values": ["D", "E"]},
+        {"key": "muster.training/fabric", "operator": "NotIn", "values": ["fail"]},
         {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-H100-80GB-HBM3"]},
         {"key": "nvidia.com/gpu.memory", "operator": "Gt", "values": ["77823"]},
         {"key": "nvidia.com/gpu.family", "operator": "In", "values": ["hopper"]},
@@ -230,7 +230,9 @@ def test_a_gang_keeps_off_a_network_that_failed_or_is_slow(labels: dict[str, str
     assert placement.judge(plan(gpus_per_node=8).job, nodes)[0].reasons == reasons
     slow = plan(gpus_per_node=8, placement={"allow_slow_network": True}).job
     assert placement.judge(slow, nodes)[0].reasons == tuple(reason for reason in reasons if reason == "lane E")
-    assert not any("NotIn" in str(item) for item in placement.expressions(slow, nodes))
+    relay = {"key": "muster.training/lane", "operator": "NotIn", "values": ["E"]}
+    assert placement.expressions(slow, nodes) == (relay,)
+    assert placement.expressions(slow, nodes, fabric=False) == ()
     alone = plan(nodes=1, gpus_per_node=8).job
     assert placement.judge(alone, nodes)[0].reasons == () and placement.expressions(alone, nodes) == ()
     # The next verification does not depend on what the last one said.
@@ -295,3 +297,13 @@ def test_a_queue_of_islands_wants_nodes_that_lie_on_one() -> None:
     rooms = placement.island_rooms(job, placement.judge(job, nodes), True, by_queue=True)
     with pytest.raises(RefusedError, match="no node has one"):
         placement.refuse_islands(job, rooms, by_queue=True)
+
+
+def test_nodes_that_were_never_verified_are_used() -> None:
+    """What they are connected to nobody knows: as on hosts, the gang goes on."""
+    job = plan(nodes=2, gpus_per_node=8).job
+    bare = node("x")
+    del bare["metadata"]["labels"]["muster.training/island"]
+    nodes = [*on_islands(a=1, b=1), bare]
+    assert placement.island_rooms(job, placement.judge(job, nodes), True, by_queue=False) == {}
+    assert placement.island_rooms(job, placement.judge(job, nodes), True, by_queue=True) == {"a": 1, "b": 1}
