@@ -22,13 +22,14 @@ from .contract import CONTAINER, ROLE_LABEL, KubePlan, Object
 DRIVER, HEAD, WORKER, SUBMITTER = "driver", "head", "worker", "submitter"
 _HEAD_MEMORY = 4 << 30
 _DASHBOARD = 8265
-# KubeRay's operator asks the head's dashboard how the job is.
+# KubeRay's operator asks the head's dashboard how the job is. Its chart calls it so by name, its manifests by component.
 _OPERATOR = {
     "from": [
         {
             "namespaceSelector": {},
-            "podSelector": {"matchLabels": {"app.kubernetes.io/name": "kuberay-operator"}},
+            "podSelector": {"matchLabels": {f"app.kubernetes.io/{key}": "kuberay-operator"}},
         }
+        for key in ("name", "component")
     ],
     "ports": [{"protocol": "TCP", "port": _DASHBOARD}],
 }

@@ -312,7 +312,11 @@ def test_a_rayjobs_cluster_goes_when_the_job_has_ended_and_its_workers_have_the_
     # The driver runs on the head: it would be refused for the lack of devices that only workers get.
     assert (told["gpus"], told["rdma"]) == (0, False)
     policy = next(item for item in objects if item["kind"] == "NetworkPolicy")
-    assert policy["spec"]["ingress"][1]["ports"] == [{"protocol": "TCP", "port": 8265}]
+    asks = policy["spec"]["ingress"][1]
+    assert asks["ports"] == [{"protocol": "TCP", "port": 8265}]
+    # KubeRay's chart labels its operator by name, its manifests by component.
+    named = [label for peer in asks["from"] for label in peer["podSelector"]["matchLabels"].items()]
+    assert named == [(f"app.kubernetes.io/{key}", "kuberay-operator") for key in ("name", "component")]
 
 
 def test_a_volcano_jobs_first_fitting_rule_is_the_fatal_one() -> None:
