@@ -22,7 +22,7 @@ from .contract import CONTAINER, ROLE_LABEL, KubePlan, Object
 DRIVER, HEAD, WORKER, SUBMITTER = "driver", "head", "worker", "submitter"
 _HEAD_MEMORY = 4 << 30
 _DASHBOARD = 8265
-# KubeRay's operator asks the head's dashboard how the job is. Its chart calls it so by name, its manifests by component.
+# KubeRay's operator asks the head's dashboard how the job is. Its chart names it so, its manifests by component.
 _OPERATOR = {
     "from": [
         {
