@@ -71,7 +71,7 @@ _FOREIGN: t.Final = re.compile(
 # What the kubelet says when it has tried to pull more than once, or cannot try: a first try may fail for a moment.
 _NO_IMAGE: t.Final = re.compile("ImagePullBackOff|ErrImageNeverPull|InvalidImageName|Back-off pulling")
 # Who admits pods has read less of the cluster than who makes them: it has not seen their owner yet.
-_BEHIND: t.Final = re.compile(r"denied the request: [\w.]+ \"?[\w.-]+\"? not found")
+_BEHIND: t.Final = re.compile(r"denied the request: [\w.-]+ \"?[\w.-]+\"? not found")
 # Registries that are busy or away say so; what they say else of an image is their answer.
 _REGISTRY_AWAY: t.Final = re.compile(
     "toomanyrequests|429|50[0234] |dial tcp|i/o timeout|TLS handshake|connection reset|no such host|deadline exceeded"

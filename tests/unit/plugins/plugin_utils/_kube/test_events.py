@@ -59,6 +59,7 @@ def test_causes(reason: str, message: str, code: str, passing: bool) -> None:
         ('pods "x" is forbidden: status unknown for quota: q, resources: pods', False),
         ('pods "x" is forbidden: error looking up service account n/d: serviceaccount "d" not found', False),
         ('admission webhook "v.kb.io" denied the request: jobset "r" not found', False),
+        ('admission webhook "mjob.kb.io" denied the request: JobSet.jobset.x-k8s.io "r" not found', False),
     ],
 )
 def test_a_refusal_is_final_unless_it_only_came_too_early(message: str, final: bool) -> None:
