@@ -170,11 +170,8 @@ def test_a_run_with_another_job_starts_anew_where_that_is_asked_for(
     assert not cluster_job.run(again, home, other)["changed"]
 
 
-@pytest.mark.usefixtures("unproven")
-def test_a_controller_that_is_killed_while_it_submits_leaves_a_run_that_can_be_found(
-    api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path, monkeypatch: t.Any
-) -> None:
-    """As it is when nothing could be tidied up: objects without an owner, and a record that knows where they are."""
+def killed_submit(api: ApiServer, home: StateHome, namespace: str, base: pathlib.Path, monkeypatch: t.Any) -> Dict:
+    """Kill a controller when all is made and nothing has an owner yet; return the record that it left."""
 
     def killed(*_args: object, **_options: object) -> None:
         raise SystemExit(137)
@@ -182,8 +179,16 @@ def test_a_controller_that_is_killed_while_it_submits_leaves_a_run_that_can_be_f
     with monkeypatch.context() as patch:
         patch.setattr(cluster_submit, "adopt", killed)
         with pytest.raises(SystemExit):
-            cluster_job.run(request(api, tmp_path), home, job(namespace))
-    record = json.loads((home.run_folder(RUN) / "run.json").read_text())
+            cluster_job.run(request(api, base), home, job(namespace))
+    return t.cast(Dict, json.loads((home.run_folder(RUN) / "run.json").read_text()))
+
+
+@pytest.mark.usefixtures("unproven")
+def test_a_controller_that_is_killed_while_it_submits_leaves_a_run_that_can_be_found(
+    api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path, monkeypatch: t.Any
+) -> None:
+    """As it is when nothing could be tidied up: objects without an owner, and a record that knows where they are."""
+    record = killed_submit(api, home, namespace, tmp_path, monkeypatch)
     assert (record["state"], record["backend_ref"]["uid"]) == ("starting", None)
     assert companions(client, namespace) and not any(owners for _name, owners in companions(client, namespace))
     assert not cluster_job.run(request(api, tmp_path), home, job(namespace))["changed"]
@@ -196,14 +201,7 @@ def test_a_controller_that_is_killed_while_it_submits_leaves_a_run_that_can_be_f
 def test_a_cancelled_run_leaves_nothing_of_a_killed_submit(
     api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path, monkeypatch: t.Any
 ) -> None:
-    def killed(*_args: object, **_options: object) -> None:
-        raise SystemExit(137)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(cluster_submit, "adopt", killed)
-        with pytest.raises(SystemExit):
-            cluster_job.run(request(api, tmp_path), home, job(namespace))
-    record = json.loads((home.run_folder(RUN) / "run.json").read_text())
+    record = killed_submit(api, home, namespace, tmp_path, monkeypatch)
     assert cluster_job.cancel(request(api, tmp_path), home, record)["changed"]
     assert companions(client, namespace) == [] and not client.list("batch/v1/Job", namespace).items
 

@@ -9,6 +9,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import contextlib
+import email.utils
 import threading
 import typing as t
 from collections.abc import Sequence
@@ -160,9 +161,6 @@ class Tally:
 
         What the cluster has dated is compared with this one: a controller's clock may be minutes off.
         """
-        # Few ask, and it takes as long to import as many a call.
-        import email.utils
-
         date, came = self._dated
         try:
             told = email.utils.parsedate_to_datetime(date).timestamp()

@@ -136,8 +136,7 @@ def judge(job: Job, facts: Facts, namespace: str) -> None:
         )
     if facts.nodes is not None:
         placement.refuse(job, facts.verdicts(job), _one_a_node(job, facts.nodes))
-        gang_of_queue = facts.by_queue and job.nodes > 1 and not job.placement.island
-        placement.refuse_islands(job, facts.islands(job), by_queue=gang_of_queue)
+        placement.refuse_islands(job, facts.islands(job), by_queue=facts.by_queue)
 
 
 def plan(

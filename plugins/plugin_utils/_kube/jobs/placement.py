@@ -90,7 +90,7 @@ def island_rooms(job: Job, verdicts: t.Sequence[Verdict], one_a_node: bool, *, b
 
     :param by_queue: whether the queue has a topology of islands, so that the whole gang is admitted to one of them.
     """
-    if job.nodes < 2 or job.placement.island or (job.placement.allow_slow_network and not by_queue):
+    if not _on_one(job, by_queue):
         return {}
     fitting = [item for item in verdicts if not item.reasons]
     found: collections.Counter[str] = collections.Counter()
@@ -114,7 +114,7 @@ def refuse_islands(job: Job, rooms: t.Mapping[str, int], *, by_queue: bool) -> N
     :raises RefusedError: with what each has room for.
     """
     fitting = roomy(job, rooms)
-    if not fitting and (rooms or by_queue):
+    if not fitting and (rooms or (by_queue and _on_one(job, by_queue))):
         table = ", ".join(f"{name} has room for {room}" for name, room in rooms.items()) or "no node has one"
         fix = (
             "Ask for fewer nodes" if by_queue else "Ask for fewer nodes, or set job.placement.allow_slow_network: true"
@@ -126,6 +126,11 @@ def refuse_islands(job: Job, rooms: t.Mapping[str, int], *, by_queue: bool) -> N
             "lie on both sides of a slow network",
             "Name one of them, use a queue whose topology has islands, or set job.placement.allow_slow_network: true",
         )
+
+
+def _on_one(job: Job, by_queue: bool) -> bool:
+    """Return whether the gang has to lie on one island that is still to be found."""
+    return job.nodes > 1 and not job.placement.island and (by_queue or not job.placement.allow_slow_network)
 
 
 def _needed(job: Job) -> int:
