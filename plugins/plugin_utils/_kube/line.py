@@ -9,7 +9,6 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import contextlib
-import email.utils
 import threading
 import typing as t
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from ...module_utils._http.body import WireFailure
 from ...module_utils._http.client import HttpClient
 from ...module_utils._http.clock import SYSTEM_CLOCK, Clock, Deadline
 from ...module_utils._http.message import Request, Response
-from ...module_utils._http.policy import RetryPolicy, Timeouts
+from ...module_utils._http.policy import RetryPolicy, Timeouts, http_date
 from ...module_utils._http.sockets import TimedSocket
 from ...module_utils._http.stream import Stream
 from ...module_utils._http.wire import Exchange
@@ -162,11 +161,8 @@ class Tally:
         What the cluster has dated is compared with this one: a controller's clock may be minutes off.
         """
         date, came = self._dated
-        try:
-            told = email.utils.parsedate_to_datetime(date).timestamp()
-        except (TypeError, ValueError, IndexError, OverflowError):
-            return None
-        return told + self._clock.monotonic() - came
+        told = http_date(date)
+        return None if told is None else told + self._clock.monotonic() - came
 
     def may_retry(self, response: Response) -> bool:
         """Return whether a server that answers 429, 502, 503 or 504 is worth asking again."""
