@@ -55,8 +55,11 @@ def missing() -> list[str]:
 def ensure_programs() -> list[str]:
     """Install the missing programs; return the Debian packages that were installed.
 
-    :raises LabError: when apt cannot install them.
+    :raises LabError: when this machine cannot run the lab, or apt cannot install them.
     """
+    reason = unmet()
+    if reason:
+        raise LabError(reason)
     packages = sorted({PROGRAMS[name] for name in missing()})
     if not packages:
         return []

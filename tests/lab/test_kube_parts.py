@@ -12,13 +12,15 @@ import lzma
 import pathlib
 import subprocess
 import tarfile
+import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.tests.lab import host
+from ansible_collections.muster.training.tests.lab import host, podman
 from ansible_collections.muster.training.tests.lab.kube import (
     binaries,
     cli,
+    cluster,
     config,
     images,
     kwok,
@@ -208,3 +210,19 @@ def test_missing_podman_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     monkeypatch.setattr(host.shutil, "which", lambda name, path=None: None if name == "podman" else f"/usr/bin/{name}")
     assert cli.main(["status"]) == 1
     assert capsys.readouterr().err == "lab: podman is not installed (python -m tools.lab up installs it)\n"
+
+
+def test_programs_are_there_before_podman_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    """With podman and without its runtime not even a question to podman is answered."""
+    order: list[str] = []
+
+    def no_more(*_words: str) -> t.NoReturn:
+        order.append("podman")
+        raise host.LabError("enough")
+
+    monkeypatch.setattr(host, "ensure_programs", lambda: order.append("programs"))
+    monkeypatch.setattr(podman.Podman, "run", no_more)
+    monkeypatch.setattr(podman.Podman, "__call__", no_more)
+    with pytest.raises(host.LabError, match="enough"):
+        cluster.Cluster(podman.Podman(tmp_path), "none-such", order.append).up(1)
+    assert [item for item in order if item in ("programs", "podman")][:2] == ["programs", "podman"]

@@ -10,7 +10,7 @@ import os
 import sys
 import typing as t
 
-from ..host import LabError, missing, unmet
+from ..host import LabError, ensure_programs, missing, unmet
 from ..podman import Podman, cache_home
 from . import images, kwok, manifests, policies, torch
 from .binaries import PROGRAMS
@@ -165,6 +165,7 @@ def _install(cluster: Cluster, asked: argparse.Namespace) -> int:
 def _images(cluster: Cluster, _: argparse.Namespace) -> int:
     with cluster.stages.stage("PyTorch"):
         cluster.say(f"torch: {torch.install(cluster.podman.home, cluster.say)}")
+    ensure_programs()
     cluster.fill_cache([*manifests.STANDARD, *EXTRA])
     for name in PROGRAMS:
         cluster.binaries.get(name)

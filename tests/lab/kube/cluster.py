@@ -291,8 +291,11 @@ class Cluster:
     def _up(self, size: int, components: t.Sequence[str], keep: bool) -> records.Record:
         if not 1 <= size <= plan.SIZE_MAX:
             raise LabError(f"a cluster has 1 to {plan.SIZE_MAX} nodes, not {size}")
-        self._remove()
         self.stages = Stages(self.say)
+        # First of all: with only some of them podman cannot say what is there.
+        with self.stages.stage("missing programs installed"):
+            host.ensure_programs()
+        self._remove()
         try:
             return self._make(size, components, keep)
         except BaseException:
@@ -344,14 +347,11 @@ class Cluster:
     def fill_cache(self, components: t.Sequence[str]) -> str:
         """Make what is kept for the next time: the machines' root file system beside programs, manifests and images.
 
+        The programs of :data:`host.PROGRAMS` must be there.
+
         :returns: the name of the image of the root file system.
         :raises LabError: when something of it cannot be had.
         """
-        reason = host.unmet()
-        if reason:
-            raise LabError(reason)
-        with self.stages.stage("missing programs installed"):
-            host.ensure_programs()
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             building = pool.submit(self._root_image)
             pool.submit(self._fill_controllers, components).result()
