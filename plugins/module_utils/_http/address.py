@@ -9,7 +9,6 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import base64
-import dataclasses
 import functools
 import ipaddress
 import re
@@ -60,13 +59,15 @@ class BaseUrl(t.NamedTuple):
         return f"{self.origin}{self.path}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Proxy:
+class Proxy(t.NamedTuple):
     """An HTTP proxy. ``credentials`` is the value of ``Proxy-Authorization`` and is never shown."""
 
     host: str
     port: int
-    credentials: str = dataclasses.field(default="", repr=False)
+    credentials: str = ""
+
+    def __repr__(self) -> str:
+        return f"Proxy(host={self.host!r}, port={self.port!r})"
 
 
 def is_address(host: str) -> bool:

@@ -14,7 +14,6 @@ Example::
 
 from __future__ import annotations
 
-import dataclasses
 import random
 import re
 import typing as t
@@ -163,7 +162,7 @@ class HttpClient:
 
     def _once(self, request: Request, deadline: Deadline, pacer: Pacer | None) -> Response:
         """Send the request one time, following redirects that stay on the same server."""
-        step = dataclasses.replace(request, path=self.base.path + request.path)
+        step = request._replace(path=self.base.path + request.path)
         for _hop in range(_MAX_REDIRECTS + 1):
             response = self._exchange_one(step, deadline, pacer)
             if response.status not in _REDIRECTS or not request.safe:
@@ -171,7 +170,7 @@ class HttpClient:
             onward = redirect_target(self.base.origin, step.target, response.headers.get("location", ""))
             if onward is None:
                 return response
-            step = dataclasses.replace(request, path=onward[0], query=onward[1])
+            step = request._replace(path=onward[0], query=onward[1])
         raise WireFailure("too many redirects")
 
     def _exchange_one(self, request: Request, deadline: Deadline, pacer: Pacer | None) -> Response:
@@ -184,7 +183,7 @@ class HttpClient:
                     turn.wait(deadline)
         except TimeoutError:
             raise _NoTurn(f"no turn within {self._timeouts.total_s:g} s", sent=False) from None
-        return self._exchange(self.base.origin, dataclasses.replace(request, headers=headers), deadline)
+        return self._exchange(self.base.origin, request._replace(headers=headers), deadline)
 
     def _pause(self, attempt: int, wish: float | None, deadline: Deadline) -> bool:
         """Sleep before the next attempt; false when there is none left or no time for one."""

@@ -8,9 +8,9 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
+import types
 import typing as t
 import urllib.parse
 from collections.abc import Mapping
@@ -20,6 +20,7 @@ from .address import Query, encode_query
 
 Method = t.Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 
+_NONE: t.Final[Mapping[str, str]] = types.MappingProxyType({})
 _SAFE = ("GET", "HEAD")
 _IDEMPOTENT = ("GET", "HEAD", "PUT", "DELETE")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")
@@ -27,8 +28,7 @@ _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*\Z")
 _REQUEST_IDS = ("x-request-id", "request-id", "x-amzn-requestid", "x-amz-request-id", "cf-ray")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Request:
+class Request(t.NamedTuple):
     """One call. ``path`` begins with a slash and is already encoded (see :func:`.address.route`).
 
     ``idempotent`` says whether sending it twice is harmless; by default the method decides (RFC 9110 section
@@ -37,10 +37,13 @@ class Request:
 
     method: Method
     path: str
-    query: Query = dataclasses.field(default=(), repr=False)
-    headers: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
-    body: bytes | None = dataclasses.field(default=None, repr=False)
+    query: Query = ()
+    headers: Mapping[str, str] = _NONE
+    body: bytes | None = None
     idempotent: bool | None = None
+
+    def __repr__(self) -> str:
+        return f"Request(method={self.method!r}, path={self.path!r}, idempotent={self.idempotent!r})"
 
     @property
     def target(self) -> str:
@@ -58,13 +61,15 @@ class Request:
         return self.method in _IDEMPOTENT if self.idempotent is None else self.idempotent
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Response:
+class Response(t.NamedTuple):
     """One answer. Header names are lower case; ``body`` is whole and unpacked."""
 
     status: int
-    headers: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
-    body: bytes = dataclasses.field(default=b"", repr=False)
+    headers: Mapping[str, str] = _NONE
+    body: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"Response(status={self.status!r})"
 
     def request_id(self) -> str:
         """Return the server's name for this call, for its support; empty when it gave none."""
@@ -80,13 +85,15 @@ class Response:
         return re.sub(r"[^a-z0-9.+/-]", "", value)[:60] or "no content type"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(t.NamedTuple):
     """A decoded JSON answer: ``data`` is None when the body is empty."""
 
     status: int
-    data: t.Any = dataclasses.field(repr=False)
-    headers: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    data: t.Any
+    headers: Mapping[str, str] = _NONE
+
+    def __repr__(self) -> str:
+        return f"Answer(status={self.status!r})"
 
 
 def check_headers(headers: Mapping[str, str]) -> None:

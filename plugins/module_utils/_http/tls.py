@@ -8,7 +8,6 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import ssl
 import tempfile
@@ -17,8 +16,7 @@ import typing as t
 from .body import WireFailure
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class TlsOptions:
+class TlsOptions(t.NamedTuple):
     """How the server proves itself (``ca_path`` or ``ca_pem``, ``verify``) and, if asked, how we do.
 
     A client certificate is given as files (``client_cert``, ``client_key``) or as ``client_pem``, certificate and key
@@ -31,8 +29,12 @@ class TlsOptions:
     client_cert: str = ""
     client_key: str = ""
     ca_pem: str = ""
-    client_pem: str = dataclasses.field(default="", repr=False)
+    client_pem: str = ""
     server_name: str = ""
+
+    def __repr__(self) -> str:
+        shown = ((name, value) for name, value in self._asdict().items() if name != "client_pem")
+        return f"TlsOptions({', '.join(f'{name}={value!r}' for name, value in shown)})"
 
     def context(self) -> ssl.SSLContext:
         """Return a TLS context; raise :class:`WireFailure` when a file cannot be used."""

@@ -8,7 +8,6 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import typing as t
 from collections.abc import Callable, Mapping, Sequence
@@ -26,18 +25,20 @@ Action = t.Literal["created", "configured", "adopted", "unchanged", "pruned"]
 # So long a refusal that ends by itself is met again.
 _SOON_S = 10.0
 _SHOWN_ERRORS = 3
-# How those who admit objects say that another one is not there.
-_MISSING = re.compile(r"""['"]([a-z0-9.-]+)['"] not found|not found: ['"]?([a-z0-9.-]+)""")
+# How those who admit objects say that another one is not there (compiled when it is first looked for).
+_MISSING = r"""['"]([a-z0-9.-]+)['"] not found|not found: ['"]?([a-z0-9.-]+)"""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Change:
+class Change(t.NamedTuple):
     """What became of one object. ``adopted``: its content was as wanted, and its fields are ours from now on."""
 
     target: Target
     action: Action
-    before: Object | None = dataclasses.field(default=None, repr=False)
-    after: Object | None = dataclasses.field(default=None, repr=False)
+    before: Object | None = None
+    after: Object | None = None
+
+    def __repr__(self) -> str:
+        return f"Change(target={self.target.title!r}, action={self.action!r})"
 
     def to_dict(self) -> dict[str, t.Any]:
         """Return the entry of a result."""
@@ -158,7 +159,7 @@ class Run:
     def _will_be_there(self, target: Target, error: KubeError) -> bool:
         if error.status in (403, 422):
             # Admission looks for it, as Kubeflow's does for the runtime of a TrainJob.
-            missing = {name for found in _MISSING.findall(error.detail) for name in found if name}
+            missing = {name for found in re.findall(_MISSING, error.detail) for name in found if name}
             return any(key[3] in missing for key in self._new - {target.key})
         if error.status != 404:
             return False

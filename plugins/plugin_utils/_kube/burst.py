@@ -12,7 +12,6 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import dataclasses
 import selectors
 import ssl
 import typing as t
@@ -89,14 +88,14 @@ def _chunks(data: bytes | bytearray, start: int) -> bytes | None:
         start += size + 2
 
 
-@dataclasses.dataclass(slots=True, eq=False)
 class _Lane:
     """One connection, the number of its request on the way, and what came of the answer."""
 
-    sock: TimedSocket
-    number: int = -1
-    watched: bool = False
-    data: bytearray = dataclasses.field(default_factory=bytearray)
+    def __init__(self, sock: TimedSocket) -> None:
+        self.sock = sock
+        self.number = -1
+        self.watched = False
+        self.data = bytearray()
 
     def receive(self) -> Response | None:
         """Take what has come; return the answer once it is whole. Raises ``OSError`` and ``ValueError``."""

@@ -8,7 +8,6 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import typing as t
 from collections.abc import Mapping
@@ -100,8 +99,8 @@ def connect(
         wire = exchange
 
     def rejected() -> str:
-        user = dataclasses.replace(access.user, client_pem=credential.client_pem)
-        return describe(dataclasses.replace(access, user=user))
+        user = access.user._replace(client_pem=credential.client_pem)
+        return describe(access._replace(user=user))
 
     patience = float(options.get("patience_s") or PATIENCE_S)
     line = Line(access, credential, wire, patience_s=patience, clock=clock, rejected=rejected, lender=changing)

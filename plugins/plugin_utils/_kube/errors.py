@@ -16,9 +16,8 @@ from ...module_utils._http.message import Response, decode_json
 from ...module_utils._model.errors import TransportError, one_line
 
 _SHOWN = 400
-_TYPED = re.compile(
-    r"failed to create typed (?:patch|live) object \([^)]*\): |&value\.valueUnstructured\{Value:([^}]*)\}"
-)
+# Texts, compiled by the first refusal: most calls meet none, and every task of a play imports this.
+_TYPED = r"failed to create typed (?:patch|live) object \([^)]*\): |&value\.valueUnstructured\{Value:([^}]*)\}"
 # Refusals that end by themselves soon after a server or a controller came up.
 _SOON = (
     "failed calling webhook",
@@ -26,9 +25,9 @@ _SOON = (
     "error looking up service account",
     "no matches for kind",
 )
-_WEBHOOK = re.compile(r'failed calling webhook "([^"]+)"')
+_WEBHOOK = r'failed calling webhook "([^"]+)"'
 # Of what etcd says (api/v3rpc/rpctypes/error.go) that which passes; a request that is too large stays so.
-_STORE = re.compile(r"etcdserver: (?:request timed out|no leader|too many requests|server stopped)|leader changed")
+_STORE = r"etcdserver: (?:request timed out|no leader|too many requests|server stopped)|leader changed"
 
 
 class KubeError(TransportError):
@@ -78,12 +77,12 @@ def read_status(body: bytes) -> Mapping[str, t.Any]:
 
 def webhook_away(response: Response) -> bool:
     """Return whether a write was not done because an admission webhook did not answer."""
-    return response.status == 500 and _WEBHOOK.search(str(read_status(response.body).get("message"))) is not None
+    return response.status == 500 and re.search(_WEBHOOK, str(read_status(response.body).get("message"))) is not None
 
 
 def store_away(response: Response) -> bool:
     """Return whether the server's store, etcd, did not take a request: it had no leader, or no time."""
-    return response.status == 500 and _STORE.search(str(read_status(response.body).get("message"))) is not None
+    return response.status == 500 and re.search(_STORE, str(read_status(response.body).get("message"))) is not None
 
 
 def refusal(what: str, response: Response) -> KubeError:
@@ -109,10 +108,10 @@ def _causes(details: Mapping[str, t.Any]) -> t.Iterator[tuple[str, str, str]]:
 def _words(status: int, reason: str, message: str, causes: tuple[tuple[str, str, str], ...]) -> tuple[str, str]:
     """Return message and advice for a refusal."""
     first = causes[0][0] if causes else ""
-    typed = _TYPED.sub(lambda match: match.group(1) or "", message)
+    typed = re.sub(_TYPED, lambda match: match.group(1) or "", message)
     if typed != message:
         return f"does not fit its kind: {typed}", "Correct the field that is named"
-    webhook = _WEBHOOK.search(message)
+    webhook = re.search(_WEBHOOK, message)
     if webhook:
         return f"the admission webhook {webhook.group(1)} does not answer: {message}", "Check the Pods behind it"
     if first == "FieldManagerConflict":

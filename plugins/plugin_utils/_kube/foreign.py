@@ -9,7 +9,6 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import base64
-import dataclasses
 import typing as t
 from collections.abc import Mapping
 
@@ -42,17 +41,17 @@ def resolve(access: Access, options: Mapping[str, t.Any], environ: Mapping[str, 
         # Whatever a provider's own code raises; its text may quote a token.
         fix = "Log in again with the provider's own command"
         raise InputError(option, f"{access.user.other} gave no credential ({type(exc).__name__})", fix) from None
-    return dataclasses.replace(access, user=_user(access.user, held.api_key, option))
+    return access._replace(user=_user(access.user, held.api_key, option))
 
 
 def _user(user: User, keys: Mapping[str, str], option: str) -> User:
     header = str(keys.get("BearerToken") or keys.get("authorization") or "")
     kind, _unused, value = header.partition(" ")
     if kind.lower() == "bearer" and value:
-        return dataclasses.replace(user, token=secret(value), other="")
+        return user._replace(token=secret(value), other="")
     if kind.lower() == "basic" and value:
         name, _unused, password = base64.b64decode(value).decode().partition(":")
-        return dataclasses.replace(user, basic=(name, secret(password)), other="")
+        return user._replace(basic=(name, secret(password)), other="")
     if user.client_pem:
-        return dataclasses.replace(user, other="")
+        return user._replace(other="")
     raise InputError(option, f"{user.other} gave no credential", "Log in again with the provider's own command")

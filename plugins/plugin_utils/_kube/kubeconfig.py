@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-import dataclasses
 import os
 import pathlib
+import types
 import typing as t
 from collections.abc import Mapping
 
@@ -29,26 +29,28 @@ Dict = dict[str, t.Any]
 ACCOUNT = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _MAX_FILE = 4 * 1024 * 1024
 _SHORTEST_SECRET = 8
+_NOTHING: t.Final[Mapping[str, t.Any]] = types.MappingProxyType({})
 _LOADER: t.Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class User:
+class User(t.NamedTuple):
     """How we prove who we are. ``other`` names a kind that is not read here (an auth-provider)."""
 
     name: str = ""
-    client_pem: str = dataclasses.field(default="", repr=False)
-    token: str = dataclasses.field(default="", repr=False)
+    client_pem: str = ""
+    token: str = ""
     token_file: str = ""
-    basic: tuple[str, str] | None = dataclasses.field(default=None, repr=False)
-    exec: Mapping[str, t.Any] | None = dataclasses.field(default=None, repr=False)
+    basic: tuple[str, str] | None = None
+    exec: Mapping[str, t.Any] | None = None
     exec_folder: str = ""
     other: str = ""
     headers: tuple[tuple[str, str], ...] = ()
 
+    def __repr__(self) -> str:
+        return f"User(name={self.name!r})"
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Access:
+
+class Access(t.NamedTuple):
     """Everything needed to reach one API server as one user."""
 
     server: BaseUrl
@@ -60,7 +62,10 @@ class Access:
     namespace: str = "default"
     context: str = ""
     source: str = ""
-    cluster: Mapping[str, t.Any] = dataclasses.field(default_factory=dict, repr=False)
+    cluster: Mapping[str, t.Any] = _NOTHING
+
+    def __repr__(self) -> str:
+        return f"Access(server={str(self.server)!r}, user={self.user!r}, context={self.context!r})"
 
 
 def load(
@@ -102,8 +107,8 @@ def _override(access: Access, options: Mapping[str, t.Any]) -> Access:
         both = {"client-certificate": str(options["client_cert"]), "client-key": str(key)}
         user["client_pem"] = _client_pem(both, pathlib.Path(), "client_cert")
     if user:
-        change["user"] = dataclasses.replace(access.user, **user)
-    return dataclasses.replace(access, **change)
+        change["user"] = access.user._replace(**user)
+    return access._replace(**change)
 
 
 def _from_config(options: Mapping[str, t.Any], environ: Mapping[str, str], account: pathlib.Path) -> Access:

@@ -24,6 +24,7 @@ from ...module_utils._http.sockets import TimedSocket
 from ...module_utils._http.stream import Stream
 from ...module_utils._http.wire import Exchange
 from ...module_utils._model.errors import TransportError
+from . import burst
 from .credentials import Credential
 from .errors import KubeError, refusal, store_away, webhook_away
 from .kubeconfig import Access
@@ -260,9 +261,6 @@ class Line:
         answers: list[Response | KubeError | None] = [None] * len(whats)
         if self._lender is None or self.server.origin.scheme != "https" or not self.tally.answered:
             return answers
-        # Ansible compiles what it loads anew in each run, and most runs change nothing.
-        from . import burst
-
         headers = {**self.credential.headers(), "Host": self.server.origin.authority}
 
         requests: dict[int, Request] = {}

@@ -106,7 +106,7 @@ def place(
     or ValueError for a shape that is not promised, the status alone decides.
     """
     try:
-        answer = http.call(dataclasses.replace(request, idempotent=False), allow=ANY_ERROR)
+        answer = http.call(request._replace(idempotent=False), allow=ANY_ERROR)
     except TransportError as error:
         return unanswered(error)
     try:
@@ -170,7 +170,7 @@ def delete_call(http: HttpClient, request: Request, absent: t.Callable[[Response
 
     ``absent`` tells of an error answer whether it means that; every other error is raised.
     """
-    repeatable = dataclasses.replace(request, idempotent=True)
+    repeatable = request._replace(idempotent=True)
     response = http.send(repeatable, allow=(400, 404, 410))
     if response.status < 400:
         return True

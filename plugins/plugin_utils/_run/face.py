@@ -14,10 +14,10 @@ import typing as t
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from .._hosts.remote import Remote
-from . import boundary, connections, progress
+from . import boundary, bytecode, progress
 
 if t.TYPE_CHECKING:
+    from .._hosts.remote import Remote
     from . import training_plan
 
 Dict = dict[str, t.Any]
@@ -66,6 +66,9 @@ class Face(ActionBase):
 
     def connect(self, variables: Dict) -> t.Callable[[t.Sequence[str]], list[Remote]]:
         """Return a function from host names to remotes over Ansible's own connections."""
+        # Late: most actions ask nobody but the controller.
+        with bytecode.kept():
+            from . import connections
         return lambda names: connections.remotes(self._task, self._play_context, variables, names)
 
     def request(self, options: Dict, variables: Dict, hosts: t.Sequence[str]) -> training_plan.Request:

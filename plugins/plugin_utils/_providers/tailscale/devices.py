@@ -93,7 +93,7 @@ class DeviceApi:
         for word, body in wishes:
             if body[word] is not None:
                 request = post(route("/device/{id}/", id=ident) + word, body)
-                self._http.call(dataclasses.replace(request, idempotent=True))
+                self._http.call(request._replace(idempotent=True))
 
     def delete(self, ident: str) -> bool:
         """Delete one device by id: names repeat, ids do not."""

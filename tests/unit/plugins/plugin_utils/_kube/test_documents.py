@@ -10,6 +10,7 @@ import pathlib
 import typing as t
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,6 +62,27 @@ def test_texts_of_a_secret_are_encoded() -> None:
 def test_what_is_wrong_is_said(text: str, expected: str) -> None:
     with pytest.raises(InputError, match=expected):
         documents.collect(text, "objects")
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "data: {a: 1, b: 1.5, c: true, d: ~, e: x, f: '1', g: 0o17, h: 1e3, i: !!str 5, j: !!int '7'}",
+        "data: {base: &b {x: 1, y: [1, two]}, other: {<<: *b, x: 2}, same: *b}",
+        "data: {1: a, true: b, 2.5: c}",
+        "data: {b: !!binary eA==, s: !!set {x, y}, twice: 1, twice: 2}",
+        "data:\n  text: |\n    one\n    two\n  folded: >-\n    one\n    two\n  empty:\n",
+    ],
+)
+def test_documents_say_what_pyyaml_reads_in_them(rest: str) -> None:
+    text = f"{MAP}{rest}\n"
+    assert list(yaml.load_all(text, documents._Loader)) == list(yaml.load_all(text, yaml.CSafeLoader))
+
+
+@pytest.mark.parametrize("value", ["!!python/object/apply:os.getcwd []", "!!str [a]", "!!map x", "!!seq {}", "!x y"])
+def test_tags_of_other_things_are_refused(value: str) -> None:
+    with pytest.raises(InputError, match="is not valid YAML"):
+        documents.parse(f"{MAP}data: {value}\n", "objects")
 
 
 def test_files_and_folders(tmp_path: pathlib.Path) -> None:
