@@ -194,14 +194,14 @@ def find_peer() -> tuple[pathlib.Path | None, str]:
 def race(arena: Arena, count: int, rounds: int) -> list[Line]:
     """Apply ``count`` objects, and again, with each contestant in turn.
 
-    From a playbook's time the median of the empty playbooks of its round is taken: the machine's speed changes from
-    minute to minute. One round before the others is not counted; files are in memory and code is compiled after it.
+    From a playbook's time that of the empty playbooks before and after it is taken: the machine's speed changes from
+    second to second. One round before the others is not counted; files are in memory and code is compiled after it.
     """
     costs: dict[str, list[Cost]] = {}
     for number in range(-1, rounds):
         found = _round(arena, count, number)
         if number >= 0:
-            for name, values in _net(found).items():
+            for name, values in found.items():
                 costs.setdefault(name, []).extend(values)
     for name, values in sorted(costs.items()):
         walls, work = ([f"{cost[part]:.2f}" for cost in values] for part in (0, 1))
@@ -211,7 +211,7 @@ def race(arena: Arena, count: int, rounds: int) -> list[Line]:
 
 
 def _round(arena: Arena, count: int, number: int) -> dict[str, list[Cost]]:
-    """Return what each contestant's whole commands take, with an empty playbook before and after each playbook."""
+    """Return what each contestant's whole commands take; playbooks net of the empty ones before and after each."""
     costs: dict[str, list[Cost]] = collections.defaultdict(list)
     # What is short is measured more often: an empty playbook varies by more than it takes.
     turns = ["ours", "kubectl", "ours", "writes alone", "ours", *(("list",) if arena.peer else ())]
@@ -220,23 +220,24 @@ def _round(arena: Arena, count: int, number: int) -> dict[str, list[Cost]]:
             costs[name].append(arena.writes(count))
             continue
         file = arena.manifest(count)
+        if name == "kubectl":
+            costs["kubectl first"].append(arena.kubectl(file))
+            costs["kubectl again"].append(arena.kubectl(file))
+            continue
+        text, empty = OURS if name == "ours" else SOURCE, [arena.play(EMPTY)]
         for turn in ("first", "again"):
-            if name == "kubectl":
-                costs[f"kubectl {turn}"].append(arena.kubectl(file))
-                continue
-            costs["empty"].append(arena.play(EMPTY))
-            costs[f"{name} {turn}"].append(arena.play(OURS if name == "ours" else SOURCE, file))
-    costs["empty"].append(arena.play(EMPTY))
+            whole = arena.play(text, file)
+            empty.append(arena.play(EMPTY))
+            costs[f"{name} {turn}"].append(whole.net_of(_mean(empty[-2:])))
+        costs["empty"] += empty
     if arena.peer and 0 <= number < LOOP_ROUNDS:
-        costs["loop"].append(arena.play(LOOP, arena.manifest(LOOPED)))
+        looped = arena.play(LOOP, arena.manifest(LOOPED))
+        costs["loop"].append(looped.net_of(arena.play(EMPTY)))
     return costs
 
 
-def _net(costs: Mapping[str, Sequence[Cost]]) -> dict[str, list[Cost]]:
-    """Return the costs of a round, those of playbooks net of the empty one."""
-    empty = Cost(*(statistics.median(cost[part] for cost in costs["empty"]) for part in (0, 1)))
-    whole = ("empty", "writes alone", "kubectl first", "kubectl again")
-    return {name: [cost if name in whole else cost.net_of(empty) for cost in values] for name, values in costs.items()}
+def _mean(costs: Sequence[Cost]) -> Cost:
+    return Cost(*(statistics.fmean(cost[part] for cost in costs) for part in (0, 1)))
 
 
 def _quietest(count: int, costs: Mapping[str, Sequence[Cost]]) -> list[Line]:

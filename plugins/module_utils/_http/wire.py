@@ -71,7 +71,8 @@ class Wire:
                 self._context = self._tls.context()
             return self._context
 
-    def _take_idle(self, origin: Origin) -> TimedSocket | None:
+    def kept(self, origin: Origin) -> TimedSocket | None:
+        """Lend a connection that was kept open, None when there is none; it goes back like a borrowed one."""
         with self._lock:
             if self._pid != os.getpid():
                 # After a fork both processes would write into the same connection.
@@ -96,7 +97,7 @@ class Wire:
 
         It goes back by :meth:`give_back`, or is shut. Raises :class:`WireFailure`.
         """
-        return self._take_idle(origin) or self._open(origin, deadline)
+        return self.kept(origin) or self._open(origin, deadline)
 
     def give_back(self, origin: Origin, sock: TimedSocket) -> None:
         """Keep a borrowed connection, on which no answer is due, for later calls."""
@@ -111,7 +112,7 @@ class Wire:
 
     def __call__(self, origin: Origin, request: Request, deadline: Deadline) -> Response:
         # A kept connection may be dead already; a call that must not be sent twice never meets one.
-        kept = self._take_idle(origin) if request.repeatable else None
+        kept = self.kept(origin) if request.repeatable else None
         if kept is not None:
             try:
                 return self._exchange(origin, request, kept, deadline)

@@ -56,6 +56,10 @@ class _ChangingWire:
         """Stream as :meth:`Wire.stream` does."""
         return self._wire.stream(origin, request, deadline)
 
+    def kept(self, origin: Origin) -> TimedSocket | None:
+        """Lend a connection that is open as :meth:`Wire.kept` does."""
+        return self._wire.kept(origin)
+
     def borrow(self, origin: Origin, deadline: Deadline) -> TimedSocket:
         """Lend a connection as :meth:`Wire.borrow` does."""
         return self._wire.borrow(origin, deadline)

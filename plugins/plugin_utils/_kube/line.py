@@ -47,6 +47,8 @@ _REFUSING_S = 60.0
 # A connection that broke once is nothing to tell people of.
 _TOLD_AFTER_S = 3.0
 IN_FLIGHT = 8
+# So many requests make a new connection worth its handshake, where others are open.
+_WORTH_A_HANDSHAKE = 8
 # An admission webhook may take half of it.
 _READ_S = 60.0
 
@@ -193,6 +195,8 @@ def _unheard(_line: str) -> None:
 class Lender(t.Protocol):
     """Lends connections; see :class:`Wire`."""
 
+    def kept(self, origin: Origin) -> TimedSocket | None: ...
+
     def borrow(self, origin: Origin, deadline: Deadline) -> TimedSocket: ...
 
     def give_back(self, origin: Origin, sock: TimedSocket) -> None: ...
@@ -291,7 +295,7 @@ class Line:
 
     @contextlib.contextmanager
     def _lanes(self, lender: Lender, wanted: int) -> t.Iterator[tuple[list[TimedSocket], Deadline]]:
-        """Lend the connections that nobody uses, one at least."""
+        """Lend the connections that nobody uses, and as many new ones as are worth their handshakes; one at least."""
         limit = Deadline(self.clock, self.patience_s)
         turns = sum(self._turns.acquire(blocking=number == 0) for number in range(min(wanted, IN_FLIGHT)))
 
@@ -302,8 +306,12 @@ class Line:
                 return None
 
         try:
-            with ThreadPoolExecutor(turns) as pool:
-                found = [sock for sock in pool.map(lend, range(turns)) if sock is not None]
+            kept = (lender.kept(self.server.origin) for _number in range(turns))
+            found = [sock for sock in kept if sock is not None]
+            new = min(turns, max(1, wanted // _WORTH_A_HANDSHAKE)) - len(found)
+            if new > 0:
+                with ThreadPoolExecutor(new) as pool:
+                    found += [sock for sock in pool.map(lend, range(new)) if sock is not None]
             yield found, limit
         finally:
             self._turns.release(turns)

@@ -183,7 +183,25 @@ def test_what_a_store_without_a_leader_refused_is_left_to_be_sent_by_itself(mess
 
     line = connect({"host": "https://kube.example", "token": "t-0123456789"}, environ={}).line
     sock = Lanes(refuse).near.pop()
-    lender: t.Any = types.SimpleNamespace(borrow=lambda *_: sock, give_back=lambda *_: None)
+    lender: t.Any = types.SimpleNamespace(kept=lambda _: None, borrow=lambda *_: sock, give_back=lambda *_: None)
     line._lender, line.tally.answered = lender, True
     (found,) = line.send_together(["ConfigMap a"], lambda _number: Request("PATCH", "/a", (), {}, b"{}", True))
     assert (found is None) is left
+
+
+@pytest.mark.parametrize(
+    ("open_before", "count", "opened"),
+    [(0, 1, 1), (0, 7, 1), (0, 20, 2), (0, 200, 8), (6, 50, 0), (6, 200, 2), (8, 200, 0), (3, 2, 0), (9, 200, 0)],
+)
+def test_connections_are_opened_where_they_are_worth_it(open_before: int, count: int, opened: int) -> None:
+    line = connect({"host": "https://kube.example", "token": "t-0123456789"}, environ={}).line
+    lanes = Lanes(*[plain] * (open_before + 8))
+    kept, new = lanes.near[:open_before], lanes.near[open_before:]
+    lender: t.Any = types.SimpleNamespace(
+        kept=lambda _: kept.pop() if kept else None, borrow=lambda *_: new.pop(), give_back=lambda *_: None
+    )
+    line._lender, line.tally.answered = lender, True
+    whats = [f"ConfigMap {number}" for number in range(count)]
+    found = line.send_together(whats, lambda _number: Request("PATCH", "/a", (), {}, b"{}", True))
+    assert all(isinstance(item, Response) for item in found)
+    assert 8 - len(new) == opened
