@@ -104,17 +104,22 @@ class KubeLab:
 
     @contextlib.contextmanager
     def namespace(
-        self, topology: bool = False, simulated: bool = False, preemption: bool = False, **quota: str
+        self,
+        topology: bool = False,
+        simulated: bool = False,
+        preemption: bool = False,
+        islands: bool = False,
+        **quota: str,
     ) -> t.Iterator[Team]:
         """Give a namespace with a LocalQueue of its own ClusterQueue, and remove all of it at the end.
 
         ``quota``: nominal quota by resource ("cpu", "memory", "gpu" for nvidia.com/gpu). ``topology``: the flavor is
-        topology-aware by host. ``simulated``: it is about the simulated nodes, and pods get their toleration.
+        topology-aware by host, with ``islands`` by the island that verification found, too. ``simulated``: it is about the simulated nodes, and pods get their toleration.
         ``preemption``: a workload of higher priority takes the quota of a lower one.
         """
         name = f"t-{uuid.uuid4().hex[:8]}"
         wanted = {("nvidia.com/gpu" if key == "gpu" else key): value for key, value in (quota or {"cpu": "4"}).items()}
-        self.cluster.apply(queue_objects(name, wanted, topology, simulated, preemption))
+        self.cluster.apply(queue_objects(name, wanted, topology, simulated, preemption, islands))
         try:
             yield Team(name, wanted)
         finally:
@@ -125,7 +130,12 @@ class KubeLab:
 
 
 def queue_objects(
-    name: str, quota: t.Mapping[str, str], topology: bool, simulated: bool, preemption: bool = False
+    name: str,
+    quota: t.Mapping[str, str],
+    topology: bool,
+    simulated: bool,
+    preemption: bool = False,
+    islands: bool = False,
 ) -> list[dict[str, t.Any]]:
     """Return Namespace, ResourceFlavor, ClusterQueue and LocalQueue of a team, and the Topology where asked."""
     api, meta = "kueue.x-k8s.io/v1beta2", {"name": name}
@@ -133,10 +143,11 @@ def queue_objects(
     objects: list[dict[str, t.Any]] = [manifests.namespace(name)]
     if simulated:
         flavor["tolerations"] = [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}]
-    if topology:
+    if topology or islands:
         flavor["topologyName"] = name
-        levels = {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]}
-        objects.append({"apiVersion": api, "kind": "Topology", "metadata": meta, "spec": levels})
+        levels = [*(["muster.training/island"] if islands else []), "kubernetes.io/hostname"]
+        spec_levels = {"levels": [{"nodeLabel": level} for level in levels]}
+        objects.append({"apiVersion": api, "kind": "Topology", "metadata": meta, "spec": spec_levels})
     resources = [{"name": key, "nominalQuota": value} for key, value in quota.items()]
     group = {"coveredResources": list(quota), "flavors": [{"name": name, "resources": resources}]}
     selector = {"matchLabels": {"kubernetes.io/metadata.name": name}}

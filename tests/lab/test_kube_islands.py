@@ -1,0 +1,66 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A queue whose topology has islands: Kueue admits each gang of ours to one of them."""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.tests.lab.kube_plays import Controller, command
+from ansible_collections.muster.training.tests.support.kube_lab import KubeLab, kube_lab
+
+__all__ = ["kube_lab"]
+
+ISLAND = "muster.training/island"
+
+
+@pytest.fixture
+def controller(kube_lab: KubeLab, tmp_path: pathlib.Path) -> t.Iterator[Controller]:
+    """A controller of a team whose queue chooses islands; each node is an island by itself."""
+    for number, node in enumerate(kube_lab.nodes):
+        kube_lab.kubectl("label", "node", node, f"{ISLAND}=island-{number}", "--overwrite")
+    try:
+        with kube_lab.namespace(cpu="8", islands=True) as team:
+            yield Controller(kube_lab, team, tmp_path)
+    finally:
+        kube_lab.unlabel()
+
+
+def test_a_gang_is_admitted_to_one_island(controller: Controller) -> None:
+    """Without the queue's topology the scheduler spreads such pods over the nodes."""
+    code, output = controller.play("train", command("true"))
+    assert code == 0, output
+    assert controller.run()[0]["world_size"] == {"asked": 2, "seen": 2}
+    space = controller.team.namespace
+    pods = [pod for pod in controller.lab.pods(space) if "-probe-" not in pod["metadata"]["name"]]
+    notes = [pod["metadata"]["annotations"].get("kueue.x-k8s.io/podset-required-topology") for pod in pods]
+    assert notes == [ISLAND, ISLAND]
+    assert len({pod["spec"]["nodeName"] for pod in pods}) == 1
+    (load,) = controller.lab.items(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{space}/workloads")
+    (assigned,) = load["status"]["admission"]["podSetAssignments"]
+    assert assigned["topologyAssignment"]["levels"][-1] == "kubernetes.io/hostname"
+
+
+def test_an_island_without_room_is_told_and_so_is_a_fleet_without_islands(controller: Controller) -> None:
+    lab = controller.lab
+    mib = min(_mebibytes(item["status"]["allocatable"]["memory"]) for item in lab.items("/api/v1/nodes"))
+    large = command("true", resources={"cpu": 0.1, "memory": f"{int(mib * 0.7)}Mi"})
+    run = controller.start("train", large)
+    try:
+        code, output = run.wait(60)
+    finally:
+        run.stop()
+    assert code == 124 and "waiting" in output and "topology" in output, output
+    assert [pod for pod in lab.pods(controller.team.namespace) if "-probe-" not in pod["metadata"]["name"]] == []
+    lab.unlabel()
+    code, output = controller.play("train", command("true", name="other"))
+    assert code != 0 and "no island has room for 2 pods (no node has one)" in output, output
+
+
+def _mebibytes(text: str) -> float:
+    assert text.endswith("Ki"), text
+    return int(text[:-2]) / 1024
