@@ -168,8 +168,6 @@ class World:
             "ANSIBLE_CONFIG": str(self.root / "ansible.cfg"),
             "ANSIBLE_HOME": str(self.root / "ansible"),
             "ANSIBLE_NOCOLOR": "1",
-            # Ansible does not flush what it writes into a file.
-            "PYTHONUNBUFFERED": "1",
             "LC_ALL": "C.UTF-8",
             **(changes or {}),
         }

@@ -174,7 +174,6 @@ class RentWorld:
             "ANSIBLE_HOME": str(self.root / "ansible"),
             "ANSIBLE_NOCOLOR": "1",
             "PYTHONPATH": str(FAST_TIME),
-            "PYTHONUNBUFFERED": "1",
             "MUSTER_TEST_TIME": self.clock.setting,
             "LC_ALL": "C.UTF-8",
             **changes,

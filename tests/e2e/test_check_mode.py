@@ -41,6 +41,16 @@ def test_on_a_running_world(world: World) -> None:
     assert world.processes() == alive
 
 
+def test_progress_is_in_a_file_while_the_task_runs(world: World) -> None:
+    """Whoever writes the output into a file or a pipe sees it at once, not when the task is over."""
+    play = world.start(job=world.rank_job())
+    until(lambda: len(world.ranks()) == 2, "both ranks")
+    until(lambda: "world size 2" in play.output, "progress in the file")
+    assert play.process.poll() is None
+    assert world.play("cancel").code == 0
+    play.wait()
+
+
 def test_a_taken_port_is_found(world: World) -> None:
     """The check asks the hosts what a start would ask them."""
     port = planning.port(world.run_id)

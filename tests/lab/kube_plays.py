@@ -98,7 +98,9 @@ class Controller:
         argv += ["-i", str(inventory)] if inventory else []
         argv += ["--check"] if check else []
         home = self.folder / "ansible"
-        environment = {**os.environ, "MUSTER_CANARY": CANARY, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_HOME": str(home)}
+        # What a task says is to be seen at once whatever the environment is.
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+        environment = {**kept, "MUSTER_CANARY": CANARY, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_HOME": str(home)}
         number = len(list(self.folder.glob("play-*.log")))
         return Play(argv, environment, self.folder / f"play-{number}.log")
 

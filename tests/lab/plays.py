@@ -137,7 +137,5 @@ class Controller:
             "ANSIBLE_HOME": str(self.lab.folder / "ansible"),
             "ANSIBLE_NOCOLOR": "1",
             "LC_ALL": "C.UTF-8",
-            # Ansible does not flush what a running task says when its output is a file.
-            "PYTHONUNBUFFERED": "1",
         }
         return {**kept, **ours, **changes}

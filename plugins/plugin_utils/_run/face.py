@@ -27,6 +27,9 @@ STATE_HOME: dict[str, Dict] = {
     "state_home": {"type": "dict", "default": {}},
 }
 
+# The strategy loads an action in the process that prints, before it forks the one in which the action runs.
+progress.write_lines_at_once()
+
 
 class Face(ActionBase):
     """Base of the action plugins: ``OPTIONS`` (and ``RULES`` between them) and a ``work`` that returns the result."""

@@ -11,8 +11,11 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
+import sys
 import time
 import typing as t
 
@@ -20,6 +23,16 @@ from ...module_utils._model.errors import one_line
 
 PIPE_VARIABLE = "MUSTER_PROGRESS_FD"
 _SHOW_EVERY_S = 0.25
+
+
+def write_lines_at_once() -> None:
+    """Have this process write each line of its output when it is complete, into files and pipes too.
+
+    Ansible flushes when it starts the next task: what a task says that runs for hours would be seen at its end.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.line_buffering:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.reconfigure(line_buffering=True)
 
 
 class Progress(t.Protocol):
