@@ -24,7 +24,7 @@ def controller(kube_lab: KubeLab, tmp_path: pathlib.Path) -> t.Iterator[Controll
     for number, node in enumerate(kube_lab.nodes):
         kube_lab.kubectl("label", "node", node, f"{ISLAND}=island-{number}", "--overwrite")
     try:
-        with kube_lab.namespace(cpu="8", islands=True) as team:
+        with kube_lab.namespace(cpu="8", memory="64Gi", islands=True) as team:
             yield Controller(kube_lab, team, tmp_path)
     finally:
         kube_lab.unlabel()
