@@ -24,6 +24,7 @@ SECRETS_DIR = f"{ROOT}/secrets"
 SSH_DIR = f"{ROOT}/ssh"
 # The files of ``_node`` that run in a pod.
 PROGRAM_FILES = (
+    "elastic.py",
     "paths.py",
     "pod.py",
     "pod_fence.py",
@@ -39,6 +40,7 @@ PROGRAM_FILES = (
     "procs.py",
     "rank.py",
     "usage.py",
+    "warm.py",
 )
 # With this exit code the pod's program says that another try would end the same way.
 EXIT_REFUSED = 78

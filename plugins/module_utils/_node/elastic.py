@@ -36,10 +36,16 @@ else:
 _LEAST_S, _MOST_S, _ASKS_PER_S = 0.05, 1.0, 200
 
 
-def pause_s(argv: t.Sequence[str]) -> float:
-    """Return how long an agent waits before it asks again: the more nodes (``--nnodes=N``), the longer."""
-    counts = [item.partition("=")[2].rpartition(":")[2] for item in argv if item.startswith("--nnodes=")]
-    nodes = int(counts[0]) if counts and counts[0].isdigit() else 1
+def told(name: str, argv: t.Sequence[str], env: t.Mapping[str, str]) -> str:
+    """Return what torchrun is told of ``name``, as ``--name=VALUE`` or in ``PET_NAME``; empty for nothing."""
+    given = [item.partition("=")[2] for item in argv if item.startswith(f"--{name}=")]
+    return given[0] if given else env.get(f"PET_{name.replace('-', '_').upper()}", "")
+
+
+def pause_s(argv: t.Sequence[str], env: t.Mapping[str, str]) -> float:
+    """Return how long an agent waits before it asks again: the more nodes, the longer."""
+    most = told("nnodes", argv, env).rpartition(":")[2]
+    nodes = int(most) if most.isdigit() else 1
     return min(_MOST_S, max(_LEAST_S, nodes / _ASKS_PER_S))
 
 
@@ -85,7 +91,7 @@ def start_warm(handlers: types.ModuleType, template: warm.Template) -> bool:
 
 def threads(argv: t.Sequence[str], env: t.Mapping[str, str]) -> dict[str, str]:
     """Return what torchrun sets for its ranks when it has several: a copy of this process has its threads already."""
-    several = [item for item in argv if item.startswith("--nproc-per-node=") and item.partition("=")[2] != "1"]
+    several = told("nproc-per-node", argv, env) not in ("", "1")
     return {"OMP_NUM_THREADS": "1"} if several and "OMP_NUM_THREADS" not in env else {}
 
 
@@ -109,7 +115,7 @@ def main(argv: list[str]) -> None:
     gc.freeze()
     gc.enable()
     if rendezvous:
-        ask_sooner(rendezvous, pause_s(argv))
+        ask_sooner(rendezvous, pause_s(argv, os.environ))
     if handlers and os.environ.get("MUSTER_PRELOAD") != "0":
         # A node that does not promise memory for a copy (vm.overcommit_memory=2) starts its ranks the ordinary way.
         with contextlib.suppress(OSError):

@@ -84,7 +84,7 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
 
     A gang of fixed size never gets one pod replaced alone: measured, neither rendezvous survives it with its defaults.
     """
-    argv = (podding.python(job), "-m", "torch.distributed.run", "--no-python", *podding.rank_command(job))
+    argv = (podding.python(job), ELASTIC_PROGRAM, "--no-python", *podding.rank_command(job))
     inside = 0 if job.engine in _GANG_RESTARTS else job.restart.max_crashes
     values = {
         "PET_NPROC_PER_NODE": str(job.nproc),

@@ -15,18 +15,22 @@ from ansible_collections.muster.training.plugins.module_utils._node import elast
 
 
 @pytest.mark.parametrize(
-    ("argv", "pause"),
+    ("argv", "env", "pause"),
     [
-        (["--nnodes=2"], 0.05),
-        (["--nnodes=2:40"], 0.2),
-        (["--rdzv-id=x", "--nnodes=64", "--nnodes-like=9"], 0.32),
-        (["--nnodes=5000"], 1.0),
-        ([], 0.05),
-        (["--nnodes=many"], 0.05),
+        (["--nnodes=2"], {}, 0.05),
+        (["--nnodes=2:40"], {}, 0.2),
+        (["--rdzv-id=x", "--nnodes=64", "--nnodes-like=9"], {}, 0.32),
+        (["--nnodes=5000"], {}, 1.0),
+        ([], {}, 0.05),
+        (["--nnodes=many"], {}, 0.05),
+        ([], {"PET_NNODES": "2:40"}, 0.2),
+        (["--nnodes=2"], {"PET_NNODES": "64"}, 0.05),
     ],
 )
-def test_all_agents_together_ask_as_often_whatever_their_number(argv: list[str], pause: float) -> None:
-    assert elastic.pause_s(argv) == pytest.approx(pause)
+def test_all_agents_together_ask_as_often_whatever_their_number(
+    argv: list[str], env: dict[str, str], pause: float
+) -> None:
+    assert elastic.pause_s(argv, env) == pytest.approx(pause)
 
 
 class StateHolder:
@@ -100,6 +104,9 @@ def test_a_torch_that_starts_ranks_elsewhere_is_left_alone(module: t.Any) -> Non
         (["--nproc-per-node=8"], {}, {"OMP_NUM_THREADS": "1"}),
         (["--nproc-per-node=8"], {"OMP_NUM_THREADS": "4"}, {}),
         ([], {}, {}),
+        ([], {"PET_NPROC_PER_NODE": "1"}, {}),
+        ([], {"PET_NPROC_PER_NODE": "8"}, {"OMP_NUM_THREADS": "1"}),
+        (["--nproc-per-node=1"], {"PET_NPROC_PER_NODE": "8"}, {}),
     ],
 )
 def test_copies_get_the_threads_that_torchrun_gives_its_ranks(
