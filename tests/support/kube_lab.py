@@ -21,6 +21,7 @@ import uuid
 
 import pytest
 
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.contract import ISLAND_LABEL
 from ansible_collections.muster.training.tests.lab import host
 from ansible_collections.muster.training.tests.lab.kube import images, manifests, plan
 from ansible_collections.muster.training.tests.lab.kube.api import Api
@@ -114,8 +115,9 @@ class KubeLab:
         """Give a namespace with a LocalQueue of its own ClusterQueue, and remove all of it at the end.
 
         ``quota``: nominal quota by resource ("cpu", "memory", "gpu" for nvidia.com/gpu). ``topology``: the flavor is
-        topology-aware by host, with ``islands`` by the island that verification found, too. ``simulated``: it is about the simulated nodes, and pods get their toleration.
-        ``preemption``: a workload of higher priority takes the quota of a lower one.
+        topology-aware by host, with ``islands`` by the island that verification found, too. ``simulated``: it is about
+        the simulated nodes, and pods get their toleration. ``preemption``: a workload of higher priority takes the
+        quota of a lower one.
         """
         name = f"t-{uuid.uuid4().hex[:8]}"
         wanted = {("nvidia.com/gpu" if key == "gpu" else key): value for key, value in (quota or {"cpu": "4"}).items()}
@@ -145,9 +147,9 @@ def queue_objects(
         flavor["tolerations"] = [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}]
     if topology or islands:
         flavor["topologyName"] = name
-        levels = [*(["muster.training/island"] if islands else []), "kubernetes.io/hostname"]
-        spec_levels = {"levels": [{"nodeLabel": level} for level in levels]}
-        objects.append({"apiVersion": api, "kind": "Topology", "metadata": meta, "spec": spec_levels})
+        levels = [*([ISLAND_LABEL] if islands else []), "kubernetes.io/hostname"]
+        by_level = {"levels": [{"nodeLabel": level} for level in levels]}
+        objects.append({"apiVersion": api, "kind": "Topology", "metadata": meta, "spec": by_level})
     resources = [{"name": key, "nominalQuota": value} for key, value in quota.items()]
     group = {"coveredResources": list(quota), "flavors": [{"name": name, "resources": resources}]}
     selector = {"matchLabels": {"kubernetes.io/metadata.name": name}}

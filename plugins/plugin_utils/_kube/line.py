@@ -47,7 +47,7 @@ _REFUSING_S = 60.0
 # A connection that broke once is nothing to tell people of.
 _TOLD_AFTER_S = 3.0
 IN_FLIGHT = 8
-# So many requests make a new connection worth its handshake, where others are open.
+# So many requests make one more connection worth its handshake.
 _WORTH_A_HANDSHAKE = 8
 # An admission webhook may take half of it.
 _READ_S = 60.0
