@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.module_utils._http.address import Origin
-from ansible_collections.muster.training.plugins.module_utils._http.body import WireFailure
 from ansible_collections.muster.training.plugins.module_utils._http.clock import Deadline
+from ansible_collections.muster.training.plugins.module_utils._http.failure import WireFailure
 from ansible_collections.muster.training.plugins.module_utils._http.message import Request, Response
 from ansible_collections.muster.training.plugins.module_utils._http.wire import Wire
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret

@@ -12,8 +12,8 @@ import urllib.parse
 from collections.abc import Callable, Mapping
 
 from ansible_collections.muster.training.plugins.module_utils._http.address import Origin
-from ansible_collections.muster.training.plugins.module_utils._http.body import WireFailure
 from ansible_collections.muster.training.plugins.module_utils._http.clock import Deadline
+from ansible_collections.muster.training.plugins.module_utils._http.failure import WireFailure
 from ansible_collections.muster.training.plugins.module_utils._http.message import Request, Response
 
 

@@ -21,8 +21,8 @@ from collections.abc import Callable, Collection, Mapping
 
 from .._model.errors import ApiError, TransportError
 from .address import BaseUrl, Query, parse_base_url, redirect_target
-from .body import WireFailure
 from .clock import SYSTEM_CLOCK, Clock, Deadline
+from .failure import WireFailure
 from .message import Answer, Request, Response, check_headers, decode_json, json_request
 from .policy import TRANSIENT_STATUS, Pacer, RetryPolicy, Timeouts, parse_retry_after
 from .version import USER_AGENT

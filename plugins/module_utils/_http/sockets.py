@@ -15,8 +15,8 @@ import threading
 import typing as t
 
 from .address import Origin, Proxy, is_address
-from .body import CHUNK, WireFailure
 from .clock import Deadline
+from .failure import CHUNK, WireFailure
 from .policy import Timeouts
 
 _Address = tuple[socket.AddressFamily, t.Any]

@@ -8,15 +8,17 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import http.client
 import re
 import socket
 import threading
 import typing as t
 
-from .body import CHUNK, WireFailure
 from .clock import Clock, Deadline
+from .failure import CHUNK, WireFailure
 from .sockets import TimedSocket
+
+if t.TYPE_CHECKING:
+    import http.client
 
 _SIZE = re.compile(rb"\s*([0-9a-fA-F]{1,8})\s*(?:;[^\r\n]*)?\r?\n")
 _MAX_SIZE_LINE = 1024

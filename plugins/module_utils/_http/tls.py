@@ -13,7 +13,7 @@ import ssl
 import tempfile
 import typing as t
 
-from .body import WireFailure
+from .failure import WireFailure
 
 
 class TlsOptions(t.NamedTuple):

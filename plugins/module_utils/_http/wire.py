@@ -8,15 +8,14 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import http.client
 import os
 import ssl
 import threading
 import typing as t
 
 from .address import Origin, Proxy, proxy_for
-from .body import WireFailure, read_body
 from .clock import SYSTEM_CLOCK, Clock, Deadline
+from .failure import WireFailure
 from .message import Request, Response
 from .policy import Timeouts
 from .sockets import TimedSocket, connect
@@ -127,21 +126,23 @@ class Wire:
         ``deadline`` is for the answer's head, and for the whole answer when its status is not 200: that one is
         returned as a :class:`Response`. Raises :class:`WireFailure`.
         """
+        from . import spoken
+
         sock = self._open(origin, deadline)
         kept = False
         try:
             sock.arm(deadline, self._timeouts.read_s)
-            answer = self._ask(origin, request, sock, gzip=False)
+            answer = spoken.ask(origin, self._hop(origin), request, sock, gzip=False)
             if answer.status == 200:
                 kept = True
                 return Stream(answer, sock, self._clock)
             headers = {name.lower(): value for name, value in answer.getheaders()}
-            return Response(answer.status, headers, read_body(answer, self._max_body_bytes))
+            return Response(answer.status, headers, spoken.read_body(answer, self._max_body_bytes))
         except TimeoutError:
             raise WireFailure("no answer in time", transient=True) from None
-        except (http.client.RemoteDisconnected, ConnectionError, ssl.SSLError):
+        except (ConnectionError, ssl.SSLError):
             raise WireFailure("the connection was lost before an answer came", transient=True) from None
-        except (http.client.HTTPException, OSError, ValueError):
+        except (OSError, ValueError):
             raise WireFailure("the answer is not HTTP") from None
         finally:
             if not kept:
@@ -167,9 +168,9 @@ class Wire:
             answer, keep = self._talk(origin, request, sock)
         except TimeoutError:
             raise WireFailure("no complete answer in time", transient=True) from None
-        except (http.client.RemoteDisconnected, ConnectionError, ssl.SSLError):
+        except (ConnectionError, ssl.SSLError):
             raise WireFailure("the connection was lost before the answer was complete", transient=True) from None
-        except (http.client.HTTPException, OSError, ValueError):
+        except (OSError, ValueError):
             raise WireFailure("the answer is not HTTP") from None
         finally:
             if not keep:
@@ -178,27 +179,14 @@ class Wire:
         return answer
 
     def _talk(self, origin: Origin, request: Request, sock: TimedSocket) -> tuple[Response, bool]:
-        response = self._ask(origin, request, sock, gzip=True)
+        # Late: who speaks HTTP over a lent connection does without, and http.client takes milliseconds to import.
+        from . import spoken
+
+        response = spoken.ask(origin, self._hop(origin), request, sock, gzip=True)
         headers = {name.lower(): value for name, value in response.getheaders()}
-        body = read_body(response, self._max_body_bytes)
+        body = spoken.read_body(response, self._max_body_bytes)
         return Response(response.status, headers, body), not response.will_close
 
-    def _ask(self, origin: Origin, request: Request, sock: TimedSocket, *, gzip: bool) -> http.client.HTTPResponse:
-        proxy = self._proxy_for(origin) if origin.scheme == "http" else None
-        line = http.client.HTTPConnection(origin.host, origin.port)
-        line.sock = sock
-        target = f"{origin}{request.target}" if proxy else request.target
-        line.putrequest(request.method, target, skip_host=True, skip_accept_encoding=True)
-        line.putheader("Host", origin.authority)
-        if gzip:
-            line.putheader("Accept-Encoding", "gzip")
-        if proxy and proxy.credentials:
-            line.putheader("Proxy-Authorization", proxy.credentials)
-        for name, value in request.headers.items():
-            line.putheader(name, value)
-        if request.body is not None or request.method in ("POST", "PUT", "PATCH"):
-            line.putheader("Content-Length", str(len(request.body or b"")))
-        sock.hold()
-        line.endheaders(request.body)
-        sock.release()
-        return line.getresponse()
+    def _hop(self, origin: Origin) -> Proxy | None:
+        """Return the proxy that is asked in the server's place: that of plain http."""
+        return self._proxy_for(origin) if origin.scheme == "http" else None

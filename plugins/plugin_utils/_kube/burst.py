@@ -12,114 +12,74 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import collections
 import selectors
 import ssl
 import typing as t
 from collections.abc import Callable, Iterator, Sequence
 
-from ...module_utils._http.body import CHUNK
 from ...module_utils._http.clock import Deadline
+from ...module_utils._http.failure import CHUNK
 from ...module_utils._http.message import Request, Response, check_headers
 from ...module_utils._http.sockets import TimedSocket
-from ...module_utils._http.wire import MAX_BODY_BYTES
+from .answers import Answers
 
-_END = b"\r\n"
-_MAX_HEAD = 64 * 1024
+# So many bytes are sent at most before the answer to what was sent earlier is there.
+_AHEAD = 16 * 1024
 
 
 def encode(request: Request, prefix: str, headers: t.Mapping[str, str]) -> bytes:
     """Return a request as it goes over the wire, below the path ``prefix`` and with more headers."""
-    sent = {**request.headers, **headers, "Content-Length": str(len(request.body or b""))}
+    sent = {**request.headers, **headers}
+    if request.body is not None:
+        sent["Content-Length"] = str(len(request.body))
     check_headers(sent)
     lines = [f"{request.method} {prefix}{request.target} HTTP/1.1", *(f"{key}: {text}" for key, text in sent.items())]
     return "\r\n".join([*lines, "", ""]).encode("ascii") + (request.body or b"")
 
 
-def answer(data: bytes | bytearray) -> Response | None:
-    """Return the one answer that ``data`` is, None while it is incomplete.
-
-    Raises ``ValueError`` for what is no HTTP/1.1 answer of a length that can be told (RFC 9112 section 6).
-    """
-    end = data.find(_END * 2)
-    if end < 0 or len(data) > MAX_BODY_BYTES:
-        if len(data) > _MAX_HEAD:
-            raise ValueError("the head or the body is too long")
-        return None
-    first, *lines = bytes(data[:end]).decode("latin-1").split("\r\n")
-    version, _unused, rest = first.partition(" ")
-    if version != "HTTP/1.1" or not rest[:3].isdigit() or rest[:1] < "2":
-        raise ValueError("not a final HTTP/1.1 answer")
-    pairs = (line.partition(":") for line in lines)
-    headers = {name.strip().lower(): value.strip() for name, _unused, value in pairs}
-    if headers.get("content-encoding", "identity") != "identity":
-        raise ValueError("a compression that was not asked for")
-    body = _body(data, end + 4, headers)
-    return None if body is None else Response(int(rest[:3]), headers, body)
-
-
-def _body(data: bytes | bytearray, start: int, headers: t.Mapping[str, str]) -> bytes | None:
-    if headers.get("transfer-encoding", "").lower() == "chunked":
-        return _chunks(data, start)
-    length = int(headers["content-length"]) if headers.get("content-length", "").isdigit() else -1
-    if length < 0 or len(data) > start + length:
-        raise ValueError("no length, or more than was announced")
-    return bytes(data[start:]) if len(data) == start + length else None
-
-
-def _chunks(data: bytes | bytearray, start: int) -> bytes | None:
-    parts: list[bytes] = []
-    while True:
-        end = data.find(_END, start)
-        if end < 0:
-            return None
-        size = int(bytes(data[start:end]).partition(b";")[0], 16)
-        start = end + 2
-        if size < 0:
-            raise ValueError("a chunk of no size")
-        if len(data) < start + size + 2:
-            return None
-        if data[start + size : start + size + 2] != _END:
-            raise ValueError("a chunk does not end where it should, or there are trailers")
-        if size == 0:
-            if len(data) > start + 2:
-                raise ValueError("more than one answer")
-            return b"".join(parts)
-        parts.append(bytes(data[start : start + size]))
-        start += size + 2
-
-
 class _Lane:
-    """One connection, the number of its request on the way, and what came of the answer."""
+    """One connection, the numbers of its requests on the way (the oldest first), and the next one, not sent yet."""
 
     def __init__(self, sock: TimedSocket) -> None:
         self.sock = sock
-        self.number = -1
+        self.asked: collections.deque[int] = collections.deque()
+        self.held: tuple[int, bytes] | None = None
         self.watched = False
-        self.data = bytearray()
+        self.closed = False
+        self.answers = Answers()
 
-    def receive(self) -> Response | None:
-        """Take what has come; return the answer once it is whole. Raises ``OSError`` and ``ValueError``."""
-        while True:
+    def receive(self) -> None:
+        """Take what has come. Raises ``OSError``."""
+        while not self.closed:
             try:
                 piece = self.sock.raw.recv(CHUNK)
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                return answer(self.data)
-            if not piece:
-                raise ConnectionError("closed")
-            self.data += piece
+                return
+            self.closed = not piece
+            self.answers.feed(piece)
 
 
 class Burst:
     """Sends ``count`` messages; ``message(n)`` gives the bytes of one.
 
-    ``done(n, response)`` hears of each answer at once, and says whether to go on. Messages for which it was not called
-    may or may not have reached the server.
+    ``depth`` messages at most are on the way over each connection; the server answers them in their order (RFC 9112
+    section 9.3.2). ``done(n, response)`` hears of each answer at once, and says whether to go on. Messages for which it
+    was not called may or may not have reached the server.
     """
 
-    def __init__(self, count: int, message: Callable[[int], bytes], done: Callable[[int, Response], bool]) -> None:
+    def __init__(
+        self,
+        count: int,
+        message: Callable[[int], bytes],
+        done: Callable[[int, Response], bool],
+        depth: int = 1,
+    ) -> None:
         self._waiting: Iterator[int] = iter(range(count))
         self._message = message
         self._done = done
+        self._depth = depth
+        self._ended = False
         self._selector = selectors.DefaultSelector()
 
     def run(self, socks: Sequence[TimedSocket], deadline: Deadline, quiet_s: float) -> list[TimedSocket]:
@@ -131,7 +91,7 @@ class Burst:
         with self._selector:
             for sock in socks:
                 sock.arm(deadline, quiet_s)
-                self._next(_Lane(sock), good)
+                self._send(_Lane(sock), good)
             while self._selector.get_map():
                 left_s = min(quiet_s, deadline.remaining())
                 ready = self._selector.select(left_s) if left_s else []
@@ -142,37 +102,51 @@ class Burst:
                     self._read(key.data, good)
         return good
 
-    def _next(self, lane: _Lane, good: list[TimedSocket]) -> None:
-        number = next(self._waiting, -1)
-        if number < 0:
-            self._forget(lane)
-            good.append(lane.sock)
-            return
-        lane.number, lane.data = number, bytearray()
+    def _send(self, lane: _Lane, good: list[TimedSocket]) -> None:
+        """Send what may go over a connection now; one that has nothing more to do is good."""
         try:
-            lane.sock.sendall(self._message(number))
-            lane.sock.raw.setblocking(False)
+            data = b"".join(self._messages(lane))
+            if data:
+                lane.sock.sendall(data)
+                lane.sock.raw.setblocking(False)
         except (OSError, ValueError):
             self._drop(lane)
+            return
+        if not lane.asked:
+            self._forget(lane)
+            good.append(lane.sock)
             return
         if not lane.watched:
             self._selector.register(lane.sock.raw, selectors.EVENT_READ, lane)
             lane.watched = True
 
+    def _messages(self, lane: _Lane) -> Iterator[bytes]:
+        while len(lane.asked) < self._depth and not self._ended:
+            if lane.held is None:
+                number = next(self._waiting, -1)
+                if number < 0:
+                    return
+                lane.held = number, self._message(number)
+            number, data = lane.held
+            # A server that still writes an answer may not read: what does not fit its buffers would wait for ever.
+            if lane.asked and len(data) > _AHEAD:
+                return
+            lane.held = None
+            lane.asked.append(number)
+            yield data
+
     def _read(self, lane: _Lane, good: list[TimedSocket]) -> None:
         try:
-            response = lane.receive()
+            lane.receive()
+            while lane.asked and (response := lane.answers.next()) is not None:
+                self._ended = not self._done(lane.asked.popleft(), response) or self._ended
+                lane.closed = lane.closed or response.headers.get("connection", "").lower() == "close"
+            if lane.closed or not (lane.asked or lane.answers.empty):
+                raise ConnectionError("closed, or more than was asked for")
         except (OSError, ValueError):
             self._drop(lane)
             return
-        if response is None:
-            return
-        if not self._done(lane.number, response):
-            self._waiting = iter(())
-        if response.headers.get("connection", "").lower() == "close":
-            self._drop(lane)
-        else:
-            self._next(lane, good)
+        self._send(lane, good)
 
     def _forget(self, lane: _Lane) -> None:
         if lane.watched:

@@ -12,12 +12,13 @@ import json
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ...module_utils._http.message import Method, Request, Response, decode_json
+from ...module_utils._http.message import Method, Request, Response
 from ...module_utils._http.version import USER_AGENT
 from ...module_utils._model.errors import RefusedError, TransportError
-from . import discovery
+from . import discovery, listing
 from .errors import KubeError, refusal
 from .line import Line
+from .listing import Listing, Question
 from .resources import Object, Resource, identity, title
 
 if t.TYPE_CHECKING:
@@ -28,6 +29,8 @@ MANAGER = "muster"
 Query = list[tuple[str, str]]
 Kind = str | Resource | Mapping[str, t.Any]
 _PAGE = 500
+# So many reads are asked for on one connection before the first is answered.
+_DEPTH = 16
 # Made once: json.dumps makes one for each object.
 _JSON = json.JSONEncoder(separators=(",", ":"), default=str)
 _PATCHES: Mapping[str, str] = {
@@ -36,15 +39,6 @@ _PATCHES: Mapping[str, str] = {
     "strategic": "application/strategic-merge-patch+json",
 }
 Propagation = t.Literal["Background", "Foreground", "Orphan"]
-
-
-class Listing(t.NamedTuple):
-    """What a LIST gave: objects with their apiVersion and kind, and the version a watch goes on from."""
-
-    items: list[Object]
-    resource_version: str
-    # How many more there are, for a listing that was cut at its first page.
-    remaining: int = 0
 
 
 class Client:
@@ -124,10 +118,7 @@ class Client:
                 continue
             answer = self._object(request, response.body)
             meta = answer.get("metadata") or {}
-            for item in answer.get("items") or []:
-                item.setdefault("apiVersion", found.api_version)
-                item.setdefault("kind", found.kind)
-                items[_key(item)] = item
+            items |= {_key(item): item for item in listing.items(answer, found)}
             following = str(meta.get("continue") or "")
             if not following or not whole:
                 left = int(meta.get("remainingItemCount") or 0) if following else 0
@@ -137,6 +128,29 @@ class Client:
                 raise TransportError(f"listing {what}: {self.server} gives the same page again, without end", fix)
             seen.add(following)
             token = following
+
+    def read_together(self, questions: Sequence[Question]) -> Sequence[Listing | KubeError | None]:
+        """Return the first page of what each question asks for, all asked at once; none of an object that is not there.
+
+        None where that is not known: that question is to be asked by itself (:meth:`get`, :meth:`list`).
+        """
+        whats = [
+            title(asked.resource.kind, self._place(asked.resource, asked.namespace), asked.name)
+            if asked.name
+            else f"listing {title(asked.resource.kind, asked.namespace, None)}"
+            for asked in questions
+        ]
+
+        def make(number: int) -> Request:
+            asked = questions[number]
+            if asked.name:
+                place = self._place(asked.resource, asked.namespace)
+                return self._request("GET", asked.resource.path(place, asked.name))
+            query = [*_selectors(asked.labels, ""), ("limit", str(_PAGE))]
+            return self._request("GET", asked.resource.path(asked.namespace), query)
+
+        answers = self.line.send_together(whats, make, depth=_DEPTH)
+        return [listing.first_page(asked, answer) for asked, answer in zip(questions, answers, strict=True)]
 
     def create(self, value: Object, *, dry_run: bool = False) -> Object:
         """Create an object; one of this name that is there already is a :class:`KubeError` with status 409."""
@@ -176,7 +190,7 @@ class Client:
             return self._applying(values[number], manager, force=force, dry_run=dry_run)[1]
 
         return [
-            _decoded(answer.body) if isinstance(answer, Response) else answer
+            listing.decoded(answer.body) if isinstance(answer, Response) else answer
             for answer in self.line.send_together(whats, make)
         ]
 
@@ -344,20 +358,12 @@ class Client:
         return Request(method, path, tuple(query or ()), headers, data, repeatable)
 
     def _object(self, request: Request, body: bytes) -> Object:
-        value = _decoded(body)
+        value = listing.decoded(body)
         if value is None:
             fix = "Check the address of the API server, and whether a proxy or login page answers in its place"
             name = f"{request.method} {self.server}{request.path}"
             raise TransportError(f"{name}: unexpected answer ({len(body)} bytes)", fix, ambiguous=not request.safe)
         return value
-
-
-def _decoded(body: bytes) -> Object | None:
-    try:
-        value = decode_json(body)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _write(dry_run: bool, manager: str, strict: bool = True) -> Query:

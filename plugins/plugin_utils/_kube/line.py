@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from ...module_utils._http.address import Origin
-from ...module_utils._http.body import WireFailure
 from ...module_utils._http.client import HttpClient
 from ...module_utils._http.clock import SYSTEM_CLOCK, Clock, Deadline
+from ...module_utils._http.failure import WireFailure
 from ...module_utils._http.message import Request, Response
 from ...module_utils._http.policy import RetryPolicy, Timeouts, http_date
 from ...module_utils._http.sockets import TimedSocket
@@ -255,15 +255,16 @@ class Line:
             self.clock.sleep(pause)
 
     def send_together(
-        self, whats: Sequence[str], make: t.Callable[[int], Request]
+        self, whats: Sequence[str], make: t.Callable[[int], Request], *, depth: int = 1
     ) -> list[Response | KubeError | None]:
         """Send a request for each of ``whats`` over all free connections at once; ``make(n)`` gives the request.
 
-        Only requests that may be repeated. An answer is a success or a refusal that repeating does not change; None
-        stands for everything else: that request is to be sent by itself.
+        Only requests that may be repeated; ``depth`` of them at most wait for their answers on each connection. An
+        answer is a success or a refusal that repeating does not change; None stands for everything else: that request
+        is to be sent by itself.
         """
         answers: list[Response | KubeError | None] = [None] * len(whats)
-        if self._lender is None or self.server.origin.scheme != "https" or not self.tally.answered:
+        if self._lender is None or self.server.origin.scheme != "https":
             return answers
         headers = {**self.credential.headers(), "Host": self.server.origin.authority}
 
@@ -288,7 +289,7 @@ class Line:
             return answers[number] is not None
 
         with self._lanes(self._lender, len(whats)) as (socks, limit):
-            good = burst.Burst(len(whats), message, done).run(socks, limit, _READ_S)
+            good = burst.Burst(len(whats), message, done, depth).run(socks, limit, _READ_S)
             for sock in good:
                 self._lender.give_back(self.server.origin, sock)
         return answers
@@ -296,7 +297,7 @@ class Line:
     @contextlib.contextmanager
     def _lanes(self, lender: Lender, wanted: int) -> t.Iterator[tuple[list[TimedSocket], Deadline]]:
         """Lend the connections that nobody uses, and as many new ones as are worth their handshakes; one at least."""
-        limit = Deadline(self.clock, self.patience_s)
+        limit = Deadline(self.clock, self.patience_s if self.tally.answered else FIRST.total_s)
         turns = sum(self._turns.acquire(blocking=number == 0) for number in range(min(wanted, IN_FLIGHT)))
 
         def lend(_number: int) -> TimedSocket | None:

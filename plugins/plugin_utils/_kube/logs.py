@@ -14,8 +14,8 @@ import typing as t
 from collections import deque
 
 from ...module_utils._http.address import route
-from ...module_utils._http.body import WireFailure
 from ...module_utils._http.clock import Deadline
+from ...module_utils._http.failure import WireFailure
 from ...module_utils._http.message import Request
 from ...module_utils._http.stream import Stream
 from ...module_utils._http.version import USER_AGENT

@@ -18,9 +18,8 @@ from .client import Client
 from .covered import applied_fields, covered
 from .errors import KubeError
 from .line import IN_FLIGHT
+from .listing import Listing, Question
 from .resources import Object, Resource, stage, title
-
-_PAGE = 500
 
 
 class Target(t.NamedTuple):
@@ -119,7 +118,9 @@ def make(client: Client, wanted: Sequence[Target], manager: str, prune: Prune | 
         groups.setdefault(client.resource(kind), [])
     selector = prune.selector if prune else ""
     places = {target.namespace or "" for target in wanted if target.namespace}
-    read = parallel(lambda group: Reading(client, *group, selector, places).objects(), list(groups.items()))
+    readings = [Reading(client, *group, selector, places) for group in groups.items()]
+    early = client.read_together([reading.question() for reading in readings])
+    read = parallel(lambda pair: pair[0].objects(pair[1]), list(zip(readings, early, strict=True)))
     found = {_key(group, item): item for group, items in zip(groups, read, strict=True) for item in items}
     steps = tuple(_step(target, found.get(target.key), manager) for target in wanted)
     keys = {target.key for target in wanted}
@@ -180,33 +181,43 @@ class Reading(t.NamedTuple):
     selector: str
     places: set[str]
 
-    def objects(self) -> list[Object]:
-        """Return the objects; none for a kind that is not served yet."""
+    def question(self) -> Question:
+        """Return what is asked first: the one wanted object, or a list of as little as holds them all."""
+        if len(self.wanted) == 1 and not self.selector:
+            return Question(self.resource, self.wanted[0].namespace, self.wanted[0].name)
+        named = {target.namespace or "" for target in self.wanted} or self.places
+        space = next(iter(named)) if self.resource.namespaced and len(named) == 1 else None
+        return Question(self.resource, space, labels=self.selector)
+
+    def objects(self, early: Listing | KubeError | None) -> list[Object]:
+        """Return the objects; none for a kind that is not served yet. ``early``: the answer, where it is known."""
         try:
-            return self._objects()
+            return self._objects(early)
         except KubeError as error:
             if error.status == 404:
                 return []
             raise
 
-    def _objects(self) -> list[Object]:
-        if len(self.wanted) == 1 and not self.selector:
-            return self._each(self.wanted)
-        spaces: list[str | None] = [None]
-        if self.resource.namespaced:
-            named = {target.namespace or "" for target in self.wanted} or self.places
-            spaces = [named.pop()] if len(named) == 1 else [None]
+    def _objects(self, early: Listing | KubeError | None) -> list[Object]:
+        asked = self.question()
         try:
-            return self._listed(spaces[0])
+            if isinstance(early, KubeError):
+                raise early
+            if asked.name:
+                return self._each(self.wanted) if early is None else early.items
+            return self._rest(early or self._first(asked.namespace), asked.namespace)
         except KubeError as error:
-            if error.status != 403 or spaces[0] is not None or not self.resource.namespaced:
+            if error.status != 403 or asked.name or asked.namespace is not None or not self.resource.namespaced:
                 raise
         # Who may not read the whole cluster may read namespaces.
         many = sorted({target.namespace or "" for target in self.wanted} or self.places)
-        return [item for items in parallel(self._listed, many) for item in items]
+        lists = parallel(lambda place: self._rest(self._first(place), place), many)
+        return [item for items in lists for item in items]
 
-    def _listed(self, namespace: str | None) -> list[Object]:
-        first = self.client.list(self.resource, namespace, labels=self.selector, limit=_PAGE, whole=False)
+    def _first(self, namespace: str | None) -> Listing:
+        return self.client.list(self.resource, namespace, labels=self.selector, whole=False)
+
+    def _rest(self, first: Listing, namespace: str | None) -> list[Object]:
         if not first.remaining:
             return first.items
         if first.remaining > 4 * len(self.wanted) and not self.selector:

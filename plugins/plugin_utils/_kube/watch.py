@@ -12,8 +12,8 @@ import dataclasses
 import json
 import typing as t
 
-from ...module_utils._http.body import WireFailure
 from ...module_utils._http.clock import Deadline
+from ...module_utils._http.failure import WireFailure
 from ...module_utils._http.message import Request
 from ...module_utils._http.stream import Stream
 from ...module_utils._http.version import USER_AGENT

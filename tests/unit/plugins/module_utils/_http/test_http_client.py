@@ -10,8 +10,8 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._http.body import WireFailure
 from ansible_collections.muster.training.plugins.module_utils._http.client import HttpClient
+from ansible_collections.muster.training.plugins.module_utils._http.failure import WireFailure
 from ansible_collections.muster.training.plugins.module_utils._http.message import Request, Response, json_request
 from ansible_collections.muster.training.plugins.module_utils._http.policy import Pacer, RetryPolicy, Timeouts
 from ansible_collections.muster.training.plugins.module_utils._http.version import USER_AGENT

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._http.address import Origin
-from ansible_collections.muster.training.plugins.module_utils._http.body import WireFailure
 from ansible_collections.muster.training.plugins.module_utils._http.clock import SYSTEM_CLOCK, Deadline
+from ansible_collections.muster.training.plugins.module_utils._http.failure import WireFailure
 from ansible_collections.muster.training.plugins.module_utils._http.message import Request, Response
 from ansible_collections.muster.training.plugins.module_utils._http.stream import Stream, _Chunks
 from ansible_collections.muster.training.plugins.module_utils._http.tls import TlsOptions

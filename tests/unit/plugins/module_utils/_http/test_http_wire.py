@@ -23,8 +23,8 @@ from cryptography.x509.oid import NameOID
 
 from ansible_collections.muster.training.plugins.module_utils._http import sockets
 from ansible_collections.muster.training.plugins.module_utils._http.address import Origin
-from ansible_collections.muster.training.plugins.module_utils._http.body import WireFailure
 from ansible_collections.muster.training.plugins.module_utils._http.clock import SYSTEM_CLOCK, Deadline
+from ansible_collections.muster.training.plugins.module_utils._http.failure import WireFailure
 from ansible_collections.muster.training.plugins.module_utils._http.message import Request
 from ansible_collections.muster.training.plugins.module_utils._http.policy import Timeouts
 from ansible_collections.muster.training.plugins.module_utils._http.tls import TlsOptions

@@ -135,3 +135,13 @@ def test_what_was_taken_away_inside_a_whole_value_is_seen() -> None:
     assert covered(wanted({"rules": [{"a": 1, "b": 2}]}), there, "muster")
     assert not covered(wanted({"rules": [{"a": 1}]}), there, "muster")
     assert not covered(wanted({"rules": [{"a": True, "b": 2}]}), there, "muster")
+
+
+def test_an_object_of_which_only_the_name_is_wanted() -> None:
+    """The server keeps no entry for who applied no field."""
+    bare: Object = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "x", "namespace": "n"}}
+    there = {**bare, "metadata": {**bare["metadata"], "uid": "1"}, "secrets": []}
+    assert covered(bare, there, "muster")
+    labelled = {**bare, "metadata": {**bare["metadata"], "labels": {"a": "b"}}}
+    assert not covered(labelled, there, "muster")
+    assert not covered(bare, live({"f:metadata": {"f:labels": {"f:a": {}}}}, bare, apiVersion="v1"), "muster")

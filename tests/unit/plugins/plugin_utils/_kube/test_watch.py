@@ -10,7 +10,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._http.body import WireFailure
+from ansible_collections.muster.training.plugins.module_utils._http.failure import WireFailure
 from ansible_collections.muster.training.plugins.module_utils._http.message import Response
 from ansible_collections.muster.training.plugins.module_utils._http.stream import Stream
 from ansible_collections.muster.training.plugins.module_utils._model.errors import TransportError

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reading an answer's body without trusting its size, in whatever form it comes.
+"""One request and its answer as ``http.client`` speaks them; a body's size is not trusted, in whatever form it comes.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -12,23 +12,10 @@ import http.client
 import typing as t
 import zlib
 
-CHUNK = 64 * 1024
-
-
-class WireFailure(Exception):
-    """A failed exchange, inside this package only; the client turns it into a ``TransportError``.
-
-    :param message: what happened, without the address.
-    :param sent: whether bytes of the request may have reached the server.
-    :param transient: whether another try may end otherwise.
-    """
-
-    def __init__(self, message: str, *, fix: str = "", sent: bool = True, transient: bool = False) -> None:
-        super().__init__(message)
-        self.message = message
-        self.fix = fix
-        self.sent = sent
-        self.transient = transient
+from .address import Origin, Proxy
+from .failure import CHUNK, WireFailure
+from .message import Request
+from .sockets import TimedSocket
 
 
 def _too_large(limit: int) -> WireFailure:
@@ -69,6 +56,8 @@ def _pieces(response: http.client.HTTPResponse, limit: int) -> t.Iterator[bytes]
             piece = response.read(CHUNK)
         except http.client.IncompleteRead:
             raise WireFailure("the answer was cut short", transient=True) from None
+        except http.client.HTTPException:
+            raise ValueError("not HTTP") from None
         if not piece:
             break
         size += len(piece)
@@ -95,3 +84,35 @@ def read_body(response: http.client.HTTPResponse, limit: int) -> bytes:
     if parts:
         gunzip.finish()
     return b"".join(parts)
+
+
+def ask(
+    origin: Origin, proxy: Proxy | None, request: Request, sock: TimedSocket, *, gzip: bool
+) -> http.client.HTTPResponse:
+    """Send ``request`` and return the answer, its body not read yet; ``proxy`` gets it in the place of ``origin``.
+
+    Raises ``OSError`` when the connection breaks and ``ValueError`` for what is no HTTP.
+    """
+    line = http.client.HTTPConnection(origin.host, origin.port)
+    line.sock = sock
+    target = f"{origin}{request.target}" if proxy else request.target
+    try:
+        line.putrequest(request.method, target, skip_host=True, skip_accept_encoding=True)
+        line.putheader("Host", origin.authority)
+        if gzip:
+            line.putheader("Accept-Encoding", "gzip")
+        if proxy and proxy.credentials:
+            line.putheader("Proxy-Authorization", proxy.credentials)
+        for name, value in request.headers.items():
+            line.putheader(name, value)
+        if request.body is not None or request.method in ("POST", "PUT", "PATCH"):
+            line.putheader("Content-Length", str(len(request.body or b"")))
+        sock.hold()
+        line.endheaders(request.body)
+        sock.release()
+        return line.getresponse()
+    except ConnectionError:
+        # One of them is an HTTPException, too.
+        raise
+    except http.client.HTTPException:
+        raise ValueError("not HTTP") from None

@@ -1,0 +1,27 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""An exchange that failed, and the size of what is read and written at once.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+CHUNK = 64 * 1024
+
+
+class WireFailure(Exception):
+    """A failed exchange, inside this package only; the client turns it into a ``TransportError``.
+
+    :param message: what happened, without the address.
+    :param sent: whether bytes of the request may have reached the server.
+    :param transient: whether another try may end otherwise.
+    """
+
+    def __init__(self, message: str, *, fix: str = "", sent: bool = True, transient: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+        self.sent = sent
+        self.transient = transient
