@@ -3,192 +3,38 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Figures of the Kubernetes apply engine with their gates, against kubernetes.core and kubectl on one API server.
 
-A real kube-apiserver and etcd on this machine, no nodes. The contestants take turns; times are medians of whole
-commands, net of an empty playbook for those that are playbooks. ``kubernetes.core`` is taken from the collections of
-this machine, else from the package ``ansible`` (fetched by pip into the cache).
+A real kube-apiserver and etcd on this machine, no nodes: once on the machine's own loopback, where contestants and
+server share the processors, and once behind a relay that keeps everything back for a round trip of 10 ms, as to a
+cluster that is rented. The contestants take turns; times are medians of whole commands, net of an empty playbook for
+those that are playbooks. ``kubernetes.core`` is taken from the collections of this machine, else from the package
+``ansible`` (fetched by pip into the cache).
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
-import dataclasses
-import json
-import os
+import contextlib
+import functools
 import pathlib
-import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 import typing as t
-import zipfile
 from collections.abc import Mapping, Sequence
 
 import yaml
 
-from ansible_collections.muster.training.plugins.plugin_utils._kube import plan
 from ansible_collections.muster.training.plugins.plugin_utils._kube.apply import apply
 from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._kube.wait import Wish, wait
 from ansible_collections.muster.training.tests.support import kube_api
-from tools.bench_world import ROOT, Line
-
-Object = dict[str, t.Any]
-KINDS = 6
-LOOPED = 10
-# The loop takes as long as all others together, and its gate is far away.
-LOOP_ROUNDS = 2
-PEER = pathlib.PurePosixPath("ansible_collections/kubernetes/core")
-OURS = """
-- hosts: localhost
-  gather_facts: false
-  tasks:
-    - muster.training.kube_apply: {src: ["{{ file }}"], kubeconfig: "{{ kubeconfig }}"}
-"""
-EMPTY = """
-- hosts: localhost
-  gather_facts: false
-  tasks: []
-"""
-SOURCE = """
-- hosts: localhost
-  gather_facts: false
-  tasks:
-    - kubernetes.core.k8s: {src: "{{ file }}", state: present, kubeconfig: "{{ kubeconfig }}"}
-"""
-LOOP = """
-- hosts: localhost
-  gather_facts: false
-  tasks:
-    - kubernetes.core.k8s: {definition: "{{ item }}", state: present, kubeconfig: "{{ kubeconfig }}"}
-      loop: "{{ lookup('ansible.builtin.file', file) | from_yaml_all | list }}"
-      loop_control: {label: "{{ item.metadata.name }}"}
-"""
-
-
-def objects(namespace: str, count: int) -> list[Object]:
-    """Return ``count`` objects of six kinds in turn."""
-    return [_object(namespace, number) for number in range(count)]
-
-
-def _object(namespace: str, number: int) -> Object:
-    pod = {"containers": [{"name": "main", "image": "example", "resources": {"limits": {"cpu": "500m"}}}]}
-    template = {"metadata": {"labels": {"app": f"o{number}"}}, "spec": pod}
-    group = "rbac.authorization.k8s.io"
-    shapes: list[Object] = [
-        {"apiVersion": "v1", "kind": "ConfigMap", "data": {"key": f"value {number}", "other": "x" * 200}},
-        {"apiVersion": "v1", "kind": "Secret", "data": {"key": "dmFsdWU="}, "type": "Opaque"},
-        {"apiVersion": "v1", "kind": "ServiceAccount"},
-        {"apiVersion": "v1", "kind": "Service", "spec": {"clusterIP": "None", "ports": [{"port": 80}]}},
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": "Role",
-            "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}],
-        },
-        {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "spec": {"replicas": 1, "selector": {"matchLabels": {"app": f"o{number}"}}, "template": template},
-        },
-    ]
-    meta = {"name": f"o{number}", "namespace": namespace, "labels": {"app": f"o{number}", "set": "bench"}}
-    return {**shapes[number % KINDS], "metadata": meta}
-
-
-class Cost(t.NamedTuple):
-    """Seconds of the clock, and of the processor, which other programs on the machine disturb less."""
-
-    wall: float
-    processor: float
-
-    def net_of(self, other: Cost) -> Cost:
-        """Return what is left without ``other``."""
-        return Cost(self.wall - other.wall, self.processor - other.processor)
-
-
-@dataclasses.dataclass
-class Arena:
-    """The API server, the playbooks and the contestants."""
-
-    api: kube_api.ApiServer
-    root: pathlib.Path
-    peer: pathlib.Path | None
-    client: Client
-    made: int = 0
-
-    def manifest(self, count: int) -> pathlib.Path:
-        """Write ``count`` objects for a new namespace, which is made, and return the file."""
-        self.made += 1
-        name = f"bench-{self.made}"
-        self.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-        path = self.root / f"{name}.yaml"
-        path.write_text(yaml.safe_dump_all(objects(name, count)))
-        return path
-
-    def play(self, text: str, file: pathlib.Path | None = None) -> Cost:
-        """Return what a playbook takes."""
-        path = self.root / "play.yml"
-        path.write_text(text)
-        values = {
-            "file": str(file),
-            "kubeconfig": str(self.api.kubeconfig),
-            "ansible_python_interpreter": sys.executable,
-        }
-        program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
-        environment = {**os.environ, "ANSIBLE_LOCALHOST_WARNING": "False", "ANSIBLE_DEPRECATION_WARNINGS": "False"}
-        # Everybody's compiled code is kept between runs, as on a machine where nobody set this.
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        if self.peer is not None:
-            environment["ANSIBLE_COLLECTIONS_PATH"] = str(self.peer)
-        argv = [program, "-i", "localhost,", "-c", "local", str(path), "-e", json.dumps(values)]
-        return _timed(argv, environment)
-
-    def writes(self, count: int) -> Cost:
-        """Return what the writes of a first apply take by themselves: nothing is started, read or compared."""
-        self.manifest(count)
-        targets = plan.targets(self.client, objects(f"bench-{self.made}", count))
-        before, began = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
-        answers = self.client.apply_together([target.value for target in targets])
-        seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_SELF)
-        if not all(isinstance(answer, dict) for answer in answers):
-            raise SystemExit("bench: the server did not take all objects")
-        return Cost(seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-
-    def kubectl(self, file: pathlib.Path) -> Cost:
-        """Return what ``kubectl apply --server-side`` takes."""
-        return _timed([*self.api.kubectl_command(), "apply", "--server-side", "-f", str(file)], dict(os.environ))
-
-
-def _timed(argv: list[str], environment: dict[str, str]) -> Cost:
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
-    seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode != 0:
-        raise SystemExit(f"bench: {' '.join(argv[:2])} failed: {(done.stdout + done.stderr)[-600:]}")
-    return Cost(seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-
-
-def find_peer() -> tuple[pathlib.Path | None, str]:
-    """Return the folder that holds ``ansible_collections/kubernetes/core`` and where it came from."""
-    named = os.environ.get("ANSIBLE_COLLECTIONS_PATH", "").split(os.pathsep)
-    places = [pathlib.Path(part) for part in named if part]
-    places += [pathlib.Path("~/.ansible/collections").expanduser(), pathlib.Path("/usr/share/ansible/collections")]
-    cached = ROOT / ".cache" / "peers"
-    for place in [*places, cached]:
-        if (place / PEER).is_dir():
-            return place, str(place)
-    with tempfile.TemporaryDirectory() as folder:
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, "ansible"]
-        if subprocess.run(pip, capture_output=True, check=False).returncode != 0:
-            return None, "not to be had: neither installed nor in the package ansible"
-        wheel = next(pathlib.Path(folder).glob("ansible-*.whl"))
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(cached, [name for name in archive.namelist() if name.startswith(str(PEER))])
-        return cached, wheel.name
+from tools import bench_kube_arena
+from tools.bench_kube_arena import EMPTY, KINDS, LOOP, LOOP_ROUNDS, LOOPED, OURS, SOURCE, Arena, Cost
+from tools.bench_world import Line
 
 
 def race(arena: Arena, count: int, rounds: int) -> list[Line]:
@@ -205,9 +51,13 @@ def race(arena: Arena, count: int, rounds: int) -> list[Line]:
                 costs.setdefault(name, []).extend(values)
     for name, values in sorted(costs.items()):
         walls, work = ([f"{cost[part]:.2f}" for cost in values] for part in (0, 1))
-        print(f"  {count} objects, {name}: {' '.join(walls)} s; of the processor {' '.join(work)} s", flush=True)
+        print(
+            f"  {count} objects{arena.place}, {name}: {' '.join(walls)} s; of the processor {' '.join(work)} s",
+            flush=True,
+        )
     medians = [{name: statistics.median(c[part] for c in values) for name, values in costs.items()} for part in (0, 1)]
-    return [*_judge(count, medians[0]), *_quietest(count, costs), *_work(count, medians[1])]
+    what = f"apply {count}{arena.place}"
+    return [*_judge(what, count, medians[0]), *_quietest(what, costs), *_work(what, medians[1])]
 
 
 def _round(arena: Arena, count: int, number: int) -> dict[str, list[Cost]]:
@@ -240,38 +90,38 @@ def _mean(costs: Sequence[Cost]) -> Cost:
     return Cost(*(statistics.fmean(cost[part] for cost in costs) for part in (0, 1)))
 
 
-def _quietest(count: int, costs: Mapping[str, Sequence[Cost]]) -> list[Line]:
+def _quietest(what: str, costs: Mapping[str, Sequence[Cost]]) -> list[Line]:
     """Return the ratios of each contestant's best round, for machines on which others work, too."""
     if "list first" not in costs:
         return []
     best = {name: min(cost.wall for cost in values) for name, values in costs.items()}
     shown = [f"{turn} {best[f'list {turn}'] / max(0.01, best[f'ours {turn}']):.1f} ×" for turn in ("first", "again")]
-    return [Line(f"apply {count}: against kubernetes.core.k8s with one src, best rounds", ", ".join(shown), "–", None)]
+    return [Line(f"{what}: against kubernetes.core.k8s with one src, best rounds", ", ".join(shown), "–", None)]
 
 
-def _work(count: int, medians: dict[str, float]) -> list[Line]:
+def _work(what: str, medians: dict[str, float]) -> list[Line]:
     """Return the processor's time net of an empty playbook, for the record."""
     shown = [
         f"{name} {medians[name]:.2f} s"
         for name in ("ours first", "ours again", "list first", "list again", "kubectl first", "kubectl again", "loop")
         if name in medians
     ]
-    return [Line(f"apply {count}: processor time, net", ", ".join(shown), "–", None)]
+    return [Line(f"{what}: processor time, net", ", ".join(shown), "–", None)]
 
 
-def _judge(count: int, medians: dict[str, float]) -> list[Line]:
+def _judge(what: str, count: int, medians: dict[str, float]) -> list[Line]:
     # Noise must not make a cost vanish: nothing is taken for less than a hundredth of a second.
     first, again = (max(0.01, medians[f"ours {turn}"]) for turn in ("first", "again"))
     kubectl = medians["kubectl first"]
     lines = [
         Line(
-            f"apply {count}, first: net of an empty playbook, against kubectl apply --server-side",
+            f"{what}, first: net of an empty playbook, against kubectl apply --server-side",
             f"{first:.2f} s against {kubectl:.2f} s: {first / kubectl:.2f} ×",
             "≤ 1.0 × at 200" if count >= 200 else "–",
             first <= kubectl if count >= 200 else None,
         ),
         # What no client can do without; on the server's machine it is bound by the processor, which the server fills.
-        Line(f"apply {count}, first: of which the writes alone", f"{medians['writes alone']:.2f} s", "–", None),
+        Line(f"{what}, first: of which the writes alone", f"{medians['writes alone']:.2f} s", "–", None),
     ]
     if "list first" not in medians:
         return lines
@@ -279,9 +129,9 @@ def _judge(count: int, medians: dict[str, float]) -> list[Line]:
     looped = medians["loop"] * count / LOOPED
     return [
         *lines,
-        _faster(f"apply {count}, first: against kubernetes.core.k8s with one src", theirs, first, 8),
-        _faster(f"apply {count}, first: against its loop (from {LOOPED} objects)", looped, first, 100),
-        _faster(f"apply {count}, again: against kubernetes.core.k8s with one src", theirs_again, again, 15),
+        _faster(f"{what}, first: against kubernetes.core.k8s with one src", theirs, first, 8),
+        _faster(f"{what}, first: against its loop (from {LOOPED} objects)", looped, first, 100),
+        _faster(f"{what}, again: against kubernetes.core.k8s with one src", theirs_again, again, 15),
     ]
 
 
@@ -293,17 +143,17 @@ def _faster(what: str, theirs: float, ours: float, gate: float) -> Line:
 def counts(arena: Arena, count: int) -> list[Line]:
     """Count the requests of the first and the second apply."""
     wanted = arena.manifest(count).read_text()
-    first = apply(connect({"kubeconfig": str(arena.api.kubeconfig)}), wanted)
-    again = apply(connect({"kubeconfig": str(arena.api.kubeconfig)}), wanted)
+    first = apply(connect({"kubeconfig": str(arena.kubeconfig)}), wanted)
+    again = apply(connect({"kubeconfig": str(arena.kubeconfig)}), wanted)
     return [
         Line(
-            f"apply {count}, first: requests",
+            f"apply {count}{arena.place}, first: requests",
             str(first.requests),
             f"≤ {count + KINDS + 3}",
             first.requests <= count + KINDS + 3,
         ),
         Line(
-            f"apply {count}, again: requests, writes",
+            f"apply {count}{arena.place}, again: requests, writes",
             f"{again.requests}, {again.writes}",
             f"≤ {KINDS + 2}, 0",
             again.requests <= KINDS + 2 and again.writes == 0,
@@ -319,7 +169,7 @@ def waiting(arena: Arena, count: int, rounds: int) -> list[Line]:
         values = [item for item in yaml.safe_load_all(file.read_text()) if item["kind"] in ("ConfigMap", "Deployment")]
         *there, last = values
         apply(arena.client, there)
-        waiter = connect({"kubeconfig": str(arena.api.kubeconfig)})
+        waiter = connect({"kubeconfig": str(arena.kubeconfig)})
         wishes = [
             Wish(waiter.resource(item), item["metadata"]["namespace"], item["metadata"]["name"]) for item in values
         ]
@@ -349,24 +199,26 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sizes", default="50,200", help="numbers of objects")
+    parser.add_argument("--distances", default="0,10", help="round trips to the server in ms; 0: loopback")
     parser.add_argument("--only", choices=["counts", "wait", "race"])
     options = parser.parse_args(argv)
     if kube_api.missing():
         raise SystemExit(f"bench: no API server can be started here: {kube_api.missing()}")
-    peer, origin = find_peer()
+    peer, origin = bench_kube_arena.find_peer()
     print(f"kubernetes.core: {origin}")
     failed = 0
     with tempfile.TemporaryDirectory(prefix="muster-bench-", ignore_cleanup_errors=True) as folder:
         root = pathlib.Path(folder)
-        with kube_api.ApiServer(root / "api") as api:
-            arena = Arena(api, root, peer, connect({"kubeconfig": str(api.kubeconfig)}))
+        with kube_api.ApiServer(root / "api") as api, contextlib.ExitStack() as arenas:
             sizes = [int(part) for part in options.sizes.split(",")]
-            parts: list[tuple[str, t.Callable[[], list[Line]]]] = [
-                ("wait", lambda: waiting(arena, 3 * max(sizes), options.rounds))
-            ]
-            for size in sizes:
-                parts.append(("counts", lambda size=size: counts(arena, size)))  # type: ignore[misc]
-                parts.append(("race", lambda size=size: race(arena, size, options.rounds)))  # type: ignore[misc]
+            parts: list[tuple[str, t.Callable[[], list[Line]]]] = []
+            for distance_ms in map(float, options.distances.split(",")):
+                arena = arenas.enter_context(bench_kube_arena.place(api, root, peer, distance_ms))
+                if not parts:
+                    parts.append(("wait", functools.partial(waiting, arena, 3 * max(sizes), options.rounds)))
+                for size in sizes:
+                    parts.append(("counts", functools.partial(counts, arena, size)))
+                    parts.append(("race", functools.partial(race, arena, size, options.rounds)))
             for name, part in parts:
                 for line in part() if options.only in (None, name) else []:
                     verdict = "" if line.ok is None else ("PASS" if line.ok else "FAIL")

@@ -29,8 +29,10 @@ MANAGER = "muster"
 Query = list[tuple[str, str]]
 Kind = str | Resource | Mapping[str, t.Any]
 _PAGE = 500
-# So many reads are asked for on one connection before the first is answered.
-_DEPTH = 16
+# So many requests are sent on one connection before the first is answered. Each write may take its time: more of them
+# behind a slow one would wait for it while other connections have nothing to do.
+_READS_AHEAD = 16
+_WRITES_AHEAD = 4
 # Made once: json.dumps makes one for each object.
 _JSON = json.JSONEncoder(separators=(",", ":"), default=str)
 _PATCHES: Mapping[str, str] = {
@@ -149,7 +151,7 @@ class Client:
             query = [*_selectors(asked.labels, ""), ("limit", str(_PAGE))]
             return self._request("GET", asked.resource.path(asked.namespace), query)
 
-        answers = self.line.send_together(whats, make, depth=_DEPTH)
+        answers = self.line.send_together(whats, make, depth=_READS_AHEAD)
         return [listing.first_page(asked, answer) for asked, answer in zip(questions, answers, strict=True)]
 
     def create(self, value: Object, *, dry_run: bool = False) -> Object:
@@ -191,7 +193,7 @@ class Client:
 
         return [
             listing.decoded(answer.body) if isinstance(answer, Response) else answer
-            for answer in self.line.send_together(whats, make)
+            for answer in self.line.send_together(whats, make, depth=_WRITES_AHEAD)
         ]
 
     def _applying(
