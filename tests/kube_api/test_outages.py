@@ -1,10 +1,15 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An API server that goes away and comes back: during apply, watch, wait and logs; forgotten versions; 429."""
+"""An API server that goes away and comes back: during apply, watch, wait and logs; forgotten versions; 429.
+
+``MUSTER_OUTAGE_S=300`` makes the outages of a wait and of an apply as long as what is promised; by default they are
+short, and the five minutes are those of a clock of the tests (test_long_outages).
+"""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import typing as t
@@ -21,6 +26,7 @@ from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 from ansible_collections.muster.training.tests.support.kubelet import Kubelet
 
 Object = dict[str, t.Any]
+AWAY_S = float(os.environ.get("MUSTER_OUTAGE_S") or 3.0)
 
 
 def config_map(name: str, namespace: str, **data: str) -> Object:
@@ -60,8 +66,8 @@ def test_apply_goes_on_after_an_outage(client: Client, api: ApiServer, namespace
     worker.start()
     while not client.writes:
         time.sleep(0.001)
-    with Outage(api, 3.0):
-        worker.join(90)
+    with Outage(api, AWAY_S):
+        worker.join(90 + AWAY_S)
     assert done and len(done[0].changes) == 150 and client.line.tally.trouble_at > 0
     assert len(client.list("ConfigMap", namespace).items) == 150
     assert apply(client, objects).writes == 0
@@ -130,10 +136,12 @@ def test_a_watch_is_ended_by_another_thread(client: Client, namespace: str) -> N
 def test_a_wait_survives_an_outage(client: Client, api: ApiServer, namespace: str) -> None:
     wish = Wish(client.resource("ConfigMap"), namespace, "late")
     results: list[t.Any] = []
-    worker = threading.Thread(target=lambda: results.append(wait(client, [wish], until="present", timeout_s=120)))
+    worker = threading.Thread(
+        target=lambda: results.append(wait(client, [wish], until="present", timeout_s=120 + AWAY_S))
+    )
     worker.start()
     time.sleep(0.5)
-    with Outage(api, 3.0):
+    with Outage(api, AWAY_S):
         pass
     connect({"kubeconfig": str(api.kubeconfig)}).create(config_map("late", namespace))
     worker.join(60)

@@ -20,6 +20,8 @@ from .remote import Remote
 
 STREAMS = ("events", "metrics", "usage", "log")
 _WAIT_S = 20.0
+# Updates of each node that may wait to be taken.
+_AHEAD = 2
 _RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -46,7 +48,9 @@ class Watch:
     ) -> None:
         self.run_id = run_id
         self.batch_s = batch_s
-        self._queue: queue.Queue[Update] = queue.Queue()
+        # Who prints and records may be slower than a thousand ranks that write: the nodes keep their files, and are
+        # asked again once what they said was taken.
+        self._queue: queue.Queue[Update] = queue.Queue(max(1, _AHEAD * len(remotes)))
         self._closed = threading.Event()
         for remote in remotes:
             args = (remote, dict(offsets.get(remote.name, {})))
@@ -63,6 +67,14 @@ class Watch:
     def close(self) -> None:
         """Stop following; open requests end by themselves."""
         self._closed.set()
+
+    def _put(self, update: Update) -> None:
+        while not self._closed.is_set():
+            try:
+                self._queue.put(update, timeout=1.0)
+            except queue.Full:
+                continue
+            return
 
     def _follow(self, remote: Remote, offsets: dict[str, t.Any]) -> None:
         digest: str | None = None
@@ -85,13 +97,13 @@ class Watch:
                 exc = (
                     exc if isinstance(exc, MusterError) else MusterError(f"{remote.name}: {type(exc).__name__}: {exc}")
                 )
-                self._queue.put(Update(remote.name, {}, {}, dict(offsets), asked_at, exc))
+                self._put(Update(remote.name, {}, {}, dict(offsets), asked_at, exc))
                 self._closed.wait(_RETRY_S[min(failures, len(_RETRY_S) - 1)])
                 failures += 1
                 continue
             failures = 0
             digest, offsets = answer["digest"], answer["offsets"]
-            self._queue.put(Update(remote.name, answer["text"], answer["units"], dict(offsets), asked_at))
+            self._put(Update(remote.name, answer["text"], answer["units"], dict(offsets), asked_at))
 
 
 def lines(text: str) -> t.Iterator[dict[str, t.Any]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 import typing as t
 
 import pytest
@@ -66,6 +67,19 @@ def follow(
         for node in nodes:
             node.done.set()
     return found
+
+
+def test_a_node_is_asked_no_faster_than_its_answers_are_taken() -> None:
+    node = Node("a", *(answer(f"d{n}", n, "x" * 100) for n in range(1, 51)))
+    following = watch.Watch([node], "r-1", {}, 1.5)
+    try:
+        time.sleep(0.3)
+        assert len(node.asked) <= 4, "the log of a run lies on the node, not in the controller's memory"
+        taken = [update for _unused, update in zip(range(50), following.updates(30), strict=False)]
+        assert [update.offsets["log"] for update in taken if update] == list(range(1, 51))
+    finally:
+        following.close()
+        node.done.set()
 
 
 def test_each_question_continues_the_last_answer() -> None:
