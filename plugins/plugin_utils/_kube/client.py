@@ -191,9 +191,10 @@ class Client:
         def make(number: int) -> Request:
             return self._applying(values[number], manager, force=force, dry_run=dry_run)[1]
 
+        answers = self.line.send_together(whats, make, depth=_WRITES_AHEAD)
         return [
-            listing.decoded(answer.body) if isinstance(answer, Response) else answer
-            for answer in self.line.send_together(whats, make, depth=_WRITES_AHEAD)
+            _applied(value, answer) if isinstance(answer, Response) else answer
+            for value, answer in zip(values, answers, strict=True)
         ]
 
     def _applying(
@@ -366,6 +367,11 @@ class Client:
             name = f"{request.method} {self.server}{request.path}"
             raise TransportError(f"{name}: unexpected answer ({len(body)} bytes)", fix, ambiguous=not request.safe)
         return value
+
+
+def _applied(value: Object, answer: Response) -> Object | None:
+    found = listing.decoded(answer.body)
+    return found if found and listing.is_of(found, value["kind"], value["metadata"]["name"]) else None
 
 
 def _write(dry_run: bool, manager: str, strict: bool = True) -> Query:

@@ -42,6 +42,12 @@ def decoded(body: bytes) -> Object | None:
     return value if isinstance(value, dict) else None
 
 
+def is_of(value: Object, kind: str, name: str) -> bool:
+    """Return whether an answer is about this object: what stands between may mix up requests that wait together."""
+    meta = value.get("metadata")
+    return value.get("kind") == kind and isinstance(meta, dict) and meta.get("name") == name
+
+
 def items(answer: Object, found: Resource) -> list[Object]:
     """Return the items of a list; the server does not say in each what it is."""
     return [{"apiVersion": found.api_version, "kind": found.kind, **item} for item in answer.get("items") or []]
@@ -55,7 +61,9 @@ def first_page(asked: Question, answer: Response | KubeError | None) -> Listing 
     if value is None:
         return None
     if asked.name:
-        return Listing([value], "")
+        return Listing([value], "") if is_of(value, asked.resource.kind, asked.name) else None
+    if asked.resource.built_in and value.get("kind") != f"{asked.resource.kind}List":
+        return None
     meta = value.get("metadata") or {}
     left = int(meta.get("remainingItemCount") or 0) if meta.get("continue") else 0
     return Listing(items(value, asked.resource), str(meta.get("resourceVersion") or ""), left)
