@@ -31,6 +31,8 @@ from .kubeconfig import Access
 
 # A server that never answered is known to be away in seconds; one that did is waited for.
 FIRST = Timeouts(connect_s=5.0, read_s=30.0, total_s=20.0)
+# Then each is asked by itself, within the limits above.
+_FIRST_TOGETHER_S = 10.0
 _FIRST_RETRY = RetryPolicy(attempts=3, base_s=0.3, cap_s=2.0, retry_after_cap_s=10.0)
 _LATER_RETRY = RetryPolicy(attempts=10_000, base_s=0.2, cap_s=2.0, retry_after_cap_s=30.0)
 # What is looked at here; 401, 429 and 502 to 504 are the transport's to handle.
@@ -297,7 +299,7 @@ class Line:
     @contextlib.contextmanager
     def _lanes(self, lender: Lender, wanted: int) -> t.Iterator[tuple[list[TimedSocket], Deadline]]:
         """Lend the connections that nobody uses, and as many new ones as are worth their handshakes; one at least."""
-        limit = Deadline(self.clock, self.patience_s if self.tally.answered else FIRST.total_s)
+        limit = Deadline(self.clock, self.patience_s if self.tally.answered else _FIRST_TOGETHER_S)
         turns = sum(self._turns.acquire(blocking=number == 0) for number in range(min(wanted, IN_FLIGHT)))
 
         def lend(_number: int) -> TimedSocket | None:

@@ -15,6 +15,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._http.clock import SYSTEM_CLOCK, Deadline
+from ansible_collections.muster.training.plugins.module_utils._http.failure import WireFailure
 from ansible_collections.muster.training.plugins.module_utils._http.message import Request, Response
 from ansible_collections.muster.training.plugins.module_utils._http.sockets import TimedSocket
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
@@ -229,3 +230,21 @@ def test_connections_are_opened_where_they_are_worth_it(open_before: int, count:
     found = line.send_together(whats, lambda _number: Request("PATCH", "/a", (), {}, b"{}", True))
     assert all(isinstance(item, Response) for item in found)
     assert 8 - len(new) == opened
+
+
+def test_a_server_that_never_answered_is_not_waited_for_with_patience() -> None:
+    """What is asked together first may be asked of a wrong address; the error is the patient way's to find."""
+    limits: list[float] = []
+
+    def borrow(_origin: t.Any, limit: Deadline) -> TimedSocket:
+        limits.append(limit.remaining())
+        raise WireFailure("no connection", sent=False, transient=True)
+
+    line = connect({"host": "https://kube.example", "token": "t-0123456789"}, environ={}).line
+    lender: t.Any = types.SimpleNamespace(kept=lambda _: None, borrow=borrow, give_back=lambda *_: None)
+    line._lender = lender
+    asked = Request("GET", "/a", (), {}, None, True)
+    assert line.send_together(["ConfigMap a", "Secret a"], lambda _number: asked, depth=8) == [None, None]
+    line.tally.answered = True
+    assert line.send_together(["ConfigMap a"], lambda _number: asked) == [None]
+    assert limits[0] <= 10 < 300 < limits[1] and line.tally.requests == 0
