@@ -200,6 +200,20 @@ def test_invalid_and_immutable_fields_are_named(client: Client, namespace: str) 
     assert caught.value.status == 422 and "needs a new object" in str(caught.value)
 
 
+def test_prune_goes_on_after_the_first_page(client: Client, namespace: str) -> None:
+    """A server does not count what follows a page of those with a label."""
+    meta = {"namespace": namespace, "labels": {"page": namespace}}
+    ours = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {**meta, "name": f"c{n:03}"}} for n in range(520)]
+    apply(client, ours)
+    assert apply(client, ours, prune=Prune({"page": namespace})).writes == 0
+    assert len(apply(client, ours[:2], prune=Prune({"page": namespace})).changes) == 520
+    # Nothing is wanted any more: which kinds to look through is said then.
+    last = apply(client, [], prune=Prune({"page": namespace}, ("v1/ConfigMap",)))
+    assert [change.action for change in last.changes] == ["pruned", "pruned"]
+    assert apply(client, [], prune=Prune({"page": namespace})).changes == ()
+    assert client.list("ConfigMap", namespace, labels=f"page={namespace}").items == []
+
+
 def test_prune_removes_only_what_is_ours(client: Client, namespace: str, api: ApiServer) -> None:
     labels = {"set": namespace}
     ours = [config_map(name, namespace, labels, a="1") for name in ("one", "two", "three")]

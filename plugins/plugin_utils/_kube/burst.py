@@ -24,7 +24,7 @@ from ...module_utils._http.message import Request, Response, check_headers
 from ...module_utils._http.sockets import TimedSocket
 from .answers import Answers
 
-# So many bytes are sent at most before the answer to what was sent earlier is there.
+# So many bytes are sent at most while the answer to something sent earlier is not there.
 _AHEAD = 16 * 1024
 
 
@@ -44,18 +44,22 @@ class _Lane:
     def __init__(self, sock: TimedSocket) -> None:
         self.sock = sock
         self.asked: collections.deque[int] = collections.deque()
+        # Bytes of messages that were sent since nothing was on the way.
+        self.ahead = 0
         self.held: tuple[int, bytes] | None = None
         self.watched = False
         self.closed = False
         self.answers = Answers()
 
     def receive(self) -> None:
-        """Take what has come. Raises ``OSError``."""
+        """Take what has come; answers that are whole count even when the connection broke after them."""
         while not self.closed:
             try:
                 piece = self.sock.raw.recv(CHUNK)
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 return
+            except OSError:
+                piece = b""
             self.closed = not piece
             self.answers.feed(piece)
 
@@ -64,19 +68,26 @@ class Burst:
     """Sends ``count`` messages; ``message(n)`` gives the bytes of one.
 
     ``depth`` messages at most are on the way over each connection; the server answers them in their order (RFC 9112
-    section 9.3.2). ``done(n, response)`` hears of each answer at once, and says whether to go on. Messages for which it
-    was not called may or may not have reached the server.
+    section 9.3.2). ``sent(n)`` is called for each that is sent, ``done(n, response)`` for each answer at once: it says
+    whether to go on. What was sent and not answered may or may not have reached the server.
+
+    ``hushed``: a connection went silent on which several messages waited, as where something between does not know
+    that they may.
     """
 
     def __init__(
         self,
         count: int,
         message: Callable[[int], bytes],
+        sent: Callable[[int], None],
         done: Callable[[int, Response], bool],
         depth: int = 1,
     ) -> None:
+        self.hushed = False
+        self._count = count
         self._waiting: Iterator[int] = iter(range(count))
         self._message = message
+        self._sent = sent
         self._done = done
         self._depth = depth
         self._ended = False
@@ -89,23 +100,29 @@ class Burst:
         """
         good: list[TimedSocket] = []
         with self._selector:
-            for sock in socks:
+            left = self._count
+            for number, sock in enumerate(socks):
+                # What is too little to fill all connections is spread over them.
+                share = -(-left // (len(socks) - number))
+                lane = _Lane(sock)
                 sock.arm(deadline, quiet_s)
-                self._send(_Lane(sock), good)
+                self._send(lane, good, min(self._depth, share))
+                left -= len(lane.asked)
             while self._selector.get_map():
                 left_s = min(quiet_s, deadline.remaining())
                 ready = self._selector.select(left_s) if left_s else []
                 if not ready:
                     for key in list(self._selector.get_map().values()):
+                        self.hushed = self.hushed or len(key.data.asked) > 1
                         self._drop(key.data)
                 for key, _unused in ready:
                     self._read(key.data, good)
         return good
 
-    def _send(self, lane: _Lane, good: list[TimedSocket]) -> None:
+    def _send(self, lane: _Lane, good: list[TimedSocket], depth: int) -> None:
         """Send what may go over a connection now; one that has nothing more to do is good."""
         try:
-            data = b"".join(self._messages(lane))
+            data = b"".join(self._messages(lane, depth))
             if data:
                 lane.sock.sendall(data)
                 lane.sock.raw.setblocking(False)
@@ -120,8 +137,8 @@ class Burst:
             self._selector.register(lane.sock.raw, selectors.EVENT_READ, lane)
             lane.watched = True
 
-    def _messages(self, lane: _Lane) -> Iterator[bytes]:
-        while len(lane.asked) < self._depth and not self._ended:
+    def _messages(self, lane: _Lane, depth: int) -> Iterator[bytes]:
+        while len(lane.asked) < depth and not self._ended:
             if lane.held is None:
                 number = next(self._waiting, -1)
                 if number < 0:
@@ -129,10 +146,12 @@ class Burst:
                 lane.held = number, self._message(number)
             number, data = lane.held
             # A server that still writes an answer may not read: what does not fit its buffers would wait for ever.
-            if lane.asked and len(data) > _AHEAD:
+            if lane.asked and lane.ahead + len(data) > _AHEAD:
                 return
             lane.held = None
+            lane.ahead = (lane.ahead if lane.asked else 0) + len(data)
             lane.asked.append(number)
+            self._sent(number)
             yield data
 
     def _read(self, lane: _Lane, good: list[TimedSocket]) -> None:
@@ -146,7 +165,7 @@ class Burst:
         except (OSError, ValueError):
             self._drop(lane)
             return
-        self._send(lane, good)
+        self._send(lane, good, self._depth)
 
     def _forget(self, lane: _Lane) -> None:
         if lane.watched:

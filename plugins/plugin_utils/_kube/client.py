@@ -40,6 +40,8 @@ _PATCHES: Mapping[str, str] = {
     "json": "application/json-patch+json",
     "strategic": "application/strategic-merge-patch+json",
 }
+# A resource, what errors call the object, its namespace and its name.
+_Place = tuple[Resource, str, str | None, str]
 Propagation = t.Literal["Background", "Foreground", "Orphan"]
 
 
@@ -123,8 +125,7 @@ class Client:
             items |= {_key(item): item for item in listing.items(answer, found)}
             following = str(meta.get("continue") or "")
             if not following or not whole:
-                left = int(meta.get("remainingItemCount") or 0) if following else 0
-                return Listing(list(items.values()), str(meta.get("resourceVersion") or ""), left)
+                return Listing(list(items.values()), str(meta.get("resourceVersion") or ""), listing.remaining(meta))
             if following in seen:
                 fix = "Check what answers at the address of the API server"
                 raise TransportError(f"listing {what}: {self.server} gives the same page again, without end", fix)
@@ -147,9 +148,9 @@ class Client:
             asked = questions[number]
             if asked.name:
                 place = self._place(asked.resource, asked.namespace)
-                return self._request("GET", asked.resource.path(place, asked.name))
+                return self._request("GET", asked.resource.path(place, asked.name), packed=True)
             query = [*_selectors(asked.labels, ""), ("limit", str(_PAGE))]
-            return self._request("GET", asked.resource.path(asked.namespace), query)
+            return self._request("GET", asked.resource.path(asked.namespace), query, packed=True)
 
         answers = self.line.send_together(whats, make, depth=_READS_AHEAD)
         return [listing.first_page(asked, answer) for asked, answer in zip(questions, answers, strict=True)]
@@ -174,8 +175,9 @@ class Client:
         Fields that another manager owns with another value are a :class:`KubeError` with status 409 that names manager
         and fields, unless ``force``.
         """
-        what, request = self._applying(value, manager, force=force, dry_run=dry_run, subresource=subresource)
-        return self._object(request, self.line.send(what, request).body)
+        target = self._target(value)
+        request = self._applying(value, target, manager, force=force, dry_run=dry_run, subresource=subresource)
+        return self._object(request, self.line.send(target[1], request).body)
 
     def apply_together(
         self, values: Sequence[Object], manager: str = MANAGER, *, force: bool = False, dry_run: bool = False
@@ -184,28 +186,27 @@ class Client:
 
         None where that is not known, such as after an outage: that object is to be applied by itself.
         """
-        whats = [
-            title(value["kind"], value["metadata"].get("namespace"), value["metadata"]["name"]) for value in values
-        ]
+        # Before connections are taken: a kind that is not known yet is asked for over one of them.
+        targets = [self._target(value) for value in values]
 
         def make(number: int) -> Request:
-            return self._applying(values[number], manager, force=force, dry_run=dry_run)[1]
+            return self._applying(values[number], targets[number], manager, force=force, dry_run=dry_run)
 
-        answers = self.line.send_together(whats, make, depth=_WRITES_AHEAD)
+        answers = self.line.send_together([what for _, what, _, _ in targets], make, depth=_WRITES_AHEAD)
         return [
             _applied(value, answer) if isinstance(answer, Response) else answer
             for value, answer in zip(values, answers, strict=True)
         ]
 
     def _applying(
-        self, value: Object, manager: str, *, force: bool, dry_run: bool, subresource: str | None = None
-    ) -> tuple[str, Request]:
-        found, what, place, name = self._target(value)
+        self, value: Object, target: _Place, manager: str, *, force: bool, dry_run: bool, subresource: str | None = None
+    ) -> Request:
+        found, _what, place, name = target
         # Server-side apply by itself refuses what a built-in kind does not have (tests/kube_api asks this of every
         # field); to look for it a second time is a sixth of the server's work.
         query = [*_write(dry_run, manager, not found.built_in), ("force", "true" if force else "false")]
         path = found.path(place, name, subresource)
-        return what, self._request("PATCH", path, query, value, "application/apply-patch+yaml", repeatable=True)
+        return self._request("PATCH", path, query, value, "application/apply-patch+yaml", repeatable=True)
 
     def patch(
         self,
@@ -337,7 +338,7 @@ class Client:
     def _place(self, found: Resource, namespace: str | None) -> str | None:
         return (namespace or self.namespace) if found.namespaced else None
 
-    def _target(self, value: Object) -> tuple[Resource, str, str | None, str]:
+    def _target(self, value: Object) -> _Place:
         api_version, kind, name = identity(value)
         found = self.catalog.find(api_version, kind)
         place = self._place(found, value["metadata"].get("namespace"))
@@ -352,8 +353,11 @@ class Client:
         content: str = "application/json",
         *,
         repeatable: bool | None = None,
+        packed: bool = False,
     ) -> Request:
         headers = {"Accept": "application/json", "User-Agent": USER_AGENT}
+        if packed:
+            headers["Accept-Encoding"] = "gzip"
         data: bytes | None = None
         if body is not None:
             headers["Content-Type"] = content
@@ -371,7 +375,8 @@ class Client:
 
 def _applied(value: Object, answer: Response) -> Object | None:
     found = listing.decoded(answer.body)
-    return found if found and listing.is_of(found, value["kind"], value["metadata"]["name"]) else None
+    meta = value["metadata"]
+    return found if found and listing.is_of(found, value["kind"], meta["name"], meta.get("namespace")) else None
 
 
 def _write(dry_run: bool, manager: str, strict: bool = True) -> Query:

@@ -53,8 +53,12 @@ _PLAIN_DATA = frozenset({"ConfigMap", "Secret"})
 
 def covered(wanted: Object, live: Object, manager: str) -> bool:
     """Return whether applying ``wanted`` as ``manager`` would leave ``live`` as it is."""
-    # The server keeps no set for an object of which nothing but its name is wanted.
-    owned = applied_fields(live, manager, wanted["apiVersion"]) or {}
+    owned = applied_fields(live, manager, wanted["apiVersion"])
+    if owned is None:
+        if applied_fields(live, manager) is not None:
+            return False
+        # The server keeps no set for an object of which nothing but its name is wanted.
+        owned = {}
     plain = wanted["kind"] in _PLAIN_DATA
     return _Walk(quantities=not plain, base64=wanted["kind"] == "Secret").object(wanted, owned, live)
 

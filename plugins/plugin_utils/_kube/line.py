@@ -31,8 +31,8 @@ from .kubeconfig import Access
 
 # A server that never answered is known to be away in seconds; one that did is waited for.
 FIRST = Timeouts(connect_s=5.0, read_s=30.0, total_s=20.0)
-# Then each is asked by itself, within the limits above.
-_FIRST_TOGETHER_S = 10.0
+# So long one that never answered may be silent to what is sent together, before each is sent by itself.
+_FIRST_QUIET_S = 10.0
 _FIRST_RETRY = RetryPolicy(attempts=3, base_s=0.3, cap_s=2.0, retry_after_cap_s=10.0)
 _LATER_RETRY = RetryPolicy(attempts=10_000, base_s=0.2, cap_s=2.0, retry_after_cap_s=30.0)
 # What is looked at here; 401, 429 and 502 to 504 are the transport's to handle.
@@ -229,6 +229,7 @@ class Line:
         self._rejected = rejected
         self._lender = lender
         self._webhook_told = float("-inf")
+        self._one_by_one = False
         self._turns = threading.BoundedSemaphore(IN_FLIGHT)
         later = Timeouts(connect_s=5.0, read_s=_READ_S, total_s=patience_s)
         common: dict[str, t.Any] = {"auth": credential, "exchange": self.tally, "clock": clock}
@@ -266,7 +267,7 @@ class Line:
         is to be sent by itself.
         """
         answers: list[Response | KubeError | None] = [None] * len(whats)
-        if self._lender is None or self.server.origin.scheme != "https":
+        if not whats or self._lender is None or self.server.origin.scheme != "https":
             return answers
         headers = {**self.credential.headers(), "Host": self.server.origin.authority}
 
@@ -274,7 +275,6 @@ class Line:
 
         def message(number: int) -> bytes:
             requests[number] = request = make(number)
-            self.tally.sent(request)
             return burst.encode(request, self.server.path, headers)
 
         def final(number: int, response: Response) -> bool:
@@ -290,16 +290,21 @@ class Line:
                 answers[number] = refusal(whats[number], response)
             return answers[number] is not None
 
+        def sent(number: int) -> None:
+            self.tally.sent(requests[number])
+
+        sending = burst.Burst(len(whats), message, sent, done, 1 if self._one_by_one else depth)
+        quiet_s = _READ_S if self.tally.answered else _FIRST_QUIET_S
         with self._lanes(self._lender, len(whats)) as (socks, limit):
-            good = burst.Burst(len(whats), message, done, depth).run(socks, limit, _READ_S)
-            for sock in good:
+            for sock in sending.run(socks, limit, quiet_s):
                 self._lender.give_back(self.server.origin, sock)
+        self._one_by_one = self._one_by_one or sending.hushed
         return answers
 
     @contextlib.contextmanager
     def _lanes(self, lender: Lender, wanted: int) -> t.Iterator[tuple[list[TimedSocket], Deadline]]:
         """Lend the connections that nobody uses, and as many new ones as are worth their handshakes; one at least."""
-        limit = Deadline(self.clock, self.patience_s if self.tally.answered else _FIRST_TOGETHER_S)
+        limit = Deadline(self.clock, self.patience_s)
         turns = sum(self._turns.acquire(blocking=number == 0) for number in range(min(wanted, IN_FLIGHT)))
 
         def lend(_number: int) -> TimedSocket | None:

@@ -20,7 +20,7 @@ class Listing(t.NamedTuple):
 
     items: list[Object]
     resource_version: str
-    # How many more there are, for a listing that was cut at its first page.
+    # How many more there are, for a listing that was cut at its first page (see remaining()).
     remaining: int = 0
 
 
@@ -42,10 +42,15 @@ def decoded(body: bytes) -> Object | None:
     return value if isinstance(value, dict) else None
 
 
-def is_of(value: Object, kind: str, name: str) -> bool:
-    """Return whether an answer is about this object: what stands between may mix up requests that wait together."""
+def is_of(value: Object, kind: str, name: str, namespace: str | None) -> bool:
+    """Return whether an answer is about this object: what stands between may mix up requests that wait together.
+
+    ``namespace`` None: whichever it is.
+    """
     meta = value.get("metadata")
-    return value.get("kind") == kind and isinstance(meta, dict) and meta.get("name") == name
+    if value.get("kind") != kind or not isinstance(meta, dict) or meta.get("name") != name:
+        return False
+    return not namespace or meta.get("namespace") in (namespace, None)
 
 
 def items(answer: Object, found: Resource) -> list[Object]:
@@ -61,9 +66,16 @@ def first_page(asked: Question, answer: Response | KubeError | None) -> Listing 
     if value is None:
         return None
     if asked.name:
-        return Listing([value], "") if is_of(value, asked.resource.kind, asked.name) else None
+        return Listing([value], "") if is_of(value, asked.resource.kind, asked.name, asked.namespace) else None
     if asked.resource.built_in and value.get("kind") != f"{asked.resource.kind}List":
         return None
     meta = value.get("metadata") or {}
-    left = int(meta.get("remainingItemCount") or 0) if meta.get("continue") else 0
-    return Listing(items(value, asked.resource), str(meta.get("resourceVersion") or ""), left)
+    return Listing(items(value, asked.resource), str(meta.get("resourceVersion") or ""), remaining(meta))
+
+
+def remaining(meta: Object) -> int:
+    """Return how many items follow a page, from its metadata; 1 where the server does not count them.
+
+    It does not where there are selectors (ListMeta.remainingItemCount in the API's reference).
+    """
+    return int(meta.get("remainingItemCount") or 1) if meta.get("continue") else 0

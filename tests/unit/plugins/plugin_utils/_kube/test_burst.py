@@ -19,6 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._http.failure impo
 from ansible_collections.muster.training.plugins.module_utils._http.message import Request, Response
 from ansible_collections.muster.training.plugins.module_utils._http.sockets import TimedSocket
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.plugin_utils._kube import line as module
 from ansible_collections.muster.training.plugins.plugin_utils._kube.burst import Burst, encode
 from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
 
@@ -46,18 +47,22 @@ class Lanes:
         self.limit = Deadline(SYSTEM_CLOCK, 20)
         self.near: list[TimedSocket] = []
         self.seen: list[bytes] = []
-        for rule in rules:
+        self.sent: list[int] = []
+        self.hushed = False
+        self.counts = [0] * len(rules)
+        for lane, rule in enumerate(rules):
             near, far = socket.socketpair()
             self.near.append(TimedSocket(near, self.limit, 5))
-            threading.Thread(target=self._serve, args=(far, rule), daemon=True).start()
+            threading.Thread(target=self._serve, args=(far, rule, lane), daemon=True).start()
 
-    def _serve(self, far: socket.socket, rule: Answer) -> None:
+    def _serve(self, far: socket.socket, rule: Answer, lane: int) -> None:
         number = 0
         with far:
             # Requests of this test's burst are lines; one of Line's comes in one piece, as it waits for its answer.
             for data in far.makefile("rb") if self.lines else iter(lambda: far.recv(65536), b""):
                 self.seen.append(data.strip())
                 number += 1
+                self.counts[lane] = number
                 try:
                     rule(far, number)
                 except OSError:
@@ -72,8 +77,10 @@ class Lanes:
             answers[number] = response
             return len(answers) < stop_at
 
-        burst = Burst(count, lambda number: (b"request %d" % number).ljust(size) + b"\n", done, depth)
-        return answers, burst.run(self.near, self.limit, quiet_s)
+        burst = Burst(count, lambda number: (b"request %d" % number).ljust(size) + b"\n", self.sent.append, done, depth)
+        good = burst.run(self.near, self.limit, quiet_s)
+        self.hushed = burst.hushed
+        return answers, good
 
 
 def plain(sock: socket.socket, _number: int) -> None:
@@ -114,14 +121,26 @@ def test_requests_wait_together_and_each_gets_its_own_answer(depth: int, waiting
     assert good == lanes.near
 
 
-@pytest.mark.parametrize(("depth", "size"), [(4, 0), (8, 20_000)])
-def test_no_more_wait_than_is_allowed_and_nothing_large_behind_another(depth: int, size: int) -> None:
+@pytest.mark.parametrize(
+    ("depth", "size", "most"), [(4, 0, 4), (8, 20_000, 1), (8, 6_000, 2)], ids=["depth", "each large", "large together"]
+)
+def test_no_more_wait_than_may_and_no_more_bytes_than_fit(depth: int, size: int, most: int) -> None:
     # Two that write much to each other and do not read would wait for ever.
-    lanes = Lanes(together(5 if size == 0 else 2, 20))
+    lanes = Lanes(together(most + 1, 20))
     answers, good = lanes.run(20, depth=depth, size=size, quiet_s=0.2)
-    assert answers == {} and good == [] and len(lanes.seen) == (4 if size == 0 else 1)
+    assert answers == {} and good == [] and len(lanes.seen) == len(lanes.sent) == most
+    assert lanes.hushed is (most > 1), "what lies between may not know that several may wait"
     answers, good = Lanes(together(1, 20)).run(20, depth=depth, size=size)
     assert len(answers) == 20 and len(good) == 1
+
+
+def test_few_are_spread_over_all_connections() -> None:
+    def silent(_sock: socket.socket, _number: int) -> None:
+        return None
+
+    lanes = Lanes(*[silent] * 6)
+    lanes.run(8, depth=4, quiet_s=0.3)
+    assert sorted(lanes.counts) == [1, 1, 1, 1, 2, 2]
 
 
 def test_a_connection_that_is_lost_leaves_what_waited_on_it_unanswered() -> None:
@@ -232,12 +251,36 @@ def test_connections_are_opened_where_they_are_worth_it(open_before: int, count:
     assert 8 - len(new) == opened
 
 
-def test_a_server_that_never_answered_is_not_waited_for_with_patience() -> None:
-    """What is asked together first may be asked of a wrong address; the error is the patient way's to find."""
-    limits: list[float] = []
+def lender_of(lanes: Lanes) -> t.Any:
+    free = list(lanes.near)
+    return types.SimpleNamespace(kept=lambda _: None, borrow=lambda *_: free.pop(0), give_back=lambda *_: None)
 
-    def borrow(_origin: t.Any, limit: Deadline) -> TimedSocket:
-        limits.append(limit.remaining())
+
+def test_nothing_is_asked_for_nothing() -> None:
+    line = connect({"host": "https://kube.example", "token": "t-0123456789"}, environ={}).line
+    line._lender = lender_of(Lanes())
+    assert line.send_together([], lambda _number: Request("GET", "/a")) == []
+
+
+def test_where_several_may_not_wait_they_are_sent_one_by_one_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy that forgets what it has when more comes behind an open request."""
+    monkeypatch.setattr(module, "_FIRST_QUIET_S", 0.2)
+
+    line = connect({"host": "https://kube.example", "token": "t-0123456789"}, environ={}).line
+    line._lender = lender_of(Lanes(lambda *_: None, plain, lines=False))
+    asked = Request("GET", "/a", (), {}, None, True)
+    assert line.send_together(["A", "B"], lambda _number: asked, depth=8) == [None, None]
+    assert all(line.send_together(["A", "B"], lambda _number: asked, depth=8))
+    assert line.tally.requests == 4
+
+
+def test_a_server_that_never_answered_is_not_listened_to_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked together first may be asked of a wrong address; the error is the patient way's to find."""
+    heard: list[float] = []
+    real = Burst.run
+    monkeypatch.setattr(Burst, "run", lambda *given: heard.append(given[3]) or real(*given))
+
+    def borrow(*_unused: t.Any) -> TimedSocket:
         raise WireFailure("no connection", sent=False, transient=True)
 
     line = connect({"host": "https://kube.example", "token": "t-0123456789"}, environ={}).line
@@ -247,4 +290,4 @@ def test_a_server_that_never_answered_is_not_waited_for_with_patience() -> None:
     assert line.send_together(["ConfigMap a", "Secret a"], lambda _number: asked, depth=8) == [None, None]
     line.tally.answered = True
     assert line.send_together(["ConfigMap a"], lambda _number: asked) == [None]
-    assert limits[0] <= 10 < 300 < limits[1] and line.tally.requests == 0
+    assert heard == [10.0, 60.0] and line.tally.requests == 0

@@ -145,3 +145,5 @@ def test_an_object_of_which_only_the_name_is_wanted() -> None:
     labelled = {**bare, "metadata": {**bare["metadata"], "labels": {"a": "b"}}}
     assert not covered(labelled, there, "muster")
     assert not covered(bare, live({"f:metadata": {"f:labels": {"f:a": {}}}}, bare, apiVersion="v1"), "muster")
+    older = live({"f:metadata": {"f:labels": {"f:a": {}}}}, bare, apiVersion="v1beta1")
+    assert not covered(bare, older, "muster"), "an apply would take the fields away that the older version has"

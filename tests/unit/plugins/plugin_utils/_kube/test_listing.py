@@ -32,6 +32,9 @@ def test_a_page_says_what_each_item_is_and_how_many_more_there_are() -> None:
     meta = {"resourceVersion": "7", "continue": "x", "remainingItemCount": 3}
     found = first_page(Question(MAPS, "n"), ok({"kind": "ConfigMapList", "metadata": meta, "items": [{"data": {}}]}))
     assert found == Listing([{"apiVersion": "v1", "kind": "ConfigMap", "data": {}}], "7", 3)
+    # With selectors a server does not count.
+    meta = {"resourceVersion": "7", "continue": "x"}
+    assert first_page(Question(MAPS, "n"), ok({"kind": "ConfigMapList", "metadata": meta})) == Listing([], "7", 1)
     whole = {"kind": "ConfigMapList", "metadata": {"resourceVersion": "7", "remainingItemCount": 3}, "items": None}
     assert first_page(Question(MAPS, "n"), ok(whole)) == Listing([], "7", 0)
     assert first_page(Question(OWN, "n"), ok({"kind": "Bunch", "items": []})) == Listing([], "", 0)
@@ -56,6 +59,7 @@ def test_a_refusal_stays_one(asked: Question, status: int) -> None:
     [
         (Question(MAPS, "n", "a"), a_map("b")),
         (Question(MAPS, "n", "a"), a_map(kind="Secret")),
+        (Question(MAPS, "n", "a"), {"kind": "ConfigMap", "metadata": {"name": "a", "namespace": "other"}}),
         (Question(MAPS, "n", "a"), {"kind": "ConfigMap", "metadata": None}),
         (Question(MAPS, "n"), {"kind": "SecretList", "items": []}),
         (Question(MAPS, "n"), a_map()),
