@@ -192,7 +192,7 @@ class Client:
         def make(number: int) -> Request:
             return self._applying(values[number], targets[number], manager, force=force, dry_run=dry_run)
 
-        answers = self.line.send_together([what for _, what, _, _ in targets], make, depth=_WRITES_AHEAD)
+        answers = self.line.send_together([target[1] for target in targets], make, depth=_WRITES_AHEAD)
         return [
             _applied(value, answer) if isinstance(answer, Response) else answer
             for value, answer in zip(values, answers, strict=True)
