@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Server-side apply of many objects: in order, eight at a time, and only what differs.
+"""Server-side apply of many objects: in order, over eight connections, and only what differs.
 
 This is a private utility of the collection; it may change without notice.
 """

@@ -205,7 +205,7 @@ class Lender(t.Protocol):
 
 
 class Line:
-    """Sends requests of one user to one server, at most eight at a time, and turns refusals into errors.
+    """Sends requests of one user to one server, over eight connections at most, and turns refusals into errors.
 
     ``patience_s``: how long a server that has answered before may be away.
     """
