@@ -10,46 +10,19 @@ from __future__ import annotations
 
 import http.client
 import typing as t
-import zlib
 
 from .address import Origin, Proxy
 from .failure import CHUNK, WireFailure
 from .message import Request
 from .sockets import TimedSocket
-
-
-def _too_large(limit: int) -> WireFailure:
-    return WireFailure(f"the answer is larger than {limit} bytes")
-
-
-class _Gunzip:
-    """Unpacks gzip piecewise, so that a small body cannot grow past ``limit`` before it is seen."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._size = 0
-        self._decoder = zlib.decompressobj(16 + zlib.MAX_WBITS)
-
-    def feed(self, data: bytes) -> bytes:
-        try:
-            piece = self._decoder.decompress(data, self._limit - self._size + 1)
-        except zlib.error:
-            raise WireFailure("the answer's compression is broken") from None
-        self._size += len(piece)
-        if self._size > self._limit or self._decoder.unconsumed_tail:
-            raise _too_large(self._limit)
-        return piece
-
-    def finish(self) -> None:
-        if not self._decoder.eof:
-            raise WireFailure("the answer was cut short", transient=True)
+from .unpacking import Gunzip, too_large
 
 
 def _pieces(response: http.client.HTTPResponse, limit: int) -> t.Iterator[bytes]:
     """Yield the raw body; fail when it is larger than ``limit`` or ends before its announced length."""
     announced = response.length
     if announced is not None and announced > limit:
-        raise _too_large(limit)
+        raise too_large(limit)
     size = 0
     while True:
         try:
@@ -62,7 +35,7 @@ def _pieces(response: http.client.HTTPResponse, limit: int) -> t.Iterator[bytes]
             break
         size += len(piece)
         if size > limit:
-            raise _too_large(limit)
+            raise too_large(limit)
         yield piece
     if announced is not None and size < announced:
         raise WireFailure("the answer was cut short", transient=True)
@@ -78,7 +51,7 @@ def read_body(response: http.client.HTTPResponse, limit: int) -> bytes:
         return b"".join(_pieces(response, limit))
     if encoding not in ("gzip", "x-gzip"):
         raise WireFailure("the answer has a compression that was not asked for")
-    gunzip = _Gunzip(limit)
+    gunzip = Gunzip(limit)
     parts = [gunzip.feed(piece) for piece in _pieces(response, limit)]
     # Answers without a body (HEAD, 204, 304) may still name the encoding that one would have.
     if parts:

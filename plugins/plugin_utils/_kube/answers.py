@@ -11,9 +11,10 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import typing as t
-import zlib
 
+from ...module_utils._http.failure import WireFailure
 from ...module_utils._http.message import Response
+from ...module_utils._http.unpacking import Gunzip
 from ...module_utils._http.wire import MAX_BODY_BYTES
 
 _END = b"\r\n"
@@ -124,11 +125,10 @@ def _unpacked(body: bytes, encoding: str) -> bytes:
         return body
     if encoding != "gzip":
         raise ValueError("a compression that was not asked for")
-    decoder = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    gunzip = Gunzip(MAX_BODY_BYTES)
     try:
-        plain = decoder.decompress(body, MAX_BODY_BYTES)
-    except zlib.error:
-        raise ValueError("a broken compression") from None
-    if not decoder.eof:
-        raise ValueError("a body that is too long, or cut short")
+        plain = gunzip.feed(body)
+        gunzip.finish()
+    except WireFailure as failure:
+        raise ValueError(failure.message) from None
     return plain

@@ -1,0 +1,43 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Unpacking compressed bodies without trusting their size.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from .failure import WireFailure
+
+
+def too_large(limit: int) -> WireFailure:
+    """Return the failure of an answer that is larger than it may be."""
+    return WireFailure(f"the answer is larger than {limit} bytes")
+
+
+class Gunzip:
+    """Unpacks gzip piecewise, so that a small body cannot grow past ``limit`` before it is seen."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._size = 0
+        self._decoder = zlib.decompressobj(16 + zlib.MAX_WBITS)
+
+    def feed(self, data: bytes) -> bytes:
+        """Return what a piece unpacks to. Raises :class:`WireFailure`."""
+        try:
+            piece = self._decoder.decompress(data, self._limit - self._size + 1)
+        except zlib.error:
+            raise WireFailure("the answer's compression is broken") from None
+        self._size += len(piece)
+        if self._size > self._limit or self._decoder.unconsumed_tail:
+            raise too_large(self._limit)
+        return piece
+
+    def finish(self) -> None:
+        """Raise :class:`WireFailure` when the end is missing."""
+        if not self._decoder.eof:
+            raise WireFailure("the answer was cut short", transient=True)
