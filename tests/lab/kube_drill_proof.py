@@ -183,10 +183,14 @@ def _prepare(lab: KubeLab, kind: Kind) -> None:
         body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "value": value}
         lab.api.ask("POST", _PRIORITIES, {**body, "metadata": {"name": name}})
     if kind.disk:
-        first, *others = lab.nodes
-        lab.on_node(first, "sh", "-c", f"mkdir -p {DISK} && mount -t tmpfs -o size=300m,mode=777 drill {DISK}")
-        for name in others:
-            lab.kubectl("cordon", name)
+        lab.on_node(lab.nodes[0], "sh", "-c", f"mkdir -p {DISK} && mount -t tmpfs -o size=300m,mode=777 drill {DISK}")
+        narrow(lab, 1)
+
+
+def narrow(lab: KubeLab, count: int = 2) -> None:
+    """Have only the first ``count`` nodes take pods, however many the lab has; :func:`restore` takes it back."""
+    for name in lab.nodes[count:]:
+        lab.kubectl("cordon", name)
 
 
 def restore(lab: KubeLab) -> None:

@@ -164,6 +164,11 @@ class Story:
         mine = [item for item in self.attempts if item.n >= self.base]
         return sum(1 for item in mine if item.first_failure and item.fault is None)
 
+    @property
+    def restarts(self) -> int:
+        """Return how often the gang began anew; an attempt of which no rank came to start counts, too."""
+        return self.attempts[-1].n - 1 if self.attempts else 0
+
     def ranks_seen(self) -> int:
         """Return the ranks that started in the newest attempt."""
         return len(self.attempts[-1].ranks) if self.attempts else 0

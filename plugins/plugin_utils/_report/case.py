@@ -56,6 +56,12 @@ class Case:
     cpu_only: bool
 
     @property
+    def restarts(self) -> int:
+        """How often the job started again; a start of which no rank was seen counts by the next one's number."""
+        numbers = [int(item.label) for item in self.attempts if item.label.isdecimal()]
+        return max(len(self.attempts), 1, *numbers) - 1
+
+    @property
     def job(self) -> dict[str, t.Any]:
         """The job as it was recorded."""
         return v.mapping(self.run.record.get("job"))

@@ -59,7 +59,7 @@ def verdict_block(verdict: Verdict) -> Html:
 
 def _figures(case: Case) -> list[tuple[str, Child]]:
     pace = case.throughput if case.throughput is not None else case.steps_per_s
-    restarts = max(len(case.attempts) - 1, 0) if case.attempts else None
+    restarts = case.restarts if case.attempts else None
     proven = sum(fault.proof == "proven" for fault in case.faults)
     lost = w.duration(case.seconds_lost) if case.seconds_lost else None
     over = case.outcome not in ("running", "waiting")

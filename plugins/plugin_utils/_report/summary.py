@@ -94,7 +94,7 @@ def figures(case: Case) -> dict[str, t.Any]:
         "ranks_asked": case.ranks_asked,
         "ranks_seen": case.ranks_seen,
         "attempts": len(case.attempts),
-        "restarts": max(len(case.attempts) - 1, 0),
+        "restarts": case.restarts,
         "faults_proven": sum(item.proof == "proven" for item in case.faults),
         "steps_lost": case.steps_lost,
         "seconds_lost": case.seconds_lost,

@@ -290,7 +290,7 @@ class Follower:
             "tokens_per_s": last.get("tokens_per_s"),
             "samples_per_s": last.get("samples_per_s"),
             "checkpoint_step": self.story.checkpoint[0] if self.story.checkpoint else None,
-            "restarts": max(0, len(self.story.attempts) - 1),
+            "restarts": self.story.restarts,
         }
 
     def _save(self, force: bool = False) -> None:

@@ -43,7 +43,8 @@ def summary(record: Dict) -> Dict:
     """Return the few fields of a record that a list shows."""
     value = {key: record.get(key) for key in _SHORT}
     value["name"] = record["job"]["name"]
-    value["restarts"] = max(0, len(record["attempts"]) - 1)
+    # Attempts of which no rank came to start are not in the record; the numbers of the others count them.
+    value["restarts"] = record["attempts"][-1]["n"] - 1 if record["attempts"] else 0
     value["world_size"] = record["world_size"]
     return value
 

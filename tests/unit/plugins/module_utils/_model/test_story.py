@@ -128,7 +128,7 @@ def test_a_crash_and_the_resume_are_told() -> None:
     assert (first.first_step, first.last_step, second.first_step, second.resumed_from) == (1, 12, 11, 10)
     assert second.first_failure is None and second.ended_at == 30.1
     assert story.losses()[0] == 2 and story.losses()[1] == pytest.approx(8.0)
-    assert (story.crashes, story.checkpoint, story.first_step_at) == (1, (10, "/c/10"), 3.0)
+    assert (story.crashes, story.restarts, story.checkpoint, story.first_step_at) == (1, 1, (10, "/c/10"), 3.0)
     assert story.last == {"at": 22.0, "step": 11, "loss": 0.5, "tokens_per_s": 7.0}
 
 
@@ -230,3 +230,10 @@ def test_a_number_without_end_is_no_figure() -> None:
     story.event({"kind": "worker_started", "at": 1.7e9, "attempt": 1, "rank": 0, "node": "a"})
     story.metric({"at": 1.7e9 + 1, "step": 1, "loss": 10**400, "tokens_per_s": 5})
     assert "loss" not in story.last and story.last["tokens_per_s"] == 5
+
+
+def test_an_attempt_of_which_no_rank_started_counts_as_a_restart() -> None:
+    story = told([("event", {"kind": "node_lost", "at": 3.0, "node": "b"})])
+    assert story.restarts == 0
+    story.event(started(2, 0, 9.0)[1])
+    assert (len(story.attempts), story.attempts[0].n, story.restarts) == (1, 2, 1)

@@ -288,3 +288,9 @@ def test_the_recorded_cause_is_told() -> None:
         sentence
         == "The job ended before its first step. Recorded cause: node-2 was lost, restart.max_lost_nodes is spent."
     )
+
+
+def test_a_start_of_which_no_rank_was_seen_counts_as_a_restart() -> None:
+    """A node can be lost before its pod's program starts; the next attempt's number tells of it."""
+    second = RunFolder("r", {"submitted_at": 1795167000, "attempts": [{"n": 2, "started_at": 1795167001}]}, ())
+    assert summarise(second)["figures"]["restarts"] == 1

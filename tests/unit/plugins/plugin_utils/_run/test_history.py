@@ -62,6 +62,8 @@ def test_runs_are_listed_with_the_newest_first(home: StateHome) -> None:
     first, second = found["summary"]
     assert (first["name"], first["restarts"], first["world_size"]["asked"]) == ("new", 2, 1)
     assert (second["outcome"], second["exit_code"], second["restarts"]) == ("failed", 3, 0)
+    place(home, "lost-1", 0, attempts=[{"n": 2}])
+    assert history.info(home, "lost-1", None, ())["summary"][0]["restarts"] == 1, "no rank of the first one started"
     assert [item["run_id"] for item in history.info(home, "old-1", None, ())["runs"]] == ["old-1"]
     assert history.info(StateHome({"path": str(home.root)}, "empty"), None, None, ())["runs"] == []
 
