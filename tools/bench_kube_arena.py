@@ -109,9 +109,13 @@ class Arena:
     peer: pathlib.Path | None
     kubeconfig: pathlib.Path
     client: Client
-    # How lines call where the server is.
-    place: str = ""
+    distance_ms: float = 0.0
     made: int = 0
+
+    @property
+    def place(self) -> str:
+        """How lines call where the server is."""
+        return f", {self.distance_ms:g} ms away" if self.distance_ms else ""
 
     def manifest(self, count: int) -> pathlib.Path:
         """Write ``count`` objects for a new namespace, which is made, and return the file."""
@@ -139,6 +143,12 @@ class Arena:
             environment["ANSIBLE_COLLECTIONS_PATH"] = str(self.peer)
         argv = [program, "-i", "localhost,", "-c", "local", str(path), "-e", json.dumps(values)]
         return _timed(argv, environment)
+
+    def read(self) -> float:
+        """Return the seconds that reading one object takes."""
+        began = time.monotonic()
+        self.client.get("v1/Namespace", "default")
+        return time.monotonic() - began
 
     def writes(self, count: int) -> Cost:
         """Return what the writes of a first apply take by themselves: nothing is started, read or compared."""
@@ -201,4 +211,4 @@ def place(
         path = root / f"away-{distance_ms:g}.kubeconfig"
         path.write_text(json.dumps(config))
         path.chmod(0o600)
-        yield Arena(api, root, peer, path, connect({"kubeconfig": str(path)}), f", {distance_ms:g} ms away")
+        yield Arena(api, root, peer, path, connect({"kubeconfig": str(path)}), distance_ms)

@@ -10,6 +10,7 @@ one more round trip, for the handshake of TCP that loopback answered at once. Ba
 from __future__ import annotations
 
 import asyncio
+import selectors
 import threading
 import typing as t
 
@@ -21,7 +22,8 @@ class Distance:
         self.target, self.round_trip_s = port, round_trip_s
         self.port = 0
         self.connections = 0
-        self._loop = asyncio.new_event_loop()
+        # epoll and poll round what is waited for up to whole milliseconds.
+        self._loop = asyncio.SelectorEventLoop(selectors.SelectSelector())
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="distance")
 
     def __enter__(self) -> t.Self:

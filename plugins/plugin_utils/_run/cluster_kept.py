@@ -45,7 +45,7 @@ def recover(client: Client, plan: KubePlan, follower: Follower) -> None:
     if made is None:
         return
     names = ", ".join(str(number) for number in sorted(wanted))
-    follower.progress.say(f"attempt {names} was not followed: reading what it kept beside the checkpoints")
+    follower.progress.say(f"nothing was heard of attempt {names}: reading what it kept beside the checkpoints")
     try:
         lines = _read(client, made)
     except MusterError as exc:
