@@ -45,7 +45,8 @@ options:
   prune:
     description:
       - Remove objects that have all O(prune_labels), were applied by O(field_manager) and are not among the objects.
-        Looked through are the kinds of the objects and O(prune_kinds).
+        Looked through are the kinds of the objects and O(prune_kinds), in the namespaces of the objects (in all where
+        no object lies in one).
     type: bool
     default: false
   prune_labels:

@@ -236,6 +236,20 @@ def test_prune_removes_only_what_is_ours(client: Client, namespace: str, api: Ap
         apply(client, [other], prune=prune)
 
 
+def test_prune_leaves_the_same_set_in_other_namespaces(client: Client, namespace: str) -> None:
+    """Whether one namespace is named or several: what lies elsewhere is another call's."""
+    labels, spaces = {"set": namespace}, [f"{namespace}-{name}" for name in "abc"]
+    for space in spaces:
+        client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}})
+        apply(client, [config_map(name, space, labels) for name in ("one", "two")])
+    for named in (spaces[:1], spaces[:2]):
+        result = apply(client, [config_map("one", space, labels) for space in named], prune=Prune(labels))
+        assert [c.target.namespace for c in result.changes if c.action == "pruned"] == named[-1:]
+    assert len(client.list("ConfigMap", spaces[2], labels=f"set={namespace}").items) == 2
+    for space in spaces:
+        client.delete("Namespace", space)
+
+
 def test_a_terminating_namespace_is_named_with_what_holds_it(client: Client, namespace: str) -> None:
     held = config_map("held", namespace)
     held["metadata"]["finalizers"] = ["example.com/never"]

@@ -117,3 +117,15 @@ def test_who_may_not_use_leases_is_warned(desk: Desk, api: ApiServer) -> None:
     with desk.held("first", client=limited) as claim:
         claim.check()
     assert any("leases may not be used here" in line for line in desk.said.lines)
+
+
+def test_a_lease_that_nobody_renews_goes_with_its_run(desk: Desk) -> None:
+    with desk.held("first"):
+        subject.forget_stale(desk.client, "r", desk.namespace)
+        assert desk.holder, "it is followed"
+    spec = {"holderIdentity": "killed", "renewTime": "2026-11-21T00:00:00.000000Z"}
+    meta = {"name": "r", "namespace": desk.namespace}
+    desk.client.create({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec})
+    subject.forget_stale(desk.client, "r", desk.namespace)
+    assert desk.client.get(LEASE, "r", desk.namespace) is None
+    subject.forget_stale(desk.client, "r", desk.namespace)

@@ -316,3 +316,16 @@ def test_an_own_node_is_waited_for_until_somebody_says_that_it_is_off(
     assert healer.run(lost_nodes=[pair[1]])["done"][0] == f"Node {pair[1]} is out of service"
     state(client, pair[1], True)
     assert healer.run()["done"] == [f"Node {pair[1]} takes pods again"]
+
+
+@pytest.mark.parametrize("effect", [None, "NoSchedule"])
+def test_a_control_plane_that_carries_the_run_is_not_lost(
+    healer: Healer, pair: tuple[str, str], client: Client, effect: str | None
+) -> None:
+    """K3s servers take jobs like other nodes; what the run is on is there, whatever keeps new pods off it."""
+    label = {"node-role.kubernetes.io/control-plane": "true"}
+    taints = [{"key": next(iter(label)), "effect": effect}] if effect else []
+    client.patch("v1/Node", pair[0], {"metadata": {"labels": label}, "spec": {"taints": taints}})
+    told = healer.run(check=True)
+    assert told["lost"] == [pair[1]], told
+    assert not any("knows it any more" in line for line in healer.said.lines)

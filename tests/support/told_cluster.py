@@ -35,7 +35,7 @@ class Told:
     def __init__(self) -> None:
         self.heard: queue.Queue[tuple[str, t.Any]] = queue.Queue()
         self.main = MAIN
-        self.plan = types.SimpleNamespace(name="r", namespace="n", run_id="r", queue="main")
+        self.plan = types.SimpleNamespace(name="r", namespace="n", run_id="r", queue="main", pods={"node": None})
         self.threads: dict[str, t.Any] = {}
         self.ended: list[str] = []
         self.deleted: list[str] = []
@@ -140,7 +140,7 @@ def warning(name: str, reason: str, message: str, kind: str = "Pod") -> Dict:
     """An event of the cluster."""
     return {
         "type": "Warning",
-        "involvedObject": {"kind": kind, "name": name, "namespace": "n"},
+        "involvedObject": {"kind": kind, "name": name, "namespace": "n", "uid": name.removeprefix("r-")},
         "reason": reason,
         "message": message,
     }

@@ -27,6 +27,8 @@ ENGINE_LAUNCHERS: dict[str, tuple[str, ...]] = {
     "mpijob": ("mpi",),
     "rayjob": ("ray",),
 }
+# Engines whose objects stay until they are deleted: their operators know no time to live for them.
+_STAY = ("trainjob", "rayjob")
 # Folders of the pod that belong to the collection.
 RESERVED_PATHS = ("/muster", "/proc", "/sys", "/dev")
 _NEEDS_KUBERNETES = "needs placement.backend: kubernetes"
@@ -133,6 +135,12 @@ def _check_kubernetes(job: Job) -> None:
             "job.placement.engine",
             f"{job.engine} does not run the launcher '{job.launcher}'",
             f"Use engine: {' or '.join(fitting)}, or leave it out",
+        )
+    if job.ttl_after_finished_s is not None and job.engine in _STAY:
+        raise InputError(
+            "job.ttl_after_finished_s",
+            f"has no effect with engine {job.engine}: its objects stay until they are deleted",
+            "Leave it out; muster.training.cancel removes what is left of a run",
         )
     if job.code is not None and job.code.source == "image" and not job.code.ref.startswith("/"):
         raise InputError("job.code.ref", "must be an absolute folder inside the image with from: image")

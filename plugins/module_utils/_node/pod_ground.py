@@ -37,13 +37,14 @@ class Refusal(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Which node of which attempt a pod is."""
+    """Which node of which attempt a pod is; ``uid`` tells it from a later one of its name."""
 
     rank: int
     node: str
     pod: str
     attempt: int
     address: str
+    uid: str = ""
 
     def about(self) -> dict[str, t.Any]:
         """Return what each marked line says of its origin."""
@@ -67,7 +68,8 @@ def place(spec: t.Mapping[str, t.Any], environ: t.Mapping[str, str]) -> Place:
     restarts = environ.get("MUSTER_RESTARTS", "")
     attempt = int(spec["attempt"]) + (int(restarts) if restarts.isdigit() else 0)
     node = environ.get("MUSTER_NODE") or socket.gethostname()
-    return Place(int(number), node, host, attempt, environ.get("MUSTER_POD_IP", "").split(",")[0] or "127.0.0.1")
+    address = environ.get("MUSTER_POD_IP", "").split(",")[0] or "127.0.0.1"
+    return Place(int(number), node, host, attempt, address, environ.get("MUSTER_POD_UID", ""))
 
 
 def unpack(archive: pathlib.Path, target: pathlib.Path) -> None:

@@ -114,8 +114,10 @@ class Pod:
     def _keep(self, kept: pathlib.Path, name: str) -> None:
         """Keep this attempt's words beside the checkpoints, and see that it is this pod's to run there."""
         self.output.keep(kept / name)
-        if not pod_fence.first_start(kept / f"attempt-{self.place.attempt}" / f"{self.place.pod}.started"):
-            # A machine that took another's name starts the pods that were bound to that one.
+        started = f"{self.place.uid or self.place.pod}.started"
+        if not pod_fence.first_start(kept / f"attempt-{self.place.attempt}" / started):
+            # A machine that took another's name starts the pods that were bound to that one; an operator may make a new
+            # pod of the same name, which is another one.
             raise pod_ground.Refusal("this pod has run before, on a machine that is gone", EXIT_UNREACHABLE)
         life = (int(self.spec.get("begun", 0)), self.place.attempt)
         self.fence = pod_fence.Fence(kept.parent / pod_fence.NEWEST, life, self.output.say)

@@ -105,7 +105,7 @@ class Cause:
             if self.line.endswith("Error: ImagePullBackOff"):
                 return False
             return bool(_NO_IMAGE.search(self.line)) and not _REGISTRY_AWAY.search(self.line)
-        return self.code == "admission" and not self.passing
+        return self.code in ("admission", "queue") and not self.passing
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -151,13 +151,21 @@ def of_pod(pod: Object) -> Cause | None:
 
 
 def of_workload(workload: Object) -> Cause | None:
-    """Return what keeps a job in its queue by the status of its Workload, None for one that is admitted."""
+    """Return what keeps a job in its queue by the status of its Workload, None for one that is admitted.
+
+    It is final when Kueue has given the job up: nobody activates it again unless asked. Whoever deactivated it by hand
+    may do so.
+    """
     now = predicates.state(workload)
-    if now.phase != "waiting":
+    inactive = (workload.get("spec") or {}).get("active") is False
+    if now.phase != "waiting" and not (now.phase == "failed" and inactive):
         return None
     meta = workload.get("metadata") or {}
     name = title("Workload", meta.get("namespace"), meta.get("name"))
-    return Cause("queue", name, now.reason, 1, True, str(meta.get("uid")))
+    line = now.reason
+    if inactive and not predicates.given_up(workload):
+        line += "; it goes on when somebody sets its spec.active to true"
+    return Cause("queue", name, line, 1, not predicates.given_up(workload), str(meta.get("uid")))
 
 
 def of_unqueued(job: Object) -> Cause | None:

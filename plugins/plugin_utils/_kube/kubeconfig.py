@@ -258,6 +258,9 @@ def _impersonation(user: Mapping[str, t.Any]) -> t.Iterator[tuple[str, str]]:
         yield "Impersonate-User", str(user["as"])
     if user.get("as-uid"):
         yield "Impersonate-Uid", str(user["as-uid"])
+    if user.get("as-user-extra"):
+        # Left out, the server would see another user than was asked for.
+        raise InputError("kubeconfig as-user-extra", "is not supported", "Impersonate a user by name, uid and group")
     groups = user.get("as-groups") or []
     if len(groups) > 1:
         raise InputError("kubeconfig as-groups", "more than one group cannot be impersonated")

@@ -128,7 +128,11 @@ def make(client: Client, wanted: Sequence[Target], manager: str, prune: Prune | 
         Target(group, (item["metadata"].get("namespace")), item["metadata"]["name"], item)
         for group, items in zip(groups, read, strict=True)
         for item in items
-        if prune is not None and _key(group, item) not in keys and _ours(item, manager, prune)
+        if prune is not None
+        and _key(group, item) not in keys
+        and _ours(item, manager, prune)
+        # The same set may lie in other namespaces, too: those are another call's.
+        and (not places or item["metadata"].get("namespace") in {None, *places})
     ]
     return Plan(steps, tuple(sorted(doomed, key=lambda target: -target.stage)))
 

@@ -258,6 +258,13 @@ def _volcano(value: Object) -> State:
     return State("done", phase) if phase == "Completed" else State("waiting", phase or "is not started yet")
 
 
+def given_up(workload: Object) -> bool:
+    """Return whether Kueue has deactivated a Workload by itself: a limit or a check, and not somebody's hand."""
+    known = conditions(workload)
+    evicted = str((known.get("Evicted") or {}).get("reason") or "") if _holds(known, "Evicted") else ""
+    return _holds(known, "DeactivationTarget") or evicted.startswith("DeactivatedDueTo")
+
+
 def _workload(value: Object) -> State:
     known = conditions(value)
     if _holds(known, "Finished"):

@@ -17,6 +17,7 @@ from ...module_utils._model import acceptance
 from ...module_utils._model.acceptance import Part
 from ...module_utils._model.errors import InputError, MusterError, RefusedError
 from ...module_utils._model.job import Job
+from ...module_utils._model.job_backends import ENGINE_LAUNCHERS
 from ...module_utils._model.verdict import OUTCOMES, worst
 from .._fabric import scaling as rules
 from .._hosts import watch
@@ -35,6 +36,7 @@ CLUSTER = "acceptance"
 _KEPT = ("image", "placement", "python", "env", "mounts", "resources", "gpu", "gpus_per_node", "processes_per_node")
 _STEPS, _INTERVAL, _KILL_AT = 160, 20, 50
 _GANG_S = 15
+_OF_ONE_LAUNCHER = tuple(engine for engine, launchers in ENGINE_LAUNCHERS.items() if "torchrun" not in launchers)
 _ONCE = {"max_crashes": 0, "max_lost_nodes": 0, "on_lost_node": "fail"}
 
 
@@ -82,6 +84,9 @@ def fleet(request: Request, home: StateHome, identity: str) -> Fleet:
             raise InputError("nodes", "is required on Kubernetes", "Say how many nodes the fleet has")
         # What the fabric's part found is told there, and keeps nobody from measuring.
         job["placement"] = {**placement, "allow_slow_network": True}
+        if placement.get("engine") in _OF_ONE_LAUNCHER:
+            # The tests run torchrun and plain commands, whatever the user's job runs.
+            del job["placement"]["engine"]
         return Fleet(request, home, identity, "kubernetes", job, [], int(nodes))
     names = list(request.hosts)[: request.options.get("nodes") or None]
     if not names:
@@ -135,7 +140,7 @@ def _choose_island(fleet: Fleet, islands: t.Sequence[t.Mapping[str, t.Any]]) -> 
 
 def scaling(fleet: Fleet) -> Part:
     """Measure training steps at a fixed batch per rank on 1, 2, 4, 8 … nodes."""
-    problems = []
+    problems, shared = [], []
     for nodes in fleet.sizes:
         try:
             found = _measured(fleet, nodes)
@@ -143,6 +148,8 @@ def scaling(fleet: Fleet) -> Part:
             problems.append(f"{nodes} nodes: {exc}")
             continue
         fleet.points.append(found)
+        if found.nodes != nodes:
+            shared.append(f"{nodes} pods ran on {found.nodes} nodes: ask for so much that a node takes one pod")
         milliseconds = found.step_s * 1e3
         fleet.request.progress.say(
             f"  {nodes} nodes: {found.samples_per_s:.4g} samples/s, {milliseconds:.3g} ms a step"
@@ -152,6 +159,9 @@ def scaling(fleet: Fleet) -> Part:
     values = {"points": list(judged.rows), "device": fleet.points[0].device if fleet.points else None}
     if problems:
         return Part("scaling", "fail", "a size could not be measured", (*problems, *judged.reasons), values)
+    if shared:
+        said = "pods shared nodes: the network between nodes was not measured"
+        return Part("scaling", "unproven", said, (*shared, *judged.reasons), values)
     if fleet.loopback:
         # What several "nodes" on one machine show of a network is nothing, good or bad.
         said = "all nodes are on the loopback of one machine: no network was measured"
@@ -201,7 +211,7 @@ def _train(fleet: Fleet, job: Dict, suffix: str, **options: t.Any) -> tuple[path
         "template_paths": [],
         **options,
     }
-    wanted = dataclasses.replace(request, options=inner, hosts=fleet.hosts, progress=Quiet(), base=ROOT)
+    wanted = dataclasses.replace(request, options=inner, hosts=fleet.hosts, progress=Quiet())
     try:
         result = training_job.run(wanted)
     except KeyboardInterrupt:

@@ -139,6 +139,16 @@ class Claim:
                 continue
 
 
+def forget_stale(client: Client, name: str, namespace: str) -> None:
+    """Remove the Lease of a run that has ended when its holder renews it no more: it was killed while it followed."""
+    now = client.line.tally.server_time()
+    with contextlib.suppress(MusterError, KeyError, ValueError):
+        live = client.get(_KIND, name, namespace) or {}
+        renewed = datetime.datetime.fromisoformat((live.get("spec") or {})["renewTime"]).timestamp()
+        if now is not None and now - renewed > DURATION_S:
+            client.delete(_KIND, name, namespace, uid=live["metadata"]["uid"])
+
+
 @contextlib.contextmanager
 def held(client: Client, made: KubePlan, home: StateHome, progress: Progress, take_over: bool) -> t.Iterator[Claim]:
     """Hold a run for as long as the block lasts.

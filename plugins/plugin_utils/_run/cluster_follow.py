@@ -24,7 +24,6 @@ from ...module_utils._node import paths
 from ...module_utils._secrets.scrubber import scrub
 from .._hosts import watch
 from .._kube import events, predicates
-from .._kube.jobs import probe
 from .._kube.jobs.contract import CONTAINER, Object
 from .._kube.logs import Place
 from .._kube.watch import Event
@@ -32,6 +31,7 @@ from . import record
 from .cluster_logs import PodLogs
 from .cluster_lost import Evictions
 from .cluster_sources import Sources
+from .cluster_warnings import Warnings
 from .follow import Follower, Outcome, tail
 from .progress import Progress
 
@@ -77,7 +77,7 @@ class ClusterFollower(Follower):
         self.admitted_at: float | None = None
         # Pods whose container the system ended, by uid: when that was first heard, which node, and why.
         self.killed: dict[str, tuple[float, str, str]] = {}
-        self._claims = {mount.pvc for mount in job.mounts if mount.pvc}
+        self.warnings = Warnings(sources.plan, [mount.pvc for mount in job.mounts if mount.pvc])
         self._said: set[tuple[str, str, str]] = set()
         # Since when an image could not be pulled, or a pod was not allowed, by what wants it.
         self._hindered: dict[tuple[str, str], float] = {}
@@ -185,6 +185,8 @@ class ClusterFollower(Follower):
             self.pods.pop(uid, None)
             return
         self.pods[uid] = pod
+        for early in self.warnings.about(uid):
+            self._once(early)
         node = (pod.get("spec") or {}).get("nodeName")
         if node:
             self.nodes[uid] = node
@@ -247,22 +249,19 @@ class ClusterFollower(Follower):
                 self.event("node_lost", node=node or name, detail=f"the node of {name} does not answer")
 
     def _take_event(self, event: Event) -> None:
-        involved = event.object.get("involvedObject") or {}
-        about = str(involved.get("name") or "")
-        own = self.sources.plan.name
-        mine = about == own or (about.startswith(f"{own}-") and not about.startswith(probe.name(own)))
-        # A claim that gets no volume keeps its pods waiting, and says why by events of its own.
-        claimed = involved.get("kind") == "PersistentVolumeClaim" and about in self._claims
-        old = mine and events.stale(event.object, self.sources.main)
-        if event.type != "DELETED" and not old and (mine or claimed):
-            self._once(events.cause(event.object))
+        self._once(self.warnings.take(event, self.pods, self.main))
 
     def _take_workload(self, event: Event) -> None:
         owners = event.object["metadata"].get("ownerReferences") or []
         mine = any(owner.get("uid") == self.main["metadata"].get("uid") for owner in owners)
         if event.type != "DELETED" and mine:
             self._queued = True
-            self._once(events.of_workload(event.object))
+            cause = events.of_workload(event.object)
+            if cause is not None and cause.final:
+                # Its pods are gone or never came, and no others will: also of a run that was under way.
+                given_up = Outcome("failed", 1, cause.code, cause.text)
+                self._ending = self._ending or (given_up, self._drained())
+            self._once(cause)
 
     def _refused(self, node: str, line: t.Mapping[str, t.Any]) -> None:
         """Note that a pod did not start its program, and why: no rank of it will say so."""

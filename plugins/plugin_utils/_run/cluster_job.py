@@ -38,7 +38,7 @@ from . import (
 from .cluster_claim import Claim
 from .cluster_custody import ClusterCustody
 from .cluster_follow import ClusterFollower
-from .cluster_removal import GONE_S, remove
+from .cluster_removal import GONE_S, forget_secret, remove
 from .cluster_sources import Sources
 from .follow import Follower
 from .state_home import StateHome, forget_unborn, read_record
@@ -148,6 +148,8 @@ def cancel(request: Request, home: StateHome, before: Dict) -> Dict:
     gone, problem = bool(ref), None
     try:
         gone = gone and remove(client, ref, run_id, grace + GONE_S, request.progress)
+        if ref:
+            cluster_claim.forget_stale(client, str(ref["name"]), str(ref["namespace"]))
     except MusterError as error:
         # Rented machines of a run that is to end must not wait for what stands in the way of its pods.
         problem = error
@@ -312,16 +314,18 @@ def _follow(
     except KeyboardInterrupt:
         request.progress.say(f"run {made.run_id} goes on without us: the same command follows it, cancel stops it")
         raise
-    cluster_kept.recover(client, made, follower)
-    problem = None
-    if predicates.state(follower.main).phase == "waiting":
-        # It ended by a rule of ours: the engine would go on.
+    problem, told = None, predicates.state(follower.main).phase
+    if told == "waiting":
+        # It ended by a rule of ours: the engine would go on. Before anything is read: its pods may hold the place.
         within_s = made.job.checkpoints.grace_s + GONE_S
         try:
             remove(client, current["backend_ref"], made.run_id, within_s, request.progress)
         except MusterError as error:
             # The run has ended all the same, and its machines go back.
             problem = error
+    else:
+        forget_secret(client, made, request.progress)
+    cluster_kept.recover(client, made, follower, told == "done")
     outcome = explained(folder, attended(made.job, follower, outcome))
     ended = finished(follower, outcome, state["record"], custody.prices(follower.nodes.values()))
     return custody.end(_told(result(ended, folder, changed), problem), outcome.outcome)

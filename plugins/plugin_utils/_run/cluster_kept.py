@@ -27,25 +27,36 @@ from .cluster_probe import clear
 from .follow import Follower
 
 _LIMIT_S = 120.0
+# Above every attempt's number.
+_ANY = 1 << 31
 _STREAMS = ("events", "metrics", "usage")
 Dict = dict[str, t.Any]
 
 
 def missing(events: t.Iterable[Dict], first: int) -> set[int]:
-    """Return the attempts of a start that began with number ``first`` of which nothing was heard."""
+    """Return the attempts of a start that began with number ``first`` of which nothing was heard, before the last one.
+
+    Empty also where nothing at all was heard of the start.
+    """
     told = {line.get("attempt") for line in events if line.get("kind") != "submitted"}
-    seen = {number for number in told if isinstance(number, int)}
+    seen = {number for number in told if isinstance(number, int) and number >= first}
     return set(range(first, max(seen))) - seen if seen else set()
 
 
-def recover(client: Client, plan: KubePlan, follower: Follower) -> None:
-    """Complete the run's folder and story by attempts that were not followed. What cannot be had is only told."""
-    wanted = missing(_lines(follower.folder / "events.jsonl"), next(iter(plan.pods.values())).attempt)
+def recover(client: Client, plan: KubePlan, follower: Follower, done: bool) -> None:
+    """Complete the run's folder and story by attempts that were not followed. What cannot be had is only told.
+
+    :param done: whether the engine says that the job was done; then some attempt there must have been.
+    """
+    first = next(iter(plan.pods.values())).attempt
+    wanted: t.Collection[int] = missing(_lines(follower.folder / "events.jsonl"), first)
+    if done and not any(item.n >= first for item in follower.story.attempts):
+        wanted = range(first, _ANY)
     made = kept.build(plan) if wanted else None
     if made is None:
         return
-    names = ", ".join(str(number) for number in sorted(wanted))
-    follower.progress.say(f"nothing was heard of attempt {names}: reading what it kept beside the checkpoints")
+    names = f"any attempt from {first} on" if isinstance(wanted, range) else f"attempt {_listed(wanted)}"
+    follower.progress.say(f"nothing was heard of {names}: reading what was kept beside the checkpoints")
     try:
         lines = _read(client, made)
     except MusterError as exc:
@@ -54,6 +65,10 @@ def recover(client: Client, plan: KubePlan, follower: Follower) -> None:
     finally:
         clear(client, made)
     take(follower, of_attempts(lines, wanted))
+
+
+def _listed(numbers: t.Iterable[int]) -> str:
+    return ", ".join(str(number) for number in sorted(numbers))
 
 
 def of_attempts(lines: t.Iterable[Dict], wanted: t.Collection[int]) -> list[Dict]:

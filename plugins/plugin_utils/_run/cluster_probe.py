@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
 import time
 import typing as t
@@ -138,8 +139,11 @@ class _Causes:
     def _listen(self) -> None:
         try:
             for event in self._warnings:
+                if event.type in ("DELETED", "SYNCED"):
+                    continue
                 about = str((event.object.get("involvedObject") or {}).get("name"))
-                mine = event.type not in ("DELETED", "SYNCED") and about.startswith(str(self._main["metadata"]["name"]))
+                # The Job itself, and the pods of an indexed one: another run's name may begin with this one's.
+                mine = re.fullmatch(rf"{re.escape(self._main['metadata']['name'])}(-[0-9]+-[a-z0-9]{{5}})?", about)
                 if mine and not events.stale(event.object, self._main):
                     self._take(events.cause(event.object))
         except MusterError:

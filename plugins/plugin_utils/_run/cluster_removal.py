@@ -15,7 +15,7 @@ import typing as t
 
 from ...module_utils._model.errors import MusterError
 from .._kube.client import Client
-from .._kube.jobs.contract import COMPANIONS, Object, secret_name, selector
+from .._kube.jobs.contract import COMPANIONS, KubePlan, Object, secret_name, selector
 from .cluster_lost import Evictions
 from .progress import Progress
 
@@ -59,6 +59,16 @@ def remove(client: Client, ref: t.Mapping[str, t.Any], run_id: str, within_s: fl
             problem = f"{ref['kind']} {ref['name']} is still there after {within_s:.0f} s: held by {held}"
             raise MusterError(problem, "Look at who has to let go of it")
         time.sleep(0.1)
+
+
+def forget_secret(client: Client, made: KubePlan, progress: Progress) -> None:
+    """Remove the values of a run that has ended: its objects may stay for a day, some engines' for ever."""
+    if made.secret is None:
+        return
+    try:
+        client.delete("v1/Secret", made.secret, made.namespace)
+    except MusterError as error:
+        progress.say(f"warning: the run's Secret stays until its {made.job.engine} is removed: {error}")
 
 
 def _forget_companions(client: Client, ref: t.Mapping[str, t.Any], run_id: str) -> None:

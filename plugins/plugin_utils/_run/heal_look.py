@@ -37,6 +37,8 @@ from .training_plan import Dict, Request
 SILENT = "silent.json"
 # Whether a node answers or is Ready, for how many seconds the cluster did not hear of it, whether it is out of service.
 State = tuple[bool, float | None, bool]
+# What keeps jobs off a control plane; one without these takes them (K3s and single nodes are made so).
+_CONTROL_PLANES = {f"node-role.kubernetes.io/{name}" for name in ("control-plane", "master")}
 _HELD = ("created", "adopted", "joined", "lost")
 _USABLE = ("creating", "running", "unknown")
 
@@ -79,7 +81,7 @@ def look(request: Request, home: StateHome, context: node_pool.Context) -> Look:
     names = list(dict.fromkeys([*([] if client else request.hosts), *(run.names if run else ())]))
     live = client.list("v1/Node").items if client else []
     clock = client.line.tally.server_time() if client else None
-    states = _in_cluster(live, clock) if client else _answers(request, names)
+    states = _in_cluster(live, clock, names) if client else _answers(request, names)
     if client is not None and not options.get("cluster_id"):
         # Nodes of the same names on another cluster are somebody else's, whatever run there is or none.
         cluster_identity.insist_ledger(client, home, states)
@@ -153,13 +155,17 @@ def _unfit(client: Client, live: t.Sequence[Object], run: Run | None, job: Dict)
     return spare.unfit(wanted, live, pods, run.run_id)
 
 
-def _in_cluster(live: t.Sequence[Object], clock: float | None) -> dict[str, State]:
-    """Return how each Node is, by the server's clock. Control planes take no jobs."""
+def _in_cluster(live: t.Sequence[Object], clock: float | None, used: t.Container[str]) -> dict[str, State]:
+    """Return how each Node is, by the server's clock; control planes only where they take jobs.
+
+    :param used: the nodes that the run is on, whatever they are.
+    """
     found = {}
     for item in live:
-        labels = item["metadata"].get("labels") or {}
-        if "node-role.kubernetes.io/control-plane" not in labels:
-            found[str(item["metadata"]["name"])] = (*node_loss.readiness(item, clock), node_loss.out_of_service(item))
+        name, taints = str(item["metadata"]["name"]), (item.get("spec") or {}).get("taints") or ()
+        keys = {taint["key"] for taint in taints if taint["effect"] != "PreferNoSchedule"}
+        if name in used or not keys & _CONTROL_PLANES:
+            found[name] = (*node_loss.readiness(item, clock), node_loss.out_of_service(item))
     return found
 
 

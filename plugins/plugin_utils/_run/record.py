@@ -69,6 +69,8 @@ def log_file(node: str) -> str:
 
 def job_world_size(job: t.Mapping[str, t.Any]) -> int:
     """Return the ranks that a job in its YAML form asks for."""
+    if job.get("launcher") == "command":
+        return int(job["nodes"])
     return int(job["nodes"]) * int(job.get("processes_per_node") or job.get("gpus_per_node") or 1)
 
 
@@ -88,7 +90,7 @@ def update(record: Record, story: Story, prices: t.Mapping[str, float | None], n
         "checkpoint": checkpoint or record["checkpoint"],
         "steps_lost": steps if len(story.attempts) > 1 else 0,
         "seconds_lost": round(seconds, 3),
-        "cost": _cost(record, prices, now),
+        "cost": _cost(record, story, prices, now),
     }
 
 
@@ -123,13 +125,29 @@ def _attempt(item: Attempt, story: Story, prices: t.Mapping[str, float | None]) 
     }
 
 
-def _cost(record: Record, prices: t.Mapping[str, float | None], now: float) -> Record:
-    if any(price is None for price in prices.values()):
-        return {"usd": None, "complete": False}
+def _cost(record: Record, story: Story, prices: t.Mapping[str, float | None], now: float) -> Record:
     started = datetime.datetime.fromisoformat(record["submitted_at"]).timestamp()
     ended = datetime.datetime.fromisoformat(record["ended_at"]).timestamp() if record["ended_at"] else now
-    hourly = sum(price for price in prices.values() if price is not None)
-    return {"usd": round(hourly * (ended - started) / 3600, 4), "complete": record["state"] == "ended"}
+    dollars = 0.0
+    for name, price in prices.items():
+        if price is None:
+            return {"usd": None, "complete": False}
+        dollars += price * _stay(name, story, started, ended) / 3600
+    return {"usd": round(dollars, 4), "complete": record["state"] == "ended"}
+
+
+def _stay(name: str, story: Story, started: float, ended: float) -> float:
+    """Return the seconds that a node counts for: from the first attempt with a rank on it to the one without.
+
+    Before the first attempt and after the last one the run holds its nodes, too. A node without any rank, as under
+    mpirun or Ray's head, counts for the whole run.
+    """
+    used = [number for number, item in enumerate(story.attempts) if name in item.ranks.values()]
+    if used and used[0] > 0:
+        started = max(started, story.attempts[used[0]].started_at)
+    if used and used[-1] + 1 < len(story.attempts):
+        ended = min(ended, story.attempts[used[-1] + 1].started_at)
+    return max(0.0, ended - started)
 
 
 def _user() -> str | None:

@@ -12,11 +12,18 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import copy
+
 from ....module_utils._model import pod_spec
 from . import companions, jobset, pods
 from .contract import KubePlan, Object
 
 LAUNCHER, WORKER = "launcher", "worker"
+# mpirun waits most of the time. A quota of the namespace may insist on amounts.
+_LAUNCHER_RESOURCES: Object = {
+    "requests": {"cpu": "10m", "memory": "64Mi"},
+    "limits": {"cpu": "1", "memory": "1Gi"},
+}
 
 
 def build(plan: KubePlan) -> list[Object]:
@@ -25,6 +32,7 @@ def build(plan: KubePlan) -> list[Object]:
     specs = {role: companions.completed(plan, role, coordinator=first) for role in (LAUNCHER, WORKER)}
     around = companions.around(plan, specs)
     launcher = pods.template(plan, LAUNCHER, around, restarts=None, index=None, devices=False)
+    launcher["spec"]["containers"][0]["resources"] = copy.deepcopy(_LAUNCHER_RESOURCES)
     worker = pods.template(plan, WORKER, around, restarts=None, index=None)
     ssh = plan.pods[WORKER].ssh or {}
     worker["spec"]["containers"][0]["readinessProbe"] = {"tcpSocket": {"port": ssh["port"]}, "periodSeconds": 1}

@@ -22,6 +22,8 @@ _PRODUCT, _MEMORY, _FAMILY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory", 
 # A card sold as 80 GiB reports a little less.
 _MEMORY_SHARE = 0.95
 _SHOWN = 12
+# Engines that have one more pod beside those of the ranks: mpirun's, Ray's head.
+_BESIDE = ("mpijob", "rayjob")
 _TOLD = frozenset(f"node.kubernetes.io/{state}" for state in ("not-ready", "unreachable", "unschedulable"))
 
 
@@ -68,6 +70,12 @@ def refuse(job: Job, verdicts: t.Sequence[Verdict], one_a_node: bool = False) ->
     :param one_a_node: whether a node takes one pod of the job only; else as many as its GPUs suffice for.
     :raises RefusedError: with one line for people.
     """
+    if job.engine == "rayjob" and job.placement.network_mode == "host" and len(verdicts) <= _needed(job):
+        raise RefusedError(
+            f"job.placement.network_mode: with host a Ray cluster of {_needed(job)} workers needs {_needed(job) + 1} "
+            f"nodes, one for its head, and there are {len(verdicts)}",
+            "Use network_mode: pod, or ask for fewer nodes",
+        )
     fitting = [item for item in verdicts if not item.reasons]
     needed, rooms = _needed(job), _rooms(job, fitting, one_a_node)
     if sum(rooms) >= needed:
@@ -225,10 +233,11 @@ def claims(job: Job, live: t.Mapping[str, Object], classes: t.Collection[str] | 
             )
         modes = set(claim["spec"].get("accessModes") or ())
         enough = {"ReadWriteMany", *(["ReadOnlyMany"] if mount.read_only else [])}
-        if job.nodes > 1 and not modes & enough:
+        count = job.nodes + (1 if job.engine in _BESIDE else 0)
+        if count > 1 and not modes & enough:
             raise RefusedError(
                 f"job.mounts.{mount.name}: the claim {mount.pvc} allows {', '.join(sorted(modes))}, "
-                f"and {job.nodes} nodes would mount it",
+                f"and {count} pods would mount it, which may be on several nodes",
                 "Use a claim with access mode ReadWriteMany",
             )
         if "ReadOnlyMany" in modes and len(modes) == 1 and not mount.read_only:
@@ -241,7 +250,8 @@ def _reasons(
     job: Job, node: Object, gpu_resource: str, tolerations: t.Sequence[t.Mapping[str, t.Any]]
 ) -> t.Iterator[str]:
     """Yield why a node cannot take one of the job's pods; taints that the pods bear are none."""
-    yield from _state(node, tolerations)
+    own = [{"key": gpu_resource, "operator": "Exists", "effect": "NoSchedule"}] if job.gpus_per_node else []
+    yield from _state(node, [*own, *tolerations])
     labels = _labels(node)
     if job.placement.island and labels.get(ISLAND_LABEL) != job.placement.island:
         yield f"island {labels.get(ISLAND_LABEL) or 'unknown'}"
@@ -284,9 +294,8 @@ def _state(node: Object, tolerations: t.Sequence[t.Mapping[str, t.Any]]) -> t.It
     if spec.get("unschedulable"):
         yield "cordoned"
     for taint in spec.get("taints") or ():
-        # What is told by the node's state above, and what device plugins' pods bear.
-        usual = taint["key"] in _TOLD or str(taint["key"]).startswith("nvidia.com/")
-        borne = usual or any(_bears(item, taint) for item in tolerations)
+        # What is told by the node's state above, and what the queue or the job itself makes the pods bear.
+        borne = taint["key"] in _TOLD or any(_bears(item, taint) for item in tolerations)
         if taint["effect"] != "PreferNoSchedule" and not borne:
             yield f"taint {taint['key']}"
 

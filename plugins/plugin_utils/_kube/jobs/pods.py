@@ -56,7 +56,7 @@ def template(
         "containers": [container(plan, role, fields=_fields(restarts, index), devices=devices)],
         "volumes": volumes(plan, told or role, companions),
         "tolerations": tolerations(plan),
-        **_placement(plan),
+        **_placement(plan, role),
         **spec,
     }
     if plan.host_network:
@@ -226,22 +226,31 @@ def queue_labels(plan: KubePlan) -> dict[str, str]:
     return labels
 
 
-def _placement(plan: KubePlan) -> Object:
+def apart(plan: KubePlan, role: str | None = None) -> Object:
+    """Return the rule that keeps a run's pods, or only those of a role, on a node each."""
+    labels = {RUN_LABEL: plan.labels[RUN_LABEL], **({ROLE_LABEL: role} if role else {})}
+    term = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+
+
+def _placement(plan: KubePlan, role: str) -> Object:
     affinity: Object = {}
     if plan.fleet.expressions:
         term = {"matchExpressions": [dict(item) for item in plan.fleet.expressions]}
         affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     if plan.host_network or plan.fleet.whole_node:
-        apart = {
-            "labelSelector": {"matchLabels": {RUN_LABEL: plan.labels[RUN_LABEL]}},
-            "topologyKey": "kubernetes.io/hostname",
-        }
-        affinity["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
+        # Of its own role: what takes no devices, such as mpirun, may lie beside what takes all of them.
+        affinity["podAntiAffinity"] = apart(plan, role)
     return {"affinity": affinity} if affinity else {}
 
 
 def _fields(restarts: str | None, index: str | None) -> dict[str, str]:
-    fields = {"MUSTER_NODE": "spec.nodeName", "MUSTER_POD": "metadata.name", "MUSTER_POD_IP": "status.podIP"}
+    fields = {
+        "MUSTER_NODE": "spec.nodeName",
+        "MUSTER_POD": "metadata.name",
+        "MUSTER_POD_UID": "metadata.uid",
+        "MUSTER_POD_IP": "status.podIP",
+    }
     if index:
         fields["MUSTER_NODE_RANK"] = index
     if restarts:

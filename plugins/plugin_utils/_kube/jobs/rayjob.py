@@ -16,11 +16,13 @@ import typing as t
 
 from ....module_utils._model import pod_spec
 from ....module_utils._model.pod_spec import PodSpec
-from . import companions, jobset, pods, quantities
+from . import companions, pods, quantities
 from .contract import CONTAINER, ROLE_LABEL, KubePlan, Object
 
 DRIVER, HEAD, WORKER, SUBMITTER = "driver", "head", "worker", "submitter"
 _HEAD_MEMORY = 4 << 30
+# So long the Ray cluster stays after its job, its workers' GPUs included: enough to read the driver's last lines.
+_LINGER_S = 60
 _DASHBOARD = 8265
 # KubeRay's operator asks the head's dashboard how the job is. Its chart names it so, its manifests by component.
 _OPERATOR = {
@@ -43,7 +45,7 @@ def build(plan: KubePlan) -> list[Object]:
         "entrypoint": shlex.join(pods.command(plan.job, DRIVER)),
         "submissionMode": "K8sJobMode",
         "shutdownAfterJobFinishes": True,
-        "ttlSecondsAfterFinished": jobset.ttl(plan.job),
+        "ttlSecondsAfterFinished": _LINGER_S,
         "backoffLimit": plan.job.restart.max_crashes,
         "rayClusterSpec": {
             "headGroupSpec": {
@@ -74,17 +76,21 @@ def _ray_pod(plan: KubePlan, role: str, spec: PodSpec, around: t.Sequence[Object
     devices = role == WORKER
     template = pods.template(plan, role, around, restarts=None, index=None, devices=devices, told=DRIVER)
     main = template["spec"]["containers"][0]
-    place = {key: main[key] for key in ("image", "volumeMounts")}
+    if role == HEAD:
+        memory = min(_HEAD_MEMORY, plan.job.resources.memory or _HEAD_MEMORY)
+        amounts = {"cpu": "1", "memory": quantities.size(memory)}
+        main["resources"] = {"requests": dict(amounts), "limits": dict(amounts)}
+    # What runs before the others counts by its largest amount: the same costs nothing, and a quota insists on some.
+    place = {key: main[key] for key in ("image", "volumeMounts", "resources")}
     argv = [*pods.command(plan.job, DRIVER), "prepare"]
     plain = {"allowPrivilegeEscalation": False}
     template["spec"]["initContainers"] = [{"name": "code", "command": argv, "securityContext": plain, **place}]
     del main["command"]
     main["env"] += [{"name": key, "value": value} for key, value in _environment(plan, spec).items()]
     main["env"] += _secrets(plan)
-    if role == HEAD:
-        memory = min(_HEAD_MEMORY, plan.job.resources.memory or _HEAD_MEMORY)
-        amounts = {"cpu": "1", "memory": quantities.size(memory)}
-        main["resources"] = {"requests": dict(amounts), "limits": dict(amounts)}
+    if plan.host_network:
+        # Head and workers listen at the same ports.
+        template["spec"]["affinity"]["podAntiAffinity"] = pods.apart(plan)
     return template
 
 
@@ -117,7 +123,7 @@ def _submitter(plan: KubePlan) -> Object:
         # KubeRay takes the first container, whatever its name: logs are read from one name in every pod.
         "name": CONTAINER,
         "image": plan.job.image,
-        "resources": {"requests": amounts, "limits": {"memory": "512Mi"}},
+        "resources": {"requests": amounts, "limits": {"cpu": "1", "memory": "512Mi"}},
         "securityContext": {"allowPrivilegeEscalation": False},
     }
     spec: Object = {"restartPolicy": "Never", "automountServiceAccountToken": False, "containers": [main]}

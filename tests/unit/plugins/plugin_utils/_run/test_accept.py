@@ -8,6 +8,7 @@ The runners of fabric and training are replaced here; tests/e2e runs the whole f
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 import typing as t
@@ -221,3 +222,31 @@ def test_documentation_and_action_agree() -> None:
     from ansible_collections.muster.training.plugins.action import fleet_acceptance as face
 
     assert compare(documented("fleet_acceptance"), face.ActionModule.OPTIONS) == []
+
+
+def on_kubernetes(world: World, **job: t.Any) -> training_job.Request:
+    placement = {"backend": "kubernetes", **job.pop("placement", {})}
+    return world.request(job={"image": "i", "placement": placement, **job}, nodes=2, tests=["scaling"])
+
+
+@pytest.mark.parametrize(("engine", "kept"), [("mpijob", False), ("rayjob", False), ("indexed_job", True)])
+def test_an_engine_that_runs_no_torchrun_is_not_taken_over(world: World, engine: str, kept: bool) -> None:
+    request = on_kubernetes(world, placement={"engine": engine})
+    found = accept_parts.fleet(request, StateHome({"path": str(world.root)}, "lab"), "x")
+    assert ("engine" in found.job["placement"]) is kept
+    accept_parts.scaling(found)
+    assert [parse_job(item.options["job"]).launcher for item in world.trained] == ["torchrun"] * 2
+
+
+def test_paths_of_the_user_are_looked_for_where_the_user_is(world: World) -> None:
+    """A relative kubeconfig, or a relative folder of the job that is killed and resumes."""
+    subject.run(on_kubernetes(world))
+    assert {item.base for item in world.trained} == {world.root}
+
+
+def test_pods_that_share_a_node_prove_no_network(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = accept_parts.rules.point
+    monkeypatch.setattr(accept_parts.rules, "point", lambda value: dataclasses.replace(real(value), nodes=1))
+    found = accept_parts.fleet(on_kubernetes(world), StateHome({"path": str(world.root)}, "lab"), "x")
+    part = accept_parts.scaling(found)
+    assert part.outcome == "unproven" and "2 pods ran on 1 nodes" in part.reasons[0]

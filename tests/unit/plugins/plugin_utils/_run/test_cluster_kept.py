@@ -10,6 +10,8 @@ import pathlib
 import types
 import typing as t
 
+import pytest
+
 from ansible_collections.muster.training.plugins.module_utils._model.story import Story
 from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_kept
 
@@ -50,3 +52,24 @@ def test_lines_of_an_attempt_come_before_those_of_the_next(tmp_path: pathlib.Pat
     assert (tmp_path / "logs" / "_n_1.attempt-1.log").read_text() == "ValueError: x\nend\n"
     times = [json.loads(line)["at"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert times == [12.0, 101.0, 102.0]
+
+
+@pytest.mark.parametrize(("done", "asked"), [(True, range(3, 1 << 31)), (False, None)])
+def test_a_job_that_was_done_unheard_is_read_from_what_it_kept(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, done: bool, asked: range | None
+) -> None:
+    """An operator removes pods that have ended, and their logs with them; attempts of an earlier start are no proof."""
+    (tmp_path / "events.jsonl").write_text(json.dumps(started(1.0, 0, 2)) + "\n")
+    story = Story()
+    story.event(started(1.0, 0, 2))
+    said: list[str] = []
+    progress = types.SimpleNamespace(say=said.append)
+    follower = types.SimpleNamespace(folder=tmp_path, story=story, progress=progress)
+    plan = types.SimpleNamespace(pods={"launcher": types.SimpleNamespace(attempt=3)})
+    lines: list[Dict] = [{"stream": "events", "attempt": 3, "data": started(10.0, 0, 3)}]
+    monkeypatch.setattr(cluster_kept.kept, "build", lambda _plan: [{}])
+    monkeypatch.setattr(cluster_kept, "_read", lambda _client, _made: lines)
+    monkeypatch.setattr(cluster_kept, "clear", lambda _client, _made: None)
+    cluster_kept.recover(t.cast(t.Any, None), t.cast(t.Any, plan), t.cast(t.Any, follower), done)
+    assert [item.n for item in follower.story.attempts] == ([2, 3] if asked else [2])
+    assert bool(said) is done

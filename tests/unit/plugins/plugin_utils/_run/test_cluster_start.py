@@ -142,9 +142,9 @@ def test_what_keeps_it_from_starting_is_said_once(tmp_path: pathlib.Path, told: 
     told.tell_main("Completed")
     _, follower, progress = follow(tmp_path, told)
     causes = [line for line in progress.lines if not line.startswith("ranks")]
-    assert causes == [
-        "Pod n/r-a: its image cannot be pulled: Failed: Failed to pull image",
+    assert sorted(causes) == [
         "Job n/r-node-0: the namespace's quota is used up: FailedCreate: exceeded quota: q",
+        "Pod n/r-a: its image cannot be pulled: Failed: Failed to pull image",
         "Workload n/jobset-r: it waits in its queue: is queued: Pending: no room",
     ]
     kept = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
@@ -161,3 +161,66 @@ def test_a_suspended_job_that_no_queue_knows_is_named(
     _, _, progress = follow(tmp_path, told)
     found = [line for line in progress.lines if line.startswith("JobSet r: it waits in its queue: is suspended")]
     assert len(found) == 1 and "Kueue has made no Workload of it" in found[0]
+
+
+FATAL = 'Error creating: pods "x" is forbidden: violates PodSecurity "restricted:latest"'
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("r-b-node-0-0-x7k2p", "Pod"),
+        ("r-b-probe-0-x7k2p", "Pod"),
+        ("r-b-node-0", "Job"),
+        ("r-b", "JobSet"),
+        ("r-b-x7k2p", "RayCluster"),
+    ],
+)
+def test_what_is_said_of_a_run_whose_name_begins_with_this_ones_is_none_of_its_own(
+    tmp_path: pathlib.Path, told: Told, name: str, kind: str
+) -> None:
+    told.heard.put(("event", Event("ADDED", warning(name, "FailedCreate", FATAL, kind))))
+    threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
+    outcome, _, progress = follow(tmp_path, told)
+    assert outcome.outcome == "succeeded" and not any("PodSecurity" in line for line in progress.lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("r", "JobSet"), ("r", "MPIJob"), ("r-node-0", "Job"), ("r-node", "Job"), ("r-x7k2p", "RayCluster")],
+)
+def test_what_is_said_of_an_object_that_was_made_for_the_run_counts(
+    tmp_path: pathlib.Path, told: Told, name: str, kind: str
+) -> None:
+    told.heard.put(("event", Event("ADDED", warning(name, "FailedCreate", FATAL, kind))))
+    outcome, _, _ = follow(tmp_path, told)
+    assert (outcome.outcome, outcome.cause) == ("failed", "admission")
+
+
+def _workload(told: Told, **status: t.Any) -> None:
+    owner = {"kind": "Workload", "metadata": {"name": "w", "namespace": "n", "ownerReferences": [{"uid": "main"}]}}
+    conditions = [{"type": key, "status": "True", **value} for key, value in status.items()]
+    spec = {"active": False}
+    value = {"apiVersion": "kueue.x-k8s.io/v1beta2", **owner, "spec": spec, "status": {"conditions": conditions}}
+    told.heard.put(("workload", Event("MODIFIED", value)))
+
+
+@pytest.mark.parametrize("worked", [False, True])
+def test_a_run_that_its_queue_gave_up_is_an_end(tmp_path: pathlib.Path, told: Told, worked: bool) -> None:
+    """Kueue suspends its job for good: no pod will come, and the engine never says that it ended."""
+    if worked:
+        told.tell_pod("a")
+        told.tell_rank("a", 1, 0, world_size=2)
+    told.tell_main("Suspended")
+    _workload(told, Evicted={"reason": "DeactivatedDueToMaximumExecutionTimeExceeded", "message": "exceeding it"})
+    outcome, _, _ = follow(tmp_path, told)
+    assert (outcome.outcome, outcome.cause) == ("failed", "queue") and "exceeding it" in outcome.detail
+
+
+def test_a_run_that_somebody_set_aside_waits_and_says_so(tmp_path: pathlib.Path, told: Told) -> None:
+    told.tell_main("Suspended")
+    _workload(told, Evicted={"reason": "Deactivated", "message": "The workload is deactivated"})
+    threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
+    outcome, _, progress = follow(tmp_path, told)
+    assert outcome.outcome == "succeeded"
+    assert any("it goes on when somebody sets its spec.active to true" in line for line in progress.lines)

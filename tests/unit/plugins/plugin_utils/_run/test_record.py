@@ -144,3 +144,19 @@ def test_times_are_iso_8601_in_utc_to_the_millisecond(at: float) -> None:
 @pytest.mark.parametrize("at", [1.7e12, 1e300, float("inf"), float("nan"), -1e15])
 def test_what_is_no_time_is_unknown(at: float) -> None:
     assert record.iso(at) is None
+
+
+def test_a_node_that_was_replaced_costs_until_the_next_attempt_and_its_replacement_from_there() -> None:
+    told = story(resumed=True)
+    # The second attempt is on a third node instead of the second one.
+    told.attempts[1].ranks = {rank: ("c" if name == "b" else name) for rank, name in told.attempts[1].ranks.items()}
+    begun = told.attempts[1].started_at - T0
+    prices = {"a": 3600.0, "b": 3600.0, "c": 3600.0}
+    cost = record.update(new(), told, prices, T0 + 1000)["cost"]
+    assert cost["usd"] == pytest.approx(1000 + begun + (1000 - begun))
+    # One without a rank, such as mpirun's, counts for the whole run.
+    assert record.update(new(), told, {"launcher": 3600.0}, T0 + 1000)["cost"]["usd"] == 1000
+
+
+def test_a_command_is_one_rank_a_node_whatever_its_gpus() -> None:
+    assert record.job_world_size({"nodes": 2, "gpus_per_node": 8, "launcher": "command"}) == 2

@@ -41,7 +41,6 @@ RICH: dict[str, t.Any] = {
     "checkpoints": {"path": "/data/run", "grace_s": 90},
     "resources": {"cpu": 0.5, "memory": "3Gi", "rdma": True},
     "timeout_s": 600,
-    "ttl_after_finished_s": 60,
     "env": {"PYTHONPATH": "/opt", "X": "1"},
     "secret_refs": [
         {"name": "TOKEN", "from": "env"},
@@ -64,6 +63,8 @@ def variants(engine: str) -> list[list[Object]]:
     changes, place = ENGINES[engine], ENGINES[engine].get("placement", {})
     host = {**RICH, "placement": {**place, "network_mode": "host", "priority": "high"}}
     found = [build(**changes), build(RICH_PLAN, **{**changes, **RICH}), build(RICH_PLAN, **{**changes, **host})]
+    if engine not in ("trainjob", "rayjob"):
+        found.append(build(**{**changes, "ttl_after_finished_s": 60}))
     if engine in ("jobset", "indexed_job"):
         found.append(build(**{**changes, "elastic": {"min": 1}}))
     return found
@@ -146,7 +147,14 @@ def test_what_only_rdma_and_whole_nodes_need_is_there_for_them_alone(engine: str
     terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert terms == [{"matchExpressions": [ISLAND]}]
     apart = spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    assert apart[0]["labelSelector"]["matchLabels"] == {contract.RUN_LABEL: RUN_ID}
+    # What takes no devices, such as mpirun or Ray's head, may lie beside what takes all of a node.
+    role = ranks[0]["metadata"]["labels"][contract.ROLE_LABEL]
+    assert apart[0]["labelSelector"]["matchLabels"] == {contract.RUN_LABEL: RUN_ID, contract.ROLE_LABEL: role}
+    for item in templates(rich):
+        terms = item["spec"].get("affinity", {}).get("podAntiAffinity", {})
+        for term in terms.get("requiredDuringSchedulingIgnoredDuringExecution", []):
+            wanted = term["labelSelector"]["matchLabels"]
+            assert wanted[contract.ROLE_LABEL] == item["metadata"]["labels"][contract.ROLE_LABEL]
     assert spec["terminationGracePeriodSeconds"] >= 90 and spec["imagePullSecrets"] == [{"name": "run-pull"}]
     shared = [item["spec"] for item in templates(host) if "muster-run" in json.dumps(item)]
     assert all(item["hostNetwork"] and item["dnsPolicy"] == "ClusterFirstWithHostNet" for item in shared)
@@ -162,6 +170,11 @@ def test_on_the_nodes_own_network_no_two_pods_of_a_job_share_a_node() -> None:
             shares = [item for item in made if item.get("hostNetwork")]
             assert bool(shares) is apart, engine
             assert all("podAntiAffinity" in item["affinity"] for item in shares), engine
+            if engine == "rayjob":
+                rules = [item["affinity"]["podAntiAffinity"] for item in shares]
+                told = [rule["requiredDuringSchedulingIgnoredDuringExecution"][0] for rule in rules]
+                labels = [term["labelSelector"]["matchLabels"] for term in told]
+                assert not any(contract.ROLE_LABEL in item for item in labels), "the head's ports are the workers'"
             assert apart or not any("podAntiAffinity" in item.get("affinity", {}) for item in made), engine
 
 
@@ -285,7 +298,8 @@ def test_an_mpijob_removes_its_workers_and_waits_for_them() -> None:
     launcher, worker = (spec["mpiReplicaSpecs"][kind] for kind in ("Launcher", "Worker"))
     assert (launcher["replicas"], worker["replicas"]) == (1, 2)
     assert worker["template"]["spec"]["containers"][0]["readinessProbe"]["tcpSocket"] == {"port": 2222}
-    assert launcher["template"]["spec"]["containers"][0]["resources"] == {}
+    asked = launcher["template"]["spec"]["containers"][0]["resources"]
+    assert asked["requests"] == {"cpu": "10m", "memory": "64Mi"} and set(asked["limits"]) == {"cpu", "memory"}
     told = json.loads(objects[0]["data"]["launcher.json"])
     # One argument each: "-np 8" as one argument is read by no mpirun.
     assert told["argv"][1:3] == ["-np", "8"] and not any(" " in item for item in told["argv"])
@@ -297,12 +311,14 @@ def test_a_rayjobs_cluster_goes_when_the_job_has_ended_and_its_workers_have_the_
     objects = build(RICH_PLAN, **{**ENGINES["rayjob"], **RICH})
     spec = objects[-1]["spec"]
     assert spec["shutdownAfterJobFinishes"] is True and spec["backoffLimit"] == 5
+    assert spec["ttlSecondsAfterFinished"] <= 60, "so long the Ray cluster holds its GPUs after the job"
     assert spec["entrypoint"] == "python3 -I -S -u /muster/program/muster_node/pod.py /muster/spec/driver.json"
     group = spec["rayClusterSpec"]["workerGroupSpecs"][0]
     assert group["replicas"] == group["minReplicas"] == group["maxReplicas"] == 2
     pod = group["template"]["spec"]
     main, code = pod["containers"][0], pod["initContainers"][0]
     assert "command" not in main and code["command"][-1] == "prepare"
+    assert code["resources"] == main["resources"] != {}, "a quota of the namespace may insist on amounts"
     env = {item["name"]: item for item in main["env"]}
     assert env["PYTHONPATH"]["value"] == "/muster/run/code:/opt" and env["X"]["value"] == "1"
     assert env["TOKEN"]["valueFrom"] == {"secretKeyRef": {"name": "run-secrets", "key": "TOKEN"}}
@@ -428,7 +444,11 @@ def test_the_probe_runs_where_the_job_will_and_asks_for_next_to_nothing() -> Non
     objects = probe.build(value)
     assert [problem for item in objects for problem in problems(item)] == []
     pod = objects[-1]["spec"]["template"]["spec"]
-    assert pod["affinity"] == pod_of(engines.build(value)[-1])["affinity"]
+    job = pod_of(engines.build(value)[-1])["affinity"]
+    assert pod["affinity"]["nodeAffinity"] == job["nodeAffinity"]
+    own = {contract.RUN_LABEL: RUN_ID, contract.ROLE_LABEL: "probe"}
+    (term,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["labelSelector"]["matchLabels"] == own
     assert "gpu" not in json.dumps(pod["containers"][0]["resources"]) and objects[-1]["spec"]["backoffLimit"] == 0
     told = json.loads(objects[0]["data"]["probe.json"])
     assert told["mode"] == "probe" and told["coordinator"] == f"{RUN_ID}-probe-0.{RUN_ID}-probe"

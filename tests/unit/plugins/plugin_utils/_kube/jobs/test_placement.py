@@ -168,7 +168,7 @@ def claim(*modes: str, **changes: t.Any) -> dict[str, Object]:
     ("live", "mount", "nodes", "problem"),
     [
         ({}, CLAIM, 2, "there is no claim claim"),
-        (claim("ReadWriteOnce"), CLAIM, 2, "allows ReadWriteOnce, and 2 nodes would mount it"),
+        (claim("ReadWriteOnce"), CLAIM, 2, "allows ReadWriteOnce, and 2 pods would mount it"),
         (claim("ReadWriteOncePod"), CLAIM, 2, "allows ReadWriteOncePod"),
         (claim("ReadOnlyMany"), CLAIM, 2, "allows ReadOnlyMany"),
         (claim("ReadOnlyMany"), CLAIM, 1, "can only be read. Set read_only"),
@@ -307,3 +307,26 @@ def test_nodes_that_were_never_verified_are_used() -> None:
     nodes = [*on_islands(a=1, b=1), bare]
     assert placement.island_rooms(job, placement.judge(job, nodes), True, by_queue=False) == {}
     assert placement.island_rooms(job, placement.judge(job, nodes), True, by_queue=True) == {"a": 1, "b": 1}
+
+
+def test_an_engine_with_a_pod_beside_the_ranks_mounts_a_claim_twice_on_one_node() -> None:
+    """mpirun's pod, or Ray's head, may lie on another node than the only worker."""
+    job = plan(nodes=1, mounts=[CLAIM], launcher="mpi").job
+    with pytest.raises(RefusedError, match="allows ReadWriteOnce, and 2 pods would mount it"):
+        placement.claims(job, claim("ReadWriteOnce"))
+    placement.claims(job, claim("ReadWriteMany"))
+
+
+def test_a_taint_of_gpu_nodes_is_borne_by_jobs_with_gpus_alone() -> None:
+    tainted = node("a", taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}])
+    assert [item.reasons for item in placement.judge(plan(gpus_per_node=8).job, [tainted])] == [()]
+    assert [item.reasons for item in placement.judge(plan().job, [tainted])] == [("taint nvidia.com/gpu",)]
+    other = node("a", taints=[{"key": "nvidia.com/gpu", "effect": "NoExecute"}])
+    assert [item.reasons for item in placement.judge(plan(gpus_per_node=8).job, [other])] == [("taint nvidia.com/gpu",)]
+
+
+def test_a_ray_head_on_the_nodes_own_network_needs_a_node_more() -> None:
+    job = plan(launcher="ray", placement={"network_mode": "host"}).job
+    with pytest.raises(RefusedError, match="2 workers needs 3 nodes, one for its head, and there are 2"):
+        placement.refuse(job, placement.judge(job, [node("a"), node("b")]), one_a_node=True)
+    placement.refuse(job, placement.judge(job, [node("a"), node("b"), node("c")]), one_a_node=True)
