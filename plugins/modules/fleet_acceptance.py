@@ -86,7 +86,8 @@ options:
     type: bool
     default: false
   user_kubeconfig:
-    description: The kubeconfig of a plain user for C(user), a path or its content, such as the role C(team) makes.
+    description:
+      - The kubeconfig of a plain user for C(user), a path, its content or a mapping, such as the role C(team) makes.
     type: raw
   kubeconfig:
     description: The kubeconfig of who accepts, on Kubernetes. By default as C(kubectl) finds it.

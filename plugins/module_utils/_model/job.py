@@ -333,14 +333,23 @@ def _check_numbers(job: Job) -> None:
         raise InputError("job.restart.max_lost_nodes", "must be 0 with on_lost_node: fail")
 
 
-def _check_texts(job: Job) -> None:
+def _check_secret_names(job: Job) -> None:
     names = [ref.name for ref in job.secret_refs]
-    for ref in job.secret_refs:
-        f.environment({ref.name: ""}, "job.secret_refs.name")
+    for number, ref in enumerate(job.secret_refs):
+        try:
+            f.environment({ref.name: ""}, "job.secret_refs.name")
+        except InputError:
+            # Not quoted: who writes the value in place of the name would see it in every log.
+            fix = "Write the name alone; the value comes from where `from` says"
+            raise InputError(f"job.secret_refs[{number}].name", "is no name of a variable", fix) from None
         if names.count(ref.name) > 1:
             raise InputError("job.secret_refs", f"'{ref.name}' is listed twice")
         if ref.name in job.env:
             raise InputError(f"job.env.{ref.name}", "is also a secret_ref")
+
+
+def _check_texts(job: Job) -> None:
+    _check_secret_names(job)
     sets = [dataset.name for dataset in job.datasets]
     for dataset in job.datasets:
         if not dataset.path:

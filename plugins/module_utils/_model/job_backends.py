@@ -164,7 +164,9 @@ def _check_elastic(job: Job) -> None:
         return
     if job.launcher not in _TORCHRUN or job.engine not in ("jobset", "indexed_job"):
         raise InputError(
-            "job.elastic", f"is not possible with launcher '{job.launcher}' and engine {job.engine}", "Use torchrun"
+            "job.elastic",
+            f"is not possible with launcher '{job.launcher}' and engine {job.engine}",
+            "Use torchrun with engine jobset or indexed_job",
         )
     if job.elastic.max not in (None, job.nodes):
         raise InputError("job.elastic.max", f"must be the job's nodes ({job.nodes})", "Set nodes to the largest size")

@@ -29,6 +29,8 @@ Dict = dict[str, t.Any]
 ACCOUNT = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _MAX_FILE = 4 * 1024 * 1024
 _SHORTEST_SECRET = 8
+# Longer than several paths with what stands between them; a kubeconfig is longer.
+_LONGEST_PATH = 2000
 _NOTHING: t.Final[Mapping[str, t.Any]] = types.MappingProxyType({})
 _LOADER: t.Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -112,7 +114,7 @@ def _override(access: Access, options: Mapping[str, t.Any]) -> Access:
 
 
 def _from_config(options: Mapping[str, t.Any], environ: Mapping[str, str], account: pathlib.Path) -> Access:
-    given = options.get("kubeconfig")
+    given = content(options.get("kubeconfig"))
     if isinstance(given, Mapping):
         return select(_placed(given, pathlib.Path.cwd(), "kubeconfig"), options.get("context"), "option kubeconfig")
     named = str(given or environ.get("KUBECONFIG") or "")
@@ -146,16 +148,33 @@ def in_cluster(environ: Mapping[str, str], account: pathlib.Path = ACCOUNT) -> A
 
 def read(path: pathlib.Path) -> Dict:
     """Return the content of one kubeconfig, its relative paths made absolute."""
-    body = _file(str(path), f"kubeconfig {path}")
+    name = f"kubeconfig {path}"
+    value = _loaded(_file(str(path), name), name)
+    return _placed({} if value is None else value, path.resolve().parent, name)
+
+
+def content(given: t.Any) -> t.Any:
+    """Return a kubeconfig that was given as its text (from a vault, a lookup, AWX) as a mapping, all else as it is.
+
+    What is neither a path nor a kubeconfig is not quoted: it may be a secret.
+    """
+    if not isinstance(given, str) or not ("\n" in given or given.lstrip()[:1] == "{" or len(given) > _LONGEST_PATH):
+        return given
+    value = _loaded(given, "kubeconfig")
+    if not isinstance(value, Mapping):
+        raise InputError("kubeconfig", "is text, and neither the path of a file nor the content of one")
+    return value
+
+
+def _loaded(body: str, name: str) -> t.Any:
     try:
-        value = yaml.load(body, Loader=_LOADER)
+        return yaml.load(body, Loader=_LOADER)
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)
         line = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        raise InputError(f"kubeconfig {path}", f"is not valid YAML{line}") from None
+        raise InputError(name, f"is not valid YAML{line}") from None
     except (RecursionError, ValueError):
-        raise InputError(f"kubeconfig {path}", "is not valid YAML") from None
-    return _placed({} if value is None else value, path.resolve().parent, f"kubeconfig {path}")
+        raise InputError(name, "is not valid YAML") from None
 
 
 def _placed(value: t.Any, folder: pathlib.Path, name: str) -> Dict:

@@ -16,8 +16,9 @@ import typing as t
 from ...module_utils._model import acceptance
 from ...module_utils._model.acceptance import Part
 from ...module_utils._model.errors import InputError, MusterError, RefusedError
-from ...module_utils._model.job import Job
+from ...module_utils._model.job import Job, parse_job
 from ...module_utils._model.job_backends import ENGINE_LAUNCHERS
+from ...module_utils._model.presets import PRESETS
 from ...module_utils._model.verdict import OUTCOMES, worst
 from .._fabric import scaling as rules
 from .._hosts import watch
@@ -75,11 +76,15 @@ def fleet(request: Request, home: StateHome, identity: str) -> Fleet:
     placement = given.get("placement") or {}
     if not isinstance(given, dict) or not isinstance(placement, dict):
         raise InputError("job", "must be a mapping")
+    nodes = request.options.get("nodes")
+    if nodes is not None and nodes < 1:
+        raise InputError("nodes", f"must be at least 1, not {nodes}")
+    _insist(given, request.options.get("resume_job") or {}, nodes or 1)
     job = {key: given[key] for key in _KEPT if given.get(key) is not None}
     registry = [ref for ref in given.get("secret_refs") or [] if isinstance(ref, dict) and ref.get("as") == "registry"]
     job |= {"secret_refs": registry} if registry else {}
     if placement.get("backend") == "kubernetes":
-        nodes = request.options.get("nodes") or given.get("nodes")
+        nodes = nodes or given.get("nodes")
         if not nodes:
             raise InputError("nodes", "is required on Kubernetes", "Say how many nodes the fleet has")
         # What the fabric's part found is told there, and keeps nobody from measuring.
@@ -96,6 +101,22 @@ def fleet(request: Request, home: StateHome, identity: str) -> Fleet:
     job["placement"] = {**placement, "allow_slow_network": True}
     job.setdefault("gpus_per_node", 0 if request.check else _gpus(request, names))
     return Fleet(request, home, identity, "hosts", job, names, len(names), loopback)
+
+
+def _insist(given: Dict, resuming: Dict, nodes: int) -> None:
+    """Refuse keys that no job has, and values that none may have: the fleet would be accepted for another job.
+
+    :raises InputError: naming them.
+    """
+    runs = any(given.get(key) for key in ("script", "module", "command", "template", "launcher"))
+    usual: Dict = {} if runs else {"launcher": "command", "command": ["true"]}
+    engine = (given.get("placement") or {}).get("engine")
+    if not runs and engine in _OF_ONE_LAUNCHER:
+        usual = {"launcher": ENGINE_LAUNCHERS[engine][0], "script": "/train.py"}
+    parse_job({"name": "acceptance", "nodes": nodes, **usual, **given}, PRESETS)
+    if resuming:
+        shared = {key: value for key, value in given.items() if key in _KEPT}
+        parse_job({"nodes": nodes, **shared, **resuming, "name": "acceptance"}, PRESETS)
 
 
 def fabric(fleet: Fleet) -> Part:
@@ -169,10 +190,11 @@ def scaling(fleet: Fleet) -> Part:
     return Part("scaling", judged.outcome, judged.summary, judged.reasons, values)
 
 
-def _measured(fleet: Fleet, nodes: int, **options: t.Any) -> rules.Point:
+def _measured(fleet: Fleet, nodes: int, placement: Dict | None = None, **options: t.Any) -> rules.Point:
     seconds = float(fleet.request.options["seconds"])
     job = {
         **fleet.job,
+        **({"placement": placement} if placement else {}),
         "name": "accept-scaling",
         "nodes": nodes,
         "code": {"from": "path", "ref": str(FILES)},
@@ -251,7 +273,9 @@ def user(fleet: Fleet) -> Part:
     if rights:
         said = f"it may {', '.join(rights)}"
         return Part("user", "fail", "the kubeconfig is not that of a plain user", (said,))
-    found = _measured(fleet, 1, **own)
+    # The context is that of the plain user's kubeconfig, which knows no other.
+    placement = {key: value for key, value in fleet.job["placement"].items() if key != "cluster"}
+    found = _measured(fleet, 1, placement, **own)
     return Part("user", "pass", f"a job of {found.ranks} ranks ran with the rights of a plain user")
 
 

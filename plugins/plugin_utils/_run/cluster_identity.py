@@ -79,7 +79,7 @@ def insist_home(client: Client, home: StateHome) -> None:
         raise RefusedError(
             f"{name} is a node of another cluster by the ledger ({there}) than {client.server} ({seen})",
             "Give the kubeconfig of that cluster, or another muster_cluster for runs on this one. If the machines"
-            f" belong to this one now, say so with cluster_id: {seen}",
+            f" belong to this one now, say so with muster_cluster_id: {seen}",
         )
 
 
@@ -95,7 +95,7 @@ def insist_ledger(client: Client, home: StateHome, names: Collection[str]) -> No
             raise RefusedError(
                 f"{name} is a node of another cluster by the ledger ({known}) than {client.server} ({seen})",
                 "Give the kubeconfig of that cluster; nothing was changed on this one. If its machines belong to this"
-                f" one now (moved, or its control plane was built anew), say so with cluster_id: {seen}",
+                f" one now (moved, or its control plane was built anew), say so with muster_cluster_id: {seen}",
             )
 
 

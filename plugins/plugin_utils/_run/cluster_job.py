@@ -117,6 +117,7 @@ def run(request: Request, home: StateHome, job: Job) -> Dict:
             cluster_identity.insist(client, before)
             if before is None or before["state"] == "ended":
                 cluster_identity.insist_home(client, home)
+        cluster_plan.insist_engine(client, job)
         facts = cluster_plan.look(client, job, namespace)
         drilling = _drill(request, job, facts)
         asked = Asked(request, home, job, source, run_id, client, facts, before)
@@ -143,7 +144,8 @@ def cancel(request: Request, home: StateHome, before: Dict) -> Dict:
     if request.check:
         return {"changed": before["state"] != "ended", "run_id": run_id}
     client, _unused = _open(request, ref.get("context"))
-    cluster_identity.insist(client, before)
+    if not request.options.get("cluster_id"):
+        cluster_identity.insist(client, before)
     grace = int(before["job"]["checkpoints"]["grace_s"])
     gone, problem = bool(ref), None
     try:

@@ -13,8 +13,9 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ...module_utils._model.errors import RefusedError
+from ...module_utils._model.errors import InputError, RefusedError
 from ...module_utils._model.job import Job
+from ...module_utils._model.job_backends import ENGINE_LAUNCHERS
 from ...module_utils._model.pod_spec import PROGRAM_FILES
 from .._hosts import payload
 from .._kube.client import Client
@@ -40,6 +41,10 @@ class Facts:
     policies: list[Object]
     priorities: tuple[str, ...] | None = None
     classes: tuple[str, ...] | None = None
+    # Whether the namespace's LocalQueues could be read.
+    queues_known: bool = True
+    # Secrets that the job names, by name: their keys, None for one that is not there. What may not be read is missing.
+    secrets: t.Mapping[str, frozenset[str] | None] = dataclasses.field(default_factory=dict)
     # Whether the last verdict on the nodes' network counts, which it does not for the next one.
     fabric: bool = True
 
@@ -78,23 +83,70 @@ class Facts:
     @property
     def warnings(self) -> list[str]:
         """Return what could not be judged."""
-        return [] if self.nodes is not None else ["nodes cannot be read with this kubeconfig: the scheduler will judge"]
+        found = []
+        if self.nodes is None:
+            found.append("nodes cannot be read with this kubeconfig: the scheduler will judge")
+        if not self.queues_known and self.queue is None:
+            found.append("queues cannot be read with this kubeconfig: name one in placement.queue if there is one")
+        return found
 
 
 def look(client: Client, job: Job, namespace: str) -> Facts:
     """Read what the plan depends on: nodes, queues, claims and policies."""
     nodes = _readable(client, "v1/Node", None)
-    found = _queues(client, namespace) if _for_kueue(job) else []
+    listed_queues = _queues(client, namespace, job.placement.queue) if _for_kueue(job) else []
+    found = listed_queues or []
     names = tuple(item["metadata"]["name"] for item in found)
     wanted = _chosen(job, names)
     listed = _readable(client, "v1/PersistentVolumeClaim", namespace) if any(mount.pvc for mount in job.mounts) else []
     claims = {item["metadata"]["name"]: item for item in listed} if listed is not None else None
     policies = _readable(client, "networking.k8s.io/v1/NetworkPolicy", namespace) or []
     queue = _queue(client, next(item for item in found if item["metadata"]["name"] == wanted)) if wanted else None
+    if listed_queues is None and job.placement.queue:
+        # Who may not list them may submit to one all the same.
+        names, queue = (job.placement.queue,), Queue(job.placement.queue)
     classes = _readable(client, f"{_QUEUE}/WorkloadPriorityClass", None) if job.placement.priority and queue else None
     waiting = any(placement.pending_class((claims or {}).get(mount.pvc or "") or {}) for mount in job.mounts)
     storage = _readable(client, "storage.k8s.io/v1/StorageClass", None) if waiting else None
-    return Facts(nodes, names, queue, claims, policies, _names(classes), _names(storage))
+    return Facts(
+        nodes,
+        names,
+        queue,
+        claims,
+        policies,
+        _names(classes),
+        _names(storage),
+        queues_known=listed_queues is not None,
+        secrets=_secrets(client, job, namespace),
+    )
+
+
+def _secrets(client: Client, job: Job, namespace: str) -> dict[str, frozenset[str] | None]:
+    """Return the keys of the Secrets that the job names, None for one that is not there."""
+    found: dict[str, frozenset[str] | None] = {}
+    for name in dict.fromkeys(str(ref.path) for ref in job.secret_refs if ref.source == "kubernetes"):
+        try:
+            live = client.get("v1/Secret", name, namespace)
+        except KubeError as exc:
+            if exc.status not in _FORBIDDEN:
+                raise
+            continue
+        found[name] = None if live is None else frozenset(live.get("data") or {})
+    return found
+
+
+def _judge_secrets(job: Job, facts: Facts, namespace: str) -> None:
+    for ref in job.secret_refs:
+        if ref.source != "kubernetes" or str(ref.path) not in facts.secrets:
+            continue
+        keys, what = facts.secrets[str(ref.path)], f"job.secret_refs: '{ref.name}'"
+        if keys is None:
+            fix = "Make it (muster.training.kube_secret), or name another"
+            raise RefusedError(f"{what}: there is no Secret {ref.path} in the namespace {namespace}", fix)
+        wanted = ".dockerconfigjson" if ref.deliver == "registry" else ref.key or ref.name
+        if wanted not in keys:
+            known = f"it has {', '.join(sorted(keys))}" if keys else "it has none"
+            raise RefusedError(f"{what}: the Secret {ref.path} has no key {wanted} ({known})", "Set key to one of them")
 
 
 def _for_kueue(job: Job) -> bool:
@@ -111,7 +163,10 @@ def judge(job: Job, facts: Facts, namespace: str) -> None:
     asked = job.placement.queue if kueue else None
     if asked and asked not in facts.queues:
         known = f"there are: {', '.join(facts.queues)}" if facts.queues else "there is none"
-        raise RefusedError(f"job.placement.queue: no LocalQueue {asked} in the namespace {namespace} ({known})")
+        raise RefusedError(
+            f"job.placement.queue: no LocalQueue {asked} in the namespace {namespace} ({known})",
+            "Name another one, make it (playbook team), or leave it out where the cluster has no Kueue",
+        )
     if kueue and not asked and len(facts.queues) > 1:
         # Outside of all queues it would take what they share out.
         raise RefusedError(
@@ -128,7 +183,8 @@ def judge(job: Job, facts: Facts, namespace: str) -> None:
         # Kueue would keep such a job suspended for ever and say nothing about it.
         raise RefusedError(f"job.placement.priority: no WorkloadPriorityClass {job.placement.priority} ({known})")
     if facts.claims is not None:
-        placement.claims(job, facts.claims, facts.classes)
+        placement.claims(job, facts.claims, namespace, facts.classes)
+    _judge_secrets(job, facts, namespace)
     if facts.nodes is None and job.resources.rdma:
         raise RefusedError(
             "job.resources.rdma: nodes may not be read here, so nobody knows what their RDMA resource is called",
@@ -208,15 +264,40 @@ def _readable(client: Client, kind: str, namespace: str | None) -> list[Object] 
         raise
 
 
-def _serves(client: Client) -> bool:
-    """Return whether the cluster has Kueue."""
-    return any(entry.resource.group == "kueue.x-k8s.io" for entry in client.catalog.entries())
+def _queues(client: Client, namespace: str, asked: str | None) -> list[Object] | None:
+    """Return the LocalQueues, none where the cluster has no Kueue; None where they may not be read.
+
+    :raises RefusedError: when one was asked for and the cluster's Kueue is too old.
+    """
+    found = [entry.resource for entry in client.catalog.entries() if entry.resource.group == "kueue.x-k8s.io"]
+    if any(resource.api_version == _QUEUE for resource in found):
+        return _readable(client, f"{_QUEUE}/LocalQueue", namespace)
+    if found and asked:
+        versions = ", ".join(sorted({resource.api_version for resource in found}))
+        raise RefusedError(
+            f"job.placement.queue: this cluster's Kueue serves {versions}, and {_QUEUE} is needed",
+            "Upgrade Kueue to 0.15 or newer, or leave the queue out",
+        )
+    return []
 
 
-def _queues(client: Client, namespace: str) -> list[Object]:
-    if not _serves(client):
-        return []
-    return _readable(client, f"{_QUEUE}/LocalQueue", namespace) or []
+def insist_engine(client: Client, job: Job) -> None:
+    """Refuse an engine whose operator the cluster lacks.
+
+    :raises RefusedError: naming what to install, and the way without it.
+    """
+    api_version, kind, component = engines.NEEDS.get(job.engine, ("", "", ""))
+    if not kind:
+        return
+    try:
+        client.catalog.find(api_version, kind)
+    except InputError:
+        plain = job.launcher in ENGINE_LAUNCHERS["indexed_job"]
+        raise RefusedError(
+            f"job.placement.engine: {job.engine} needs {component}, and the API server does not serve "
+            f"{api_version} {kind}",
+            "Install it, or set placement.engine: indexed_job, which needs nothing else" if plain else "Install it",
+        ) from None
 
 
 def _chosen(job: Job, names: t.Sequence[str]) -> str | None:

@@ -120,7 +120,9 @@ def other_job(live: Object, run_id: str, before: Dict | None, job: Job, source: 
 
     It names the options that differ with both values, where this controller knows them.
     """
-    advice = "Set recreate: true to stop it and start this one, or name another run_id"
+    advice = (
+        "Set recreate: true (muster_recreate) to stop it and start this one, or name another run_id (muster_run_id)"
+    )
     if before is None:
         meta = live["metadata"]
         if not is_run(live, run_id):

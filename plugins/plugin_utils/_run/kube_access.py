@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 from ...module_utils._http.message import Request, decode_json
 from ...module_utils._http.version import USER_AGENT
+from .._kube import kubeconfig
 from .._kube.client import Client
 from .._kube.connect import connect
 
@@ -65,6 +66,7 @@ def chosen(options: Mapping[str, t.Any], base: pathlib.Path) -> Dict:
     for key in _PATHS:
         if found[key]:
             found[key] = str(base / pathlib.Path(found[key]).expanduser())
+    found["kubeconfig"] = kubeconfig.content(found["kubeconfig"])
     if isinstance(found["kubeconfig"], str):
         parts = [part for part in found["kubeconfig"].split(":") if part]
         found["kubeconfig"] = ":".join(str(base / pathlib.Path(part).expanduser()) for part in parts)

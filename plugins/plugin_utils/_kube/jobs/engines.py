@@ -23,6 +23,16 @@ _ENGINES: dict[str, t.Callable[[KubePlan], list[Object]]] = {
 }
 
 
+# What an engine needs beside Kubernetes: apiVersion, kind, and what brings them.
+NEEDS: dict[str, tuple[str, str, str]] = {
+    "jobset": ("jobset.x-k8s.io/v1alpha2", "JobSet", "JobSet 0.10 or newer"),
+    "trainjob": ("trainer.kubeflow.org/v1alpha1", "TrainJob", "Kubeflow Trainer 2"),
+    "mpijob": ("kubeflow.org/v2beta1", "MPIJob", "the MPI operator (v2beta1)"),
+    "rayjob": ("ray.io/v1", "RayJob", "KubeRay"),
+    "volcano": ("batch.volcano.sh/v1alpha1", "Job", "Volcano"),
+}
+
+
 def build(plan: KubePlan) -> list[Object]:
     """Return the objects of the run in the order in which they are made; the last one runs the job."""
     return _ENGINES[plan.job.engine](plan)

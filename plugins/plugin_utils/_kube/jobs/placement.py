@@ -84,12 +84,13 @@ def refuse(job: Job, verdicts: t.Sequence[Verdict], one_a_node: bool = False) ->
     each = "fits" if one_a_node or not job.gpus_per_node else "room for {}"
     table = [f"{item.node} ({', '.join(item.reasons) or each.format(words[item.node])})" for item in verdicts]
     shown = "; ".join(table[:_SHOWN]) + (f"; and {len(table) - _SHOWN} more" if len(table) > _SHOWN else "")
-    short = f"{needed if one_a_node else 1} are needed"
+    short = f"{needed} are needed" if one_a_node else "at least one is needed"
     if fitting and not one_a_node:
         short = f"with room for {sum(rooms)} of {needed} pods"
     raise RefusedError(
         f"job.placement: {len(fitting)} of {len(verdicts)} nodes fit, {short}: {shown or 'no nodes'}",
-        "Add nodes, or ask for what is there",
+        "Add nodes, or ask for what is there"
+        + ("; a taint is borne by jobs of a queue whose ResourceFlavor tolerates it" if "(taint " in shown else ""),
     )
 
 
@@ -205,7 +206,7 @@ def pending_class(claim: Object) -> str:
     return str((claim.get("spec") or {}).get("storageClassName") or "") if waits else ""
 
 
-def claims(job: Job, live: t.Mapping[str, Object], classes: t.Collection[str] | None = None) -> None:
+def claims(job: Job, live: t.Mapping[str, Object], namespace: str, classes: t.Collection[str] | None = None) -> None:
     """Refuse claims that will get no volume or that several pods cannot use at once.
 
     :param live: the PersistentVolumeClaims of the job's namespace by name.
@@ -217,7 +218,8 @@ def claims(job: Job, live: t.Mapping[str, Object], classes: t.Collection[str] | 
             continue
         if mount.pvc not in live:
             raise RefusedError(
-                f"job.mounts.{mount.name}: there is no claim {mount.pvc} in the namespace", "Make it, or name another"
+                f"job.mounts.{mount.name}: there is no claim {mount.pvc} in the namespace {namespace}",
+                "Make it, name another, or set placement.namespace",
             )
         claim = live[mount.pvc]
         phase = (claim.get("status") or {}).get("phase")

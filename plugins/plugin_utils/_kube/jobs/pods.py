@@ -110,7 +110,8 @@ def resources(plan: KubePlan) -> Object:
         amounts[plan.fleet.gpu_resource] = str(plan.job.gpus_per_node)
     if wanted.rdma and plan.fleet.rdma_resource is None:
         raise RefusedError(
-            "job.resources.rdma: no node of the cluster offers an RDMA resource", "Set up rdma_stack, or leave it out"
+            "job.resources.rdma: no node of the cluster offers an RDMA resource",
+            "Install an RDMA device plugin, or leave it out",
         )
     if plan.rdma:
         amounts[str(plan.fleet.rdma_resource)] = "1"

@@ -157,7 +157,7 @@ def test_the_world_size_follows_from_nodes_and_processes(changes: dict[str, t.An
         ({"env": {"RANK": "0"}}, "job.env.RANK"),
         ({"env": {"T": "x"}, "secret_refs": [{"name": "T", "from": "env"}]}, "job.env.T"),
         ({"secret_refs": [{"name": "T", "from": "env"}] * 2}, "job.secret_refs"),
-        ({"secret_refs": [{"name": "a b", "from": "env"}]}, "job.secret_refs.name.a b"),
+        ({"secret_refs": [{"name": "a b", "from": "env"}]}, "job.secret_refs[0].name"),
         ({"datasets": [{"name": "d"}]}, "job.datasets.d.path"),
         ({"metrics": {"step_pattern": "("}}, "job.metrics.step_pattern"),
         ({"metrics": {"step_pattern": "(?P<loss>.)"}}, "job.metrics.step_pattern"),

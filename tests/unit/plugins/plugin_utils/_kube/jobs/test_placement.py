@@ -95,7 +95,7 @@ def test_a_node_that_has_not_is_named_with_the_reason(
     job = plan(**wanted).job
     verdicts = placement.judge(job, [node("n", **live)])
     assert verdicts[0].reasons == (reason,)
-    with pytest.raises(RefusedError, match="0 of 1 nodes fit, 1 are needed: n") as caught:
+    with pytest.raises(RefusedError, match="0 of 1 nodes fit, at least one is needed: n") as caught:
         placement.refuse(job, verdicts)
     assert reason in str(caught.value)
 
@@ -183,10 +183,10 @@ def test_a_claim_that_several_nodes_cannot_use_is_refused(
 ) -> None:
     job = plan(nodes=nodes, mounts=[mount]).job
     if problem is None:
-        placement.claims(job, live)
+        placement.claims(job, live, "team")
         return
     with pytest.raises(RefusedError, match=problem):
-        placement.claims(job, live)
+        placement.claims(job, live, "team")
 
 
 @pytest.mark.parametrize(
@@ -209,10 +209,10 @@ def test_a_claim_whose_class_is_not_there_will_get_no_volume(
     live["claim"]["status"]["phase"] = phase
     job = plan(nodes=2, mounts=[CLAIM]).job
     if problem is None:
-        placement.claims(job, live, classes)
+        placement.claims(job, live, "team", classes)
         return
     with pytest.raises(RefusedError, match=problem):
-        placement.claims(job, live, classes)
+        placement.claims(job, live, "team", classes)
 
 
 @pytest.mark.parametrize(
@@ -313,8 +313,8 @@ def test_an_engine_with_a_pod_beside_the_ranks_mounts_a_claim_twice_on_one_node(
     """mpirun's pod, or Ray's head, may lie on another node than the only worker."""
     job = plan(nodes=1, mounts=[CLAIM], launcher="mpi").job
     with pytest.raises(RefusedError, match="allows ReadWriteOnce, and 2 pods would mount it"):
-        placement.claims(job, claim("ReadWriteOnce"))
-    placement.claims(job, claim("ReadWriteMany"))
+        placement.claims(job, claim("ReadWriteOnce"), "team")
+    placement.claims(job, claim("ReadWriteMany"), "team")
 
 
 def test_a_taint_of_gpu_nodes_is_borne_by_jobs_with_gpus_alone() -> None:
