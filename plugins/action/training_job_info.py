@@ -10,6 +10,7 @@ import typing as t
 from ..plugin_utils._run import bytecode
 
 with bytecode.kept():
+    from ..module_utils._model.errors import MusterError
     from ..plugin_utils._run import history
     from ..plugin_utils._run.face import STATE_HOME, Face
     from ..plugin_utils._run.state_home import StateHome
@@ -23,6 +24,8 @@ class ActionModule(Face):
         "live": {"type": "bool", "default": False},
         "logs": {"type": "int"},
         "ranks": {"type": "bool", "default": False},
+        "kubeconfig": {"type": "raw"},
+        "context": {"type": "str"},
         **STATE_HOME,
     }
 
@@ -33,4 +36,21 @@ class ActionModule(Face):
         if options["logs"] is not None:
             return history.logs(home, options["run_id"], options["logs"], options["ranks"], connect, known)
         asked = connect if options["live"] else None
-        return history.info(home, options["run_id"], asked, known, None if self.check else known)
+        return history.info(home, options["run_id"], asked, known, None if self.check else known, self._asking(options))
+
+    def _asking(self, options: dict[str, t.Any]) -> history.Ask:
+        """Return who asks the cluster of a run in pods; the modules that it takes are loaded when there is one."""
+
+        def ask(record: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+            with bytecode.kept():
+                from ..plugin_utils._run import kube_access, run_in_cluster
+            ref = record.get("backend_ref") or {}
+            try:
+                client = kube_access.open_client(
+                    {**options, "context": options["context"] or ref.get("context")}, self.base
+                )
+            except MusterError as error:
+                return {"phase": "unknown", "detail": f"the cluster cannot be asked: {error}"}
+            return run_in_cluster.told(client, str(record["run_id"]), ref)
+
+        return ask

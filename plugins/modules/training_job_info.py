@@ -17,7 +17,7 @@ options:
     type: str
   live:
     description:
-      - Whether to ask the hosts of runs that have not ended what they run now.
+      - Whether to ask the hosts of runs that have not ended what they run now, and the cluster of those in pods.
       - Rented machines on which such a run is at work get their lease renewed (not in check mode).
     type: bool
     default: false
@@ -28,6 +28,12 @@ options:
     description: Whether to fetch the logs of every rank and attempt from the hosts first.
     type: bool
     default: false
+  kubeconfig:
+    description: The kubeconfig for runs in pods. By default as C(kubectl) finds it.
+    type: raw
+  context:
+    description: Its context. By default the one with which the run was submitted.
+    type: str
 extends_documentation_fragment:
   - muster.training._attributes
   - muster.training._state_home
@@ -58,7 +64,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 runs:
-  description: Run records, the newest first; with O(live) each has the state of its units under C(live).
+  description:
+    - Run records, the newest first; with O(live) each has the state of its units under C(live), a run in pods what its
+      cluster says of it (C(phase), C(detail)).
   returned: without O(logs)
   type: list
   elements: dict

@@ -179,7 +179,12 @@ def heal_node(scene: Scene) -> None:
 
 def outage_submit(scene: Scene) -> None:
     """The API server is away while the job is being submitted."""
-    if not until(lambda: "probing whether" in scene.play.output or scene.play.ended, 60):
+
+    def submits() -> bool:
+        # Written when all is proven, and before the first object of the run is made.
+        return scene.folder is not None and (scene.folder / "run.json").exists()
+
+    if not until(lambda: submits() or scene.play.ended, 90, 0.01):
         raise Failed(f"the job was not submitted: {last_word(scene.play.output)}")
     _outage(scene)
 
@@ -287,7 +292,8 @@ class Kind:
 KINDS: dict[str, Kind] = {
     "kill_rank": Kind("a rank is killed", kill_rank),
     "kill_pod": Kind("a pod is killed", kill_pod),
-    "kill_kubelet": Kind("a kubelet is killed and stays away", kill_kubelet, machines=True),
+    # Slow enough that steps are left when the loss is acted on, 80 s later.
+    "kill_kubelet": Kind("a kubelet is killed and stays away", kill_kubelet, machines=True, pace_s=1.5),
     "kill_node": Kind("a node loses its power", kill_node, machines=True),
     "cut_node": Kind("a node is cut off the network", cut_node, machines=True),
     "delete_node": Kind("a node is deleted", delete_node, machines=True, pace_s=1.5),

@@ -18,6 +18,8 @@ from .state_home import StateHome, read_record
 
 Dict = dict[str, t.Any]
 Connect = t.Callable[[t.Sequence[str]], list[Remote]]
+# What a run's cluster says of it: ``{phase, detail}``.
+Ask = t.Callable[[t.Mapping[str, t.Any]], Dict]
 _SHORT = ("run_id", "state", "outcome", "submitted_at", "duration_s", "exit_code", "steps_lost", "checkpoint", "cost")
 
 
@@ -27,15 +29,17 @@ def info(
     live: Connect | None,
     known: t.Container[str],
     hostvars: t.Mapping[str, t.Any] | None = None,
+    ask: Ask | None = None,
 ) -> Dict:
     """Return ``{runs}``: the named record, or all of them with the newest first; with ``live`` what nodes say now.
 
-    With ``hostvars``, asking for a run that lives renews the leases of its rented machines.
+    With ``hostvars``, asking for a run that lives renews the leases of its rented machines. ``ask`` asks the cluster of
+    a run in pods.
     """
     folders = [_folder(home, run_id)] if run_id else home.runs()
     runs = [record for folder in folders if (record := read_record(folder)) is not None]
     if live is not None:
-        runs = [{**record, "live": _live(record, live, known, hostvars or {})} for record in runs]
+        runs = [{**record, "live": _live(record, live, known, hostvars or {}, ask)} for record in runs]
     return {"changed": False, "runs": runs, "summary": [summary(record) for record in runs]}
 
 
@@ -46,6 +50,8 @@ def summary(record: Dict) -> Dict:
     # Attempts of which no rank came to start are not in the record; the numbers of the others count them.
     value["restarts"] = record["attempts"][-1]["n"] - 1 if record["attempts"] else 0
     value["world_size"] = record["world_size"]
+    if (record.get("live") or {}).get("detail"):
+        value["live"] = record["live"]["detail"]
     return value
 
 
@@ -85,9 +91,13 @@ def _folder(home: StateHome, run_id: str | None) -> pathlib.Path:
     return folder
 
 
-def _live(record: Dict, connect: Connect, known: t.Container[str], hostvars: t.Mapping[str, t.Any]) -> Dict | None:
+def _live(
+    record: Dict, connect: Connect, known: t.Container[str], hostvars: t.Mapping[str, t.Any], ask: Ask | None
+) -> Dict | None:
     if record["state"] == "ended":
         return None
+    if record.get("backend") == "kubernetes":
+        return ask(record) if ask else None
     remotes = connect([name for name in record.get("hosts", []) if name in known])
     answers, errors = each(remotes, lambda remote: remote.call("info", run_id=record["run_id"]))
     units = {name: answer["units"] for name, answer in answers.items()}

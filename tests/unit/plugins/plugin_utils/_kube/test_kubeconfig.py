@@ -258,3 +258,25 @@ def test_the_option_proxy_wins_over_the_kubeconfig(option: str, expected: t.Any,
     path = written(tmp_path, CASES["a proxy"])
     found = kubeconfig.load({"kubeconfig": path, "proxy": option}, {}).proxy
     assert (found if isinstance(found, str) else (found.host, found.port)) == expected
+
+
+@pytest.mark.parametrize("shape", ["yaml", "json"])
+def test_a_kubeconfig_may_be_given_as_its_text(shape: str) -> None:
+    """As a vault, a lookup of a file or AWX gives it."""
+    value = config({"token": "token-0123456789"})
+    text = json.dumps(value) if shape == "json" else yaml.safe_dump(value)
+    assert kubeconfig.load({"kubeconfig": text}, {}).user.token == "token-0123456789"
+
+
+@pytest.mark.parametrize(
+    "text", ["token: token-0123456789\nx: [", "- token-0123456789\n", "{token-0123456789", "a" * 3000]
+)
+def test_what_is_neither_a_path_nor_a_kubeconfig_is_not_quoted(text: str) -> None:
+    with pytest.raises(InputError) as caught:
+        kubeconfig.load({"kubeconfig": text}, {})
+    assert "token-0123456789" not in str(caught.value) and "aaaa" not in str(caught.value)
+
+
+def test_a_user_of_whom_a_part_cannot_be_impersonated_is_refused() -> None:
+    with pytest.raises(InputError, match="as-user-extra"):
+        kubeconfig.load({"kubeconfig": config({"as": "x", "as-user-extra": {"scopes": ["a"]}})}, {})

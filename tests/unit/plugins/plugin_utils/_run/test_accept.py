@@ -250,3 +250,34 @@ def test_pods_that_share_a_node_prove_no_network(world: World, monkeypatch: pyte
     found = accept_parts.fleet(on_kubernetes(world), StateHome({"path": str(world.root)}, "lab"), "x")
     part = accept_parts.scaling(found)
     assert part.outcome == "unproven" and "2 pods ran on 1 nodes" in part.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"job": {"gpu_per_node": 8}}, "job.gpu_per_node: is not an option"),
+        ({"job": {"placement": {"backend": "kubernets"}}}, "job.placement.backend"),
+        ({"job": {"placement": {"backend": "kubernetes"}}}, "job.image"),
+        ({"resume_job": {"script": "/x.py", "argz": []}}, "job.argz: is not an option"),
+        ({"nodes": -1}, "nodes: must be at least 1"),
+    ],
+)
+@pytest.mark.parametrize("check", [True, False])
+def test_a_job_that_says_something_else_than_was_meant_is_refused(
+    world: World, changes: Dict, words: str, check: bool
+) -> None:
+    with pytest.raises(InputError, match=words):
+        subject.run(world.request(check, **changes))
+    assert not world.trained
+
+
+def test_the_users_kubeconfig_has_its_own_context(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kube_access, "open_client", lambda *_args: None)
+    monkeypatch.setattr(accept_parts, "too_many_rights", lambda _client: [])
+    request = on_kubernetes(world, placement={"cluster": "rented"})
+    request.options["user_kubeconfig"] = "user.yml"
+    found = accept_parts.fleet(request, StateHome({"path": str(world.root)}, "lab"), "x")
+    assert accept_parts.user(found).outcome == "pass"
+    assert "cluster" not in world.trained[-1].options["job"]["placement"]
+    accept_parts.scaling(found)
+    assert world.trained[-1].options["job"]["placement"]["cluster"] == "rented"

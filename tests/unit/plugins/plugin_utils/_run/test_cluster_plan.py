@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import types
 import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.contract import Object, Queue
 from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_plan
 from ansible_collections.muster.training.plugins.plugin_utils._run.cluster_plan import Facts
@@ -85,3 +88,82 @@ def test_queue_and_priority_of_volcano_are_its_own_to_judge() -> None:
 
 def test_two_pods_of_a_job_on_one_node_are_fine_where_each_has_room() -> None:
     cluster_plan.judge(plan(gpus_per_node=1).job, facts(node("a")), "team")
+
+
+class Served:
+    """A cluster that serves some kinds; ``forbidden`` are those that may not be listed."""
+
+    def __init__(self, *kinds: str, forbidden: str = "") -> None:
+        self.forbidden = forbidden
+        self.kinds = [tuple(kind.rsplit("/", 1)) for kind in kinds]
+        self.catalog = self
+
+    def entries(self) -> list[t.Any]:
+        found = [
+            types.SimpleNamespace(api_version=version, group=version.split("/")[0]) for version, _kind in self.kinds
+        ]
+        return [types.SimpleNamespace(resource=item) for item in found]
+
+    def find(self, api_version: str, kind: str) -> None:
+        if (api_version, kind) not in self.kinds:
+            raise InputError(kind, "the API server does not serve this kind")
+
+    def list(self, kind: str, _namespace: str | None) -> t.Any:
+        if kind.endswith(self.forbidden):
+            raise KubeError(kind, "forbidden", status=403)
+        return types.SimpleNamespace(items=[])
+
+    def get(self, _kind: str, name: str, _namespace: str | None = None) -> Object | None:
+        return {"data": {"a": "", "b": ""}} if name == "there" else None
+
+
+QUEUES = "kueue.x-k8s.io/v1beta2/LocalQueue"
+
+
+def test_who_may_not_list_queues_may_submit_to_one() -> None:
+    """Asked for by its name; without one the gang would go around the queue, and that is said."""
+    client: t.Any = Served(QUEUES, forbidden="LocalQueue")
+    job = plan(placement={"queue": "main"}, **SMALL).job
+    seen = cluster_plan.look(client, job, "team")
+    cluster_plan.judge(job, dataclasses.replace(seen, nodes=None), "team")
+    assert seen.queue == Queue("main")
+    assert any("queues cannot be read" in line for line in cluster_plan.look(client, plan().job, "team").warnings)
+    assert not any(
+        "queues" in line for line in cluster_plan.look(t.cast(t.Any, Served("x/v1/Y")), plan().job, "team").warnings
+    )
+
+
+def test_a_kueue_that_is_too_old_is_named_where_a_queue_is_asked_for() -> None:
+    client: t.Any = Served("kueue.x-k8s.io/v1beta1/LocalQueue")
+    with pytest.raises(RefusedError, match=r"Kueue serves kueue.x-k8s.io/v1beta1, and .*v1beta2 is needed"):
+        cluster_plan.look(client, plan(placement={"queue": "main"}, **SMALL).job, "team")
+    assert cluster_plan.look(client, plan().job, "team").queue is None
+
+
+def test_an_engine_whose_operator_is_missing_is_refused_with_the_way_without_it() -> None:
+    client: t.Any = Served("batch.volcano.sh/v1alpha1/Job")
+    with pytest.raises(RefusedError, match=r"jobset needs JobSet 0.10 or newer.* set placement.engine: indexed_job"):
+        cluster_plan.insist_engine(client, plan().job)
+    with pytest.raises(RefusedError, match=r"rayjob needs KubeRay.* Install it$"):
+        cluster_plan.insist_engine(client, plan(launcher="ray").job)
+    for engine in ("indexed_job", "volcano"):
+        cluster_plan.insist_engine(client, plan(placement={"engine": engine}).job)
+
+
+@pytest.mark.parametrize(
+    ("ref", "words"),
+    [
+        ({"path": "gone"}, "'X': there is no Secret gone in the namespace team"),
+        ({"path": "there", "key": "c"}, r"the Secret there has no key c \(it has a, b\)"),
+        ({"path": "there", "as": "registry"}, "has no key .dockerconfigjson"),
+        ({"path": "there", "key": "a"}, ""),
+    ],
+)
+def test_a_secret_that_is_not_there_is_refused(ref: dict[str, str], words: str) -> None:
+    job = plan(secret_refs=[{"name": "X", "from": "kubernetes", **ref}]).job
+    seen = dataclasses.replace(cluster_plan.look(t.cast(t.Any, Served()), job, "team"), nodes=None)
+    if not words:
+        cluster_plan.judge(job, seen, "team")
+        return
+    with pytest.raises(RefusedError, match=words):
+        cluster_plan.judge(job, seen, "team")

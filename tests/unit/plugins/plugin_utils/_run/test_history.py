@@ -163,3 +163,17 @@ def test_a_path_that_a_node_answers_stays_in_its_folder(home: StateHome) -> None
     answer = {"files": [{"path": "../../../../escaped.log", "size": 1, "text": "x"}]}
     history.logs(home, "run-1", 5, True, connect({"a": {"read": answer}}), {"a"})
     assert [path for path in home.root.rglob("escaped*") if folder / "logs" not in path.parents] == []
+
+
+def test_a_run_in_pods_is_asked_of_its_cluster(home: StateHome) -> None:
+    place(home, "far-1", 0, backend="kubernetes", backend_ref={"kind": "JobSet"})
+    place(home, "done-1", 10, backend="kubernetes", state="ended")
+    asked: list[str] = []
+
+    def ask(record: t.Mapping[str, t.Any]) -> Dict:
+        asked.append(record["run_id"])
+        return {"phase": "done", "detail": "JobSet team/far-1: all jobs are done"}
+
+    found = history.info(home, None, connect({}), (), None, ask)
+    assert asked == ["far-1"] and found["runs"][0]["live"]["phase"] == "done"
+    assert [item.get("live") for item in found["summary"]] == ["JobSet team/far-1: all jobs are done", None]
