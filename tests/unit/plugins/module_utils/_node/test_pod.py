@@ -347,6 +347,10 @@ def test_a_pod_that_a_new_machine_starts_again_does_not_join(lab: PodLab, tmp_pa
     kept = str(tmp_path / "shared" / "logs")
     codes = [lab.run(lab.spec(0, ["echo", "runs"], keep_logs=kept), MUSTER_POD=pod).code for pod in ("a", "a", "b")]
     assert codes == [0, 69, 0]
+    # An operator may make a pod of the same name again, which is another one: its uid tells.
+    uids = [("c", "1"), ("c", "2"), ("c", "2")]
+    ends = [lab.run(lab.spec(0, ["true"], keep_logs=kept), MUSTER_POD=pod, MUSTER_POD_UID=uid) for pod, uid in uids]
+    assert [end.code for end in ends] == [0, 0, 69]
 
 
 def test_what_an_attempt_kept_is_printed_by_another_pod(lab: PodLab, tmp_path: pathlib.Path) -> None:
