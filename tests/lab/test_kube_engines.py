@@ -11,6 +11,7 @@ import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.tests.lab.kube import plan
 from ansible_collections.muster.training.tests.lab.kube.stages import until
 from ansible_collections.muster.training.tests.lab.kube_plays import Controller, Dict, command
 from ansible_collections.muster.training.tests.support.kube_lab import KubeLab, Team
@@ -109,3 +110,38 @@ def test_a_job_that_takes_too_long_ends(engine: Engine, controller: Controller) 
 def running(controller: Controller) -> list[Dict]:
     """Return the pods that still run."""
     return [pod for pod in controller.lab.pods(controller.team.namespace) if pod["status"]["phase"] == "Running"]
+
+
+def kept(controller: Controller) -> Dict:
+    """Return the keys of a job whose checkpoints lie on a folder that all nodes share."""
+    mount = {"name": "shared", "path": "/shared", "host_path": plan.SHARED}
+    return {"mounts": [mount], "checkpoints": {"path": f"/shared/{controller.team.namespace}", "grace_s": 1}}
+
+
+def test_a_gang_that_nobody_followed_is_judged_by_what_it_kept(engine: Engine, controller: Controller) -> None:
+    """The MPI operator removes the workers at the end, and their logs with them."""
+    wanted = job(engine, "echo rank ran", **kept(controller))
+    code, output = controller.play("train", wanted, training_job_wait=False)
+    assert code == 0, output
+    assert until(lambda: "its end is not recorded yet" in controller.play("status")[1], 120, 3)
+    code, output = controller.play("train", wanted)
+    assert code == 0, output
+    record, _ = controller.run()
+    assert (record["outcome"], record["world_size"]) == ("succeeded", {"asked": 2, "seen": 2}), record["detail"]
+
+
+def test_a_lost_worker_of_mpirun_is_made_again_under_its_name(controller: Controller) -> None:
+    """It is another pod, on whatever machine, and takes part when mpirun is started again."""
+    controller.lab.cluster.install(["mpi-operator"])
+    engine = next(item for item in ENGINES if item.name == "mpijob")
+    loop = "i=0; while [ $i -lt 100 ]; do i=$((i+1)); echo step=$i; sleep 0.2; done"
+    first = controller.start("train", job(engine, loop, **kept(controller)))
+    assert until(lambda: "ranks 2/2" in first.output or first.ended, 120), first.output
+    (worker,) = [pod["metadata"]["name"] for pod in running(controller) if pod["metadata"]["name"].endswith("worker-1")]
+    space = controller.team.namespace
+    controller.lab.kubectl("delete", "pod", worker, "-n", space, "--force", "--grace-period=0")
+    code, output = first.wait()
+    assert code == 0, output
+    record, _ = controller.run()
+    assert (record["outcome"], record["world_size"]) == ("succeeded", {"asked": 2, "seen": 2}), record["detail"]
+    assert len(record["attempts"]) == 2, record["attempts"]

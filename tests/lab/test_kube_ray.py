@@ -12,6 +12,7 @@ import pytest
 
 from ansible_collections.muster.training.tests.lab.host import LabError
 from ansible_collections.muster.training.tests.lab.kube import images
+from ansible_collections.muster.training.tests.lab.kube.stages import until
 from ansible_collections.muster.training.tests.lab.kube_plays import Controller, Dict
 from ansible_collections.muster.training.tests.support.kube_lab import KubeLab, Team, not_run
 from ansible_collections.muster.training.tests.support.node_lab import read_lines
@@ -108,6 +109,13 @@ def test_the_workers_of_ray_train_are_the_ranks(controller: Controller, ray_imag
     assert (record["outcome"], record["engine"]) == ("succeeded", "rayjob")
     assert record["world_size"] == {"asked": 2, "seen": 2}
     assert [item["ranks"] for item in record["attempts"]] == [2, 2], record["attempts"]
+
+    def cluster() -> list[str]:
+        found = controller.lab.pods(controller.team.namespace)
+        return [pod["metadata"]["name"] for pod in found if "ray.io/cluster" in pod["metadata"]["labels"]]
+
+    # Its workers would hold their GPUs for as long as it stays.
+    assert until(lambda: not cluster(), 150), cluster()
 
 
 def test_what_ray_train_gives_up_goes_on_in_a_second_cluster(controller: Controller, ray_image: str) -> None:
