@@ -27,7 +27,7 @@ class Warnings:
         own, roles = re.escape(plan.name), "|".join(map(re.escape, plan.pods))
         # By the names that engines give to what they make.
         self._made = {
-            "RayCluster": re.compile(rf"{own}(-[a-z0-9]{{5}})?"),
+            "RayCluster": re.compile(rf"{own}((-raycluster)?-[a-z0-9]{{5}})?"),
             "PodGroup": re.compile(rf"{own}(-[0-9a-f-]{{36}})?"),
             "": re.compile(rf"{own}(-({roles})(-[0-9]+)?)?"),
         }
