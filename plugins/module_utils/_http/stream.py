@@ -68,8 +68,8 @@ class Stream:
     """The body of an answer, piece by piece. ``close`` may be called by another thread to end a read at once."""
 
     def __init__(self, response: http.client.HTTPResponse, sock: TimedSocket, clock: Clock) -> None:
-        # The response closes its file when it is let go.
-        self._response, self._body = response, response.fp
+        # The response would close its file when it is let go, and complain in red where that is closed already.
+        self._body, t.cast(t.Any, response).fp = response.fp, None
         self._sock = sock
         self._clock = clock
         self._chunks = _Chunks() if response.chunked else None

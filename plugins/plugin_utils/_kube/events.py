@@ -78,6 +78,9 @@ _REGISTRY_AWAY: t.Final = re.compile(
 )
 
 
+SET_ASIDE = "; it goes on when somebody sets its spec.active to true"
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cause:
     """Why something does not start. ``passing``: it may end by itself, such as a lack of room or a moved pod."""
@@ -111,9 +114,11 @@ class Cause:
     def key(self) -> tuple[str, str, str]:
         """Return what tells it from others: the same of one object in other words is the same cause.
 
-        That it waits in a queue is another one than why it does, which Kueue says a moment later.
+        That it waits in a queue is another one than why it does, which Kueue says a moment later, and another than that
+        somebody set it aside.
         """
-        return self.object, self.code, self.line if self.code == "other" or self.line == predicates.QUEUED else ""
+        apart = self.code == "other" or self.line == predicates.QUEUED or self.line.endswith(SET_ASIDE)
+        return self.object, self.code, self.line if apart else ""
 
 
 def foreign(said: str) -> bool:
@@ -162,10 +167,10 @@ def of_workload(workload: Object) -> Cause | None:
         return None
     meta = workload.get("metadata") or {}
     name = title("Workload", meta.get("namespace"), meta.get("name"))
-    line = now.reason
-    if inactive and not predicates.given_up(workload):
-        line += "; it goes on when somebody sets its spec.active to true"
-    return Cause("queue", name, line, 1, not predicates.given_up(workload), str(meta.get("uid")))
+    line, final = now.reason, inactive and predicates.given_up(workload)
+    if inactive and not final:
+        line += SET_ASIDE
+    return Cause("queue", name, line, 1, not final, str(meta.get("uid")))
 
 
 def of_unqueued(job: Object) -> Cause | None:

@@ -108,12 +108,14 @@ def _insist(given: Dict, resuming: Dict, nodes: int) -> None:
 
     :raises InputError: naming them.
     """
-    runs = any(given.get(key) for key in ("script", "module", "command", "template", "launcher"))
-    usual: Dict = {} if runs else {"launcher": "command", "command": ["true"]}
-    engine = (given.get("placement") or {}).get("engine")
-    if not runs and engine in _OF_ONE_LAUNCHER:
-        usual = {"launcher": ENGINE_LAUNCHERS[engine][0], "script": "/train.py"}
-    parse_job({"name": "acceptance", "nodes": nodes, **usual, **given}, PRESETS)
+    told = {key: value for key, value in given.items() if key != "template" or value in PRESETS}
+    if not any(told.get(key) for key in ("script", "module", "command", "template")):
+        # What the job runs is not run here; which launcher it has decides what else it may have.
+        told |= {"command": ["true"]} if told.get("launcher") == "command" else {"script": "/train.py"}
+        engine = (told.get("placement") or {}).get("engine")
+        if engine in _OF_ONE_LAUNCHER:
+            told.setdefault("launcher", ENGINE_LAUNCHERS[engine][0])
+    parse_job({"name": "acceptance", "nodes": nodes, **told}, PRESETS)
     if resuming:
         shared = {key: value for key, value in given.items() if key in _KEPT}
         parse_job({"nodes": nodes, **shared, **resuming, "name": "acceptance"}, PRESETS)

@@ -143,10 +143,11 @@ def _judge_secrets(job: Job, facts: Facts, namespace: str) -> None:
         if keys is None:
             fix = "Make it (muster.training.kube_secret), or name another"
             raise RefusedError(f"{what}: there is no Secret {ref.path} in the namespace {namespace}", fix)
-        wanted = ".dockerconfigjson" if ref.deliver == "registry" else ref.key or ref.name
-        if wanted not in keys:
+        wanted = (".dockerconfigjson", ".dockercfg") if ref.deliver == "registry" else (ref.key or ref.name,)
+        if not keys & set(wanted):
             known = f"it has {', '.join(sorted(keys))}" if keys else "it has none"
-            raise RefusedError(f"{what}: the Secret {ref.path} has no key {wanted} ({known})", "Set key to one of them")
+            fix = "Name a Secret for images" if ref.deliver == "registry" else "Set key to one of them"
+            raise RefusedError(f"{what}: the Secret {ref.path} has no key {wanted[0]} ({known})", fix)
 
 
 def _for_kueue(job: Job) -> bool:
@@ -318,7 +319,8 @@ def _queue(client: Client, local: Object) -> Queue:
         topologies = [str((item or {}).get("spec", {}).get("topologyName") or "") for item in found]
         borne = tuple(rule for item in found for rule in (item or {}).get("spec", {}).get("tolerations") or ())
         labels = (found[0] or {}).get("spec", {}).get("nodeLabels") if len(found) == 1 else None
-        queue = Queue(name, tolerations=borne, node_labels=labels or {})
+        covered = frozenset(str(item) for group in groups for item in group.get("coveredResources") or [])
+        queue = Queue(name, tolerations=borne, node_labels=labels or {}, covered=covered)
         if not topologies or not all(topologies):
             return queue
         levels = (client.get(f"{_QUEUE}/Topology", topologies[0]) or {}).get("spec", {}).get("levels") or []

@@ -31,8 +31,8 @@ class Warnings:
             "PodGroup": re.compile(rf"{own}(-[0-9a-f-]{{36}})?"),
             "": re.compile(rf"{own}(-({roles})(-[0-9]+)?)?"),
         }
-        # What was told of pods that were not heard of yet: each cause once, by uid and what tells causes apart.
-        self._early: dict[tuple[str, t.Hashable], events.Cause] = {}
+        # What was told of pods that were not heard of yet, by uid and words.
+        self._early: dict[tuple[str, str], events.Cause] = {}
 
     def take(self, event: Event, pods: t.Container[str], main: Object) -> events.Cause | None:
         """Return the cause that an event tells, None for one that is not about the run, is of before it or tells none.
@@ -63,6 +63,6 @@ class Warnings:
         return [self._early.pop(key) for key in keys]
 
     def _keep(self, uid: str, cause: events.Cause) -> None:
-        self._early.setdefault((uid, cause.key), cause)
+        self._early.setdefault((uid, cause.line), cause)
         if len(self._early) > _MOST:
             del self._early[next(iter(self._early))]

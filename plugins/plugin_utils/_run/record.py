@@ -140,13 +140,15 @@ def _stay(name: str, story: Story, started: float, ended: float) -> float:
     """Return the seconds that a node counts for: from the first attempt with a rank on it to the one without.
 
     Before the first attempt and after the last one the run holds its nodes, too. A node without any rank, as under
-    mpirun or Ray's head, counts for the whole run.
+    mpirun or Ray's head, counts for the whole run. An attempt of which not all ranks were heard says nothing.
     """
-    used = [number for number, item in enumerate(story.attempts) if name in item.ranks.values()]
+    most = max((len(item.ranks) for item in story.attempts), default=0)
+    whole = [item for item in story.attempts if len(item.ranks) >= (item.world_size or most)]
+    used = [number for number, item in enumerate(whole) if name in item.ranks.values()]
     if used and used[0] > 0:
-        started = max(started, story.attempts[used[0]].started_at)
-    if used and used[-1] + 1 < len(story.attempts):
-        ended = min(ended, story.attempts[used[-1] + 1].started_at)
+        started = max(started, whole[used[0]].started_at)
+    if used and used[-1] + 1 < len(whole):
+        ended = min(ended, whole[used[-1] + 1].started_at)
     return max(0.0, ended - started)
 
 

@@ -92,7 +92,7 @@ def attended(job: Job, follower: Follower, outcome: Outcome) -> Outcome:
         return outcome
     detail = f"{seen} ranks with world size {believed} were seen, {job.world_size} were asked"
     if last is None and job.on_kubernetes:
-        detail += "; nobody followed the run while its pods were there, and nothing was kept beside its checkpoints"
+        detail += "; nothing of its ranks was heard, or could be read beside its checkpoints"
     return Outcome("failed", 1, "attendance", detail)
 
 

@@ -50,7 +50,8 @@ class Queue:
     """A LocalQueue of Kueue. ``topology``: whether its flavors have one; ``island_level``: its level of islands.
 
     ``tolerations``: what its flavors make pods bear when they are admitted; ``node_labels``: where its only flavor
-    sends them, none where it has several.
+    sends them, none where it has several. ``covered``: the resources it has quota for, None where that is not known;
+    Kueue admits no pod that asks for another one.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Queue:
     island_level: str | None = None
     tolerations: tuple[t.Mapping[str, t.Any], ...] = ()
     node_labels: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    covered: frozenset[str] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

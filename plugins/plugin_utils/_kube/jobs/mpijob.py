@@ -12,18 +12,13 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import copy
-
 from ....module_utils._model import pod_spec
 from . import companions, jobset, pods
 from .contract import KubePlan, Object
 
 LAUNCHER, WORKER = "launcher", "worker"
-# mpirun waits most of the time. A quota of the namespace may insist on amounts.
-_LAUNCHER_RESOURCES: Object = {
-    "requests": {"cpu": "10m", "memory": "64Mi"},
-    "limits": {"cpu": "1", "memory": "1Gi"},
-}
+# Of the launcher: mpirun waits most of the time. (request, limit) by resource.
+_SMALL = {"cpu": ("10m", "1"), "memory": ("64Mi", "1Gi")}
 
 
 def build(plan: KubePlan) -> list[Object]:
@@ -32,7 +27,7 @@ def build(plan: KubePlan) -> list[Object]:
     specs = {role: companions.completed(plan, role, coordinator=first) for role in (LAUNCHER, WORKER)}
     around = companions.around(plan, specs)
     launcher = pods.template(plan, LAUNCHER, around, restarts=None, index=None, devices=False)
-    launcher["spec"]["containers"][0]["resources"] = copy.deepcopy(_LAUNCHER_RESOURCES)
+    launcher["spec"]["containers"][0]["resources"] = _small(plan)
     worker = pods.template(plan, WORKER, around, restarts=None, index=None)
     ssh = plan.pods[WORKER].ssh or {}
     worker["spec"]["containers"][0]["readinessProbe"] = {"tcpSocket": {"port": ssh["port"]}, "periodSeconds": 1}
@@ -57,3 +52,15 @@ def build(plan: KubePlan) -> list[Object]:
     }
     meta = plan.meta(plan.name, **pods.queue_labels(plan))
     return [*around, {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": meta, "spec": body}]
+
+
+def _small(plan: KubePlan) -> Object:
+    """Return the launcher's resources: a ResourceQuota may insist on some, and a queue admits those it covers alone."""
+    covered = plan.queue.covered or frozenset() if plan.queue else frozenset(_SMALL)
+    amounts = {name: both for name, both in _SMALL.items() if name in covered}
+    if not amounts:
+        return {}
+    return {
+        "requests": {name: request for name, (request, _unused) in amounts.items()},
+        "limits": {name: limit for name, (_unused, limit) in amounts.items()},
+    }

@@ -236,7 +236,8 @@ def claims(job: Job, live: t.Mapping[str, Object], namespace: str, classes: t.Co
         modes = set(claim["spec"].get("accessModes") or ())
         enough = {"ReadWriteMany", *(["ReadOnlyMany"] if mount.read_only else [])}
         count = job.nodes + (1 if job.engine in _BESIDE else 0)
-        if count > 1 and not modes & enough:
+        # One worker with such a pod beside it may lie on the node to which its volume belongs.
+        if job.nodes > 1 and not modes & enough:
             raise RefusedError(
                 f"job.mounts.{mount.name}: the claim {mount.pvc} allows {', '.join(sorted(modes))}, "
                 f"and {count} pods would mount it, which may be on several nodes",

@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+import http.client
 import socket
 import threading
 import time
+import typing as t
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.muster.training.plugins.module_utils._http import spoken
 from ansible_collections.muster.training.plugins.module_utils._http.address import Origin
 from ansible_collections.muster.training.plugins.module_utils._http.clock import SYSTEM_CLOCK, Deadline
 from ansible_collections.muster.training.plugins.module_utils._http.failure import WireFailure
@@ -67,6 +70,28 @@ def test_pieces_come_as_they_are_sent_and_waiting_has_an_end() -> None:
         assert stream.read(0.2) is None and 0.1 < time.monotonic() - began < 2
         go.set()
         assert stream.read(2) == b"ond" and stream.read(2) == b"" and stream.read(2) == b""
+
+
+def test_an_answer_that_is_let_go_after_its_file_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's collector ends what refers to each other in any order, and a complaint would go to the user."""
+    answers: list[http.client.HTTPResponse] = []
+    real = spoken.ask
+
+    def ask(*args: t.Any, **more: t.Any) -> http.client.HTTPResponse:
+        answers.append(real(*args, **more))
+        return answers[-1]
+
+    monkeypatch.setattr(spoken, "ask", ask)
+
+    def talk(sock: socket.socket) -> None:
+        read_head(sock)
+        sock.sendall(CHUNKED + b"5\r\nfirst\r\n")
+
+    with raw_server(talk) as port:
+        stream = begin(port)
+        assert isinstance(stream, Stream) and stream.read(2) == b"first"
+        stream._body.close()
+        answers[0].close()
 
 
 def test_an_answer_that_breaks_off_is_no_end() -> None:

@@ -281,3 +281,18 @@ def test_the_users_kubeconfig_has_its_own_context(world: World, monkeypatch: pyt
     assert "cluster" not in world.trained[-1].options["job"]["placement"]
     accept_parts.scaling(found)
     assert world.trained[-1].options["job"]["placement"]["cluster"] == "rented"
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        {"processes_per_node": 2},
+        {"gpus_per_node": 8, "processes_per_node": 4},
+        {"launcher": "torchrun"},
+        {"launcher": "command"},
+        {"template": "a-teams-own"},
+        {"placement": {"backend": "kubernetes"}, "image": "i", "elastic": {"min": 1}},
+    ],
+)
+def test_a_job_that_says_only_how_large_it_is_is_one(world: World, job: Dict) -> None:
+    assert subject.run(world.request(True, job=job, nodes=2))["nodes"] == 2

@@ -197,10 +197,10 @@ def test_what_is_said_of_an_object_that_was_made_for_the_run_counts(
     assert (outcome.outcome, outcome.cause) == ("failed", "admission")
 
 
-def _workload(told: Told, **status: t.Any) -> None:
+def _workload(told: Told, active: bool = False, **status: t.Any) -> None:
     owner = {"kind": "Workload", "metadata": {"name": "w", "namespace": "n", "ownerReferences": [{"uid": "main"}]}}
     conditions = [{"type": key, "status": "True", **value} for key, value in status.items()]
-    spec = {"active": False}
+    spec = {"active": active}
     value = {"apiVersion": "kueue.x-k8s.io/v1beta2", **owner, "spec": spec, "status": {"conditions": conditions}}
     told.heard.put(("workload", Event("MODIFIED", value)))
 
@@ -219,8 +219,30 @@ def test_a_run_that_its_queue_gave_up_is_an_end(tmp_path: pathlib.Path, told: To
 
 def test_a_run_that_somebody_set_aside_waits_and_says_so(tmp_path: pathlib.Path, told: Told) -> None:
     told.tell_main("Suspended")
+    _workload(told, True, QuotaReserved={"status": "False", "reason": "Pending", "message": "no room"})
     _workload(told, Evicted={"reason": "Deactivated", "message": "The workload is deactivated"})
     threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
     outcome, _, progress = follow(tmp_path, told)
     assert outcome.outcome == "succeeded"
     assert any("it goes on when somebody sets its spec.active to true" in line for line in progress.lines)
+
+
+def test_a_run_that_was_given_up_and_activated_again_waits(tmp_path: pathlib.Path, told: Told) -> None:
+    """Kueue takes its word back only when there is quota again."""
+    told.tell_main("Suspended")
+    evicted = {"reason": "DeactivatedDueToRequeuingLimitExceeded", "message": "exceeding it"}
+    _workload(told, True, Evicted=evicted, QuotaReserved={"status": "False", "reason": "Pending", "message": "no room"})
+    threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
+    assert follow(tmp_path, told)[0].outcome == "succeeded"
+
+
+def test_what_was_told_of_a_pod_before_it_counts_with_all_its_words(tmp_path: pathlib.Path, told: Told) -> None:
+    """The first words of a failed pull are no end, the later ones are."""
+    for reason, message in (
+        ("Failed", 'Failed to pull image "i": not found'),
+        ("BackOff", 'Back-off pulling image "i"'),
+    ):
+        told.heard.put(("event", Event("ADDED", warning("r-a", reason, message))))
+    told.tell_pod("a", "waiting", phase="Pending", containerStatuses=[])
+    outcome, _, _ = follow(tmp_path, told)
+    assert (outcome.outcome, outcome.cause) == ("failed", "image")

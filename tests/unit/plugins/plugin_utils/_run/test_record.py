@@ -160,3 +160,9 @@ def test_a_node_that_was_replaced_costs_until_the_next_attempt_and_its_replaceme
 
 def test_a_command_is_one_rank_a_node_whatever_its_gpus() -> None:
     assert record.job_world_size({"nodes": 2, "gpus_per_node": 8, "launcher": "command"}) == 2
+
+
+def test_an_attempt_of_which_not_all_ranks_were_heard_ends_no_nodes_stay() -> None:
+    told = story(resumed=True)
+    told.attempts[1].ranks = {rank: name for rank, name in told.attempts[1].ranks.items() if name == "a"}
+    assert record.update(new(), told, {"b": 3600.0}, T0 + 1000)["cost"]["usd"] == 1000

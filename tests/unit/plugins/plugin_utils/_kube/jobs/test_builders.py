@@ -498,3 +498,19 @@ def test_runs_that_differ_have_names_that_differ() -> None:
     ids = ["a" * 48, "a" * 47 + "b", "A", "a", "run-a", "1", "run-1", "x_y", "x-y", "é", "è"]
     assert len({contract.object_name(item) for item in ids}) == len(ids)
     assert contract.object_name("char-lm-0a1b2c3d") == "char-lm-0a1b2c3d"
+
+
+@pytest.mark.parametrize(
+    ("queue", "asked"),
+    [
+        (None, {"cpu", "memory"}),
+        (Queue("q", covered=frozenset({"cpu", "nvidia.com/gpu"})), {"cpu"}),
+        (Queue("q", covered=frozenset({"nvidia.com/gpu"})), set()),
+        (Queue("q"), set()),
+    ],
+)
+def test_a_launcher_asks_for_nothing_that_its_queue_has_no_quota_for(queue: Queue | None, asked: set[str]) -> None:
+    """Kueue never admits a gang of which a pod asks for such a resource."""
+    spec = build({"queue": queue}, **ENGINES["mpijob"])[-1]["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]
+    resources = spec["containers"][0]["resources"]
+    assert set(resources.get("requests", {})) == set(resources.get("limits", {})) == asked
