@@ -10,8 +10,7 @@ playbooks. ``kubernetes.core`` is taken from the collections of this machine, el
 by pip into the cache).
 
 On loopback contestants and server share the processors: most of a first apply is the server's own work there, which no
-client makes less, and of a second one what Ansible takes for any task. Two of its gates are lower, at what is
-reachable (``_gates``); those of the project's figures hold from 1 ms away on.
+client makes less, and of a second one what Ansible takes for any task.
 """
 
 from __future__ import annotations
@@ -61,21 +60,7 @@ def race(arena: Arena, count: int, rounds: int) -> list[Line]:
         )
     medians = [{name: statistics.median(c[part] for c in values) for name, values in costs.items()} for part in (0, 1)]
     what = f"apply {count}{arena.place}"
-    judged = _judge(what, count, medians[0], _gates(count, near=not arena.distance_ms))
-    return [*judged, *_quietest(what, costs), *_work(what, medians[1])]
-
-
-class Gates(t.NamedTuple):
-    """How many times as fast as ``kubernetes.core.k8s`` with one src a first apply has to be, and one again."""
-
-    first: float
-    again: float
-
-
-def _gates(count: int, near: bool) -> Gates:
-    if near:
-        return Gates(5, 15 if count >= 200 else 9)
-    return Gates(8, 15)
+    return [*_judge(what, count, medians[0]), *_quietest(what, costs), *_work(what, medians[1])]
 
 
 def _round(arena: Arena, count: int, number: int) -> dict[str, list[Cost]]:
@@ -127,7 +112,7 @@ def _work(what: str, medians: dict[str, float]) -> list[Line]:
     return [Line(f"{what}: processor time, net", ", ".join(shown), "–", None)]
 
 
-def _judge(what: str, count: int, medians: dict[str, float], gates: Gates) -> list[Line]:
+def _judge(what: str, count: int, medians: dict[str, float]) -> list[Line]:
     # Noise must not make a cost vanish: nothing is taken for less than a hundredth of a second.
     first, again = (max(0.01, medians[f"ours {turn}"]) for turn in ("first", "again"))
     kubectl = medians["kubectl first"]
@@ -147,9 +132,9 @@ def _judge(what: str, count: int, medians: dict[str, float], gates: Gates) -> li
     looped = medians["loop"] * count / LOOPED
     return [
         *lines,
-        _faster(f"{what}, first: against kubernetes.core.k8s with one src", theirs, first, gates.first),
+        _faster(f"{what}, first: against kubernetes.core.k8s with one src", theirs, first, 8),
         _faster(f"{what}, first: against its loop (from {LOOPED} objects)", looped, first, 100),
-        _faster(f"{what}, again: against kubernetes.core.k8s with one src", theirs_again, again, gates.again),
+        _faster(f"{what}, again: against kubernetes.core.k8s with one src", theirs_again, again, 15),
     ]
 
 
