@@ -35,6 +35,12 @@ def read_head(sock: socket.socket) -> bytes:
     return head
 
 
+def begins_only(sock: socket.socket) -> None:
+    """Answer with one piece, and go."""
+    read_head(sock)
+    sock.sendall(CHUNKED + b"5\r\nfirst\r\n")
+
+
 def begin(port: int) -> Response | Stream:
     wire = Wire(proxy="none")
     return wire.stream(Origin("http", "127.0.0.1", port), Request("GET", "/w"), Deadline(SYSTEM_CLOCK, 5))
@@ -82,12 +88,7 @@ def test_an_answer_that_is_let_go_after_its_file_says_nothing(monkeypatch: pytes
         return answers[-1]
 
     monkeypatch.setattr(spoken, "ask", ask)
-
-    def talk(sock: socket.socket) -> None:
-        read_head(sock)
-        sock.sendall(CHUNKED + b"5\r\nfirst\r\n")
-
-    with raw_server(talk) as port:
+    with raw_server(begins_only) as port:
         stream = begin(port)
         assert isinstance(stream, Stream) and stream.read(2) == b"first"
         stream._body.close()
@@ -95,11 +96,7 @@ def test_an_answer_that_is_let_go_after_its_file_says_nothing(monkeypatch: pytes
 
 
 def test_an_answer_that_breaks_off_is_no_end() -> None:
-    def talk(sock: socket.socket) -> None:
-        read_head(sock)
-        sock.sendall(CHUNKED + b"5\r\nfirst\r\n")
-
-    with raw_server(talk) as port:
+    with raw_server(begins_only) as port:
         stream = begin(port)
         assert isinstance(stream, Stream) and stream.read(2) == b"first"
         with pytest.raises(WireFailure, match="cut short|lost"):

@@ -142,7 +142,7 @@ def test_what_keeps_it_from_starting_is_said_once(tmp_path: pathlib.Path, told: 
     told.tell_main("Completed")
     _, follower, progress = follow(tmp_path, told)
     causes = [line for line in progress.lines if not line.startswith("ranks")]
-    assert sorted(causes) == [
+    assert causes == [
         "Job n/r-node-0: the namespace's quota is used up: FailedCreate: exceeded quota: q",
         "Pod n/r-a: its image cannot be pulled: Failed: Failed to pull image",
         "Workload n/jobset-r: it waits in its queue: is queued: Pending: no room",
