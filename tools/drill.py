@@ -152,8 +152,8 @@ Kubernetes' defaults) and given up 60 s later.
 
 A drill passes when the run ends well with all ranks seen and no step missing, resumed from a checkpoint at most one
 interval back, when the words of the failed attempt are on the controller and beside the checkpoints, and when
-afterwards no pod runs, no quota is taken and no process is left on any node. ``seconds lost`` is the longest pause
-between two steps from the fault on.
+afterwards no pod runs, no Lease is held, no quota is taken and no process is left on any node. ``seconds lost`` is the
+longest pause between two steps from the fault on.
 
 """
 TAIL = """

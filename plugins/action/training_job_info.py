@@ -46,9 +46,7 @@ class ActionModule(Face):
                 from ..plugin_utils._run import kube_access, run_in_cluster
             ref = record.get("backend_ref") or {}
             try:
-                client = kube_access.open_client(
-                    {**options, "context": options["context"] or ref.get("context")}, self.base
-                )
+                client = kube_access.open_client(options, self.base, context=ref.get("context"))
             except MusterError as error:
                 return {"phase": "unknown", "detail": f"the cluster cannot be asked: {error}"}
             return run_in_cluster.told(client, str(record["run_id"]), ref)

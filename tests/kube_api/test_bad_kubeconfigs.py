@@ -93,6 +93,10 @@ def test_the_certificate_has_ended(api: ApiServer) -> None:
     refused_by_all({"kubeconfig": api.config(user)}, "ended on 2020-01-02")
 
 
+def test_a_token_of_two_lines_is_not_sent(api: ApiServer) -> None:
+    refused_by_all({"kubeconfig": api.config({"token": f"{TOKEN}\n{TOKEN}"})}, "token: holds a line break")
+
+
 def test_the_token_is_not_known_any_more(api: ApiServer) -> None:
     refused_by_all({"kubeconfig": api.config({"token": TOKEN})}, "was rejected (401). Log in again")
 
@@ -120,13 +124,13 @@ def test_nobody_is_there(api: ApiServer) -> None:
 
 
 @contextlib.contextmanager
-def portal() -> t.Iterator[int]:
-    """A login page that answers every request with 200, as networks before sign-in do."""
+def portal(status: int) -> t.Iterator[int]:
+    """A web server that answers every request with one page: with 200 a login page, as of networks before sign-in."""
 
     class Page(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = b"<html>please sign in</html>"
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("Content-Type", "text/html")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -147,7 +151,13 @@ def portal() -> t.Iterator[int]:
 
 
 def test_a_login_page_answers_in_its_place(api: ApiServer) -> None:
-    with portal() as port:
+    with portal(200) as port:
         config = api.config({"token": TOKEN}, server=f"http://127.0.0.1:{port}")
         del config["clusters"][0]["cluster"]["certificate-authority-data"]
         refused_by_all({"kubeconfig": config}, "whether a proxy or login page answers in its place")
+
+
+def test_a_web_server_is_no_api_server(api: ApiServer) -> None:
+    with portal(404) as port:
+        config = api.config({"token": TOKEN}, server=f"http://127.0.0.1:{port}")
+        refused_by_all({"kubeconfig": config}, "Check that the kubeconfig's server is an API server")

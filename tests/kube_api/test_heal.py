@@ -288,8 +288,8 @@ def test_the_patience_with_nodes_is_none_with_the_server(healer: Healer, monkeyp
     opened: list[Client] = []
     usual = kube_access.open_client
 
-    def open_client(*given: t.Any) -> Client:
-        opened.append(usual(*given))
+    def open_client(*given: t.Any, **named: t.Any) -> Client:
+        opened.append(usual(*given, **named))
         return opened[0]
 
     monkeypatch.setattr(kube_access, "open_client", open_client)

@@ -152,7 +152,7 @@ def _logs_kept(scene: Scene, folder: pathlib.Path) -> bool:
 
 
 def _left(scene: Scene) -> list[str]:
-    """Return what still holds something after the run has ended: pods, admitted workloads, processes."""
+    """Return what still holds something after the run has ended: pods, Secrets, Leases, admitted workloads, ranks."""
 
     def found() -> list[str]:
         space = scene.controller.team.namespace
@@ -165,6 +165,10 @@ def _left(scene: Scene) -> list[str]:
             for item in flavor["resources"]
             if item["total"] not in ("0", 0)
         ]
+        # The namespace is the drill's own, and a new one holds neither.
+        for kind in ("api/v1/{}/secrets", "apis/coordination.k8s.io/v1/{}/leases"):
+            items = (scene.lab.api.get(f"/{kind.format(f'namespaces/{space}')}") or {}).get("items") or []
+            names += [f"{kind.rsplit('/', 1)[1][:-1]} {item['metadata']['name']}" for item in items]
         return names + used + _processes(scene.lab)
 
     until(lambda: not found(), 20, 1)

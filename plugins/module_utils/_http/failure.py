@@ -9,6 +9,8 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 CHUNK = 64 * 1024
+# The way out where something answers that does not speak what the address says.
+OTHER_PROTOCOL = "Check the port, and https:// or http:// in the address"
 
 
 class WireFailure(Exception):

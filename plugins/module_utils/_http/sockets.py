@@ -16,11 +16,13 @@ import typing as t
 
 from .address import Origin, Proxy, is_address
 from .clock import Deadline
-from .failure import CHUNK, WireFailure
+from .failure import CHUNK, OTHER_PROTOCOL, WireFailure
 from .policy import Timeouts
 
 _Address = tuple[socket.AddressFamily, t.Any]
 _MAX_PROXY_ANSWER = 16 * 1024
+# What OpenSSL calls an answer that is no TLS.
+_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL")
 
 
 class _TimedReader(io.RawIOBase):
@@ -143,7 +145,8 @@ def dial(host: str, port: int, limit: Deadline) -> socket.socket:
             problem = "timed out" if isinstance(exc, TimeoutError) else (exc.strerror or "failed").lower()
             continue
         return raw
-    raise WireFailure(f"no connection to {host} port {port} ({problem})", sent=False, transient=True)
+    fix = "Check that the server is up, its address, and what lies between (VPN, firewall, proxy)"
+    raise WireFailure(f"no connection to {host} port {port} ({problem})", fix=fix, sent=False, transient=True)
 
 
 def _tunnel(sock: TimedSocket, origin: Origin, proxy: Proxy) -> None:
@@ -174,7 +177,8 @@ def _secure(raw: socket.socket, name: str, context: ssl.SSLContext, timeout_s: f
         fix = "Check the host name, the clock of this machine and the CA option"
         raise WireFailure(f"the TLS certificate was refused ({exc.verify_message})", fix=fix, sent=False) from None
     except ssl.SSLError as exc:
-        raise WireFailure(f"TLS failed ({exc.reason or 'closed'})", sent=False) from None
+        message = "the server does not speak TLS" if exc.reason in _NO_TLS else f"TLS failed ({exc.reason or 'closed'})"
+        raise WireFailure(message, fix=OTHER_PROTOCOL, sent=False) from None
 
 
 def connect(

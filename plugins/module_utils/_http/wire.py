@@ -15,7 +15,7 @@ import typing as t
 
 from .address import Origin, Proxy, proxy_for
 from .clock import SYSTEM_CLOCK, Clock, Deadline
-from .failure import WireFailure
+from .failure import OTHER_PROTOCOL, WireFailure
 from .message import Request, Response
 from .policy import Timeouts
 from .sockets import TimedSocket, connect
@@ -143,7 +143,7 @@ class Wire:
         except (ConnectionError, ssl.SSLError):
             raise WireFailure("the connection was lost before an answer came", transient=True) from None
         except (OSError, ValueError):
-            raise WireFailure("the answer is not HTTP") from None
+            raise WireFailure("the answer is not HTTP", fix=OTHER_PROTOCOL) from None
         finally:
             if not kept:
                 sock.shut()
@@ -171,7 +171,7 @@ class Wire:
         except (ConnectionError, ssl.SSLError):
             raise WireFailure("the connection was lost before the answer was complete", transient=True) from None
         except (OSError, ValueError):
-            raise WireFailure("the answer is not HTTP") from None
+            raise WireFailure("the answer is not HTTP", fix=OTHER_PROTOCOL) from None
         finally:
             if not keep:
                 sock.shut()

@@ -54,6 +54,9 @@ class Credential:
                 self._renew()
             sent = dict(self._user.headers)
             if self._token:
+                if not self._token.isprintable():
+                    option = f"kubeconfig user {self._user.name} token"
+                    raise InputError(option, "holds a line break or another control character", "Write it in one line")
                 sent["Authorization"] = f"Bearer {self._token}"
             elif self._user.basic:
                 pair = base64.b64encode(":".join(self._user.basic).encode()).decode()

@@ -87,7 +87,12 @@ def store_away(response: Response) -> bool:
 
 def refusal(what: str, response: Response) -> KubeError:
     """Return the error for an answer about the object or request ``what``."""
-    return from_status(what, response.status, read_status(response.body))
+    said = read_status(response.body)
+    if response.status == 404 and not said:
+        # No object is missing, but the path: of a kind without a CRD, or all of them where another server listens.
+        fix = "Check that the kubeconfig's server is an API server, and that it serves this kind"
+        return KubeError(what, "the server does not know this path (404)", fix, status=404, reason="NotFound")
+    return from_status(what, response.status, said)
 
 
 def from_status(what: str, status: int, said: Mapping[str, t.Any]) -> KubeError:

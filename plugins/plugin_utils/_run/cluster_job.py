@@ -171,9 +171,7 @@ def _client(request: Request, job: Job) -> tuple[Client, str]:
 
 
 def _open(request: Request, context: str | None) -> tuple[Client, str]:
-    options = dict(request.options)
-    options["context"] = options.get("context") or context
-    client = kube_access.open_client(options, request.base, request.progress.say)
+    client = kube_access.open_client(request.options, request.base, request.progress.say, context=context)
     return client, client.namespace
 
 

@@ -104,8 +104,7 @@ def _in_pods(request: Request, record_: Dict | None) -> Dict:
     from . import diagnose_cluster, kube_access
 
     ref, job = (record_ or {}).get("backend_ref") or {}, (record_ or {}).get("job") or {}
-    options = {**request.cluster, "context": request.cluster.get("context") or ref.get("context")}
-    client = kube_access.open_client(options, request.base, request.progress.say)
+    client = kube_access.open_client(request.cluster, request.base, request.progress.say, context=ref.get("context"))
     placed = (job.get("placement") or {}).get("namespace")
     namespace = str(request.cluster.get("namespace") or ref.get("namespace") or placed or client.namespace)
     run_id = request.run_id or (record_ or {}).get("run_id") or diagnose_cluster.run_of(client, namespace)

@@ -69,8 +69,10 @@ class Cluster:
         self._job = parse_job(fabric_gang.job_of(given, ("x",), stage, Bench("gloo", "all_reduce"), request.options))
         self._gpus = int(given.get("gpus_per_node") or 0)
         self.own_network = self._job.placement.network_mode == "host"
-        options = {**request.options, "context": request.options.get("context") or self._job.placement.cluster}
-        self.client: Client = kube_access.open_client(options, request.base, request.progress.say)
+        context = self._job.placement.cluster
+        self.client: Client = kube_access.open_client(
+            request.options, request.base, request.progress.say, context=context
+        )
         self.namespace = self._job.placement.namespace or self.client.namespace
         self._nodes: dict[str, Object] = {}
 

@@ -130,11 +130,10 @@ def _run(found: Dict | None, job: Dict, on_kubernetes: bool, wanted: str | None)
 
 
 def _client(request: Request, found: Dict | None) -> Client:
-    options = dict(request.options)
     # The patience with nodes is none with the API server.
-    options.pop("patience_s", None)
-    options["context"] = options.get("context") or ((found or {}).get("backend_ref") or {}).get("context")
-    return kube_access.open_client(options, request.base, request.progress.say)
+    options = {key: value for key, value in request.options.items() if key != "patience_s"}
+    context = ((found or {}).get("backend_ref") or {}).get("context")
+    return kube_access.open_client(options, request.base, request.progress.say, context=context)
 
 
 def _unfit(client: Client, live: t.Sequence[Object], run: Run | None, job: Dict) -> dict[str, str]:

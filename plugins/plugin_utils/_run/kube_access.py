@@ -39,12 +39,16 @@ CONNECTION: dict[str, Dict] = {
 _PATHS = ("token_file", "client_cert", "client_key", "ca_path")
 
 
-def open_client(options: Mapping[str, t.Any], base: pathlib.Path, tell: Tell | None = None) -> Client:
+def open_client(
+    options: Mapping[str, t.Any], base: pathlib.Path, tell: Tell | None = None, *, context: t.Any = None
+) -> Client:
     """Return the client that ``options`` describe; relative paths are relative to ``base``.
 
     :param tell: gets a line for people when a server that has answered is away, and when it is back.
+    :param context: the kubeconfig's context that a job or a run's record names; one that ``options`` name goes before.
     """
-    client = connect(chosen(options, base))
+    wanted = chosen(options, base)
+    client = connect({**wanted, "context": wanted["context"] or context})
     if tell is not None:
         client.line.tally.tell = tell
     return client

@@ -23,6 +23,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._http.address import parse_base_url, proxy_for
 from ansible_collections.muster.training.plugins.module_utils._http.client import HttpClient
+from ansible_collections.muster.training.plugins.module_utils._http.failure import CHUNK
 from ansible_collections.muster.training.plugins.module_utils._http.policy import Timeouts
 from ansible_collections.muster.training.plugins.module_utils._http.tls import TlsOptions
 from ansible_collections.muster.training.plugins.module_utils._http.wire import Wire
@@ -305,12 +306,22 @@ def test_30_names_and_proxies_that_lead_nowhere_are_named_in_time() -> None:
         HttpClient("https://no-such-host.invalid").get("/x")
     with raw_server() as port:
         pass
-    with pytest.raises(TransportError, match=f"no connection to 127.0.0.1 port {port}"):
+    with pytest.raises(TransportError, match=f"no connection to 127.0.0.1 port {port} .*Check that the server is up"):
         HttpClient("https://api.example.com", exchange=Wire(proxy=f"http://127.0.0.1:{port}")).get("/x")
     assert time.monotonic() - started < 30
     origin = parse_base_url("https://api.example.com", "api_url").origin
     with pytest.raises(InputError):
         proxy_for(origin, "env", {"https_proxy": "socks5://x"})
+
+
+def test_30_a_server_that_speaks_no_tls_is_told_from_one_that_is_away() -> None:
+    def talk(sock: socket.socket) -> None:
+        sock.recv(CHUNK)
+        sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    words = "the server does not speak TLS. Check the port, and https:// or"
+    with raw_server(talk) as port, pytest.raises(TransportError, match=words):
+        HttpClient(f"https://127.0.0.1:{port}").get("/x")
 
 
 def _pages(*pages: dict[str, t.Any]) -> list[str]:
