@@ -12,11 +12,11 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
+from ansible_collections.muster.training.plugins.plugin_utils._kube import apply as apply_module
 from ansible_collections.muster.training.plugins.plugin_utils._kube.apply import apply
 from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError
-from ansible_collections.muster.training.plugins.plugin_utils._kube.plan import Prune
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 
 Object = dict[str, t.Any]
@@ -105,6 +105,9 @@ CHANGES: list[tuple[str, t.Callable[[Object], None]]] = [
     ("a key that was defaulted", lambda o: pod(o).update(terminationGracePeriodSeconds=5)),
     ("a toleration", lambda o: pod(o).update(tolerations=[{"key": "a", "operator": "Exists"}])),
     ("true for false", lambda o: pod(o).update(hostNetwork=True)),
+    ("an empty label", lambda o: o["metadata"]["labels"].update(empty="")),
+    ("a false that is none", lambda o: pod(o).update(automountServiceAccountToken=False)),
+    ("a zero that is none", lambda o: o["spec"].update(revisionHistoryLimit=0)),
 ]
 
 
@@ -200,54 +203,24 @@ def test_invalid_and_immutable_fields_are_named(client: Client, namespace: str) 
     assert caught.value.status == 422 and "needs a new object" in str(caught.value)
 
 
-def test_prune_goes_on_after_the_first_page(client: Client, namespace: str) -> None:
-    """A server does not count what follows a page of those with a label."""
-    meta = {"namespace": namespace, "labels": {"page": namespace}}
-    ours = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {**meta, "name": f"c{n:03}"}} for n in range(520)]
-    apply(client, ours)
-    assert apply(client, ours, prune=Prune({"page": namespace})).writes == 0
-    assert len(apply(client, ours[:2], prune=Prune({"page": namespace})).changes) == 520
-    # Nothing is wanted any more: which kinds to look through is said then.
-    last = apply(client, [], prune=Prune({"page": namespace}, ("v1/ConfigMap",)))
-    assert [change.action for change in last.changes] == ["pruned", "pruned"]
-    assert apply(client, [], prune=Prune({"page": namespace})).changes == ()
-    assert client.list("ConfigMap", namespace, labels=f"page={namespace}").items == []
-
-
-def test_prune_removes_only_what_is_ours(client: Client, namespace: str, api: ApiServer) -> None:
-    labels = {"set": namespace}
-    ours = [config_map(name, namespace, labels, a="1") for name in ("one", "two", "three")]
-    apply(client, ours)
-    foreign = config_map("foreign", namespace, labels, a="1")
-    api.kubectl("create", "-f", "-", stdin=json.dumps(foreign))
-    other = config_map("unlabelled", namespace, a="1")
-    apply(client, [other])
-    prune = Prune(labels, ("v1/Secret",))
-    before = client.line.tally.writes
-    predicted = apply(client, ours[:1], check=True, prune=prune)
-    assert client.line.tally.writes == before + 2, "the server is asked about removals, too"
-    assert sorted(c.target.name for c in predicted.changes if c.action == "pruned") == ["three", "two"]
-    result = apply(client, ours[:1], prune=prune)
-    assert sorted(c.target.name for c in result.changes if c.action == "pruned") == ["three", "two"]
-    left = {item["metadata"]["name"] for item in client.list("ConfigMap", namespace).items}
-    assert left == {"one", "foreign", "unlabelled"}
-    assert not apply(client, ours[:1], prune=prune).changed
-    with pytest.raises(MusterError, match="unlabelled does not have the labels"):
-        apply(client, [other], prune=prune)
-
-
-def test_prune_leaves_the_same_set_in_other_namespaces(client: Client, namespace: str) -> None:
-    """Whether one namespace is named or several: what lies elsewhere is another call's."""
-    labels, spaces = {"set": namespace}, [f"{namespace}-{name}" for name in "abc"]
-    for space in spaces:
-        client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}})
-        apply(client, [config_map(name, space, labels) for name in ("one", "two")])
-    for named in (spaces[:1], spaces[:2]):
-        result = apply(client, [config_map("one", space, labels) for space in named], prune=Prune(labels))
-        assert [c.target.namespace for c in result.changes if c.action == "pruned"] == named[-1:]
-    assert len(client.list("ConfigMap", spaces[2], labels=f"set={namespace}").items) == 2
-    for space in spaces:
-        client.delete("Namespace", space)
+def test_a_definition_that_another_server_does_not_serve_yet_is_waited_for(
+    client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a balancer each API server learns of it by itself."""
+    group = f"{namespace}.example.com"
+    names = {"kind": "Late", "plural": "lates", "singular": "late", "listKind": "LateList"}
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"lates.{group}"},
+        "spec": {"group": group, "names": names, "scope": "Namespaced", "versions": [version]},
+    }
+    wanted = {"apiVersion": f"{group}/v1", "kind": "Late", "metadata": {"name": "x", "namespace": namespace}}
+    monkeypatch.setattr(apply_module.Run, "_await_definitions", lambda *_given: None)
+    result = apply(client, [definition, wanted])
+    assert [change.action for change in result.changes] == ["created", "created"]
 
 
 def test_a_terminating_namespace_is_named_with_what_holds_it(client: Client, namespace: str) -> None:
@@ -352,8 +325,9 @@ def test_a_kind_that_is_not_served_and_a_name_given_twice(client: Client, namesp
         apply(client, [config_map("a", namespace), config_map("a", namespace)])
 
 
-def test_a_limited_user_applies_in_its_namespaces(client: Client, api: ApiServer, namespace: str) -> None:
-    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "patch", "create"]}]
+def reader(client: Client, api: ApiServer, namespace: str, *verbs: str) -> Client:
+    """Return a client that may do this with config maps of a namespace, and nothing else."""
+    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}]
     meta = {"name": "writer", "namespace": namespace}
     apply(
         client,
@@ -368,12 +342,23 @@ def test_a_limited_user_applies_in_its_namespaces(client: Client, api: ApiServer
             },
         ],
     )
-    limited = connect({"kubeconfig": api.config({"token": "reader-token-0123456789"})})
-    both = [config_map("a", namespace, x="1"), config_map("b", namespace, x="1")]
     client.line.clock.sleep(0.5)
+    return connect({"kubeconfig": api.config({"token": "reader-token-0123456789"})})
+
+
+def test_a_limited_user_applies_in_its_namespaces(client: Client, api: ApiServer, namespace: str) -> None:
+    limited = reader(client, api, namespace, "get", "list", "patch", "create")
+    both = [config_map("a", namespace, x="1"), config_map("b", namespace, x="1")]
     assert apply(limited, both).changed and apply(limited, both).writes == 0
     with pytest.raises(KubeError, match=r'User "reader" cannot'):
         apply(limited, [config_map("a", "default", x="1")])
+
+
+def test_who_may_not_list_is_asked_for_no_list(client: Client, api: ApiServer, namespace: str) -> None:
+    limited = reader(client, api, namespace, "get", "patch", "create")
+    both = [config_map("a", namespace, x="1"), config_map("b", namespace, x="1")]
+    assert apply(limited, both).writes == 2
+    assert not apply(limited, both).changed
 
 
 def test_many_at_once_keep_to_eight_connections(client: Client, namespace: str) -> None:

@@ -233,6 +233,31 @@ def test_what_is_not_asked_for_any_more_is_taken_back(admin: Admin, client: Clie
     connect({"kubeconfig": str(admin.file("beside"))}).list("v1/Node", None)
 
 
+def test_a_team_keeps_its_namespace(admin: Admin, client: Client) -> None:
+    """Moving it would leave the old one with the members' rights and without the rules that hold them."""
+    admin.play("movers")
+    client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "work", "namespace": "movers"}})
+    said = admin.play("movers", code=2, team_namespace="moved")
+    assert "team_namespace: team movers has the namespace movers. Keep it" in said
+    assert "deletionTimestamp" not in t.cast(Dict, client.get("v1/Namespace", "movers"))["metadata"]
+    assert client.get("v1/Namespace", "moved") is None and changed(admin.play("movers")) == 0
+
+
+def test_a_queue_is_given_up_and_what_is_left_of_it_goes(admin: Admin, client: Client) -> None:
+    """Options of the command line are texts: "false" is no true."""
+    admin.play("queued")
+    admin.play("queued", "-e", "team_queueing=false", "-e", "team_reads_nodes=false")
+    assert client.get(f"{KUEUE}/ClusterQueue", "queued") is None
+    assert client.list(f"{KUEUE}/LocalQueue", "queued").items == []
+    reader = "rbac.authorization.k8s.io/v1/ClusterRole"
+    assert client.get(reader, "muster-team-queued-reader") is None
+    hard = t.cast(Dict, client.get("v1/ResourceQuota", "muster-team", "queued"))["spec"]["hard"]
+    assert hard["requests.cpu"] == "8", "the quota that was the queue's"
+    admin.play("queued")
+    assert changed(admin.play("queued", team_state="absent", team_queueing=False)) > 0
+    assert client.get(f"{KUEUE}/ClusterQueue", "queued") is None
+
+
 def test_what_is_no_team_is_refused(admin: Admin, client: Client) -> None:
     assert "team_quota: is required" in admin.play("empty", code=2, team_quota={})
     assert "cannot be a team" in admin.play("kube-system", code=2)

@@ -13,6 +13,7 @@ import pytest
 from ansible_collections.muster.training.tests.lab import kube_drill_proof, kube_rented
 from ansible_collections.muster.training.tests.lab.kube.stages import until
 from ansible_collections.muster.training.tests.lab.kube_plays import Controller, command
+from ansible_collections.muster.training.tests.lab.test_kube_engines import ENGINES, Engine, kept
 from ansible_collections.muster.training.tests.support.kube_lab import KubeLab, Team
 
 COUNT = "i=0; while [ ! -e /nowhere ]; do i=$((i+1)); echo step=$i; sleep 0.2; [ $i -lt 150 ] || exit 0; done"
@@ -63,6 +64,31 @@ def test_a_node_that_is_off_gives_its_pods_away(controller: Controller) -> None:
     assert code == 0, output
     record, _ = controller.run()
     assert record["outcome"] == "succeeded" and len(record["attempts"]) == 2
+    assert record["world_size"] == {"asked": 2, "seen": 2}
+
+
+@pytest.mark.parametrize("engine", [item for item in ENGINES if item.name != "jobset"], ids=lambda item: item.name)
+def test_a_lost_node_is_what_the_engine_promises(engine: Engine, controller: Controller) -> None:
+    """A gang starts again on what is left; a plain Job's run ends, and says that a node was lost."""
+    lab = controller.lab
+    if engine.component:
+        lab.cluster.install([engine.component])
+    placed = {"placement": {"engine": engine.name}, **engine.job, **kept(controller)}
+    first = controller.start("train", command("sh", "-c", COUNT, restart={"max_crashes": 0}, **placed))
+    assert until(lambda: "ranks 2/2" in first.output or first.ended, 120), first.output
+    worker = max(where(controller))
+    lost = where(controller)[worker]
+    lab.fault("kill", lost)
+    code, output = controller.play("heal", muster_lost_nodes=[lost], muster_heal_wait=False)
+    assert code == 0 and "was forced off" in output and "Traceback" not in output, output
+    code, output = first.wait()
+    record, _ = controller.run()
+    again = engine.attempts > 1
+    assert (record["outcome"], code == 0) == (("succeeded", True) if again else ("failed", False)), output
+    assert [item["n"] for item in record["attempts"]] == list(range(1, engine.attempts + 1)), record["detail"]
+    first_end = record["attempts"][0]
+    assert first_end["cause"] == "lost_node", (first_end, record["detail"])
+    assert again or record["cause"] == "lost_node", record["detail"]
     assert record["world_size"] == {"asked": 2, "seen": 2}
 
 

@@ -17,7 +17,7 @@ from . import diff as texts
 from . import documents, plan
 from .client import MANAGER, Client
 from .covered import applied_fields
-from .errors import KubeError, ends_soon
+from .errors import NO_PATH, KubeError, ends_soon
 from .plan import Prune, Step, Target
 from .resources import DEFINITIONS, Object
 
@@ -187,7 +187,7 @@ class Run:
     def _passes(self, target: Target, error: KubeError) -> bool:
         if error.status == 404:
             # A definition is served by each API server a moment after it is established.
-            return target.stage > DEFINITIONS and "not found" in error.detail and "namespaces" not in error.detail
+            return target.stage > DEFINITIONS and error.reason == NO_PATH
         return ends_soon(error.detail)
 
     def _send_together(self, steps: Sequence[Step], *, dry_run: bool) -> None:

@@ -21,14 +21,34 @@ import typing as t
 from collections.abc import Mapping
 
 from ...module_utils._model.quantity import amount
-from .resources import Object
+from .resources import BUILT_IN_GROUPS, Object
 
 _MISSING: t.Final = object()
 # Places whose values are quantities, which the server writes in its own form: "1000m" becomes "1".
 _QUANTITY_PLACES = """limits requests capacity allocatable hard default defaultRequest max min maxLimitRequestRatio
 podFixed sizeLimit storage divisor averageValue nominalQuota borrowingLimit lendingLimit"""
 _QUANTITIES = frozenset(_QUANTITY_PLACES.split())
-# What the server adds inside of values that are replaced as a whole.
+# Of kinds that are not Kubernetes' own only what is named alike in all of them: their "storage" may be a version.
+_FOREIGN_QUANTITIES = frozenset({"limits", "requests", "nominalQuota", "borrowingLimit", "lendingLimit"})
+_NO_QUANTITIES = frozenset({"ConfigMap", "Secret", "CustomResourceDefinition"})
+# Maps with keys and texts of the user's: nothing in them is a quantity, and an empty text is a text.
+_FREE_MAPS = frozenset(
+    {"annotations", "binaryData", "data", "labels", "matchLabels", "nodeSelector", "parameters", "selector"}
+)
+_FREE = "annotations"
+# Fields of Kubernetes' own kinds that are left out when they are false, 0, "" or {}: in its Go types they are no
+# pointers and marked omitempty. A pointer's false is kept, and means something else than nothing.
+_OMITTED = """allowWatchBookmarks clusterIP deprecated description dnsPolicy effect exclusiveMaximum exclusiveMinimum
+externalName externalTrafficPolicy failureThreshold format fsType generateName globalDefault healthCheckNodePort
+hostIP hostIPC hostNetwork hostPID hostPort initialDelaySeconds loadBalancerIP medium minReadySeconds nodePort
+nullable operator paused persistentVolumeReclaimPolicy podManagementPolicy preserveUnknownFields priorityClassName
+providerID publishNotReadyAddresses readOnly schedulerName serviceAccount serviceAccountName sessionAffinity stdin
+stdinOnce subPath subPathExpr subdomain successThreshold terminationMessagePath terminationMessagePolicy tty
+uniqueItems unschedulable value workingDir
+annotations binaryData data default defaultRequest hard labels limits matchLabels max maxLimitRequestRatio min
+nodeSelector parameters requests volumeAttributes"""
+_FORGOTTEN: t.Final = frozenset(_OMITTED.split())
+# What the server adds inside of values of its own kinds that are replaced as a whole.
 _DEFAULTS: t.Final[Mapping[str, tuple[t.Any, ...]]] = {
     "apiGroup": ("rbac.authorization.k8s.io", ""),
     "apiVersion": ("v1",),
@@ -36,19 +56,21 @@ _DEFAULTS: t.Final[Mapping[str, tuple[t.Any, ...]]] = {
     "divisor": ("0",),
     "expirationSeconds": (3600,),
     "kind": ("PersistentVolumeClaim",),
-    "matchPolicy": ("Equivalent",),
-    "namespaceSelector": ({},),
-    "objectSelector": ({},),
     "protocol": ("TCP",),
     "scope": ("*",),
     "status": ({"phase": "Pending"}, "True"),
     "volumeMode": ("Filesystem",),
 }
+# In the rules of admission an empty selector is the default; elsewhere it takes all and none takes nothing.
+_ADMISSION_DEFAULTS: t.Final[Mapping[str, tuple[t.Any, ...]]] = {
+    "matchPolicy": ("Equivalent",),
+    "namespaceSelector": ({},),
+    "objectSelector": ({},),
+}
 # Structures that the server fills in: written as {} they ask for nothing.
 _STRUCTURES = frozenset(
     {"resources", "rollingUpdate", "securityContext", "spec", "strategy", "template", "updateStrategy"}
 )
-_PLAIN_DATA = frozenset({"ConfigMap", "Secret"})
 
 
 def covered(wanted: Object, live: Object, manager: str) -> bool:
@@ -59,8 +81,8 @@ def covered(wanted: Object, live: Object, manager: str) -> bool:
             return False
         # The server keeps no set for an object of which nothing but its name is wanted.
         owned = {}
-    plain = wanted["kind"] in _PLAIN_DATA
-    return _Walk(quantities=not plain, base64=wanted["kind"] == "Secret").object(wanted, owned, live)
+    group, _unused, _version = wanted["apiVersion"].rpartition("/")
+    return _Walk(wanted["kind"], built_in=group in BUILT_IN_GROUPS).object(wanted, owned, live)
 
 
 def applied_fields(live: Object, manager: str, api_version: str | None = None) -> Mapping[str, t.Any] | None:
@@ -75,19 +97,34 @@ def applied_fields(live: Object, manager: str, api_version: str | None = None) -
 class _Walk:
     """Goes down the wanted value, the owned fields and the live value together."""
 
-    def __init__(self, *, quantities: bool, base64: bool) -> None:
-        self._quantities = quantities
-        self._base64 = base64
+    def __init__(self, kind: str, *, built_in: bool) -> None:
+        self._built_in = built_in
+        self._base64 = built_in and kind == "Secret"
+        places = _QUANTITIES if built_in else _FOREIGN_QUANTITIES
+        self._quantities = frozenset() if kind in _NO_QUANTITIES else places
 
     def object(self, wanted: Object, owned: Mapping[str, t.Any], live: Object) -> bool:
         meta = {key: value for key, value in wanted["metadata"].items() if key not in ("name", "namespace")}
         inner = {key: value for key, value in wanted.items() if key not in ("apiVersion", "kind", "metadata")}
         rest = {key: value for key, value in owned.items() if key != "f:metadata"}
-        return self._map(inner, rest, live) and self._map(meta, owned.get("f:metadata") or {}, live["metadata"])
+        return self._map(inner, rest, live) and _METADATA._map(meta, owned.get("f:metadata") or {}, live["metadata"])
+
+    def _place(self, above: str, key: str) -> str:
+        """Return what tells how to read the value of ``key``: the place of quantities, or free map, that it lies in."""
+        if above == _FREE or key in _FREE_MAPS:
+            return _FREE
+        return key if key in self._quantities or above not in self._quantities else above
+
+    def _forgotten(self, value: t.Any, key: str, above: str) -> bool:
+        """Return whether the server leaves this empty value out, so that it is as wanted when it is not there."""
+        if not self._built_in or above == _FREE:
+            return False
+        return value == [] or (key in _FORGOTTEN and _empty(value))
 
     def _field(self, wanted: t.Any, owned: Mapping[str, t.Any], live: t.Any, key: str) -> bool:
         if not owned:
-            return self._same(wanted, live, key)
+            # Ours, and not there: what we applied last was as empty.
+            return _empty(wanted) if live is _MISSING else self._same(wanted, live, key)
         if isinstance(wanted, dict) and isinstance(live, dict):
             return self._map(wanted, owned, live, key)
         if isinstance(wanted, list) and isinstance(live, list):
@@ -100,12 +137,10 @@ class _Walk:
             return False
         for key, value in wanted.items():
             if key not in names:
-                # The server forgets empty values of most fields.
-                if _empty(value) and key not in live:
+                if key not in live and self._forgotten(value, key, above):
                     continue
                 return False
-            inside = key if key in _QUANTITIES or above not in _QUANTITIES else above
-            if not self._field(value, owned[f"f:{key}"], live.get(key, _MISSING), inside):
+            if not self._field(value, owned[f"f:{key}"], live.get(key, _MISSING), self._place(above, key)):
                 return False
         return names <= set(wanted)
 
@@ -150,8 +185,6 @@ class _Walk:
 
     def _same(self, wanted: t.Any, live: t.Any, key: str) -> bool:
         """Return whether a value that is replaced as a whole is the wanted one, in the server's spelling."""
-        if live is _MISSING:
-            return _empty(wanted)
         if isinstance(wanted, dict):
             if not wanted and key in _STRUCTURES:
                 return isinstance(live, dict)
@@ -166,16 +199,23 @@ class _Walk:
             return True
         if self._base64 and isinstance(wanted, str) and isinstance(live, str):
             return _decoded(wanted) == _decoded(live)
-        return self._quantities and key in _QUANTITIES and _equal_quantities(wanted, live)
+        return key in self._quantities and _equal_quantities(wanted, live)
 
     def _same_map(self, wanted: Object, live: Object, above: str) -> bool:
+        known = _DEFAULTS if self._built_in and above != _FREE else {}
+        if known and "resourceRules" in live:
+            known = _ADMISSION_DEFAULTS
         for key, value in live.items():
-            if key not in wanted and not any(value == default for default in _DEFAULTS.get(key, ())):
+            if key not in wanted and not any(value == default for default in known.get(key, ())):
                 return False
         return all(
-            self._same(value, live.get(key, _MISSING), key if key in _QUANTITIES or above not in _QUANTITIES else above)
+            self._same(value, live[key], self._place(above, key)) if key in live else self._forgotten(value, key, above)
             for key, value in wanted.items()
         )
+
+
+# What is noted about objects is alike for all kinds.
+_METADATA: t.Final = _Walk("", built_in=True)
 
 
 def _without_keys(owned: t.Any, item: Object) -> Mapping[str, t.Any]:

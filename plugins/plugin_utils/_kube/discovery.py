@@ -53,11 +53,28 @@ class Catalog:
         fix = f"It has {kind} in {', '.join(others)}" if others else "Install what defines it first"
         raise InputError(f"{api_version} {kind}", "the API server does not serve this kind", fix)
 
+    def spelled(self, api_version: str, word: str) -> Resource:
+        """Return the kind of a version that ``word`` names: ``Pod``, ``pods``, ``po``."""
+        known = BY_WORD.get(word)
+        if known is not None and known.api_version == api_version:
+            return known
+        try:
+            return self.find(api_version, word)
+        except InputError:
+            for entry in self.entries():
+                if entry.resource.api_version == api_version and word.lower() in entry.names:
+                    return entry.resource
+            raise
+
+    def serves(self, api_version: str) -> bool:
+        """Return whether the server has anything of this group and version."""
+        return any(entry.resource.api_version == api_version for entry in self.entries())
+
     def named(self, word: str) -> Resource:
         """Return the kind that ``word`` names: ``v1/Pod``, ``Pod``, ``pods``, ``po``, ``jobsets.jobset.x-k8s.io``."""
         version, _unused, kind = word.rpartition("/")
         if version:
-            return self.find(version, kind)
+            return self.spelled(version, kind)
         if word in BY_WORD:
             return BY_WORD[word]
         for resource in self._taught.values():
@@ -138,9 +155,14 @@ def shared(server: str, get: Get) -> Catalog:
 
 def of_definition(definition: Mapping[str, t.Any]) -> t.Iterator[Resource]:
     """Yield the kinds that a CustomResourceDefinition (v1) will make the server serve."""
-    spec = definition.get("spec") or {}
-    names = spec.get("names") or {}
-    for version in spec.get("versions") or []:
+    spec = definition.get("spec")
+    if not isinstance(spec, Mapping):
+        # The server says what is wrong with it; so below.
+        return
+    names, versions = spec.get("names"), spec.get("versions")
+    if not isinstance(names, Mapping) or not isinstance(versions, list):
+        return
+    for version in (item for item in versions if isinstance(item, Mapping)):
         if version.get("served") and names.get("kind") and names.get("plural"):
             scope = spec.get("scope") == "Namespaced"
             yield Resource(str(spec.get("group")), str(version.get("name")), names["kind"], names["plural"], scope)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import pathlib
+import re
 import typing as t
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -37,10 +38,20 @@ _TEXT = ("scalar", "tag:yaml.org,2002:str")
 _MAP = ("mapping", "tag:yaml.org,2002:map")
 _SEQUENCE = ("sequence", "tag:yaml.org,2002:seq")
 _PLAIN = frozenset({str, int, float, bool})
+# YAML 1.1 makes dates of texts, numbers of times ("12:30" is 750), and refuses a bare "=". Others do not, nor kubectl.
+_LEFT_OUT = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value")
+
+
+class _OddError(Exception):
+    """What a manifest cannot hold, and what to do."""
+
+
+class _TwiceError(yaml.MarkedYAMLError):
+    """A key that is given twice in one mapping."""
 
 
 class _Loader(_LOADER):  # type: ignore[misc]
-    """YAML without dates: a manifest's text is text."""
+    """YAML without dates and sexagesimal numbers: a manifest's text is text."""
 
     def construct_document(self, node: t.Any) -> t.Any:
         """Return what a document says; PyYAML's own way takes nearly as long as reading the text."""
@@ -51,15 +62,28 @@ class _Loader(_LOADER):  # type: ignore[misc]
         if form == _TEXT:
             return node.value
         if form == _MAP and all((key.id, key.tag) == _TEXT for key, _unused in node.value):
-            return {key.value: self._made(value) for key, value in node.value}
+            found = {key.value: self._made(value) for key, value in node.value}
+            if len(found) != len(node.value):
+                raise self._twice(node)
+            return found
         if form == _SEQUENCE:
             return [self._made(item) for item in node.value]
         # Numbers and the like, keys that are no texts, merges, and tags that are refused.
         return self.construct_object(node, deep=True)
 
+    @staticmethod
+    def _twice(node: t.Any) -> _TwiceError:
+        names = [key.value for key, _unused in node.value]
+        again = next(key for number, (key, _unused) in enumerate(node.value) if key.value in names[:number])
+        return _TwiceError(problem=again.value, problem_mark=again.start_mark)
+
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, expression) for tag, expression in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    first: [
+        (tag, re.compile(f"(?![^:]*:){expression.pattern}", expression.flags))
+        for tag, expression in resolvers
+        if tag not in _LEFT_OUT
+    ]
     for first, resolvers in _LOADER.yaml_implicit_resolvers.items()
 }
 
@@ -71,6 +95,8 @@ def parse(text: str, source: str) -> list[Object]:
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)
         where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        if isinstance(exc, _TwiceError):
+            raise InputError(source, f"gives the key {exc.problem} twice{where}", "Leave one of them out") from None
         raise InputError(source, f"is not valid YAML{where}") from None
     except (RecursionError, ValueError):
         raise InputError(source, "is not valid YAML") from None
@@ -125,22 +151,32 @@ def _flat(value: t.Any, source: str) -> Iterator[Object]:
 
 def clean(value: Mapping[str, t.Any]) -> Object:
     """Return an object as it is applied: without nulls, status and what the server writes; Secret texts encoded."""
-    item = t.cast(Object, _without_nulls(value, 0))
+    item = t.cast(Object, _plain(value))
     item.pop("status", None)
     for key in _SERVERS:
         item["metadata"].pop(key, None)
-    if item["kind"] == "Secret" and item["apiVersion"] == "v1" and "stringData" in item:
-        texts = item.pop("stringData")
-        encoded = {key: base64.b64encode(str(text).encode()).decode() for key, text in texts.items()}
-        item["data"] = {**(item.get("data") or {}), **encoded}
-    if item["kind"] == "Secret":
-        _register(item.get("data"))
+    _mapping(item["metadata"], item, "labels")
+    if item["kind"] == "Secret" and item["apiVersion"] == "v1":
+        texts, data = _mapping(item, item, "stringData"), _mapping(item, item, "data")
+        if item.pop("stringData", None) is not None:
+            encoded = {key: base64.b64encode(str(text).encode()).decode() for key, text in texts.items()}
+            item["data"] = data = {**data, **encoded}
+        _register(data)
     return item
 
 
-def _register(data: t.Any) -> None:
+def _mapping(part: Object, item: Object, key: str) -> Object:
+    """Return the mapping under ``key``, empty for none. What is no mapping is not shown: it may be a secret."""
+    found = part.get(key, {})
+    if not isinstance(found, dict):
+        kind, name = item["kind"], item["metadata"]["name"]
+        raise InputError(f"manifest of {kind} {name}", f"{key} must be a mapping", "Write it as key: value")
+    return found
+
+
+def _register(data: Object) -> None:
     """Keep the values of a Secret out of all output from here on."""
-    for text in (data if isinstance(data, dict) else {}).values():
+    for text in data.values():
         try:
             value = base64.b64decode(str(text)).decode()
         except ValueError:
@@ -148,18 +184,32 @@ def _register(data: t.Any) -> None:
         secret(value)
 
 
+def _plain(value: Mapping[str, t.Any]) -> t.Any:
+    """Return an object of plain values without nulls; errors name it."""
+    try:
+        return _without_nulls(value, 0)
+    except _OddError as exc:
+        name = f"manifest of {value['kind']} {value['metadata']['name']}"
+        raise InputError(name, *exc.args) from None
+
+
 def _without_nulls(value: t.Any, depth: int) -> t.Any:
     # Nearly all of a manifest is plain; to ask the abstract types for each part is slow.
     if type(value) in _PLAIN:
         return value
     if depth > _DEEPEST:
-        raise InputError("manifest", f"is nested deeper than {_DEEPEST} levels")
+        raise _OddError(f"is nested deeper than {_DEEPEST} levels")
     if isinstance(value, Mapping):
         return {_key(key): _without_nulls(item, depth + 1) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
         return [_without_nulls(item, depth + 1) for item in value]
-    # Ansible marks text that came from templates; the parts below know plain text only.
-    return str(value) if isinstance(value, str) else value
+    # Ansible marks what came from files and templates; the parts below know plain values only.
+    for kind in (str, int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    # Ansible's own YAML makes dates of what looks like one.
+    what = "a date" if hasattr(value, "isoformat") else "what is neither text nor number"
+    raise _OddError(f"holds {what}", "Write it as text, in quotes")
 
 
 def _key(key: t.Any) -> str:

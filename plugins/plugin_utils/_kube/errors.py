@@ -16,6 +16,8 @@ from ...module_utils._http.message import Response, decode_json
 from ...module_utils._model.errors import TransportError, one_line
 
 _SHOWN = 400
+# Our own word, beside the API's: not an object is missing, but what serves its kind.
+NO_PATH = "NoPath"
 # Texts, compiled by the first refusal: most calls meet none, and every task of a play imports this.
 _TYPED = r"failed to create typed (?:patch|live) object \([^)]*\): |&value\.valueUnstructured\{Value:([^}]*)\}"
 # Refusals that end by themselves soon after a server or a controller came up.
@@ -91,7 +93,7 @@ def refusal(what: str, response: Response) -> KubeError:
     if response.status == 404 and not said:
         # No object is missing, but the path: of a kind without a CRD, or all of them where another server listens.
         fix = "Check that the kubeconfig's server is an API server, and that it serves this kind"
-        return KubeError(what, "the server does not know this path (404)", fix, status=404, reason="NotFound")
+        return KubeError(what, "the server does not know this path (404)", fix, status=404, reason=NO_PATH)
     return from_status(what, response.status, said)
 
 

@@ -54,10 +54,15 @@ class Step(t.NamedTuple):
     needed: bool
 
 
+# What others' objects go with: these are removed only by who names the kind.
+_HOLDERS = frozenset({("", "Namespace"), ("apiextensions.k8s.io", "CustomResourceDefinition")})
+
+
 class Prune(t.NamedTuple):
     """What to remove: objects with all these labels that our field manager applied and nobody wants any more.
 
-    ``kinds`` are looked through beside those of the wanted objects.
+    ``kinds`` are looked through beside those of the wanted objects; namespaces and definitions, with which other
+    people's objects go, only when they are among ``kinds``. A kind of an API that the server has not has no objects.
     """
 
     labels: t.Mapping[str, str]
@@ -114,8 +119,9 @@ def make(client: Client, wanted: Sequence[Target], manager: str, prune: Prune | 
     groups: dict[Resource, list[Target]] = {}
     for target in wanted:
         groups.setdefault(target.resource, []).append(target)
-    for kind in prune.kinds if prune else ():
-        groups.setdefault(client.resource(kind), [])
+    named = _served(client, prune.kinds) if prune else []
+    for resource in named:
+        groups.setdefault(resource, [])
     selector = prune.selector if prune else ""
     places = {target.namespace or "" for target in wanted if target.namespace}
     readings = [Reading(client, *group, selector, places) for group in groups.items()]
@@ -129,12 +135,26 @@ def make(client: Client, wanted: Sequence[Target], manager: str, prune: Prune | 
         for group, items in zip(groups, read, strict=True)
         for item in items
         if prune is not None
+        and (group.family not in _HOLDERS or group in named)
         and _key(group, item) not in keys
         and _ours(item, manager, prune)
         # The same set may lie in other namespaces, too: those are another call's.
         and (not places or item["metadata"].get("namespace") in {None, *places})
     ]
     return Plan(steps, tuple(sorted(doomed, key=lambda target: -target.stage)))
+
+
+def _served(client: Client, kinds: Sequence[str]) -> list[Resource]:
+    """Return the kinds that the server has; of an API that it has not, it has no objects either."""
+    found = []
+    for kind in kinds:
+        try:
+            found.append(client.resource(kind))
+        except InputError:
+            api_version, _unused, name = kind.rpartition("/")
+            if not name or not api_version or client.catalog.serves(api_version):
+                raise
+    return found
 
 
 def _check_labels(wanted: Sequence[Target], prune: Prune) -> None:
@@ -189,7 +209,7 @@ class Reading(t.NamedTuple):
         """Return what is asked first: the one wanted object, or a list of as little as holds them all."""
         if len(self.wanted) == 1 and not self.selector:
             return Question(self.resource, self.wanted[0].namespace, self.wanted[0].name)
-        named = {target.namespace or "" for target in self.wanted} or self.places
+        named = self._places()
         space = next(iter(named)) if self.resource.namespaced and len(named) == 1 else None
         return Question(self.resource, space, labels=self.selector)
 
@@ -211,12 +231,26 @@ class Reading(t.NamedTuple):
                 return self._each(self.wanted) if early is None else early.items
             return self._rest(early or self._first(asked.namespace), asked.namespace)
         except KubeError as error:
-            if error.status != 403 or asked.name or asked.namespace is not None or not self.resource.namespaced:
+            if error.status != 403 or asked.name:
                 raise
-        # Who may not read the whole cluster may read namespaces.
-        many = sorted({target.namespace or "" for target in self.wanted} or self.places)
-        lists = parallel(lambda place: self._rest(self._first(place), place), many)
-        return [item for items in lists for item in items]
+            refused = error
+        if asked.namespace is None and self.resource.namespaced:
+            # Who may not read the whole cluster may read namespaces.
+            try:
+                lists = parallel(lambda place: self._rest(self._first(place), place), sorted(self._places()))
+                return [item for items in lists for item in items]
+            except KubeError as error:
+                if error.status != 403:
+                    raise
+                refused = error
+        if self.selector:
+            raise refused
+        # Who may not list may still read what is named.
+        return self._each(self.wanted)
+
+    def _places(self) -> set[str]:
+        """Return the namespaces to look into. Where something is to go, it may lie where no such object is wanted."""
+        return self.places if self.selector else {target.namespace or "" for target in self.wanted} or self.places
 
     def _first(self, namespace: str | None) -> Listing:
         return self.client.list(self.resource, namespace, labels=self.selector, whole=False)

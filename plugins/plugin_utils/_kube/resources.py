@@ -102,6 +102,12 @@ BY_WORD: t.Final[Mapping[str, Resource]] = {
     word: r for r in BUILT_IN.values() for word in (r.kind, r.kind.lower(), r.plural)
 }
 
+# The groups that are compiled into the API server. Many another one ends alike.
+_GROUPS = """apps autoscaling batch policy admissionregistration.k8s.io apiextensions.k8s.io apiregistration.k8s.io
+certificates.k8s.io coordination.k8s.io discovery.k8s.io events.k8s.io flowcontrol.apiserver.k8s.io networking.k8s.io
+node.k8s.io rbac.authorization.k8s.io resource.k8s.io scheduling.k8s.io storage.k8s.io"""
+BUILT_IN_GROUPS: t.Final = frozenset({"", *_GROUPS.split()})
+
 # What others need to be there goes first; what can refuse others goes last.
 _NEEDED = """ServiceAccount Secret ConfigMap ResourceQuota LimitRange PriorityClass StorageClass RuntimeClass
 IngressClass PersistentVolume PersistentVolumeClaim Role ClusterRole RoleBinding ClusterRoleBinding NetworkPolicy

@@ -147,3 +147,74 @@ def test_an_object_of_which_only_the_name_is_wanted() -> None:
     assert not covered(bare, live({"f:metadata": {"f:labels": {"f:a": {}}}}, bare, apiVersion="v1"), "muster")
     older = live({"f:metadata": {"f:labels": {"f:a": {}}}}, bare, apiVersion="v1beta1")
     assert not covered(bare, older, "muster"), "an apply would take the fields away that the older version has"
+
+
+def of(api_version: str, kind: str, **parts: t.Any) -> Object:
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}, **parts}
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "there", "more"),
+    [
+        ("v1", "ConfigMap", {"data": {"a": "b"}}, {"data": {"a": "b", "empty": ""}}),
+        ("v1", "Secret", {"data": {"a": "Yg=="}}, {"data": {"a": "Yg==", "args": ""}}),
+        ("v1", "ServiceAccount", {}, {"automountServiceAccountToken": False}),
+        ("batch/v1", "Job", {"spec": {"a": 1}}, {"spec": {"a": 1, "ttlSecondsAfterFinished": 0}}),
+        ("example.com/v1", "Scaler", {"spec": {"a": 1}}, {"spec": {"a": 1, "minReplicas": 0, "suspend": False}}),
+        ("example.com/v1", "Scaler", {"spec": {"a": 1}}, {"spec": {"a": 1, "stdin": False, "args": []}}),
+        ("v1", "Namespace", {}, {"metadata": {"name": "x", "labels": {"node-role/x": ""}}}),
+        # In a value that is replaced as a whole: an empty selector of namespaces lets all of them in.
+        ("networking.k8s.io/v1", "NetworkPolicy", {"spec": {"from": [{"a": 1}]}},
+         {"spec": {"from": [{"a": 1, "namespaceSelector": {}}]}}),
+    ],
+)  # fmt: skip
+def test_what_is_empty_and_new_is_sent(api_version: str, kind: str, there: Object, more: Object) -> None:
+    fields = {f"f:{key}": {f"f:{name}": {} for name in part} for key, part in there.items()}
+    object_there = live(fields, of(api_version, kind, **there), apiVersion=api_version)
+    assert covered(of(api_version, kind, **there), object_there, "muster")
+    assert not covered(of(api_version, kind, **{**there, **more}), object_there, "muster")
+
+
+@pytest.mark.parametrize(
+    ("there", "then"),
+    [
+        ({"spec": {"storage": {"version": "1.1"}}}, {"spec": {"storage": {"version": "1.10"}}}),
+        ({"metadata": {"annotations": {"default": "1.1"}}}, {"metadata": {"annotations": {"default": "1.10"}}}),
+        ({"spec": {"ports": [{"port": 1, "protocol": "TCP", "scope": "*"}]}}, {"spec": {"ports": [{"port": 1}]}}),
+    ],
+    ids=["a version called storage", "an annotation", "a list of another's kind"],
+)
+def test_other_peoples_kinds_are_not_read_as_kubernetes_own(there: Object, then: Object) -> None:
+    def fields(value: t.Any) -> Object:
+        return {f"f:{key}": fields(part) for key, part in value.items()} if isinstance(value, dict) else {}
+
+    def place(parts: Object) -> Object:
+        return {**of("example.com/v1", "Box"), **parts, "metadata": {"name": "x", **parts.get("metadata", {})}}
+
+    noted = {"manager": "muster", "operation": "Apply", "apiVersion": "example.com/v1", "fieldsV1": fields(there)}
+    live_object = place(there)
+    live_object["metadata"] = {**live_object["metadata"], "managedFields": [noted]}
+    assert covered(place(there), live_object, "muster")
+    assert not covered(place(then), live_object, "muster")
+
+
+def test_who_is_let_in_no_more_is_seen() -> None:
+    """Without its selector of namespaces a peer is of this namespace only."""
+    fields = {"f:spec": {"f:from": {}}}
+    api_version = "networking.k8s.io/v1"
+    wide = of(api_version, "NetworkPolicy", spec={"from": [{"podSelector": {"a": 1}, "namespaceSelector": {}}]})
+    narrow = of(api_version, "NetworkPolicy", spec={"from": [{"podSelector": {"a": 1}}]})
+    assert covered(wide, live(fields, wide, apiVersion=api_version), "muster")
+    assert not covered(narrow, live(fields, wide, apiVersion=api_version), "muster")
+
+
+def test_quotas_of_a_queue_are_quantities() -> None:
+    fields = {"f:spec": {"f:resourceGroups": {}}}
+    api_version = "kueue.x-k8s.io/v1beta2"
+
+    def queue(amount: t.Any) -> Object:
+        resources = [{"name": "cpu", "nominalQuota": amount}]
+        return of(api_version, "ClusterQueue", spec={"resourceGroups": [{"flavors": [{"resources": resources}]}]})
+
+    assert covered(queue("4000m"), live(fields, queue("4"), apiVersion=api_version), "muster")
+    assert not covered(queue("4001m"), live(fields, queue("4"), apiVersion=api_version), "muster")
