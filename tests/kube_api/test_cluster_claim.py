@@ -64,6 +64,14 @@ def test_a_second_controller_is_told_who_follows(desk: Desk) -> None:
         assert "/second (" in desk.holder and time.monotonic() - began < 1
 
 
+def test_a_namespace_that_is_not_there_is_named(desk: Desk) -> None:
+    desk.made.namespace = "typo-ns"
+    before = desk.client.requests
+    with pytest.raises(RefusedError, match="there is no namespace typo-ns") as caught, desk.held("first"):
+        pytest.fail("nothing can be held there")
+    assert "placement.namespace" in caught.value.fix and desk.client.requests - before <= 3
+
+
 def test_whoever_takes_over_ends_the_other_ones_following(desk: Desk) -> None:
     with desk.held("first") as first:
         first.check()

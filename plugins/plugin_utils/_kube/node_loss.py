@@ -45,6 +45,11 @@ def readiness(node: Object, now: float | None) -> tuple[bool, float | None]:
         return False, None
 
 
+def since(node: Object) -> str:
+    """Return from when on a Node is as Ready as it is, in the words of whoever dated it: no measure of time."""
+    return str((predicates.conditions(node).get("Ready") or {}).get("lastTransitionTime") or "")
+
+
 def out_of_service(node: Object) -> bool:
     """Return whether a Node has the taint."""
     return any(item.get("key") == OUT_OF_SERVICE for item in (node.get("spec") or {}).get("taints") or [])

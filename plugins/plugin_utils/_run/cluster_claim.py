@@ -119,7 +119,10 @@ class Claim:
             body = {"metadata": version, "spec": spec}
             self._client.patch(_KIND, self._made.name, body, self._made.namespace)
         except KubeError as error:
-            # 409: written meanwhile, or there already; 404: given back meanwhile.
+            # 409: written meanwhile, or there already; 404: given back meanwhile, or nowhere to write it.
+            if live is None and error.status == 404:
+                fix = "Make it, or name another one in placement.namespace"
+                raise RefusedError(f"there is no namespace {self._made.namespace}", fix) from None
             if error.status in (404, 409):
                 return False
             raise

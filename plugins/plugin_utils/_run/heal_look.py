@@ -35,8 +35,11 @@ from .training_plan import Dict, Request
 
 # Of the cluster's folder: since when a node does not answer, as far as heal has seen.
 SILENT = "silent.json"
-# Whether a node answers or is Ready, for how many seconds the cluster did not hear of it, whether it is out of service.
-State = tuple[bool, float | None, bool]
+# A host that did not answer at looks further apart than this may have answered between them.
+_APART_S = 2 * 3600
+# Whether a node answers or is Ready, for how many seconds the cluster did not hear of it, whether it is out of service,
+# and what tells this silence of a Node from another one.
+State = tuple[bool, float | None, bool, str]
 # What keeps jobs off a control plane; one without these takes them (K3s and single nodes are made so).
 _CONTROL_PLANES = {f"node-role.kubernetes.io/{name}" for name in ("control-plane", "master")}
 _HELD = ("created", "adopted", "joined", "lost")
@@ -52,7 +55,7 @@ class Look:
     job: Dict
     client: Client | None
     providers: list[Dict]
-    silent: dict[str, float]
+    silent: dict[str, Dict]
     told: t.Mapping[str, str]
 
     @property
@@ -164,7 +167,8 @@ def _in_cluster(live: t.Sequence[Object], clock: float | None, used: t.Container
         name, taints = str(item["metadata"]["name"]), (item.get("spec") or {}).get("taints") or ()
         keys = {taint["key"] for taint in taints if taint["effect"] != "PreferNoSchedule"}
         if name in used or not keys & _CONTROL_PLANES:
-            found[name] = (*node_loss.readiness(item, clock), node_loss.out_of_service(item))
+            state = node_loss.readiness(item, clock), node_loss.out_of_service(item), node_loss.since(item)
+            found[name] = (*state[0], *state[1:])
     return found
 
 
@@ -173,19 +177,30 @@ def _answers(request: Request, names: t.Sequence[str]) -> dict[str, State]:
     known = [name for name in names if name in request.hostvars]
     remotes = request.connect(known)
     _unused, errors = each(remotes, lambda remote: remote.call("info"))
-    return {name: (not isinstance(errors.get(name), UnreachableError), None, False) for name in known}
+    return {name: (not isinstance(errors.get(name), UnreachableError), None, False, "") for name in known}
 
 
-def _silence(home: StateHome, states: t.Mapping[str, State], now: float) -> dict[str, float]:
-    """Return since when nodes are silent: as the cluster dates it, otherwise since they were first seen so."""
+def _silence(home: StateHome, states: t.Mapping[str, State], now: float) -> dict[str, Dict]:
+    """Return since when nodes are silent: as the cluster dates it, otherwise since they were first seen so.
+
+    What was seen long ago, or before the node was ready once more, was another silence.
+    """
     before = paths.read_json(home.folder / SILENT)
     told = before if isinstance(before, dict) else {}
-    kept = {name: float(since) for name, since in told.items() if isinstance(since, (int, float))}
-    return {
-        name: min(kept.get(name, now), now) if seconds is None else now - seconds
-        for name, (ready, seconds, _unused) in states.items()
-        if not ready
-    }
+    found = {}
+    for name, (ready, seconds, _unused, mark) in states.items():
+        if ready:
+            continue
+        kept = told.get(name)
+        same = isinstance(kept, dict) and kept.get("mark") == mark and (mark or now - _time(kept, "seen") < _APART_S)
+        since = min(_time(kept, "since"), now) if same else now
+        found[name] = {"since": since if seconds is None else now - seconds, "seen": now, "mark": mark}
+    return found
+
+
+def _time(kept: Dict, key: str) -> float:
+    value = kept.get(key)
+    return float(value) if isinstance(value, (int, float)) else 0.0
 
 
 def _node(
@@ -194,7 +209,7 @@ def _node(
     leases: t.Mapping[str, Lease],
     listed: t.Mapping[str, bool | None],
     told: t.Mapping[str, str],
-    silent: t.Mapping[str, float],
+    silent: t.Mapping[str, Dict],
     now: float,
 ) -> Node:
     lease, state = leases.get(name), states.get(name)
@@ -206,7 +221,7 @@ def _node(
         token=lease.token if lease else None,
         listed=listed.get(name),
         ready=state[0] if state else None,
-        silent_s=now - silent[name] if name in silent else 0.0,
+        silent_s=now - silent[name]["since"] if name in silent else 0.0,
         told=word,
         marked=lease is not None and lease.state == "lost",
         joined=name in states,

@@ -23,6 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote impo
 from ansible_collections.muster.training.plugins.plugin_utils._run import heal as subject
 from ansible_collections.muster.training.plugins.plugin_utils._run import heal_look, training_job
 from ansible_collections.muster.training.plugins.plugin_utils._run.node_pool import Context
+from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import StateHome
 from ansible_collections.muster.training.tests.support.run_world import Said
 from ansible_collections.muster.training.tests.unit.plugins.action.test_rent_faces import compare, documented
 
@@ -123,9 +124,12 @@ def test_silence_is_remembered_from_call_to_call(world: World) -> None:
     assert world.run(check=True)["resume"] is None and not place.exists()
     assert world.run()["resume"] is None
     since = json.loads(place.read_text())
-    assert list(since) == ["b"] and time.time() - since["b"] < 60
-    assert world.run()["resume"] is None and json.loads(place.read_text()) == since
-    place.write_text(json.dumps({"b": time.time() - 101}))
+    assert list(since) == ["b"] and time.time() - since["b"]["since"] < 60
+    assert world.run()["resume"] is None and json.loads(place.read_text())["b"]["since"] == since["b"]["since"]
+    long_ago = {"since": time.time() - 604800, "seen": time.time() - 604800, "mark": ""}
+    place.write_text(json.dumps({"b": long_ago}))
+    assert world.run()["resume"] is None, "it may have answered for days since"
+    place.write_text(json.dumps({"b": {"since": time.time() - 101, "seen": time.time() - 60, "mark": ""}}))
     result = world.run()
     shrunk = {"name": "x", "nodes": 1, "restart": {"on_lost_node": "shrink"}}
     assert result["resume"] == {"run_id": "r", "nodes": 1, "hosts": ["a"], "job": shrunk}
@@ -166,7 +170,7 @@ def test_a_name_that_no_node_has_is_said(world: World) -> None:
     ]
 
 
-@pytest.mark.parametrize("memory", ["[]", "{", '{"b": "x"}'])
+@pytest.mark.parametrize("memory", ["[]", "{", '{"b": "x"}', '{"b": 5.0}', '{"b": {"since": "x"}}'])
 def test_a_damaged_memory_is_no_memory(world: World, memory: str) -> None:
     world.record()
     world.problems = {"b": silent("b")}
@@ -196,3 +200,15 @@ def test_documentation_and_action_agree() -> None:
     from ansible_collections.muster.training.plugins.action import fleet_heal as face
 
     assert compare(documented("fleet_heal"), face.ActionModule.OPTIONS) == []
+
+
+@pytest.mark.parametrize(("mark", "lost"), [("2026-11-01T00:00:00Z", True), ("2026-11-08T00:00:00Z", False)])
+def test_a_node_that_was_ready_once_more_is_newly_silent(tmp_path: pathlib.Path, mark: str, lost: bool) -> None:
+    """Its kubelet says so itself, and dates it: two short faults a week apart are no silence of a week."""
+    home = StateHome({"path": str(tmp_path)}, "lab")
+    home.folder.mkdir(parents=True)
+    week = 604800.0
+    kept = {"since": 1000.0, "seen": 1000.0, "mark": "2026-11-01T00:00:00Z"}
+    (home.folder / heal_look.SILENT).write_text(json.dumps({"gpu-1": kept}))
+    found = heal_look._silence(home, {"gpu-1": (False, None, False, mark)}, 1000.0 + week)
+    assert found["gpu-1"]["since"] == (1000.0 if lost else 1000.0 + week)
