@@ -64,6 +64,8 @@ options:
     description:
       - Whether a run on Kubernetes that lives with another job is stopped and started anew with this one.
       - Without it the task fails and shows what differs. On plain hosts cancel the run first.
+      - Also whether a run is started again whose object is gone from the cluster (deleted, or its time to live over)
+        before anybody saw how it ended.
     type: bool
     default: false
   drill:

@@ -46,7 +46,9 @@ class Told:
             delete=lambda _kind, name, *_a, **_k: self.deleted.append(name),
             get=lambda *_a: silent,
             apply=lambda *_a, **_k: None,
-            line=types.SimpleNamespace(recovering=lambda: self.outage),
+            line=types.SimpleNamespace(
+                recovering=lambda: self.outage, tally=types.SimpleNamespace(server_time=lambda: None)
+            ),
         )
 
     def start(self) -> None:
@@ -103,6 +105,11 @@ class Told:
     def tell_rank(self, uid: str, number: int, rank: int, kind: str = "worker_started", **values: t.Any) -> None:
         data = {"at": time.time(), "kind": kind, "rank": rank, "node": "node-1", "attempt": 1, "gang": "1/a", **values}
         line = MARK + json.dumps({"stream": "events", "data": data})
+        self.heard.put(("line", (uid, stamped(number), line.encode())))
+
+    def tell_checkpoint(self, uid: str, number: int, step: int) -> None:
+        data = {"at": time.time(), "checkpoint_step": step, "path": f"/c/{step}"}
+        line = MARK + json.dumps({"stream": "metrics", "data": data})
         self.heard.put(("line", (uid, stamped(number), line.encode())))
 
 

@@ -62,6 +62,7 @@ class Story:
         self.checkpoint: tuple[int, str] | None = None
         self.last: dict[str, float] = {}
         self.faults: list[tuple[float, str, str | None]] = []
+        self.set_back: list[float] = []
         self.base = 1
         self._pending: list[Line] = []
 
@@ -78,6 +79,10 @@ class Story:
         elif kind == "drill" or (kind == "agent_restart" and line.get("detail") == "node_lost") or kind == "node_lost":
             cause = "drill" if kind == "drill" else "node_lost"
             self._fault(at, cause, line.get("node"))
+        elif kind == "set_back":
+            # Its queue, or somebody, took its place away: no fault of the program or of a node.
+            self._fault(at, "preempted" if line.get("cause") == "preempted" else "suspended", None)
+            self.set_back.append(at)
 
     def _rank(self, line: Line, at: float) -> None:
         rank, started = int(line["rank"]), line.get("kind") == "worker_started"
@@ -168,6 +173,11 @@ class Story:
     def restarts(self) -> int:
         """Return how often the gang began anew; an attempt of which no rank came to start counts, too."""
         return self.attempts[-1].n - 1 if self.attempts else 0
+
+    def away(self) -> list[tuple[float, float]]:
+        """Return from when until when the run had no place after it was set back."""
+        starts = [item.started_at for item in self.attempts]
+        return [(at, min((start for start in starts if start > at), default=float("inf"))) for at in self.set_back]
 
     def ranks_seen(self) -> int:
         """Return the ranks that started in the newest attempt."""

@@ -143,6 +143,12 @@ def of_pod(pod: Object) -> Cause | None:
     """Return what keeps a pod from starting by its own status, None for one that is on its way."""
     meta, status = pod.get("metadata") or {}, pod.get("status") or {}
     name, uid = title("Pod", meta.get("namespace"), meta.get("name")), str(meta.get("uid"))
+    for entry in status.get("initContainerStatuses") or []:
+        ended = (entry.get("state") or {}).get("terminated") or {}
+        if ended.get("exitCode"):
+            said = ": ".join(plain(part) for part in (ended.get("reason"), ended.get("message")) if part)
+            line = f"{entry.get('name')} ended with exit code {ended['exitCode']}{f' ({said})' if said else ''}"
+            return Cause("container", name, line, 1, False, uid)
     for entry in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
         waits = (entry.get("state") or {}).get("waiting") or {}
         reason = plain(waits.get("reason") or "")
@@ -173,14 +179,20 @@ def of_workload(workload: Object) -> Cause | None:
     return Cause("queue", name, line, 1, not final, str(meta.get("uid")))
 
 
-def of_unqueued(job: Object) -> Cause | None:
-    """Return what keeps a suspended job that no Workload stands for, None for one that is not suspended."""
+def of_unqueued(job: Object, looked: bool = True) -> Cause | None:
+    """Return what keeps a suspended job that no Workload stands for, None for one that is not suspended.
+
+    :param looked: whether its Workload was looked for.
+    """
     now = predicates.state(job)
-    if now.phase != "waiting" or not now.reason.startswith("is suspended"):
+    if now.phase != "waiting" or not predicates.suspended(job):
         return None
     meta = job.get("metadata") or {}
     name = title(str(job.get("kind")), meta.get("namespace"), meta.get("name"))
-    line = f"{now.reason}; Kueue has made no Workload of it: it may not know this kind (its logs say so)"
+    why = "Kueue has made no Workload of it: it may not know this kind (its logs say so)"
+    if not looked:
+        why = "it waits in a queue that cannot be read from here, or somebody has suspended it"
+    line = f"{now.reason if now.reason.startswith('is suspended') else 'is suspended'}; {why}"
     return Cause("queue", name, line, 1, True, str(meta.get("uid")))
 
 

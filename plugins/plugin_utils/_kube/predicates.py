@@ -258,6 +258,21 @@ def _volcano(value: Object) -> State:
     return State("done", phase) if phase == "Completed" else State("waiting", phase or "is not started yet")
 
 
+def suspended(job: Object) -> bool:
+    """Return whether a job of any kind is told to have no pods: by its queue, or by somebody's hand."""
+    spec = job.get("spec") or {}
+    told = (spec.get("suspend") or (spec.get("runPolicy") or {}).get("suspend")) is True
+    return told or _holds(conditions(job), "Suspended")
+
+
+def end_time(job: Object) -> str:
+    """Return when a job of any kind ended, as its cluster dates it; empty for one that has not."""
+    known, status = conditions(job), _status(job)
+    ends = [known[kind] for kind in ("Completed", "Complete", "Succeeded", "Failed") if _holds(known, kind)]
+    dated = [str(item.get("lastTransitionTime") or "") for item in ends]
+    return next(filter(None, dated), str(status.get("completionTime") or status.get("endTime") or ""))
+
+
 def given_up(workload: Object) -> bool:
     """Return whether Kueue has deactivated a Workload by itself: a limit or a check, and not somebody's hand."""
     known = conditions(workload)

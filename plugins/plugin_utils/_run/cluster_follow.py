@@ -11,6 +11,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import time
@@ -28,9 +29,12 @@ from .._kube.jobs.contract import CONTAINER, Object
 from .._kube.logs import Place
 from .._kube.watch import Event
 from . import record
+from .cluster_ends import Ends
 from .cluster_logs import PodLogs
 from .cluster_lost import Evictions
 from .cluster_sources import Sources
+from .cluster_times import local
+from .cluster_waits import Waits
 from .cluster_warnings import Warnings
 from .follow import Follower, Outcome, tail
 from .progress import Progress
@@ -41,10 +45,6 @@ _TURN_S = 0.2
 _DRAIN_S = 20.0
 # The engine's own deadline comes first: it says in the cluster why the job ended.
 _OWN_DEADLINE_S = 10.0
-# Kueue makes a Workload of a job within moments.
-_UNQUEUED_S = 8.0
-# Kubelets and controllers try again at least every five minutes.
-_MAY_PASS_S = 600.0
 
 
 class ClusterFollower(Follower):
@@ -75,19 +75,14 @@ class ClusterFollower(Follower):
         self.lost_pods: set[str] = set()
         self.image_ids: set[str] = set()
         self.admitted_at: float | None = None
-        # Pods whose container the system ended, by uid: when that was first heard, which node, and why.
-        self.killed: dict[str, tuple[float, str, str]] = {}
         self.warnings = Warnings(sources.plan, [mount.pvc for mount in job.mounts if mount.pvc])
-        self._said: set[tuple[str, str, str]] = set()
-        # Since when an image could not be pulled, or a pod was not allowed, by what wants it.
-        self._hindered: dict[tuple[str, str], float] = {}
+        self.waits = Waits(sources.plan.queue is not None, sources.client.line.recovering)
+        self._told_attempts = 0
+        self.ends = Ends(self.main["kind"])
         self._ending: tuple[Outcome, float] | None = None
         self._engine_told = False
-        # Without a queue there is no Workload to come.
-        self._queued = sources.plan.queue is None
         self.refusal: Outcome | None = None
         self.refused_at = 0.0
-        self._since = time.monotonic()
 
     def run(self) -> Outcome:
         """Follow until the run has ended and its logs are read."""
@@ -99,14 +94,16 @@ class ClusterFollower(Follower):
                     raise MusterError(f"run {self.run_id} is no longer followed: ansible-playbook has ended")
                 self._hear()
                 self._ending = self._ending or self._ended()
+                if len(self.story.attempts) != self._told_attempts:
+                    self._told_attempts = len(self.story.attempts)
+                    self.waits.forget()
                 if self._ending and (not self.sources.reading() or time.monotonic() > self._ending[1]):
                     return self._at_last(self._ending[0])
                 self._drill_if_due()
                 self._force_off()
                 if not self._ending:
                     self.logs.open_again(self.sources, self.pods)
-                if not self._queued and time.monotonic() - self._since > _UNQUEUED_S:
-                    self._once(events.of_unqueued(self.main))
+                self._once(self.waits.unexplained(self.main))
                 self._tell()
         finally:
             self.sources.close()
@@ -117,7 +114,12 @@ class ClusterFollower(Follower):
     def state(self) -> dict[str, t.Any]:
         """Return where the run is; a node counts while its pod runs."""
         running = [pod for pod in self.pods.values() if pod.get("status", {}).get("phase") == "Running"]
-        return {**super().state(), "nodes": len(running), "nodes_asked": self.job.nodes}
+        values = {**super().state(), "nodes": len(running), "nodes_asked": self.job.nodes}
+        return {**values, "ranks": 0, "waiting": "waits for its place"} if self.waits.suspended else values
+
+    def dated(self, stamp: t.Any) -> float:
+        """Return when something was that the cluster has dated; now, where that is no other time."""
+        return local(stamp, self.sources.client.line.tally.server_time())
 
     def _hear(self) -> None:
         item = self.sources.hear(_IDLE_S)
@@ -167,6 +169,12 @@ class ClusterFollower(Follower):
         self.main, self._main_seen = event.object, True
         if event.type == "DELETED":
             self._main_gone()
+        elif self.waits.set_back(self.main) and self.admitted_at is not None:
+            # Its pods go, and with them its time: the engine's own limit begins anew with the next ones, too.
+            self.admitted_at = None
+            self.waits.forget()
+            self.event("set_back", cause=self.waits.why, detail=predicates.state(self.main).reason)
+            self.progress.say(f"the run was {self.waits.why}: it waits for its place")
 
     def _look_for_main(self) -> None:
         """End a run whose object was gone before the first listing: nobody would tell it any more."""
@@ -176,7 +184,7 @@ class ClusterFollower(Follower):
     def _main_gone(self) -> None:
         # One that had ended was deleted because its time to live was over.
         gone = Outcome("cancelled", 143, "cancelled", f"the {self.main['kind']} was deleted")
-        self._ending = self._ending or self._engine_ended() or (gone, self._drained())
+        self._ending = self._ending or self._engine_ended() or (gone, self._saved())
 
     def _take_pod(self, event: Event) -> None:
         pod, uid = event.object, event.object["metadata"]["uid"]
@@ -197,30 +205,28 @@ class ClusterFollower(Follower):
         if main and main.get("imageID"):
             self.image_ids.add(str(main["imageID"]))
         if ("running" in now or "terminated" in now) and f"log-{uid}" not in self.sources.threads:
-            self.admitted_at = self.admitted_at or time.time()
+            begun = (now.get("running") or now.get("terminated") or {}).get("startedAt")
+            self.admitted_at = self.admitted_at or self.dated(begun)
             self.sources.follow_log(pod, self.read.get(uid))
         if "terminated" in now:
             self.logs.container_ended(uid, str(now["terminated"].get("message") or ""))
-            self._look_at_end(pod, main or {})
+            place = self.nodes.get(uid, "")
+            self._note(place, self.ends.of_container(pod, main or {}, place, bool(self.story.attempts)))
             self.sources.container_ended(uid)
         elif "running" in now:
             return
         else:
-            self._once(events.of_pod(pod))
+            cause = events.of_pod(pod)
+            self._once(cause)
+            if cause is not None and cause.code == "container":
+                words = self.ends.before_any_rank(pod, cause.line, bool(self.story.attempts))
+                self._note(self.nodes.get(uid, ""), words)
 
-    def _look_at_end(self, pod: Object, container: Object) -> None:
-        """Note a container that was killed for its memory: it went with its recorder, so no rank says so."""
-        uid = pod["metadata"]["uid"]
-        # Later news of the same pod are no second end, and none of the attempt that runs by then.
-        if uid in self.killed or container["state"]["terminated"].get("reason") != "OOMKilled":
-            return
-        about: Object = next((item for item in pod["spec"]["containers"] if item["name"] == CONTAINER), {})
-        limit = ((about.get("resources") or {}).get("limits") or {}).get("memory")
-        node = self.nodes.get(uid, "")
-        words = f"the container on {node} was killed for its memory (OOMKilled, limit {limit or 'of the node'})"
-        self.progress.say(words)
-        self.event("cluster", node=node, detail=words)
-        self.killed[uid] = (time.time(), node, words)
+    def _note(self, node: str, words: t.Iterable[str]) -> None:
+        """Say and record what no rank says: it went with its recorder, or never began."""
+        for line in words:
+            self.progress.say(line)
+            self.event("cluster", node=node, detail=line)
 
     def _look_at_conditions(self, pod: Object) -> None:
         """Note a pod that its node or the scheduler took away: that is a lost node, no crash."""
@@ -234,10 +240,8 @@ class ClusterFollower(Follower):
             self.progress.say(f"{node}: {pod['metadata']['name']} was taken away: {taken.get('reason')}")
 
     def _pod_gone(self, pod: Object) -> None:
-        phase = pod.get("status", {}).get("phase")
-        if phase in ("Succeeded", "Failed") or pod["metadata"]["uid"] in self.lost_pods:
-            return
-        self.lost_pods.add(pod["metadata"]["uid"])
+        if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
+            self.lost_pods.add(pod["metadata"]["uid"])
 
     def _force_off(self) -> None:
         """Take pods off nodes that are gone, so that the gang can start again and nothing stays held."""
@@ -255,8 +259,7 @@ class ClusterFollower(Follower):
         owners = event.object["metadata"].get("ownerReferences") or []
         mine = any(owner.get("uid") == self.main["metadata"].get("uid") for owner in owners)
         if event.type != "DELETED" and mine:
-            self._queued = True
-            cause = events.of_workload(event.object)
+            cause = self.waits.workload(event.object)
             if cause is not None and cause.final:
                 # Its pods are gone or never came, and no others will: also of a run that was under way.
                 given_up = Outcome("failed", 1, cause.code, cause.text)
@@ -274,7 +277,8 @@ class ClusterFollower(Follower):
     def _source_failed(self, name: str, exc: Exception) -> None:
         if name in ("event", "workload") and isinstance(exc, MusterError):
             # Both only explain; a limited user may not read them.
-            self._queued = self._queued or name == "workload"
+            if name == "workload":
+                self.waits.unreadable()
             return
         if name.startswith("log-") and isinstance(exc, MusterError):
             self.logs.failed(name.removeprefix("log-"), exc)
@@ -285,14 +289,25 @@ class ClusterFollower(Follower):
         found = self._engine_ended()
         if found:
             return found
-        early = self._fatal() or self._too_long() or self._too_dear()
-        if early:
-            return early, time.monotonic()
-        spent = self._lost_restarts() - self.job.lost_budget
-        if spent > 0 and self.job.lost_budget:
-            detail = f"restart.max_lost_nodes is spent after {self._lost_restarts()} lost nodes"
-            return Outcome("lost", 1, "node_lost", detail), time.monotonic()
-        return None
+        early = self._fatal() or self._too_long() or self._too_dear() or self._too_many_lost() or self._never_began()
+        if early is None:
+            return None
+        # A rule of ours: what the ranks save and say as they are told to end is still read.
+        meta = self.main["metadata"]
+        with contextlib.suppress(MusterError):
+            kind = f"{self.main['apiVersion']}/{self.main['kind']}"
+            self.sources.client.delete(kind, meta["name"], self.sources.plan.namespace, uid=meta["uid"])
+        return early, self._saved()
+
+    def _too_many_lost(self) -> Outcome | None:
+        if not self.job.lost_budget or self._lost_restarts() <= self.job.lost_budget:
+            return None
+        detail = f"restart.max_lost_nodes is spent after {self._lost_restarts()} lost nodes"
+        return Outcome("lost", 1, "node_lost", detail)
+
+    def _never_began(self) -> Outcome | None:
+        why = "" if self.story.attempts else self.ends.hopeless()
+        return Outcome("failed", 1, "crash", why) if why else None
 
     def _engine_ended(self) -> tuple[Outcome, float] | None:
         now = predicates.state(self.main)
@@ -323,7 +338,7 @@ class ClusterFollower(Follower):
         last = max((attempt.started_at for attempt in self.story.attempts), default=0.0)
         if self.refusal is not None and self.refused_at > last:
             return self.refusal
-        killed = next(((node, words) for at, node, words in reversed(self.killed.values()) if at > last), None)
+        killed = self.ends.killed_since(last)
         if killed:
             return Outcome("failed", 137, "out_of_memory", f"{killed[1]} ({reason})", killed[0])
         if "Deadline" in reason or self.sources.deadline_passed():
@@ -331,7 +346,7 @@ class ClusterFollower(Follower):
             return Outcome("failed", 124, "timeout", f"timeout_s ({self.job.timeout_s} s) has passed ({reason})")
         failure = self.story.attempts[-1].first_failure if self.story.attempts else None
         fault = self.story.attempts[-1].fault if self.story.attempts else None
-        if failure is None and fault is not None:
+        if failure is None and fault is not None and fault[1]:
             return Outcome("lost", 1, "node_lost", f"{fault[1]} was lost: {reason}", fault[1])
         if failure is None:
             return Outcome("failed", 1, "crash", reason)
@@ -362,24 +377,20 @@ class ClusterFollower(Follower):
 
     def _once(self, cause: events.Cause | None) -> None:
         """Say what keeps the run from starting, each thing once; what no waiting mends ends one that never started."""
-        if cause is not None and not self.story.attempts and self._ending is None and self._hopeless(cause):
+        if cause is None:
+            return
+        if not self.story.attempts and self._ending is None and self.waits.hopeless(cause):
             self._ending = Outcome("failed", 1, cause.code, cause.text), time.monotonic()
-        if cause is not None and cause.key not in self._said:
-            self._said.add(cause.key)
+        if self.waits.is_new(cause):
             self.progress.say(cause.text)
             self.event("cluster", detail=cause.text)
 
-    def _hopeless(self, cause: events.Cause) -> bool:
-        """Return whether nothing mends it by waiting, or what may pass, such as a registry away, has not for long."""
-        if self.sources.client.line.recovering():
-            return False
-        if cause.final or cause.code not in ("image", "admission"):
-            return cause.final
-        now = time.monotonic()
-        return now - self._hindered.setdefault((cause.code, cause.object), now) > _MAY_PASS_S
-
     def _drained(self) -> float:
         return time.monotonic() + _DRAIN_S
+
+    def _saved(self) -> float:
+        """Return until when ranks that were told to end are heard: they may save as long as the job lets them."""
+        return self._drained() + self.job.checkpoints.grace_s
 
     def _kept_log(self, node: str) -> str:
         return tail(self.folder / record.log_file(node))

@@ -40,6 +40,7 @@ from .cluster_custody import ClusterCustody
 from .cluster_follow import ClusterFollower
 from .cluster_removal import GONE_S, forget_secret, remove
 from .cluster_sources import Sources
+from .cluster_times import placed_at
 from .follow import Follower
 from .state_home import StateHome, forget_unborn, read_record
 from .training_follow import attended, explained, finished
@@ -122,7 +123,9 @@ def run(request: Request, home: StateHome, job: Job) -> Dict:
         drilling = _drill(request, job, facts)
         asked = Asked(request, home, job, source, run_id, client, facts, before)
         # What runs already has its nodes: one of them may be lost, and the run is followed all the same.
-        if not _goes_on(asked, asked.there()):
+        live = asked.there()
+        if not _goes_on(asked, live):
+            cluster_submit.insist_seen(run_id, before, live, bool(request.options.get("recreate")))
             cluster_plan.judge(job, facts, namespace)
         for warning in (*facts.warnings, *job_backends.warnings(job)):
             request.progress.say(f"warning: {warning}")
@@ -213,13 +216,7 @@ def _present(
         reference = _reference(t.cast(Object, live), made, request)
         known = (current.get("backend_ref") or {}).get("cluster_id")
     else:
-        if live is not None:
-            if predicates.state(live).phase == "waiting":
-                # What runs well is not stopped for what could not take its place.
-                cluster_submit.rehearse(client, made, live)
-                request.progress.say(f"run {asked.run_id} runs with another job: it is stopped, and this one starts")
-            within_s = asked.job.checkpoints.grace_s + GONE_S
-            remove(client, _reference(live, made, request), asked.run_id, within_s, request.progress)
+        _make_room(asked, made, live)
         cluster_probe.prove(client, made, asked.home, request.progress, asked.facts)
         made = dataclasses.replace(made, begun=int(time.time()))
         reference, known = _reference(cluster_plan.objects(made)[-1], made, request), None
@@ -244,6 +241,19 @@ def _present(
     if not request.options["wait"]:
         return result(current, folder, changed=not follows)
     return _follow(asked, made, t.cast(Object, live), current, drilling, claim, changed=not follows)
+
+
+def _make_room(asked: Asked, made: KubePlan, live: Object | None) -> None:
+    """Remove the former start of the run and wait for its pods: two gangs would write the same checkpoints."""
+    request = asked.request
+    if live is not None and predicates.state(live).phase == "waiting":
+        # What runs well is not stopped for what could not take its place.
+        cluster_submit.rehearse(asked.client, made, live)
+        request.progress.say(f"run {asked.run_id} runs with another job: it is stopped, and this one starts")
+    reference = (asked.before or {}).get("backend_ref") if live is None else _reference(live, made, request)
+    if reference:
+        within_s = asked.job.checkpoints.grace_s + GONE_S
+        remove(asked.client, reference, asked.run_id, within_s, request.progress)
 
 
 def _goes_on(asked: Asked, live: Object | None) -> bool:
@@ -295,6 +305,8 @@ def _follow(
         value = record.update(state["record"], found.story, prices, time.time())
         if found.admitted_at and not value["admitted_at"]:
             value["admitted_at"] = record.iso(found.admitted_at)
+        if found.waits.suspended and value["state"] != "ended":
+            value["state"] = "queued"
         value["image_digest"] = next(iter(sorted(found.image_ids)), None)
         value["hosts"] = sorted(set(found.nodes.values()))
         state["record"] = value
@@ -308,7 +320,7 @@ def _follow(
     follower = ClusterFollower(made.job, made.run_id, folder, sources, request.progress, save, drilling, over)
     if current["admitted_at"]:
         # Whoever followed it before has seen it start: its time limit does not begin anew.
-        follower.admitted_at = epoch(current["admitted_at"])
+        follower.admitted_at = placed_at(follower.story, epoch(current["admitted_at"]))
     try:
         outcome = follower.run()
     except KeyboardInterrupt:
@@ -327,7 +339,8 @@ def _follow(
         forget_secret(client, made, request.progress)
     cluster_kept.recover(client, made, follower, told == "done")
     outcome = explained(folder, attended(made.job, follower, outcome))
-    ended = finished(follower, outcome, state["record"], custody.prices(follower.nodes.values()))
+    at = follower.dated(predicates.end_time(follower.main)) if told in ("done", "failed") else None
+    ended = finished(follower, outcome, state["record"], custody.prices(follower.nodes.values()), at)
     return custody.end(_told(result(ended, folder, changed), problem), outcome.outcome)
 
 

@@ -46,7 +46,8 @@ class Evictions:
 
     def look(self, pods: t.Iterable[Object]) -> list[str]:
         """Force off what has to be; return the uids of those pods. Called often, it asks seldom."""
-        leaving = [pod for pod in pods if pod["metadata"].get("deletionTimestamp")]
+        # One without a node waits for a controller to let go of it, and for no kubelet.
+        leaving = [pod for pod in pods if pod["metadata"].get("deletionTimestamp") and pod["spec"].get("nodeName")]
         leaving = [pod for pod in leaving if pod["metadata"]["uid"] not in self.forced]
         if not leaving or time.monotonic() - self._asked_at < _EVERY_S:
             return []
@@ -54,10 +55,10 @@ class Evictions:
         states: dict[str, Node] = {}
         taken = []
         for pod in leaving:
-            name = str((pod.get("spec") or {}).get("nodeName") or "")
-            if name and name not in states:
+            name = str(pod["spec"]["nodeName"])
+            if name not in states:
                 states[name] = self._node(name)
-            if due(pod, states.get(name, "gone"), time.time()) and self._take_off(pod, name):
+            if due(pod, states[name], time.time()) and self._take_off(pod, name):
                 taken.append(str(pod["metadata"]["uid"]))
         return taken
 
@@ -76,7 +77,7 @@ class Evictions:
         try:
             self._client.delete("v1/Pod", meta["name"], meta["namespace"], uid=meta["uid"], grace_s=0)
         except MusterError as exc:
-            self._progress.say(f"{meta['name']} is stuck on {node or 'no node'}: {exc.message}")
+            self._progress.say(f"{meta['name']} is stuck on {node}: {exc.message}")
             return False
         self.forced.add(meta["uid"])
         self._progress.say(f"{node}: does not answer, {meta['name']} is taken off it")

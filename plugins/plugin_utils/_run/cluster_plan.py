@@ -45,6 +45,7 @@ class Facts:
     queues_known: bool = True
     # Secrets that the job names, by name: their keys, None for one that is not there. What may not be read is missing.
     secrets: t.Mapping[str, frozenset[str] | None] = dataclasses.field(default_factory=dict)
+    ranges: tuple[Object, ...] = ()
     # Whether the last verdict on the nodes' network counts, which it does not for the next one.
     fabric: bool = True
 
@@ -118,6 +119,7 @@ def look(client: Client, job: Job, namespace: str) -> Facts:
         _names(storage),
         queues_known=listed_queues is not None,
         secrets=_secrets(client, job, namespace),
+        ranges=tuple(_readable(client, "v1/LimitRange", namespace) or ()),
     )
 
 
@@ -223,6 +225,7 @@ def plan(
         ),
         secret=secret_name(object_name(run_id)) if secret else None,
         pull_secrets=tuple(str(ref.path) for ref in job.secret_refs if ref.deliver == "registry"),
+        ranges=facts.ranges,
     )
     labelled = [{**made.labels, ROLE_LABEL: role} for role in made.pods]
     denied = any(companions.denies_egress(facts.policies, labels) for labels in labelled)

@@ -115,6 +115,20 @@ def is_run(live: Object, run_id: str) -> bool:
     return bool((live["metadata"].get("labels") or {}).get(RUN_LABEL) == label_value(run_id))
 
 
+def insist_seen(run_id: str, before: t.Mapping[str, t.Any] | None, live: Object | None, recreate: bool) -> None:
+    """Refuse to start a run again whose object is gone and of which nobody saw the end: it may have succeeded.
+
+    Its time to live was over, or somebody deleted it, while nobody followed it.
+    """
+    known = (before or {}).get("backend_ref") or {}
+    if live is None and before is not None and before["state"] != "ended" and known.get("uid") and not recreate:
+        gone = f"{known['kind']} {known['name']} of run {run_id} is gone, and nobody saw how it ended"
+        fix = (
+            "Look at its checkpoints; then recreate: true (muster_recreate) starts it again, and cancel ends its record"
+        )
+        raise RefusedError(gone, fix)
+
+
 def other_job(live: Object, run_id: str, before: Dict | None, job: Job, source: planning.Source) -> RefusedError | None:
     """Return why a run that lives is not the one that was asked for, None when it is.
 

@@ -302,6 +302,7 @@ class Follower:
 def describe(values: t.Mapping[str, t.Any]) -> str:
     """Return one progress line for people; what is unknown is left out."""
     parts = [f"nodes {values['nodes']}/{values['nodes_asked']}"] if values.get("nodes") else []
+    parts += [str(values["waiting"])] if values.get("waiting") else []
     parts.append(f"ranks {values['ranks']}/{values['ranks_asked']}")
     formats = (
         ("step", "step {:d}"),

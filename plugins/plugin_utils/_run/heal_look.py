@@ -191,8 +191,8 @@ def _silence(home: StateHome, states: t.Mapping[str, State], now: float) -> dict
     for name, (ready, seconds, _unused, mark) in states.items():
         if ready:
             continue
-        kept = told.get(name)
-        same = isinstance(kept, dict) and kept.get("mark") == mark and (mark or now - _time(kept, "seen") < _APART_S)
+        kept = value if isinstance(value := told.get(name), dict) else {}
+        same = bool(kept) and kept.get("mark") == mark and (mark or now - _time(kept, "seen") < _APART_S)
         since = min(_time(kept, "since"), now) if same else now
         found[name] = {"since": since if seconds is None else now - seconds, "seen": now, "mark": mark}
     return found

@@ -97,6 +97,7 @@ def update(record: Record, story: Story, prices: t.Mapping[str, float | None], n
 def end(record: Record, now: float, **values: t.Any) -> Record:
     """Return ``record`` as ended."""
     started = datetime.datetime.fromisoformat(record["submitted_at"]).timestamp()
+    now = max(now, started)
     return {**record, "state": "ended", "ended_at": iso(now), "duration_s": round(now - started, 3), **values}
 
 
@@ -126,7 +127,8 @@ def _attempt(item: Attempt, story: Story, prices: t.Mapping[str, float | None]) 
 
 
 def _cost(record: Record, story: Story, prices: t.Mapping[str, float | None], now: float) -> Record:
-    started = datetime.datetime.fromisoformat(record["submitted_at"]).timestamp()
+    # What waits in a queue holds no node.
+    started = datetime.datetime.fromisoformat(record["admitted_at"] or record["submitted_at"]).timestamp()
     ended = datetime.datetime.fromisoformat(record["ended_at"]).timestamp() if record["ended_at"] else now
     dollars = 0.0
     for name, price in prices.items():
@@ -149,7 +151,8 @@ def _stay(name: str, story: Story, started: float, ended: float) -> float:
         started = max(started, whole[used[0]].started_at)
     if used and used[-1] + 1 < len(whole):
         ended = min(ended, whole[used[-1] + 1].started_at)
-    return max(0.0, ended - started)
+    away = sum(max(0.0, min(until, ended) - max(since, started)) for since, until in story.away())
+    return max(0.0, ended - started - away)
 
 
 def _user() -> str | None:

@@ -64,13 +64,19 @@ def follow(
     return custody.end(result(ended, folder, changed), outcome.outcome)
 
 
-def finished(follower: Follower, outcome: Outcome, current: Dict, prices: t.Mapping[str, float | None]) -> Dict:
-    """Write down how a followed run ended, say it, and return its record."""
+def finished(
+    follower: Follower,
+    outcome: Outcome,
+    current: Dict,
+    prices: t.Mapping[str, float | None],
+    at: float | None = None,
+) -> Dict:
+    """Write down how a followed run ended, say it, and return its record. ``at``: when, if it was not just now."""
     # It quotes the program's last words.
     outcome = dataclasses.replace(outcome, detail=one_line(outcome.detail))
     follower.event("ended", detail=outcome.outcome)
     values = {"outcome": outcome.outcome, "exit_code": outcome.exit_code, "cause": outcome.cause}
-    ended = record.end(current, time.time(), **values, detail=outcome.detail)
+    ended = record.end(current, time.time() if at is None else at, **values, detail=outcome.detail)
     ended = record.update(ended, follower.story, prices, time.time())
     proof = drill_proof(follower.job, follower)
     if proof:

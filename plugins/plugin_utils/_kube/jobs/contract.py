@@ -84,6 +84,7 @@ class KubePlan:
     ``archive``: the code (and staged data) as tar.gz. ``secret``: the Secret with the job's secrets by name.
     ``pull_secrets``: Secrets of type dockerconfigjson. ``egress_denied``: a policy of the namespace forbids egress.
     ``begun``: Unix seconds of its submission. ``followed``: a controller counts lost nodes while it runs.
+    ``ranges``: the namespace's LimitRanges, which small pods of ours keep to.
     """
 
     job: Job
@@ -100,6 +101,7 @@ class KubePlan:
     egress_denied: bool = False
     begun: int = 0
     followed: bool = True
+    ranges: tuple[Object, ...] = ()
 
     @property
     def name(self) -> str:

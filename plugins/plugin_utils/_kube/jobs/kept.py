@@ -12,7 +12,7 @@ import dataclasses
 
 from ....module_utils._model import job_backends
 from ....module_utils._model.pod_spec import PodSpec
-from . import companions, pods
+from . import companions, least, pods
 from .contract import READER, KubePlan, Object
 
 ROLE = READER
@@ -44,8 +44,7 @@ def build(plan: KubePlan) -> list[Object] | None:
     program = companions.program(bare, {ROLE: spec})
     admitted = pods.as_admitted(bare)
     template = pods.template(bare, ROLE, [program], restarts=None, index=None, devices=False, **admitted)
-    small = {"cpu": "10m", "memory": "64Mi"}
-    template["spec"]["containers"][0]["resources"] = {"requests": small, "limits": {"memory": "256Mi"}}
+    template["spec"]["containers"][0]["resources"] = least.fit(least.LOOKER, plan.ranges)
     # Also of the pod: it puts it under the quota that a team has for pods beside the queue.
     template["spec"]["activeDeadlineSeconds"] = _DEADLINE_S
     body: Object = {

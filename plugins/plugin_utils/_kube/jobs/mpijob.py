@@ -13,7 +13,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 from ....module_utils._model import pod_spec
-from . import companions, jobset, pods
+from . import companions, jobset, least, pods
 from .contract import KubePlan, Object
 
 LAUNCHER, WORKER = "launcher", "worker"
@@ -60,7 +60,8 @@ def _small(plan: KubePlan) -> Object:
     amounts = {name: both for name, both in _SMALL.items() if name in covered}
     if not amounts:
         return {}
-    return {
+    small = {
         "requests": {name: request for name, (request, _unused) in amounts.items()},
         "limits": {name: limit for name, (_unused, limit) in amounts.items()},
     }
+    return least.fit(small, plan.ranges)

@@ -12,7 +12,7 @@ import dataclasses
 
 from ....module_utils._model.job import Checkpoints
 from ....module_utils._model.pod_spec import PodSpec
-from . import companions, pods
+from . import companions, least, pods
 from .contract import PROBE, KubePlan, Object
 
 ROLE = PROBE
@@ -50,8 +50,7 @@ def build(plan: KubePlan, *, wait_s: int = 60) -> list[Object]:
     admitted = pods.as_admitted(bare)
     template = pods.template(bare, ROLE, around, restarts=None, devices=False, subdomain=called, **admitted)
     main = template["spec"]["containers"][0]
-    small = {"cpu": "10m", "memory": "64Mi"}
-    main["resources"] = {"requests": small, "limits": {"memory": "256Mi"}}
+    main["resources"] = least.fit(least.LOOKER, plan.ranges)
     # Also of the pods: it puts them under the quota that a team has for pods beside the queue.
     template["spec"]["activeDeadlineSeconds"] = _DEADLINE_S
     # A node each, as far as there are any: two pods on one node prove nothing about the network between nodes.

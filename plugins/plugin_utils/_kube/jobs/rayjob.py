@@ -16,7 +16,7 @@ import typing as t
 
 from ....module_utils._model import pod_spec
 from ....module_utils._model.pod_spec import PodSpec
-from . import companions, pods, quantities
+from . import companions, least, pods, quantities
 from .contract import CONTAINER, ROLE_LABEL, KubePlan, Object
 
 DRIVER, HEAD, WORKER, SUBMITTER = "driver", "head", "worker", "submitter"
@@ -79,7 +79,7 @@ def _ray_pod(plan: KubePlan, role: str, spec: PodSpec, around: t.Sequence[Object
     if role == HEAD:
         memory = min(_HEAD_MEMORY, plan.job.resources.memory or _HEAD_MEMORY)
         amounts = {"cpu": "1", "memory": quantities.size(memory)}
-        main["resources"] = {"requests": dict(amounts), "limits": dict(amounts)}
+        main["resources"] = least.fit({"requests": dict(amounts), "limits": dict(amounts)}, plan.ranges)
     # What runs before the others counts by its largest amount: the same costs nothing, and a quota insists on some.
     place = {key: main[key] for key in ("image", "volumeMounts", "resources")}
     argv = [*pods.command(plan.job, DRIVER), "prepare"]
@@ -123,7 +123,7 @@ def _submitter(plan: KubePlan) -> Object:
         # KubeRay takes the first container, whatever its name: logs are read from one name in every pod.
         "name": CONTAINER,
         "image": plan.job.image,
-        "resources": {"requests": amounts, "limits": {"cpu": "1", "memory": "512Mi"}},
+        "resources": least.fit({"requests": amounts, "limits": {"cpu": "1", "memory": "512Mi"}}, plan.ranges),
         "securityContext": {"allowPrivilegeEscalation": False},
     }
     spec: Object = {"restartPolicy": "Never", "automountServiceAccountToken": False, "containers": [main]}

@@ -33,21 +33,21 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
 
 
 class _Flood(Told):
-    """A pod that prints for ever; it is shut up by whoever stops listening."""
+    """A pod that prints for ever; it is shut up by whoever deletes its job, or stops listening."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lines, self.closed = 0, False
 
     def hear(self, timeout_s: float) -> tuple[str, t.Any] | None:
-        if self.closed or not self.heard.empty():
+        if self.closed or self.deleted or not self.heard.empty():
             return super().hear(timeout_s)
         self.lines += 1
         assert self.lines < 100_000, "nobody looks at anything else"
         return "line", ("a", stamped(1), b"x" * 10)
 
     def reading(self) -> bool:
-        return True
+        return not self.deleted
 
     def close(self) -> None:
         self.closed = True

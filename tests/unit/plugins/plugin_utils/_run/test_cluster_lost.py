@@ -84,6 +84,15 @@ def test_a_leaving_pod_goes_when_its_node_is_silent_or_gone() -> None:
     assert cluster.deleted == [("silent", "u-silent", 0), ("gone", "u-gone", 0)]
 
 
+def test_a_leaving_pod_that_has_no_node_is_no_lost_node() -> None:
+    """The controller that counts it holds it for a moment."""
+    cluster = Cluster(up="True")
+    pending = pod("pending", "")
+    assert look(cluster, pending) == [] and cluster.deleted == [] and cluster.asked == []
+    del pending["spec"]["nodeName"]
+    assert look(cluster, pending) == []
+
+
 def test_a_pod_that_is_taken_off_has_failed_first_where_one_may_say_so() -> None:
     """The engine's policy looks at failed pods only: a loss would else count as a crash."""
     cluster = Cluster(silent="Unknown")

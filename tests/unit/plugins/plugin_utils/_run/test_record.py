@@ -158,6 +158,25 @@ def test_a_node_that_was_replaced_costs_until_the_next_attempt_and_its_replaceme
     assert record.update(new(), told, {"launcher": 3600.0}, T0 + 1000)["cost"]["usd"] == 1000
 
 
+def test_time_in_a_queue_costs_nothing() -> None:
+    """Before the run had its place, and after it lost it until it came back."""
+    told = story()
+    waited = {**new(), "submitted_at": record.iso(T0 - 36000), "admitted_at": record.iso(T0)}
+    assert record.update(waited, told, {"b": 3600.0}, T0 + 1000)["cost"]["usd"] == 1000
+    told.event({"kind": "set_back", "cause": "preempted", "at": T0 + 100})
+    assert record.update(waited, told, {"b": 3600.0}, T0 + 1000)["cost"]["usd"] == 100
+    for rank in range(4):
+        again = {"kind": "worker_started", "attempt": 1, "rank": rank, "node": "ab"[rank // 2], "at": T0 + 700}
+        told.event({**again, "gang": "1/b", "world_size": 4})
+    value = record.update(waited, told, {"b": 3600.0}, T0 + 1000)
+    assert value["cost"]["usd"] == 400 and value["attempts"][0]["cause"] == "preempted"
+
+
+def test_a_run_does_not_end_before_it_was_submitted() -> None:
+    """Whatever the clock of its cluster says."""
+    assert record.end(new(), T0 - 5)["duration_s"] == 0.0
+
+
 def test_a_command_is_one_rank_a_node_whatever_its_gpus() -> None:
     assert record.job_world_size({"nodes": 2, "gpus_per_node": 8, "launcher": "command"}) == 2
 
