@@ -77,6 +77,32 @@ def meet(
                 say(f"still waiting: {problem}")
 
 
+class Done:
+    """Which ranks have ended well, as each says in mpirun's output.
+
+    PRRTE's mpirun (Open MPI 5) may end with 0 when it has lost a daemon, and its ranks with it.
+    """
+
+    def __init__(self, token: str, ranks: int) -> None:
+        self._said = re.compile(rb"(?:\[\d+,\d+\]<stdout>: ?)?" + re.escape(token.encode()) + rb" (\d+)\n?")
+        self._ranks = ranks
+        self._ended: set[int] = set()
+        self._lost = False
+
+    def sift(self, line: bytes) -> bytes:
+        """Take in a line of mpirun's output; return it without what ranks say to us."""
+        self._lost = self._lost or b"lost communication with a remote daemon" in line
+        found = self._said.findall(line)
+        self._ended |= {int(number) for number in found}
+        return self._said.sub(b"", line) if found else line
+
+    def problem(self) -> str:
+        """Return why an end with 0 is none, empty when it is. Ranks whose output goes elsewhere are believed."""
+        if len(self._ended) >= self._ranks or not (self._ended or self._lost):
+            return ""
+        return f"mpirun ended with 0, and {len(self._ended)} of {self._ranks} ranks have ended well"
+
+
 def rank_script(argv: t.Sequence[str], workdir: str, env: t.Mapping[str, str], run_dir: pathlib.Path) -> str:
     """Return the script that mpirun starts on a worker for each rank: this pod's variables, then the rank.
 

@@ -28,6 +28,8 @@ class Output:
         self.about = dict(about)
         self.descriptor = descriptor
         self.secrets: list[bytes] = []
+        # What is left of a line of the program's for people; what something else reads in it is none of theirs.
+        self.sift: t.Callable[[bytes], bytes] = lambda line: line
         self.seq = 0
         self._rest = b""
         self._file: int | None = None
@@ -68,7 +70,7 @@ class Output:
         lines = (self._rest + data).split(b"\n")
         self._rest = lines.pop()
         for line in lines:
-            self._line(line + b"\n")
+            self._sifted(line + b"\n")
         if len(self._rest) > _LONGEST:
             self.flush()
 
@@ -76,7 +78,12 @@ class Output:
         """End the line that the program has begun."""
         if self._rest:
             rest, self._rest = self._rest, b""
-            self._line(rest + b"\n")
+            self._sifted(rest + b"\n")
+
+    def _sifted(self, line: bytes) -> None:
+        left = self.sift(line)
+        if left:
+            self._line(left)
 
     def _line(self, line: bytes) -> None:
         # Not by nothing: what stands around a mark could become one.

@@ -60,6 +60,7 @@ class Pod:
             signal.signal(number, lambda *_unused: self._ask_stop("asked to stop"))
         self.sampler = usage.Sampler()
         self.tails = {name: Tail(self.run_dir / f"{name}.jsonl") for name in ("events", "metrics", "usage")}
+        self.done: pod_mpi.Done | None = None
         self.since = time.monotonic()
         self.news_at = 0.0
 
@@ -78,7 +79,7 @@ class Pod:
         if code == 0:
             self._receive_the_rest()
         self._clear()
-        code = self._exit_code(code)
+        code = self._proven(self._exit_code(code))
         self.output.mark("events", self._event("agent_exit", exit_code=code, detail=self.stopping))
         return code
 
@@ -195,6 +196,9 @@ class Pod:
             # Secrets are in a file of their own, which the rank reads.
             shown = {key: value for key, value in env.items() if key not in self.secret_names}
             pod_mpi.place(self.spec["ssh"], self.run_dir, rank, workdir, shown)
+            if self.spec["ssh"].get("done"):
+                self.done = pod_mpi.Done(str(self.spec["ssh"]["done"]), int(self.spec["ssh"]["ranks"]))
+                self.output.sift = self.done.sift
             if self.spec["ssh"].get("hosts"):
                 until = time.monotonic() + float(self.spec["wait_s"])
                 pod_mpi.meet(self.spec["ssh"], until, self._pause, self.output.say)
@@ -305,6 +309,16 @@ class Pod:
         if code and self.spec.get("fatal_exit_codes") and int(self.spec["nodes"]) > 1:
             time.sleep(_AFTER_YOU_S)
         return code
+
+    def _proven(self, code: int) -> int:
+        """Return the code of an end that the ranks bear out: mpirun's 0 may hide ranks that were lost."""
+        problem = self.done.problem() if self.done is not None and code == 0 else ""
+        if not problem:
+            return code
+        self.output.say(problem)
+        # Nobody says here on which node they were.
+        self.output.mark("events", {**self._event("node_lost", detail=problem), "node": None})
+        return 1
 
     def _news(self) -> None:
         """Pass on what the ranks recorded."""

@@ -13,6 +13,7 @@ This is a private utility of the collection; it may change without notice.
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -96,6 +97,11 @@ def main(argv: list[str], become: t.Callable[[list[str]], None] = _execute) -> i
     if code < 0:
         code, number = 128 - code, -code
     _record(events, {"kind": "worker_exit", **common, "exit_code": code, "signal": number})
+    done = os.environ.get("MUSTER_DONE")
+    if done and code == 0:
+        # To mpirun's output, which another pod reads.
+        with contextlib.suppress(OSError):
+            os.write(1, f"{done} {rank}\n".encode())
     if str(code) in os.environ.get("MUSTER_FATAL_EXIT_CODES", "").split(","):
         # torchrun knows no code that must not be repeated: its agent is ended before it starts the rank again.
         os.kill(os.getppid(), signal.SIGTERM)

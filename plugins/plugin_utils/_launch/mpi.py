@@ -159,6 +159,8 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
         podding.below(_RANK),
     )
     ssh = {"port": _POD_SSH_PORT, "keys": pod_spec.SSH_DIR, "rank_script": _RANK}
+    # Ranks run in other pods than mpirun, which may end with 0 although it lost some: what each says last proves it.
+    done = f"muster-done-{run.run_id}"
     options = {
         "UserKnownHostsFile": podding.below(KNOWN_HOSTS_FILE),
         "StrictHostKeyChecking": "yes",
@@ -186,11 +188,11 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
         argv,
         values,
         role="launcher",
-        ssh={**ssh, "role": "client", "hosts": _OPERATOR_HOSTS},
+        ssh={**ssh, "role": "client", "hosts": _OPERATOR_HOSTS, "done": done, "ranks": job.world_size},
         gpus=0,
         workdir=pod_spec.RUN_DIR,
     )
     sshd = ("/usr/sbin/sshd", "-D", "-e", "-f", podding.below(_SSHD))
     server = {**ssh, "role": "server", "argv": list(podding.rank_command(job)), "config": _SSHD}
-    worker = podding.spec(job, run, sshd, {}, rank_from_name=True, ssh=server)
+    worker = podding.spec(job, run, sshd, {"MUSTER_DONE": done}, rank_from_name=True, ssh=server)
     return {"launcher": launcher, "worker": worker}

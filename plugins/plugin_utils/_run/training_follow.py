@@ -94,7 +94,14 @@ def attended(job: Job, follower: Follower, outcome: Outcome) -> Outcome:
     believed = last.world_size if last else None
     least = job.elastic.min * job.nproc if job.elastic.min is not None else job.world_size
     complete = least <= seen <= job.world_size and believed in (None, seen)
-    if outcome.outcome != "succeeded" or complete:
+    if outcome.outcome != "succeeded":
+        return outcome
+    # An elastic gang goes on without ranks that ended.
+    bad = [(rank, item[1]) for rank, item in sorted(last.exits.items()) if item[1]] if last else []
+    if bad and job.elastic.min is None:
+        words = ", ".join(f"rank {rank} ended with exit code {code}" for rank, code in bad[:4])
+        return Outcome("failed", 1, "attendance", f"{words}, and its launcher calls the gang done")
+    if complete:
         return outcome
     detail = f"{seen} ranks with world size {believed} were seen, {job.world_size} were asked"
     if last is None and job.on_kubernetes:

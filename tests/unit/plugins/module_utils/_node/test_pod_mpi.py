@@ -120,3 +120,34 @@ def test_mpirun_waits_until_every_worker_answers(tmp_path: pathlib.Path) -> None
     late[0].close()
     with pytest.raises(TimeoutError, match=r"the worker 127\.0\.0\.1 does not answer"):
         pod_mpi.meet(ssh, time.monotonic() + 20, lambda _seconds: False, said.append)
+
+
+def test_an_end_with_0_is_borne_out_by_the_ranks() -> None:
+    """PRRTE's mpirun ends with 0 when it has lost a daemon, or not; a rank says that it has ended well."""
+    done = pod_mpi.Done("muster-done-r", 2)
+    assert done.problem() == "", "nothing is known: the output of ranks may go elsewhere"
+    assert done.sift(b"[1,0]<stdout>: step=1\n") == b"[1,0]<stdout>: step=1\n"
+    assert done.sift(b"[1,0]<stdout>: muster-done-r 0\n") == b""
+    assert done.problem() == "mpirun ended with 0, and 1 of 2 ranks have ended well"
+    assert done.sift(b"[1,1]<stdout>: no newlinemuster-done-r 1\n") == b"[1,1]<stdout>: no newline"
+    assert done.problem() == ""
+    lost = pod_mpi.Done("muster-done-r", 2)
+    lost.sift(b"PRTE has lost communication with a remote daemon.\n")
+    assert lost.problem() == "mpirun ended with 0, and 0 of 2 ranks have ended well"
+
+
+@pytest.mark.parametrize(("says", "code"), [("01", 0), ("0", 1)])
+def test_a_launcher_whose_ranks_were_lost_has_not_succeeded(
+    lab: PodLab, keys: pathlib.Path, says: str, code: int
+) -> None:
+    """Whatever mpirun ends with; the operator starts it again then."""
+    spec = launchers.pods(parse_job(JOB), RunContext("x-1", free_port(), 1, str(lab.root / "c")))["launcher"]
+    launcher = json.loads(spec.to_json().replace("/muster/run", str(lab.run_dir(0))).replace("/muster/ssh", str(keys)))
+    lines = "; ".join(f"echo '[1,{rank}]<stdout>: muster-done-x-1 {rank}'" for rank in says)
+    script = f"{lines}; echo PRTE has lost communication with a remote daemon."
+    launcher |= {"argv": ["/bin/sh", "-c", script], "run_dir": str(lab.run_dir(0)), "workdir": "/"}
+    del launcher["ssh"]["hosts"]
+    end = lab.end(lab.start(launcher, JOB_COMPLETION_INDEX="", MUSTER_POD="x-launcher-0"))
+    assert end.code == code and "muster-done" not in end.text
+    assert ("1 of 2 ranks have ended well" in end.text) == bool(code)
+    assert [event["node"] for event in end.events("node_lost")] == ([None] if code else [])
