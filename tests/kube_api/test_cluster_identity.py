@@ -263,8 +263,10 @@ def test_a_run_whose_node_is_lost_is_followed_all_the_same(
     client.patch("Node", f"{namespace}-0", {"spec": {"unschedulable": True}})
     assert not cluster_job.run(request(api, tmp_path), home, wide)["changed"]
     client.delete("batch/v1/Job", RUN, namespace)
-    with pytest.raises(RefusedError, match="nodes fit, 2 are needed"):
+    with pytest.raises(RefusedError, match="is gone, and nobody saw how it ended"):
         cluster_job.run(request(api, tmp_path), home, wide)
+    with pytest.raises(RefusedError, match="nodes fit, 2 are needed"):
+        cluster_job.run(request(api, tmp_path, recreate=True), home, wide)
 
 
 @pytest.mark.usefixtures("unproven")

@@ -77,6 +77,18 @@ def options(api: ApiServer, **more: t.Any) -> Dict:
     return {"kubeconfig": str(api.kubeconfig), **defaults, **more}
 
 
+@pytest.mark.parametrize("word", ["ConfigMap", "configmaps", "configmap", "cm"])
+def test_a_kind_may_be_called_by_any_of_its_names(api: ApiServer, namespace: str, word: str) -> None:
+    shared = {"label_selectors": [], "field_selectors": [], "managed_fields": False, "namespace": namespace}
+    for version in ({}, {"api_version": "v1"}):
+        found = kube_info.run({"kubeconfig": str(api.kubeconfig), "kind": word, **version, **shared}, HERE)
+        assert {item["kind"] for item in found["resources"]} <= {"ConfigMap"}
+    with pytest.raises(MusterError, match="apps/v1 configmaps: the API server does not serve this kind"):
+        kube_info.run(
+            {"kubeconfig": str(api.kubeconfig), "kind": "configmaps", "api_version": "apps/v1", **shared}, HERE
+        )
+
+
 def test_apply_then_wait_then_read(api: ApiServer, namespace: str, tmp_path: pathlib.Path) -> None:
     (tmp_path / "a.yml").write_text(
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, labels: {set: x}}\ndata: {k: v}\n"
