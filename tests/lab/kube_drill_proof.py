@@ -25,6 +25,7 @@ from ansible_collections.muster.training.tests.lab.kube_drills import (
 from ansible_collections.muster.training.tests.lab.kube_plays import INTERVAL, Controller, last_word, training
 from ansible_collections.muster.training.tests.support.kube_lab import KubeLab
 
+_OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 _PRIORITIES = "/apis/kueue.x-k8s.io/v1beta2/workloadpriorityclasses"
 
 
@@ -212,4 +213,7 @@ def restore(lab: KubeLab) -> None:
     cluster.restore()
     for name in lab.nodes:
         lab.kubectl("uncordon", name)
+        spec = (lab.api.get(f"/api/v1/nodes/{name}") or {}).get("spec") or {}
+        if any(taint["key"] == _OUT_OF_SERVICE for taint in spec.get("taints") or []):
+            lab.kubectl("taint", "node", name, f"{_OUT_OF_SERVICE}-")
         lab.on_node(name, "sh", "-c", f"! mountpoint -q {DISK} || umount -l {DISK}")
