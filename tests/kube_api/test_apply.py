@@ -325,9 +325,11 @@ def test_a_kind_that_is_not_served_and_a_name_given_twice(client: Client, namesp
         apply(client, [config_map("a", namespace), config_map("a", namespace)])
 
 
-def reader(client: Client, api: ApiServer, namespace: str, *verbs: str) -> Client:
-    """Return a client that may do this with config maps of a namespace, and nothing else."""
-    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}]
+def reader(
+    client: Client, api: ApiServer, namespace: str, *verbs: str, resources: tuple[str, ...] = ("configmaps",)
+) -> Client:
+    """Return a client that may do this with such objects of a namespace, and nothing else there."""
+    rules = [{"apiGroups": [""], "resources": list(resources), "verbs": list(verbs)}]
     meta = {"name": "writer", "namespace": namespace}
     apply(
         client,

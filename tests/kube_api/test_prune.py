@@ -13,8 +13,9 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.apply import apply
 from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.plan import Prune
-from ansible_collections.muster.training.tests.kube_api.test_apply import config_map
+from ansible_collections.muster.training.tests.kube_api.test_apply import config_map, reader
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 
 Object = dict[str, t.Any]
@@ -106,3 +107,23 @@ def test_prune_passes_over_an_api_that_is_not_there(client: Client, namespace: s
     assert not result.changes
     with pytest.raises(InputError, match="v1 ConfigMop: the API server does not serve this kind"):
         apply(client, [], prune=Prune(labels, ("v1/ConfigMop",)))
+
+
+def test_a_namespace_where_nothing_of_a_kind_is_wanted_may_be_closed(
+    client: Client, api: ApiServer, namespace: str
+) -> None:
+    """Who may not look there has put nothing there; where there is no place to look, that is said."""
+    other, labels = f"{namespace}-b", {"set": namespace}
+    client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": other}})
+    limited = reader(client, api, namespace, "get", "list", "patch", "create", "delete")
+    reader(client, api, other, "get", "list", "patch", "create", "delete", resources=("secrets",))
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": other, "labels": labels}}
+    ours = [config_map("one", namespace, labels, a="1"), config_map("two", namespace, labels, a="1"), secret]
+    rest = [ours[0], secret]
+    apply(limited, ours)
+    result = apply(limited, rest, prune=Prune(labels))
+    assert [change.target.title for change in result.changes if change.action == "pruned"] == [
+        f"ConfigMap {namespace}/two"
+    ]
+    with pytest.raises(KubeError, match="cannot list"):
+        apply(limited, [], prune=Prune(labels, ("v1/ConfigMap",)))

@@ -89,6 +89,7 @@ class Told:
         node: str = "node-1",
         kind: t.Any = "MODIFIED",
         leaving: bool = False,
+        role: str = "node",
         **more: t.Any,
     ) -> None:
         status = {
@@ -98,6 +99,7 @@ class Told:
         limits = {"name": "node", "resources": {"limits": {"memory": "2Gi"}}}
         spec = {"nodeName": node, "containers": [limits]}
         pod: Dict = {"metadata": {"name": f"r-{uid}", "namespace": "n", "uid": uid}, "spec": spec}
+        pod["metadata"]["labels"] = {"muster.training/role": role}
         if leaving:
             pod["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z"
         self.heard.put(("pod", Event(kind, {**pod, "status": {**status, **more}})))

@@ -174,10 +174,19 @@ class Story:
         """Return how often the gang began anew; an attempt of which no rank came to start counts, too."""
         return self.attempts[-1].n - 1 if self.attempts else 0
 
+    @property
+    def placed(self) -> bool:
+        """Return whether the run, as far as its ranks say, has not lost its place since it had one."""
+        return bool(self.attempts) and self.attempts[-1].started_at > max(self.set_back, default=0.0)
+
     def away(self) -> list[tuple[float, float]]:
-        """Return from when until when the run had no place after it was set back."""
-        starts = [item.started_at for item in self.attempts]
-        return [(at, min((start for start in starts if start > at), default=float("inf"))) for at in self.set_back]
+        """Return from when until when the run had no place after it was set back; spans do not overlap."""
+        spans: dict[float, float] = {}
+        for at in sorted(self.set_back):
+            until = min((item.started_at for item in self.attempts if item.started_at > at), default=float("inf"))
+            # Set back again before any rank began: it was away all the while.
+            spans.setdefault(until, at)
+        return [(at, until) for until, at in spans.items()]
 
     def ranks_seen(self) -> int:
         """Return the ranks that started in the newest attempt."""

@@ -94,7 +94,9 @@ class Done:
         self._lost = self._lost or b"lost communication with a remote daemon" in line
         found = self._said.findall(line)
         self._ended |= {int(number) for number in found}
-        return self._said.sub(b"", line) if found else line
+        left = self._said.sub(b"", line) if found else line
+        # Behind an unfinished line, which ends here.
+        return left + b"\n" if left and not left.endswith(b"\n") else left
 
     def problem(self) -> str:
         """Return why an end with 0 is none, empty when it is. Ranks whose output goes elsewhere are believed."""

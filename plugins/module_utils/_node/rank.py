@@ -101,7 +101,8 @@ def main(argv: list[str], become: t.Callable[[list[str]], None] = _execute) -> i
     if done and code == 0:
         # To mpirun's output, which another pod reads.
         with contextlib.suppress(OSError):
-            os.write(1, f"{done} {rank}\n".encode())
+            # Twice: mpirun passes on pieces of what ranks print, and another rank's may come between two of them.
+            os.write(1, f"{done} {rank}\n".encode() * 2)
     if str(code) in os.environ.get("MUSTER_FATAL_EXIT_CODES", "").split(","):
         # torchrun knows no code that must not be repeated: its agent is ended before it starts the rank again.
         os.kill(os.getppid(), signal.SIGTERM)

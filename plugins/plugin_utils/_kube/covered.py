@@ -31,11 +31,13 @@ _QUANTITIES = frozenset(_QUANTITY_PLACES.split())
 # Of kinds that are not Kubernetes' own only what is named alike in all of them: their "storage" may be a version.
 _FOREIGN_QUANTITIES = frozenset({"limits", "requests", "nominalQuota", "borrowingLimit", "lendingLimit"})
 _NO_QUANTITIES = frozenset({"ConfigMap", "Secret", "CustomResourceDefinition"})
-# Maps with keys and texts of the user's: nothing in them is a quantity, and an empty text is a text.
-_FREE_MAPS = frozenset(
-    {"annotations", "binaryData", "data", "labels", "matchLabels", "nodeSelector", "parameters", "selector"}
-)
-_FREE = "annotations"
+# Maps whose keys are the user's, whatever fields are called like them: no value is a quantity, an empty one is a value.
+_FREE_NAMES = "annotations binaryData data labels matchLabels nodeSelector parameters properties selector"
+_FREE_MAPS = frozenset(_FREE_NAMES.split())
+# Values of any form in the schema of a definition: all of them is the user's.
+_ANY_FORM = frozenset({"default", "enum", "example"})
+# The places of both, as they are handed down.
+_FREE, _OWN = "annotations", "default of a schema"
 # Fields of Kubernetes' own kinds that are left out when they are false, 0, "" or {}: in its Go types they are no
 # pointers and marked omitempty. A pointer's false is kept, and means something else than nothing.
 _OMITTED = """allowWatchBookmarks clusterIP deprecated description dnsPolicy effect exclusiveMaximum exclusiveMinimum
@@ -99,6 +101,7 @@ class _Walk:
 
     def __init__(self, kind: str, *, built_in: bool) -> None:
         self._built_in = built_in
+        self._any_form = _ANY_FORM if built_in and kind == "CustomResourceDefinition" else frozenset()
         self._base64 = built_in and kind == "Secret"
         places = _QUANTITIES if built_in else _FOREIGN_QUANTITIES
         self._quantities = frozenset() if kind in _NO_QUANTITIES else places
@@ -110,14 +113,16 @@ class _Walk:
         return self._map(inner, rest, live) and _METADATA._map(meta, owned.get("f:metadata") or {}, live["metadata"])
 
     def _place(self, above: str, key: str) -> str:
-        """Return what tells how to read the value of ``key``: the place of quantities, or free map, that it lies in."""
+        """Return how to read the value of ``key``: as of a place of quantities, of a free map, or as the user's own."""
+        if above == _OWN or (above != _FREE and key in self._any_form):
+            return _OWN
         if above == _FREE or key in _FREE_MAPS:
-            return _FREE
+            return "" if above == _FREE else _FREE
         return key if key in self._quantities or above not in self._quantities else above
 
     def _forgotten(self, value: t.Any, key: str, above: str) -> bool:
         """Return whether the server leaves this empty value out, so that it is as wanted when it is not there."""
-        if not self._built_in or above == _FREE:
+        if not self._built_in or above in (_FREE, _OWN) or key in self._any_form:
             return False
         return value == [] or (key in _FORGOTTEN and _empty(value))
 
@@ -202,7 +207,7 @@ class _Walk:
         return key in self._quantities and _equal_quantities(wanted, live)
 
     def _same_map(self, wanted: Object, live: Object, above: str) -> bool:
-        known = _DEFAULTS if self._built_in and above != _FREE else {}
+        known = _DEFAULTS if self._built_in and above not in (_FREE, _OWN) else {}
         if known and "resourceRules" in live:
             known = _ADMISSION_DEFAULTS
         for key, value in live.items():

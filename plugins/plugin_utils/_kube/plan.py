@@ -237,8 +237,10 @@ class Reading(t.NamedTuple):
         if asked.namespace is None and self.resource.namespaced:
             # Who may not read the whole cluster may read namespaces.
             try:
-                lists = parallel(lambda place: self._rest(self._first(place), place), sorted(self._places()))
-                return [item for items in lists for item in items]
+                places = sorted(self._places())
+                if not places:
+                    raise refused
+                return [item for items in parallel(self._of_place, places) for item in items]
             except KubeError as error:
                 if error.status != 403:
                     raise
@@ -247,6 +249,15 @@ class Reading(t.NamedTuple):
             raise refused
         # Who may not list may still read what is named.
         return self._each(self.wanted)
+
+    def _of_place(self, place: str) -> list[Object]:
+        try:
+            return self._rest(self._first(place), place)
+        except KubeError as error:
+            if error.status != 403 or any(target.namespace == place for target in self.wanted):
+                raise
+            # Nothing of this kind is to be there, and who may not look has put nothing there.
+            return []
 
     def _places(self) -> set[str]:
         """Return the namespaces to look into. Where something is to go, it may lie where no such object is wanted."""

@@ -78,7 +78,7 @@ class ClusterFollower(Follower):
         self.warnings = Warnings(sources.plan, [mount.pvc for mount in job.mounts if mount.pvc])
         self.waits = Waits(sources.plan.queue is not None, sources.client.line.recovering)
         self._told_attempts = 0
-        self.ends = Ends(self.main["kind"])
+        self.ends = Ends(self.main["kind"], job.nodes)
         self._ending: tuple[Outcome, float] | None = None
         self._engine_told = False
         self.refusal: Outcome | None = None
@@ -169,10 +169,11 @@ class ClusterFollower(Follower):
         self.main, self._main_seen = event.object, True
         if event.type == "DELETED":
             self._main_gone()
-        elif self.waits.set_back(self.main) and self.admitted_at is not None:
+        elif self.waits.set_back(self.main) and (self.admitted_at is not None or self.story.placed):
             # Its pods go, and with them its time: the engine's own limit begins anew with the next ones, too.
             self.admitted_at = None
             self.waits.forget()
+            self.ends.forget()
             self.event("set_back", cause=self.waits.why, detail=predicates.state(self.main).reason)
             self.progress.say(f"the run was {self.waits.why}: it waits for its place")
 
@@ -206,7 +207,8 @@ class ClusterFollower(Follower):
             self.image_ids.add(str(main["imageID"]))
         if ("running" in now or "terminated" in now) and f"log-{uid}" not in self.sources.threads:
             begun = (now.get("running") or now.get("terminated") or {}).get("startedAt")
-            self.admitted_at = self.admitted_at or self.dated(begun)
+            if not self.waits.suspended and not pod["metadata"].get("deletionTimestamp"):
+                self.admitted_at = self.admitted_at or self.dated(begun)
             self.sources.follow_log(pod, self.read.get(uid))
         if "terminated" in now:
             self.logs.container_ended(uid, str(now["terminated"].get("message") or ""))

@@ -38,7 +38,7 @@ from . import (
 from .cluster_claim import Claim
 from .cluster_custody import ClusterCustody
 from .cluster_follow import ClusterFollower
-from .cluster_removal import GONE_S, forget_secret, remove
+from .cluster_removal import GONE_S, await_pods, forget_secret, remove
 from .cluster_sources import Sources
 from .cluster_times import placed_at
 from .follow import Follower
@@ -250,10 +250,12 @@ def _make_room(asked: Asked, made: KubePlan, live: Object | None) -> None:
         # What runs well is not stopped for what could not take its place.
         cluster_submit.rehearse(asked.client, made, live)
         request.progress.say(f"run {asked.run_id} runs with another job: it is stopped, and this one starts")
-    reference = (asked.before or {}).get("backend_ref") if live is None else _reference(live, made, request)
-    if reference:
-        within_s = asked.job.checkpoints.grace_s + GONE_S
-        remove(asked.client, reference, asked.run_id, within_s, request.progress)
+    within_s = asked.job.checkpoints.grace_s + GONE_S
+    if live is not None:
+        remove(asked.client, _reference(live, made, request), asked.run_id, within_s, request.progress)
+    elif asked.before is not None:
+        # Its object may be gone before its pods are.
+        await_pods(asked.client, made.namespace, asked.run_id, within_s, request.progress)
 
 
 def _goes_on(asked: Asked, live: Object | None) -> bool:

@@ -15,7 +15,7 @@ import typing as t
 
 from ...module_utils._model.errors import MusterError
 from .._kube.client import Client
-from .._kube.jobs.contract import COMPANIONS, KubePlan, Object, secret_name, selector
+from .._kube.jobs.contract import COMPANIONS, KubePlan, Object, gang_selector, secret_name, selector
 from .cluster_lost import Evictions
 from .progress import Progress
 
@@ -32,10 +32,36 @@ def remove(client: Client, ref: t.Mapping[str, t.Any], run_id: str, within_s: fl
     """
     kind = f"{ref['api_version']}/{ref['kind']}"
     existed = client.delete(kind, str(ref["name"]), str(ref["namespace"]), uid=str(ref.get("uid") or ""))
+    end = _pods_gone(client, str(ref["namespace"]), selector(run_id), run_id, within_s, progress)
+    _forget_companions(client, ref, run_id)
+    while True:
+        rest = client.get(kind, str(ref["name"]), str(ref["namespace"]))
+        if rest is None or (ref.get("uid") and rest["metadata"].get("uid") != ref["uid"]):
+            return existed
+        if time.monotonic() > end:
+            held = ", ".join(rest["metadata"].get("finalizers") or []) or "nobody says by what"
+            problem = f"{ref['kind']} {ref['name']} is still there after {within_s:.0f} s: held by {held}"
+            raise MusterError(problem, "Look at who has to let go of it")
+        time.sleep(0.1)
+
+
+def await_pods(client: Client, namespace: str, run_id: str, within_s: float, progress: Progress) -> None:
+    """Wait until no pod of the run's gang is left of a former start, whose object is gone already.
+
+    :raises MusterError: naming the run after ``within_s`` seconds.
+    """
+    labels = gang_selector(run_id)
+    if client.list("v1/Pod", namespace, labels=labels).items:
+        progress.say(f"run {run_id}: waiting for the pods of its former start")
+        _pods_gone(client, namespace, labels, run_id, within_s, progress)
+
+
+def _pods_gone(client: Client, namespace: str, labels: str, run_id: str, within_s: float, progress: Progress) -> float:
+    """Wait until there is no such pod; return until when whoever asked may go on waiting for other things."""
     # What may take long is the end of the pods, which begins to count once they can be seen.
     end = math.inf
     evictions = Evictions(client, progress)
-    with client.watch("v1/Pod", str(ref["namespace"]), labels=selector(run_id)) as pods:
+    with client.watch("v1/Pod", namespace, labels=labels) as pods:
         left: dict[str, Object] = {}
         synced = False
         while left or not synced:
@@ -49,16 +75,7 @@ def remove(client: Client, ref: t.Mapping[str, t.Any], run_id: str, within_s: fl
             if event is not None and event.type == "SYNCED" and not synced:
                 synced, end = True, time.monotonic() + within_s
             evictions.look(left.values())
-    _forget_companions(client, ref, run_id)
-    while True:
-        rest = client.get(kind, str(ref["name"]), str(ref["namespace"]))
-        if rest is None or (ref.get("uid") and rest["metadata"].get("uid") != ref["uid"]):
-            return existed
-        if time.monotonic() > end:
-            held = ", ".join(rest["metadata"].get("finalizers") or []) or "nobody says by what"
-            problem = f"{ref['kind']} {ref['name']} is still there after {within_s:.0f} s: held by {held}"
-            raise MusterError(problem, "Look at who has to let go of it")
-        time.sleep(0.1)
+    return end
 
 
 def forget_secret(client: Client, made: KubePlan, progress: Progress) -> None:

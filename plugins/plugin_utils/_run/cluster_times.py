@@ -33,8 +33,9 @@ def local(stamp: t.Any, server: float | None) -> float:
 
 
 def placed_at(story: Story, admitted: float) -> float | None:
-    """Return since when a run has its place, None while it waits for it. ``admitted``: when it first had one."""
-    back = max(story.set_back, default=None)
+    """Return since when a run has its place, None while it waits; ``admitted``: when this start first had one."""
+    # The story is of all starts of the run.
+    back = max((at for at in story.set_back if at > admitted), default=None)
     if back is None:
         return admitted
     return min((item.started_at for item in story.attempts if item.started_at > back), default=None)

@@ -129,8 +129,12 @@ def test_an_end_with_0_is_borne_out_by_the_ranks() -> None:
     assert done.sift(b"[1,0]<stdout>: step=1\n") == b"[1,0]<stdout>: step=1\n"
     assert done.sift(b"[1,0]<stdout>: muster-done-r 0\n") == b""
     assert done.problem() == "mpirun ended with 0, and 1 of 2 ranks have ended well"
-    assert done.sift(b"[1,1]<stdout>: no newlinemuster-done-r 1\n") == b"[1,1]<stdout>: no newline"
+    assert done.sift(b"[1,1]<stdout>: no newlinemuster-done-r 1\n") == b"[1,1]<stdout>: no newline\n"
     assert done.problem() == ""
+    # A piece of what a rank says may end anywhere, and another rank's begin there; it says it twice.
+    torn = pod_mpi.Done("muster-done-r", 1)
+    assert torn.sift(b"[1,0]<stdout>: muster-dohello from another\n") and torn.sift(b"ne-r 0\n")
+    assert torn.sift(b"[1,0]<stdout>: muster-done-r 0\n") == b"" and torn.problem() == ""
     lost = pod_mpi.Done("muster-done-r", 2)
     lost.sift(b"PRTE has lost communication with a remote daemon.\n")
     assert lost.problem() == "mpirun ended with 0, and 0 of 2 ranks have ended well"

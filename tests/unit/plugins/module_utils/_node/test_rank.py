@@ -169,7 +169,7 @@ def test_a_fatal_exit_code_ends_the_agent_before_it_starts_the_rank_again(
     assert [event["kind"] for event in ranks.events] == ["worker_started", "worker_exit"], "recorded before"
 
 
-@pytest.mark.parametrize(("code", "said"), [(0, "muster-done-r 3\n"), (3, "")])
+@pytest.mark.parametrize(("code", "said"), [(0, "muster-done-r 3\n" * 2), (3, "")])
 def test_a_rank_of_mpirun_says_that_it_has_ended_well(tmp_path: pathlib.Path, code: int, said: str) -> None:
     """Even when its program has closed its own output."""
     argv = ["/bin/sh", "-c", f"exec >&-; exit {code}"]

@@ -218,3 +218,31 @@ def test_quotas_of_a_queue_are_quantities() -> None:
 
     assert covered(queue("4000m"), live(fields, queue("4"), apiVersion=api_version), "muster")
     assert not covered(queue("4001m"), live(fields, queue("4"), apiVersion=api_version), "muster")
+
+
+@pytest.mark.parametrize("value", [False, 0, "", [], {}])
+def test_a_default_in_a_schema_is_sent(value: t.Any) -> None:
+    """It is kept whatever it is, and the list of versions is replaced as a whole."""
+    fields, api_version = {"f:spec": {"f:versions": {}}}, "apiextensions.k8s.io/v1"
+
+    def definition(**more: t.Any) -> Object:
+        properties = {"tty": {"type": "x", **more}}
+        return of(api_version, "CustomResourceDefinition", spec={"versions": [{"schema": {"properties": properties}}]})
+
+    assert covered(definition(), live(fields, definition(), apiVersion=api_version), "muster")
+    assert not covered(definition(default=value), live(fields, definition(), apiVersion=api_version), "muster")
+    assert covered(definition(nullable=False), live(fields, definition(), apiVersion=api_version), "muster")
+    inside = definition(default={"limits": "1", "stdin": False})
+    for other in ({"limits": "1"}, {"limits": "1000m", "stdin": False}, {"limits": "1", "stdin": False, "x": []}):
+        assert not covered(definition(default=other), live(fields, inside, apiVersion=api_version), "muster")
+
+
+@pytest.mark.parametrize("name", ["default", "tty", "limits"])
+def test_a_property_may_be_called_like_a_field(name: str) -> None:
+    fields, api_version = {"f:spec": {"f:versions": {}}}, "apiextensions.k8s.io/v1"
+
+    def definition(**properties: t.Any) -> Object:
+        return of(api_version, "CustomResourceDefinition", spec={"versions": [{"schema": {"properties": properties}}]})
+
+    there = live(fields, definition(x={"type": "a"}), apiVersion=api_version)
+    assert not covered(definition(**{"x": {"type": "a"}, name: {}}), there, "muster")

@@ -82,6 +82,19 @@ def test_the_time_limit_does_not_count_while_a_run_has_no_place(
     assert outcome.outcome == "succeeded" and follower.admitted_at is None
 
 
+def test_pods_that_are_leaving_bring_no_place_back(
+    tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A controller that follows again sees them for the first time."""
+    monkeypatch.setattr(cluster_follow, "_OWN_DEADLINE_S", -0.5)
+    told.tell_main("Suspended")
+    old = [{"name": "node", "state": {"running": {"startedAt": "2020-01-01T00:00:00Z"}}}]
+    told.tell_pod("a", containerStatuses=old, leaving=True)
+    threading.Timer(0.8, lambda: told.tell_main("Completed")).start()
+    outcome, follower, _ = follow(tmp_path, told, timeout_s=1)
+    assert outcome.outcome == "succeeded" and follower.admitted_at is None and follower.story.set_back == []
+
+
 @pytest.mark.parametrize("queue", [None, "main"])
 def test_a_run_that_is_suspended_out_of_sight_says_so(
     tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch, queue: str | None
@@ -114,15 +127,35 @@ def ray(told: Told) -> None:
     told.main = {**MAIN, "apiVersion": "ray.io/v1", "kind": "RayJob", "status": {}}
 
 
+def ends(told: Told, uid: str, role: str = "head", code: int = 127, **more: t.Any) -> None:
+    ended = [{"name": "node", "state": {"terminated": {"exitCode": code}}}]
+    told.tell_pod(uid, role=role, containerStatuses=ended, **more)
+
+
 def test_a_ray_cluster_that_never_comes_up_ends(tmp_path: pathlib.Path, told: Told) -> None:
     """KubeRay makes its head again and again, and warns of nothing."""
     ray(told)
     for name in "abc":
-        told.tell_pod(name, containerStatuses=[{"name": "node", "state": {"terminated": {"exitCode": 127}}}])
+        ends(told, name)
     outcome, _, progress = follow(tmp_path, told)
     assert (outcome.outcome, outcome.cause) == ("failed", "crash")
     assert outcome.detail == "r-c ended before the program began: exit code 127"
-    assert [line for line in progress.lines if line.startswith("r-a ended")]
+    assert [line for line in progress.lines if line.startswith("r-a ended")] and told.deleted == ["r"]
+
+
+def test_a_ray_cluster_that_loses_its_place_has_not_failed(tmp_path: pathlib.Path, told: Told) -> None:
+    """Its pods are told to end; nor has one whose workers went with one lost head."""
+    ray(told)
+    ends(told, "w1", "worker")
+    ends(told, "w2", "worker")
+    ends(told, "h1")
+    ends(told, "h2", code=143)
+    for name in "abc":
+        ends(told, name, leaving=True)
+    threading.Timer(0.3, lambda: told.heard.put(("main", gone))).start()
+    gone = Event("DELETED", {**told.main})
+    outcome, _, _ = follow(tmp_path, told)
+    assert outcome.outcome == "cancelled" and "r" not in told.deleted
 
 
 def test_an_init_container_that_fails_is_named(tmp_path: pathlib.Path, told: Told) -> None:
@@ -147,6 +180,8 @@ def test_a_run_that_is_taken_up_again_knows_since_when_it_has_its_place(tmp_path
     assert placed_at(follower_of(tmp_path, told)[0].story, begun) == pytest.approx(begun + 900)
     (tmp_path / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines[:2]))
     assert placed_at(follower_of(tmp_path, told)[0].story, begun) is None, "it waits"
+    # Another start of the run, which has not lost its place.
+    assert placed_at(follower_of(tmp_path, told)[0].story, begun + 500) == begun + 500
     (tmp_path / "events.jsonl").write_text(json.dumps(lines[0]) + "\n")
     assert placed_at(follower_of(tmp_path, told)[0].story, begun) == begun
 

@@ -164,6 +164,8 @@ def test_time_in_a_queue_costs_nothing() -> None:
     waited = {**new(), "submitted_at": record.iso(T0 - 36000), "admitted_at": record.iso(T0)}
     assert record.update(waited, told, {"b": 3600.0}, T0 + 1000)["cost"]["usd"] == 1000
     told.event({"kind": "set_back", "cause": "preempted", "at": T0 + 100})
+    # It got pods and lost them again before any rank began.
+    told.event({"kind": "set_back", "cause": "preempted", "at": T0 + 400})
     assert record.update(waited, told, {"b": 3600.0}, T0 + 1000)["cost"]["usd"] == 100
     for rank in range(4):
         again = {"kind": "worker_started", "attempt": 1, "rank": rank, "node": "ab"[rank // 2], "at": T0 + 700}
