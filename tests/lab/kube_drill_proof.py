@@ -9,6 +9,7 @@ import dataclasses
 import pathlib
 import time
 
+from ansible_collections.muster.training.plugins.plugin_utils._kube import node_loss
 from ansible_collections.muster.training.tests.lab.host import LabError
 from ansible_collections.muster.training.tests.lab.kube import plan
 from ansible_collections.muster.training.tests.lab.kube.stages import until
@@ -25,7 +26,6 @@ from ansible_collections.muster.training.tests.lab.kube_drills import (
 from ansible_collections.muster.training.tests.lab.kube_plays import INTERVAL, Controller, last_word, training
 from ansible_collections.muster.training.tests.support.kube_lab import KubeLab
 
-_OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 _PRIORITIES = "/apis/kueue.x-k8s.io/v1beta2/workloadpriorityclasses"
 
 
@@ -213,7 +213,6 @@ def restore(lab: KubeLab) -> None:
     cluster.restore()
     for name in lab.nodes:
         lab.kubectl("uncordon", name)
-        spec = (lab.api.get(f"/api/v1/nodes/{name}") or {}).get("spec") or {}
-        if any(taint["key"] == _OUT_OF_SERVICE for taint in spec.get("taints") or []):
-            lab.kubectl("taint", "node", name, f"{_OUT_OF_SERVICE}-")
+        if node_loss.out_of_service(lab.api.get(f"/api/v1/nodes/{name}") or {}):
+            lab.kubectl("taint", "node", name, f"{node_loss.OUT_OF_SERVICE}-")
         lab.on_node(name, "sh", "-c", f"! mountpoint -q {DISK} || umount -l {DISK}")

@@ -39,7 +39,7 @@ def readiness(node: Object, now: float | None) -> tuple[bool, float | None]:
     if now is None or found.get("status") != "Unknown":
         return False, None
     try:
-        moment = datetime.datetime.fromisoformat(str(found.get("lastTransitionTime")).replace("Z", "+00:00"))
+        moment = datetime.datetime.fromisoformat(since(node).replace("Z", "+00:00"))
         return False, max(0.0, now - moment.timestamp())
     except ValueError:
         return False, None

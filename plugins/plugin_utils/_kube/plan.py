@@ -234,12 +234,10 @@ class Reading(t.NamedTuple):
             if error.status != 403 or asked.name:
                 raise
             refused = error
-        if asked.namespace is None and self.resource.namespaced:
+        places = sorted(self._places()) if asked.namespace is None and self.resource.namespaced else []
+        if places:
             # Who may not read the whole cluster may read namespaces.
             try:
-                places = sorted(self._places())
-                if not places:
-                    raise refused
                 return [item for items in parallel(self._of_place, places) for item in items]
             except KubeError as error:
                 if error.status != 403:

@@ -77,7 +77,6 @@ class ClusterFollower(Follower):
         self.admitted_at: float | None = None
         self.warnings = Warnings(sources.plan, [mount.pvc for mount in job.mounts if mount.pvc])
         self.waits = Waits(sources.plan.queue is not None, sources.client.line.recovering)
-        self._told_attempts = 0
         self.ends = Ends(self.main["kind"], job.nodes)
         self._ending: tuple[Outcome, float] | None = None
         self._engine_told = False
@@ -94,9 +93,7 @@ class ClusterFollower(Follower):
                     raise MusterError(f"run {self.run_id} is no longer followed: ansible-playbook has ended")
                 self._hear()
                 self._ending = self._ending or self._ended()
-                if len(self.story.attempts) != self._told_attempts:
-                    self._told_attempts = len(self.story.attempts)
-                    self.waits.forget()
+                self.waits.begun(len(self.story.attempts))
                 if self._ending and (not self.sources.reading() or time.monotonic() > self._ending[1]):
                     return self._at_last(self._ending[0])
                 self._drill_if_due()
@@ -297,8 +294,7 @@ class ClusterFollower(Follower):
         # A rule of ours: what the ranks save and say as they are told to end is still read.
         meta = self.main["metadata"]
         with contextlib.suppress(MusterError):
-            kind = f"{self.main['apiVersion']}/{self.main['kind']}"
-            self.sources.client.delete(kind, meta["name"], self.sources.plan.namespace, uid=meta["uid"])
+            self.sources.client.delete(self.main, meta["name"], self.sources.plan.namespace, uid=meta["uid"])
         return early, self._saved()
 
     def _too_many_lost(self) -> Outcome | None:

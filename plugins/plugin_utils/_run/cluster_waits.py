@@ -34,7 +34,14 @@ class Waits:
         self._said: set[tuple[str, str, str]] = set()
         # Since when an image could not be pulled, or a pod was not allowed, by what wants it.
         self._hindered: dict[tuple[str, str], float] = {}
+        self._attempts = 0
         self.suspended = False
+
+    def begun(self, attempts: int) -> None:
+        """Take in how many attempts have begun: what kept one from starting is news when it keeps the next one."""
+        if attempts != self._attempts:
+            self._attempts = attempts
+            self.forget()
 
     def set_back(self, main: Object) -> bool:
         """Take in the run's object; return whether it has just been suspended."""

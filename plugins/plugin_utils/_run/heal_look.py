@@ -167,8 +167,8 @@ def _in_cluster(live: t.Sequence[Object], clock: float | None, used: t.Container
         name, taints = str(item["metadata"]["name"]), (item.get("spec") or {}).get("taints") or ()
         keys = {taint["key"] for taint in taints if taint["effect"] != "PreferNoSchedule"}
         if name in used or not keys & _CONTROL_PLANES:
-            state = node_loss.readiness(item, clock), node_loss.out_of_service(item), node_loss.since(item)
-            found[name] = (*state[0], *state[1:])
+            ready, seconds = node_loss.readiness(item, clock)
+            found[name] = (ready, seconds, node_loss.out_of_service(item), node_loss.since(item))
     return found
 
 
