@@ -218,7 +218,7 @@ def main(argv: list[str]) -> int:
     failed = 0
     with tempfile.TemporaryDirectory(prefix="muster-bench-", ignore_cleanup_errors=True) as folder:
         root = pathlib.Path(folder)
-        with kube_api.ApiServer(root / "api") as api, contextlib.ExitStack() as arenas:
+        with kube_api.ApiServer(root / "api", durable=True) as api, contextlib.ExitStack() as arenas:
             sizes = [int(part) for part in options.sizes.split(",")]
             parts: list[tuple[str, t.Callable[[], list[Line]]]] = []
             for distance_ms in map(float, options.distances.split(",")):

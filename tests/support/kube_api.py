@@ -110,11 +110,13 @@ def lower_priority() -> list[str]:
 class ApiServer:
     """One etcd and one kube-apiserver below ``root``; as a context manager it is started and stopped.
 
-    ``flags`` are further arguments of kube-apiserver.
+    ``flags`` are further arguments of kube-apiserver. etcd keeps what it is told in memory, which tests are quicker by;
+    with ``durable`` it waits for the disk, as that of every cluster does.
     """
 
     root: pathlib.Path
     flags: tuple[str, ...] = ()
+    durable: bool = False
     port: int = 0
     etcd_port: int = 0
     _etcd: subprocess.Popen[bytes] | None = None
@@ -154,7 +156,7 @@ class ApiServer:
         peer = free_port()
         self._etcd = self._spawn(
             "etcd",
-            ["etcd", "--data-dir", str(self.root / "etcd"), "--unsafe-no-fsync"]
+            ["etcd", "--data-dir", str(self.root / "etcd"), *([] if self.durable else ["--unsafe-no-fsync"])]
             + ["--listen-client-urls", f"http://127.0.0.1:{self.etcd_port}"]
             + ["--advertise-client-urls", f"http://127.0.0.1:{self.etcd_port}"]
             + ["--listen-peer-urls", f"http://127.0.0.1:{peer}"]
