@@ -142,3 +142,16 @@ def test_a_world_that_is_too_small_is_no_success(controller: Controller, ray_ima
     record, _ = controller.run()
     assert (record["outcome"], record["cause"]) == ("failed", "attendance"), record["detail"]
     assert record["world_size"] == {"asked": 2, "seen": 1}
+
+
+def test_a_head_that_ends_at_once_ends_the_run(kube_lab: KubeLab, controller: Controller) -> None:
+    """An image without Ray: KubeRay would make the head again and again, and its submitter waits for it."""
+    try:
+        kube_lab.cluster.install(["kuberay"])
+    except LabError as exc:
+        not_run(str(exc))
+    code, output = controller.play("train", job(controller.team, kube_lab.image, controller.folder, 0, 0))
+    assert code not in (0, 124) and "ended before the program began" in output and "Traceback" not in output, output
+    record, _ = controller.run()
+    assert (record["state"], record["outcome"]) == ("ended", "failed"), record
+    assert until(lambda: controller.lab.pods(controller.team.namespace) == [], 90)

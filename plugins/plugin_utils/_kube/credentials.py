@@ -22,6 +22,7 @@ from ...module_utils._http.clock import SYSTEM_CLOCK, Clock
 from ...module_utils._model.errors import InputError
 from ...module_utils._secrets.scrubber import remember
 from .kubeconfig import Access, User, _file, secret
+from .resources import moment
 
 EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _EXEC_LIMIT_S = 60.0
@@ -154,13 +155,8 @@ def _status(output: bytes, version: str, option: str) -> Mapping[str, t.Any]:
 
 def _expiry(status: Mapping[str, t.Any]) -> float:
     """Return when a credential ends as seconds since 1970; without a date it is kept until it is refused."""
-    text = str(status.get("expirationTimestamp") or "")
-    if not text:
-        return float("inf")
-    try:
-        return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return 0.0
+    text = status.get("expirationTimestamp")
+    return (moment(text) or 0.0) if text else float("inf")
 
 
 def certificate_end(pem: str) -> datetime.datetime | None:

@@ -18,7 +18,7 @@ import typing as t
 from . import predicates
 from .client import Client
 from .errors import KubeError
-from .resources import Object
+from .resources import Object, moment
 
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 OURS = "app.kubernetes.io/managed-by=muster.training"
@@ -38,11 +38,8 @@ def readiness(node: Object, now: float | None) -> tuple[bool, float | None]:
     # Unknown is the control plane's word and time; False is said and dated by the kubelet, which is not silent.
     if now is None or found.get("status") != "Unknown":
         return False, None
-    try:
-        moment = datetime.datetime.fromisoformat(since(node).replace("Z", "+00:00"))
-        return False, max(0.0, now - moment.timestamp())
-    except ValueError:
-        return False, None
+    silent = moment(since(node))
+    return False, None if silent is None else max(0.0, now - silent)
 
 
 def since(node: Object) -> str:
@@ -107,13 +104,13 @@ def _change_taints(client: Client, name: str, change: t.Callable[[list[Object]],
 
 def _tell_why(client: Client, meta: Object, node: str) -> None:
     """Mark a pod as taken away, as the cluster does with pods of a lost node: that is no crash of theirs."""
-    moment = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     condition = {
         "type": "DisruptionTarget",
         "status": "True",
         "reason": "NodeLost",
         "message": f"muster.training: the node {node} is lost",
-        "lastTransitionTime": moment,
+        "lastTransitionTime": now,
     }
     body = {"metadata": {"uid": meta["uid"]}, "status": {"phase": "Failed", "conditions": [condition]}}
     try:

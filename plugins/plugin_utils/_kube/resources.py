@@ -8,6 +8,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import datetime
 import typing as t
 from collections.abc import Mapping
 
@@ -141,6 +142,14 @@ def identity(value: Mapping[str, t.Any]) -> tuple[str, str, str]:
     if not isinstance(name, str) or not name:
         raise InputError(f"manifest of {known}", "has no metadata.name", "generateName cannot be applied")
     return value["apiVersion"], value["kind"], name
+
+
+def moment(stamp: t.Any) -> float | None:
+    """Return the Unix time of a date that stands in an object (RFC 3339), None where it is none."""
+    try:
+        return datetime.datetime.fromisoformat(str(stamp)).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def title(kind: str, namespace: str | None, name: str | None) -> str:

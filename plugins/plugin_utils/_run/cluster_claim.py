@@ -21,6 +21,7 @@ from ...module_utils._model.errors import MusterError, RefusedError
 from .._kube.client import Client
 from .._kube.errors import KubeError
 from .._kube.jobs.contract import KubePlan, Object
+from .._kube.resources import moment
 from .progress import Progress
 from .state_home import StateHome
 
@@ -145,10 +146,10 @@ class Claim:
 def forget_stale(client: Client, name: str, namespace: str) -> None:
     """Remove the Lease of a run that has ended when its holder renews it no more: it was killed while it followed."""
     now = client.line.tally.server_time()
-    with contextlib.suppress(MusterError, KeyError, ValueError):
+    with contextlib.suppress(MusterError):
         live = client.get(_KIND, name, namespace) or {}
-        renewed = datetime.datetime.fromisoformat((live.get("spec") or {})["renewTime"]).timestamp()
-        if now is not None and now - renewed > DURATION_S:
+        renewed = moment((live.get("spec") or {}).get("renewTime"))
+        if now is not None and renewed is not None and now - renewed > DURATION_S:
             client.delete(_KIND, name, namespace, uid=live["metadata"]["uid"])
 
 

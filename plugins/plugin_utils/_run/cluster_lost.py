@@ -18,7 +18,6 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import datetime
 import time
 import typing as t
 
@@ -27,6 +26,7 @@ from .._kube import predicates
 from .._kube.client import Client
 from .._kube.errors import KubeError
 from .._kube.jobs.contract import Object
+from .._kube.resources import moment
 from .progress import Progress
 
 _EVERY_S = 2.0
@@ -111,13 +111,9 @@ def due(pod: Object, node: Node, now: float) -> bool:
     """Return whether a leaving pod is to be taken off its node by force."""
     if node in ("gone", "silent"):
         return True
-    if node == "answers" or now < _time(pod["metadata"]["deletionTimestamp"]) + _LATE_S:
+    if node == "answers" or now < (moment(pod["metadata"]["deletionTimestamp"]) or now) + _LATE_S:
         return False
     # The node controller says so of all pods of a node that does not answer.
     ready = predicates.conditions(pod).get("Ready") or {}
     running = any("running" in (item.get("state") or {}) for item in pod["status"].get("containerStatuses") or ())
     return ready.get("status") == "False" and running
-
-
-def _time(text: str) -> float:
-    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()

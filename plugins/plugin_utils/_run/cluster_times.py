@@ -8,11 +8,11 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import datetime
 import time
 import typing as t
 
 from ...module_utils._model.story import Story
+from .._kube.resources import moment
 
 # What is less than this ago is seen as it happens; clocks differ by some of it.
 _LATE_S = 60.0
@@ -24,9 +24,8 @@ def local(stamp: t.Any, server: float | None) -> float:
     :param server: the time by the API server's clock, None where it is not known.
     """
     now = time.time()
-    try:
-        at = datetime.datetime.fromisoformat(str(stamp).replace("Z", "+00:00")).timestamp()
-    except ValueError:
+    at = moment(stamp)
+    if at is None:
         return now
     at += now - server if server is not None else 0.0
     return at if at < now - _LATE_S else now
