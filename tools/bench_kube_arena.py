@@ -50,6 +50,18 @@ SOURCE = """
   tasks:
     - kubernetes.core.k8s: {src: "{{ file }}", state: present, kubeconfig: "{{ kubeconfig }}"}
 """
+# What kubernetes.core has for what we do. Its default leaves the fields without an owner of their own.
+SERVER_SIDE = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - kubernetes.core.k8s:
+        src: "{{ file }}"
+        state: present
+        kubeconfig: "{{ kubeconfig }}"
+        apply: true
+        server_side_apply: {field_manager: bench}
+"""
 LOOP = """
 - hosts: localhost
   gather_facts: false
