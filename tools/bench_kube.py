@@ -83,17 +83,12 @@ def _round(arena: Arena, count: int, number: int) -> dict[str, list[Cost]]:
         if name == "writes alone":
             costs[name].append(arena.writes(count))
             continue
-        file = arena.manifest(count)
         if name == "kubectl":
+            file = arena.manifest(count)
             costs["kubectl first"].append(arena.kubectl(file))
             costs["kubectl again"].append(arena.kubectl(file))
             continue
-        for left in reversed(range(_TURNS)):
-            whole, empty = _turn(arena, PLAYBOOKS[name], file)
-            walls = [cost.wall for cost in empty]
-            if not left or max(walls) <= _STEADY * min(walls):
-                break
-            file = arena.manifest(count)
+        whole, empty = _turn(arena, PLAYBOOKS[name], count)
         for at, turn in enumerate(("first", "again")):
             costs[f"{name} {turn}"].append(whole[at].net_of(_mean(empty[at : at + 2])))
         costs["empty"] += empty
@@ -103,12 +98,19 @@ def _round(arena: Arena, count: int, number: int) -> dict[str, list[Cost]]:
     return costs
 
 
-def _turn(arena: Arena, text: str, file: pathlib.Path) -> tuple[list[Cost], list[Cost]]:
-    """Return what a playbook takes at first and again, and the empty ones before, between and after."""
-    whole, empty = [], [arena.play(EMPTY)]
-    for _again in range(2):
-        whole.append(arena.play(text, file))
-        empty.append(arena.play(EMPTY))
+def _turn(arena: Arena, text: str, count: int) -> tuple[list[Cost], list[Cost]]:
+    """Return what a playbook takes at first and again, and the empty ones before, between and after, of a steady turn.
+
+    It is the last one where none was steady.
+    """
+    for _number in range(_TURNS):
+        file, whole, empty = arena.manifest(count), [], [arena.play(EMPTY)]
+        for _again in range(2):
+            whole.append(arena.play(text, file))
+            empty.append(arena.play(EMPTY))
+        walls = [cost.wall for cost in empty]
+        if max(walls) <= _STEADY * min(walls):
+            break
     return whole, empty
 
 

@@ -26,8 +26,6 @@ from ansible_collections.muster.training.tests.lab.kube_drills import (
 from ansible_collections.muster.training.tests.lab.kube_plays import INTERVAL, Controller, last_word, training
 from ansible_collections.muster.training.tests.support.kube_lab import KubeLab
 
-_PRIORITIES = "/apis/kueue.x-k8s.io/v1beta2/workloadpriorityclasses"
-
 
 @dataclasses.dataclass
 class Result:
@@ -53,15 +51,14 @@ def perform(lab: KubeLab, name: str, folder: pathlib.Path) -> Result:
     result = Result(name, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with lab.namespace(cpu=kind.cpu, memory="8Gi", preemption=True) as team:
+        space = lab.namespace(cpu=kind.cpu, memory="8Gi", preemption=True)
+        with space as team, lab.priorities(drill_low=10, drill_high=100):
             try:
                 _run(Controller(lab, team, folder), kind, result)
             finally:
                 # Before the namespace goes: a node that is away would keep its pods.
                 if kind.machines:
                     restore(lab)
-                for other in ("drill-low", "drill-high"):
-                    lab.api.ask("DELETE", f"{_PRIORITIES}/{other}")
     except (Failed, LabError) as exc:
         result.problem = str(exc)
     result.passed = not result.problem
@@ -184,9 +181,6 @@ def _processes(lab: KubeLab) -> list[str]:
 
 
 def _prepare(lab: KubeLab, kind: Kind) -> None:
-    for name, value in (("drill-low", 10), ("drill-high", 100)):
-        body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "value": value}
-        lab.api.ask("POST", _PRIORITIES, {**body, "metadata": {"name": name}})
     if kind.disk:
         lab.on_node(lab.nodes[0], "sh", "-c", f"mkdir -p {DISK} && mount -t tmpfs -o size=300m,mode=777 drill {DISK}")
         narrow(lab, 1)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import pathlib
 import typing as t
@@ -17,22 +16,8 @@ from ansible_collections.muster.training.tests.support.node_lab import read_line
 
 __all__ = ["kube_lab"]
 
-_PRIORITIES = "/apis/kueue.x-k8s.io/v1beta2/workloadpriorityclasses"
 # What the first gang may take and what it needs; the urgent one holds the place for longer than is left of that.
 LIMIT_S, NEEDS_S, URGENT_S = 90, 40, 60
-
-
-@contextlib.contextmanager
-def priorities(lab: KubeLab, **values: int) -> t.Iterator[None]:
-    """Give priorities of Workloads by name."""
-    for name, value in values.items():
-        body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "value": value}
-        assert lab.api.ask("POST", _PRIORITIES, {**body, "metadata": {"name": name}})[0] == 201
-    try:
-        yield
-    finally:
-        for name in values:
-            lab.api.ask("DELETE", f"{_PRIORITIES}/{name}")
 
 
 def gang(name: str, priority: str, seconds: int, **more: t.Any) -> Dict:
@@ -42,7 +27,7 @@ def gang(name: str, priority: str, seconds: int, **more: t.Any) -> Dict:
 
 
 def test_a_preempted_gang_waits_and_its_record_says_so(kube_lab: KubeLab, tmp_path: pathlib.Path) -> None:
-    with kube_lab.namespace(cpu="1", memory="8Gi", preemption=True) as team, priorities(kube_lab, low=10, high=100):
+    with kube_lab.namespace(cpu="1", memory="8Gi", preemption=True) as team, kube_lab.priorities(low=10, high=100):
         controller = Controller(kube_lab, team, tmp_path)
         first = controller.start("train", gang("first", "low", NEEDS_S, timeout_s=LIMIT_S), muster_run_id="first")
         try:

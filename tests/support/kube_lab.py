@@ -130,6 +130,22 @@ class KubeLab:
             for kind in ("clusterqueues", "resourceflavors", "topologies"):
                 self.api.ask("DELETE", f"{_KUEUE}/{kind}/{name}")
 
+    @contextlib.contextmanager
+    def priorities(self, **values: int) -> t.Iterator[None]:
+        """Give priorities of Workloads by name; ``_`` in a name is ``-``. What an earlier test has left goes first."""
+        path = f"{_KUEUE}/workloadpriorityclasses"
+        names = {key.replace("_", "-"): value for key, value in values.items()}
+        for name, value in names.items():
+            body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "value": value}
+            self.api.ask("DELETE", f"{path}/{name}")
+            status, answer = self.api.ask("POST", path, {**body, "metadata": {"name": name}})
+            assert status == 201, answer
+        try:
+            yield
+        finally:
+            for name in names:
+                self.api.ask("DELETE", f"{path}/{name}")
+
 
 def queue_objects(
     name: str,
