@@ -122,7 +122,7 @@ def floor(data: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
 
 def plugin(data: pathlib.Path, folder: pathlib.Path, *, constructable: bool = False) -> pathlib.Path:
     """Prepare the collection's plugin to be answered with ``data``; return the inventory source."""
-    from ansible_collections.muster.training.plugins.module_utils._http.message import Response
+    from ansible_collections.muster.training.plugins.module_utils._http.messages import Response
     from ansible_collections.muster.training.plugins.plugin_utils._inventory import base
     from ansible_collections.muster.training.plugins.plugin_utils._providers import access
 

@@ -12,9 +12,9 @@ import threading
 import typing as t
 from collections.abc import Callable, Iterator
 
-from ansible_collections.muster.training.plugins.module_utils._http.address import Origin
 from ansible_collections.muster.training.plugins.module_utils._http.clock import Deadline
-from ansible_collections.muster.training.plugins.module_utils._http.message import Request, Response
+from ansible_collections.muster.training.plugins.module_utils._http.messages import Request, Response
+from ansible_collections.muster.training.plugins.module_utils._http.urls import Origin
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
 from ansible_collections.muster.training.plugins.module_utils._model.lease import TeardownProof
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent

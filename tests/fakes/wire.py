@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from ansible_collections.muster.training.plugins.module_utils._http.address import Origin
 from ansible_collections.muster.training.plugins.module_utils._http.clock import Deadline
-from ansible_collections.muster.training.plugins.module_utils._http.failure import WireFailure
-from ansible_collections.muster.training.plugins.module_utils._http.message import Request, Response
-from ansible_collections.muster.training.plugins.module_utils._http.wire import Wire
+from ansible_collections.muster.training.plugins.module_utils._http.connection_pool import Wire
+from ansible_collections.muster.training.plugins.module_utils._http.errors import WireFailure
+from ansible_collections.muster.training.plugins.module_utils._http.messages import Request, Response
+from ansible_collections.muster.training.plugins.module_utils._http.urls import Origin
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
 from ansible_collections.muster.training.plugins.plugin_utils._providers.access import Access
 

@@ -11,8 +11,8 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._http import wire
-from ansible_collections.muster.training.plugins.module_utils._http.message import Response
+from ansible_collections.muster.training.plugins.module_utils._http import connection_pool
+from ansible_collections.muster.training.plugins.module_utils._http.messages import Response
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.apply import apply
 from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
@@ -66,8 +66,8 @@ def test_what_is_there_is_asked_over_one_connection(
 ) -> None:
     """Single objects and lists, those that are there and those that are not."""
     opened: list[t.Any] = []
-    real = wire.connect
-    monkeypatch.setattr(wire, "connect", lambda *given: opened.append(given) or real(*given))
+    real = connection_pool.connect
+    monkeypatch.setattr(connection_pool, "connect", lambda *given: opened.append(given) or real(*given))
     objects = [*one_of_each(namespace), *config_maps(namespace, 3)]
     for actions, writes in (({"created"}, 7), ({"unchanged"}, 0)):
         opened.clear()

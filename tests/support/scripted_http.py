@@ -11,10 +11,10 @@ import typing as t
 import urllib.parse
 from collections.abc import Callable, Mapping
 
-from ansible_collections.muster.training.plugins.module_utils._http.address import Origin
 from ansible_collections.muster.training.plugins.module_utils._http.clock import Deadline
-from ansible_collections.muster.training.plugins.module_utils._http.failure import WireFailure
-from ansible_collections.muster.training.plugins.module_utils._http.message import Request, Response
+from ansible_collections.muster.training.plugins.module_utils._http.errors import WireFailure
+from ansible_collections.muster.training.plugins.module_utils._http.messages import Request, Response
+from ansible_collections.muster.training.plugins.module_utils._http.urls import Origin
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,13 +20,13 @@ import typing as t
 from collections.abc import Callable, Collection, Mapping
 
 from .._model.errors import ApiError, TransportError
-from .address import BaseUrl, Query, parse_base_url, redirect_target
 from .clock import SYSTEM_CLOCK, Clock, Deadline
-from .failure import WireFailure
-from .message import Answer, Request, Response, check_headers, decode_json, json_request
-from .policy import TRANSIENT_STATUS, Pacer, RetryPolicy, Timeouts, parse_retry_after
+from .connection_pool import Exchange, Wire
+from .errors import WireFailure
+from .messages import Answer, Request, Response, check_headers, decode_json, json_request
+from .retry import TRANSIENT_STATUS, Pacer, RetryPolicy, Timeouts, parse_retry_after
+from .urls import BaseUrl, Query, parse_base_url, redirect_target
 from .version import USER_AGENT
-from .wire import Exchange, Wire
 
 _MAX_REDIRECTS = 3
 _REDIRECTS = (301, 302, 303, 307, 308)

@@ -14,10 +14,10 @@ import ssl
 import threading
 import typing as t
 
-from .address import Origin, Proxy, is_address
 from .clock import Deadline
-from .failure import CHUNK, OTHER_PROTOCOL, WireFailure
-from .policy import Timeouts
+from .errors import CHUNK, OTHER_PROTOCOL, WireFailure
+from .retry import Timeouts
+from .urls import Origin, Proxy, is_address
 
 _Address = tuple[socket.AddressFamily, t.Any]
 _MAX_PROXY_ANSWER = 16 * 1024

@@ -14,7 +14,7 @@ import threading
 import typing as t
 
 from .clock import Clock, Deadline
-from .failure import CHUNK, WireFailure
+from .errors import CHUNK, WireFailure
 from .sockets import TimedSocket
 
 if t.TYPE_CHECKING:

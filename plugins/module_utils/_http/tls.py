@@ -13,7 +13,7 @@ import ssl
 import tempfile
 import typing as t
 
-from .failure import WireFailure
+from .errors import WireFailure
 
 
 class TlsOptions(t.NamedTuple):

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import typing as t
 
-from ...module_utils._http.failure import WireFailure
-from ...module_utils._http.message import Response
-from ...module_utils._http.unpacking import Gunzip
-from ...module_utils._http.wire import MAX_BODY_BYTES
+from ...module_utils._http.connection_pool import MAX_BODY_BYTES
+from ...module_utils._http.errors import WireFailure
+from ...module_utils._http.gunzip import Gunzip
+from ...module_utils._http.messages import Response
 
 _END = b"\r\n"
 _MAX_HEAD = 64 * 1024

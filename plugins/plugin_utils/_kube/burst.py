@@ -19,8 +19,8 @@ import typing as t
 from collections.abc import Callable, Iterator, Sequence
 
 from ...module_utils._http.clock import Deadline
-from ...module_utils._http.failure import CHUNK
-from ...module_utils._http.message import Request, Response, check_headers
+from ...module_utils._http.errors import CHUNK
+from ...module_utils._http.messages import Request, Response, check_headers
 from ...module_utils._http.sockets import TimedSocket
 from .answers import Answers
 

@@ -12,7 +12,7 @@ import json
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ...module_utils._http.message import Method, Request, Response
+from ...module_utils._http.messages import Method, Request, Response
 from ...module_utils._http.version import USER_AGENT
 from ...module_utils._model.errors import RefusedError, TransportError
 from . import discovery, listing

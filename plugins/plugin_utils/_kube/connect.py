@@ -12,14 +12,14 @@ import os
 import typing as t
 from collections.abc import Mapping
 
-from ...module_utils._http.address import Origin
 from ...module_utils._http.clock import SYSTEM_CLOCK, Clock, Deadline
-from ...module_utils._http.message import Request, Response
-from ...module_utils._http.policy import Timeouts
+from ...module_utils._http.connection_pool import Wire
+from ...module_utils._http.messages import Request, Response
+from ...module_utils._http.retry import Timeouts
 from ...module_utils._http.sockets import TimedSocket
 from ...module_utils._http.stream import Stream
 from ...module_utils._http.tls import TlsOptions
-from ...module_utils._http.wire import Wire
+from ...module_utils._http.urls import Origin
 from . import discovery, kubeconfig
 from .client import Client
 from .credentials import Credential, describe

@@ -12,7 +12,7 @@ import re
 import typing as t
 from collections.abc import Mapping
 
-from ...module_utils._http.message import Response, decode_json
+from ...module_utils._http.messages import Response, decode_json
 from ...module_utils._model.errors import TransportError, one_line
 
 _SHOWN = 400

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 
 import yaml
 
-from ...module_utils._http.address import BaseUrl, Proxy, parse_base_url, parse_proxy
+from ...module_utils._http.urls import BaseUrl, Proxy, parse_base_url, parse_proxy
 from ...module_utils._model.errors import InputError
 from ...module_utils._secrets.scrubber import remember
 

@@ -14,15 +14,15 @@ import typing as t
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from ...module_utils._http.address import Origin
 from ...module_utils._http.client import HttpClient
 from ...module_utils._http.clock import SYSTEM_CLOCK, Clock, Deadline
-from ...module_utils._http.failure import WireFailure
-from ...module_utils._http.message import Request, Response
-from ...module_utils._http.policy import RetryPolicy, Timeouts, http_date
+from ...module_utils._http.connection_pool import Exchange
+from ...module_utils._http.errors import WireFailure
+from ...module_utils._http.messages import Request, Response
+from ...module_utils._http.retry import RetryPolicy, Timeouts, http_date
 from ...module_utils._http.sockets import TimedSocket
 from ...module_utils._http.stream import Stream
-from ...module_utils._http.wire import Exchange
+from ...module_utils._http.urls import Origin
 from ...module_utils._model.errors import TransportError
 from . import burst
 from .credentials import Credential

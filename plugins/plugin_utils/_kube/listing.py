@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ...module_utils._http.message import Response, decode_json
+from ...module_utils._http.messages import Response, decode_json
 from .errors import KubeError
 from .resources import Object, Resource
 

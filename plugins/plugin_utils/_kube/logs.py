@@ -13,11 +13,11 @@ import re
 import typing as t
 from collections import deque
 
-from ...module_utils._http.address import route
 from ...module_utils._http.clock import Deadline
-from ...module_utils._http.failure import WireFailure
-from ...module_utils._http.message import Request
+from ...module_utils._http.errors import WireFailure
+from ...module_utils._http.messages import Request
 from ...module_utils._http.stream import Stream
+from ...module_utils._http.urls import route
 from ...module_utils._http.version import USER_AGENT
 from ...module_utils._model.errors import TransportError
 from .errors import KubeError

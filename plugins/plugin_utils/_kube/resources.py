@@ -12,7 +12,7 @@ import datetime
 import typing as t
 from collections.abc import Mapping
 
-from ...module_utils._http.address import route
+from ...module_utils._http.urls import route
 from ...module_utils._model.errors import InputError
 
 Object = dict[str, t.Any]

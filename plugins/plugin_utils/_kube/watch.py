@@ -13,8 +13,8 @@ import json
 import typing as t
 
 from ...module_utils._http.clock import Deadline
-from ...module_utils._http.failure import WireFailure
-from ...module_utils._http.message import Request
+from ...module_utils._http.errors import WireFailure
+from ...module_utils._http.messages import Request
 from ...module_utils._http.stream import Stream
 from ...module_utils._http.version import USER_AGENT
 from ...module_utils._model.errors import TransportError

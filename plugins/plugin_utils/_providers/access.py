@@ -11,13 +11,13 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ...module_utils._http.address import BaseUrl, parse_base_url
 from ...module_utils._http.client import Auth, HttpClient, always_retry
 from ...module_utils._http.clock import SYSTEM_CLOCK, Clock
-from ...module_utils._http.message import Response
-from ...module_utils._http.policy import Timeouts, shared_pacer
+from ...module_utils._http.connection_pool import Exchange, Wire
+from ...module_utils._http.messages import Response
+from ...module_utils._http.retry import Timeouts, shared_pacer
 from ...module_utils._http.tls import TlsOptions
-from ...module_utils._http.wire import Exchange, Wire
+from ...module_utils._http.urls import BaseUrl, parse_base_url
 from ...module_utils._model.errors import InputError
 from ...module_utils._secrets.secret import Secret
 

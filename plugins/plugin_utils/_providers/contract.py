@@ -17,8 +17,8 @@ import typing as t
 
 from ...module_utils._http.client import HttpClient
 from ...module_utils._http.clock import Clock
-from ...module_utils._http.message import Answer, Request, Response, json_request
-from ...module_utils._http.policy import parse_retry_after
+from ...module_utils._http.messages import Answer, Request, Response, json_request
+from ...module_utils._http.retry import parse_retry_after
 from ...module_utils._model.errors import ApiError, TransportError
 from ...module_utils._model.lease import (
     CreateAnswer,

@@ -13,7 +13,7 @@ import pathlib
 import typing as t
 from collections.abc import Mapping
 
-from ...module_utils._http.message import Request, decode_json
+from ...module_utils._http.messages import Request, decode_json
 from ...module_utils._http.version import USER_AGENT
 from .._kube import kubeconfig
 from .._kube.client import Client

@@ -13,7 +13,7 @@ import typing as t
 from collections.abc import Mapping
 
 from ...module_utils._http.clock import SYSTEM_CLOCK, Clock
-from ...module_utils._http.wire import Exchange
+from ...module_utils._http.connection_pool import Exchange
 from ...module_utils._model import fields
 from ...module_utils._model.errors import InputError
 from ...module_utils._secrets.secret import Secret

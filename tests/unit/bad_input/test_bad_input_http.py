@@ -21,12 +21,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._http.address import parse_base_url, proxy_for
 from ansible_collections.muster.training.plugins.module_utils._http.client import HttpClient
-from ansible_collections.muster.training.plugins.module_utils._http.failure import CHUNK
-from ansible_collections.muster.training.plugins.module_utils._http.policy import Timeouts
+from ansible_collections.muster.training.plugins.module_utils._http.connection_pool import Wire
+from ansible_collections.muster.training.plugins.module_utils._http.errors import CHUNK
+from ansible_collections.muster.training.plugins.module_utils._http.retry import Timeouts
 from ansible_collections.muster.training.plugins.module_utils._http.tls import TlsOptions
-from ansible_collections.muster.training.plugins.module_utils._http.wire import Wire
+from ansible_collections.muster.training.plugins.module_utils._http.urls import parse_base_url, proxy_for
 from ansible_collections.muster.training.plugins.module_utils._model.errors import (
     ApiError,
     InputError,
@@ -52,7 +52,7 @@ from ansible_collections.muster.training.tests.fakes.wire import access
 from ansible_collections.muster.training.tests.support.fake_clock import FakeClock
 from ansible_collections.muster.training.tests.support.loopback import http_answer, raw_server, read_request, reply
 from ansible_collections.muster.training.tests.support.scripted_http import Call, Script
-from ansible_collections.muster.training.tests.unit.plugins.module_utils._http.test_http_wire import (
+from ansible_collections.muster.training.tests.unit.plugins.module_utils._http.test_connection_pool import (
     make_certificate,
     over_tls,
 )

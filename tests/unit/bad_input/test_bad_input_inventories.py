@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._http.address import Origin
+from ansible_collections.muster.training.plugins.module_utils._http.urls import Origin
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.module_utils._model.lease import RentedName, cluster_name, pool_name
 from ansible_collections.muster.training.plugins.plugin_utils._inventory.names import clean_label

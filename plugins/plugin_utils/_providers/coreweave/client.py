@@ -11,7 +11,7 @@ from __future__ import annotations
 import concurrent.futures
 import re
 
-from ....module_utils._http.address import BaseUrl, Origin
+from ....module_utils._http.urls import BaseUrl, Origin
 from ....module_utils._model.errors import TransportError
 from ....module_utils._secrets.auth import bearer
 from ..access import Access

@@ -14,9 +14,9 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ....module_utils._http.address import Origin, parse_base_url, route
 from ....module_utils._http.client import HttpClient
-from ....module_utils._http.message import json_request
+from ....module_utils._http.messages import json_request
+from ....module_utils._http.urls import Origin, parse_base_url, route
 from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._secrets.auth import bearer
 from ..access import Access

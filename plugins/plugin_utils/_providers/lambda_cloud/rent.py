@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ....module_utils._http.message import Answer
+from ....module_utils._http.messages import Answer
 from ....module_utils._model.errors import ApiError, TransportError
 from ....module_utils._model.lease import CreateAnswer, Created, Leftover, Refusal, Refused, Rental, Traits, parse_name
 from ....module_utils._model.offer import Offer, OfferQuery, Order

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ....module_utils._http.address import route
+from ....module_utils._http.urls import route
 from ....module_utils._secrets.auth import bearer
 from ..access import Access
 from ..reading import Raw, items, joined, mapping, pages, pick, text, unexpected, unique

@@ -11,8 +11,8 @@ from __future__ import annotations
 import base64
 import typing as t
 
-from ....module_utils._http.address import route
-from ....module_utils._http.message import Answer
+from ....module_utils._http.messages import Answer
+from ....module_utils._http.urls import route
 from ....module_utils._model.errors import TransportError
 from ....module_utils._model.lease import CreateAnswer, Created, Leftover, Refused, Rental, Traits, parse_name
 from ....module_utils._model.offer import Kind, Offer, OfferQuery, Order

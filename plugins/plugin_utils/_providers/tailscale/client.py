@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ....module_utils._http.client import HttpClient
 from ....module_utils._http.clock import Clock
-from ....module_utils._http.message import json_request
+from ....module_utils._http.messages import json_request
 from ....module_utils._model.errors import InputError
 from ....module_utils._secrets.auth import bearer
 from ....module_utils._secrets.secret import Secret

@@ -11,8 +11,8 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ....module_utils._http.address import route
-from ....module_utils._http.message import json_request
+from ....module_utils._http.messages import json_request
+from ....module_utils._http.urls import route
 from ..contract import delete_call, post
 from ..reading import Raw, text, texts
 from .client import TailscaleClient

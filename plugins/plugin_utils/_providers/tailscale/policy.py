@@ -8,7 +8,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-from ....module_utils._http.message import Request
+from ....module_utils._http.messages import Request
 from ....module_utils._model.errors import ApiError, RefusedError
 from ..reading import joined, mapping, objects, texts, unexpected
 from .client import NAME, TailscaleClient

@@ -14,8 +14,8 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from ....module_utils._http.address import route
-from ....module_utils._http.message import Answer, json_request
+from ....module_utils._http.messages import Answer, json_request
+from ....module_utils._http.urls import route
 from ....module_utils._model.errors import InputError
 from ....module_utils._model.lease import CreateAnswer, Created, Rental, Traits, parse_name
 from ....module_utils._secrets.secret import Secret

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from ....module_utils._http.message import Response
+from ....module_utils._http.messages import Response
 from ....module_utils._secrets.auth import bearer
 from ..access import Access
 from ..reading import Raw, items, joined, mapping, pages, pick, text, unique

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import typing as t
 
-from ....module_utils._http.address import route
-from ....module_utils._http.message import Answer, json_request
+from ....module_utils._http.messages import Answer, json_request
+from ....module_utils._http.urls import route
 from ....module_utils._model.errors import ApiError, TransportError
 from ....module_utils._model.lease import CreateAnswer, Created, Refused, Rental, Traits
 from ....module_utils._model.offer import Offer, OfferQuery, Order

@@ -11,9 +11,9 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._http.client import HttpClient
-from ansible_collections.muster.training.plugins.module_utils._http.failure import WireFailure
-from ansible_collections.muster.training.plugins.module_utils._http.message import Request, Response, json_request
-from ansible_collections.muster.training.plugins.module_utils._http.policy import Pacer, RetryPolicy, Timeouts
+from ansible_collections.muster.training.plugins.module_utils._http.errors import WireFailure
+from ansible_collections.muster.training.plugins.module_utils._http.messages import Request, Response, json_request
+from ansible_collections.muster.training.plugins.module_utils._http.retry import Pacer, RetryPolicy, Timeouts
 from ansible_collections.muster.training.plugins.module_utils._http.version import USER_AGENT
 from ansible_collections.muster.training.plugins.module_utils._model.errors import ApiError, InputError, TransportError
 from ansible_collections.muster.training.plugins.module_utils._secrets.auth import bearer

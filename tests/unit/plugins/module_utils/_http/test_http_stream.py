@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._http import spoken
-from ansible_collections.muster.training.plugins.module_utils._http.address import Origin
+from ansible_collections.muster.training.plugins.module_utils._http import http1
 from ansible_collections.muster.training.plugins.module_utils._http.clock import SYSTEM_CLOCK, Deadline
-from ansible_collections.muster.training.plugins.module_utils._http.failure import WireFailure
-from ansible_collections.muster.training.plugins.module_utils._http.message import Request, Response
+from ansible_collections.muster.training.plugins.module_utils._http.connection_pool import Wire
+from ansible_collections.muster.training.plugins.module_utils._http.errors import WireFailure
+from ansible_collections.muster.training.plugins.module_utils._http.messages import Request, Response
 from ansible_collections.muster.training.plugins.module_utils._http.stream import Stream, _Chunks
 from ansible_collections.muster.training.plugins.module_utils._http.tls import TlsOptions
-from ansible_collections.muster.training.plugins.module_utils._http.wire import Wire
+from ansible_collections.muster.training.plugins.module_utils._http.urls import Origin
 from ansible_collections.muster.training.tests.support.loopback import raw_server
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -81,13 +81,13 @@ def test_pieces_come_as_they_are_sent_and_waiting_has_an_end() -> None:
 def test_an_answer_that_is_let_go_after_its_file_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python's collector ends what refers to each other in any order, and a complaint would go to the user."""
     answers: list[http.client.HTTPResponse] = []
-    real = spoken.ask
+    real = http1.ask
 
     def ask(*args: t.Any, **more: t.Any) -> http.client.HTTPResponse:
         answers.append(real(*args, **more))
         return answers[-1]
 
-    monkeypatch.setattr(spoken, "ask", ask)
+    monkeypatch.setattr(http1, "ask", ask)
     with raw_server(begins_only) as port:
         stream = begin(port)
         assert isinstance(stream, Stream) and stream.read(2) == b"first"

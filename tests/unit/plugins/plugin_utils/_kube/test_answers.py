@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._http.message import Response
+from ansible_collections.muster.training.plugins.module_utils._http.messages import Response
 from ansible_collections.muster.training.plugins.plugin_utils._kube.answers import Answers
 
 PLAIN = b"HTTP/1.1 201 Created\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello"

@@ -10,7 +10,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._http.failure import WireFailure
+from ansible_collections.muster.training.plugins.module_utils._http.errors import WireFailure
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, TransportError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.apply import apply
 from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client

@@ -10,7 +10,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._http.message import Response
+from ansible_collections.muster.training.plugins.module_utils._http.messages import Response
 from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.listing import Listing, Question, first_page
 from ansible_collections.muster.training.plugins.plugin_utils._kube.resources import BUILT_IN, Resource

@@ -10,7 +10,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._http.message import Request
+from ansible_collections.muster.training.plugins.module_utils._http.messages import Request
 from ansible_collections.muster.training.plugins.plugin_utils._kube.logs import LogStream, Place, Wish
 from ansible_collections.muster.training.tests.support.fake_clock import FakeClock
 

@@ -11,8 +11,8 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._http.failure import WireFailure
-from ansible_collections.muster.training.plugins.module_utils._http.message import Response
+from ansible_collections.muster.training.plugins.module_utils._http.errors import WireFailure
+from ansible_collections.muster.training.plugins.module_utils._http.messages import Response
 from ansible_collections.muster.training.plugins.module_utils._http.stream import Stream
 from ansible_collections.muster.training.plugins.module_utils._model.errors import TransportError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.apply import apply

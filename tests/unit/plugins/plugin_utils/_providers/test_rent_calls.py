@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._http.failure import WireFailure
+from ansible_collections.muster.training.plugins.module_utils._http.errors import WireFailure
 from ansible_collections.muster.training.plugins.module_utils._model.errors import ApiError, InputError, TransportError
 from ansible_collections.muster.training.plugins.module_utils._model.lease import Created, Refused, Rental, Unsettled
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Offer, OfferQuery, Order, same_model

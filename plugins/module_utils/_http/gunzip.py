@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 
-from .failure import WireFailure
+from .errors import WireFailure
 
 
 def too_large(limit: int) -> WireFailure:

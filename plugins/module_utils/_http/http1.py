@@ -11,11 +11,11 @@ from __future__ import annotations
 import http.client
 import typing as t
 
-from .address import Origin, Proxy
-from .failure import CHUNK, WireFailure
-from .message import Request
+from .errors import CHUNK, WireFailure
+from .gunzip import Gunzip, too_large
+from .messages import Request
 from .sockets import TimedSocket
-from .unpacking import Gunzip, too_large
+from .urls import Origin, Proxy
 
 
 def _pieces(response: http.client.HTTPResponse, limit: int) -> t.Iterator[bytes]:

@@ -13,14 +13,14 @@ import ssl
 import threading
 import typing as t
 
-from .address import Origin, Proxy, proxy_for
 from .clock import SYSTEM_CLOCK, Clock, Deadline
-from .failure import OTHER_PROTOCOL, WireFailure
-from .message import Request, Response
-from .policy import Timeouts
+from .errors import OTHER_PROTOCOL, WireFailure
+from .messages import Request, Response
+from .retry import Timeouts
 from .sockets import TimedSocket, connect
 from .stream import Stream
 from .tls import TlsOptions
+from .urls import Origin, Proxy, proxy_for
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 _IDLE_S = 20.0
@@ -126,18 +126,18 @@ class Wire:
         ``deadline`` is for the answer's head, and for the whole answer when its status is not 200: that one is
         returned as a :class:`Response`. Raises :class:`WireFailure`.
         """
-        from . import spoken
+        from . import http1
 
         sock = self._open(origin, deadline)
         kept = False
         try:
             sock.arm(deadline, self._timeouts.read_s)
-            answer = spoken.ask(origin, self._hop(origin), request, sock, gzip=False)
+            answer = http1.ask(origin, self._hop(origin), request, sock, gzip=False)
             if answer.status == 200:
                 kept = True
                 return Stream(answer, sock, self._clock)
             headers = {name.lower(): value for name, value in answer.getheaders()}
-            return Response(answer.status, headers, spoken.read_body(answer, self._max_body_bytes))
+            return Response(answer.status, headers, http1.read_body(answer, self._max_body_bytes))
         except TimeoutError:
             raise WireFailure("no answer in time", transient=True) from None
         except (ConnectionError, ssl.SSLError):
@@ -180,11 +180,11 @@ class Wire:
 
     def _talk(self, origin: Origin, request: Request, sock: TimedSocket) -> tuple[Response, bool]:
         # Late: who speaks HTTP over a lent connection does without, and http.client takes milliseconds to import.
-        from . import spoken
+        from . import http1
 
-        response = spoken.ask(origin, self._hop(origin), request, sock, gzip=True)
+        response = http1.ask(origin, self._hop(origin), request, sock, gzip=True)
         headers = {name.lower(): value for name, value in response.getheaders()}
-        body = spoken.read_body(response, self._max_body_bytes)
+        body = http1.read_body(response, self._max_body_bytes)
         return Response(response.status, headers, body), not response.will_close
 
     def _hop(self, origin: Origin) -> Proxy | None:

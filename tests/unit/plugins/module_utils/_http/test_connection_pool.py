@@ -22,13 +22,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from ansible_collections.muster.training.plugins.module_utils._http import sockets
-from ansible_collections.muster.training.plugins.module_utils._http.address import Origin
 from ansible_collections.muster.training.plugins.module_utils._http.clock import SYSTEM_CLOCK, Deadline
-from ansible_collections.muster.training.plugins.module_utils._http.failure import CHUNK, WireFailure
-from ansible_collections.muster.training.plugins.module_utils._http.message import Request
-from ansible_collections.muster.training.plugins.module_utils._http.policy import Timeouts
+from ansible_collections.muster.training.plugins.module_utils._http.connection_pool import Wire
+from ansible_collections.muster.training.plugins.module_utils._http.errors import CHUNK, WireFailure
+from ansible_collections.muster.training.plugins.module_utils._http.messages import Request
+from ansible_collections.muster.training.plugins.module_utils._http.retry import Timeouts
 from ansible_collections.muster.training.plugins.module_utils._http.tls import TlsOptions
-from ansible_collections.muster.training.plugins.module_utils._http.wire import Wire
+from ansible_collections.muster.training.plugins.module_utils._http.urls import Origin
 from ansible_collections.muster.training.tests.support.loopback import http_answer, raw_server, read_request, reply
 
 GET = Request("GET", "/v1/nodes")

@@ -15,7 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._http.address import (
+from ansible_collections.muster.training.plugins.module_utils._http.clock import Deadline
+from ansible_collections.muster.training.plugins.module_utils._http.messages import (
+    Request,
+    Response,
+    check_headers,
+    decode_json,
+    json_request,
+)
+from ansible_collections.muster.training.plugins.module_utils._http.retry import Pacer, parse_retry_after, shared_pacer
+from ansible_collections.muster.training.plugins.module_utils._http.urls import (
     Origin,
     encode_query,
     parse_base_url,
@@ -23,19 +32,6 @@ from ansible_collections.muster.training.plugins.module_utils._http.address impo
     proxy_for,
     redirect_target,
     route,
-)
-from ansible_collections.muster.training.plugins.module_utils._http.clock import Deadline
-from ansible_collections.muster.training.plugins.module_utils._http.message import (
-    Request,
-    Response,
-    check_headers,
-    decode_json,
-    json_request,
-)
-from ansible_collections.muster.training.plugins.module_utils._http.policy import (
-    Pacer,
-    parse_retry_after,
-    shared_pacer,
 )
 from ansible_collections.muster.training.plugins.module_utils._http.version import VERSION
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError

@@ -17,7 +17,7 @@ import urllib.parse
 from collections.abc import Mapping
 
 from .._model.errors import InputError
-from .address import Query, encode_query
+from .urls import Query, encode_query
 
 Method = t.Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 
