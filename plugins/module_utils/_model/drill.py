@@ -11,9 +11,9 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from . import fields as f
+from . import validators as f
 from .errors import InputError
-from .story import Story
+from .run_history import Story
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

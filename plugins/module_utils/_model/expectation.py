@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from . import fields as f
+from . import validators as f
 from .node import plain, tolerant
 
 Source = t.Literal["computed", "override", "peer"]

@@ -15,8 +15,8 @@ import dataclasses
 import re
 import typing as t
 
-from . import fields as f
 from . import job_backends
+from . import validators as f
 from .errors import InputError
 
 Launcher = t.Literal["torchrun", "accelerate", "deepspeed", "megatron", "mpi", "ray", "command"]

@@ -15,7 +15,7 @@ import dataclasses
 import re
 import typing as t
 
-from . import fields as f
+from . import validators as f
 from .errors import InputError
 
 Resource = t.Literal["instance", "cluster", "volume", "device", "auth_key", "k3s_token"]

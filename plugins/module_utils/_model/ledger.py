@@ -17,7 +17,7 @@ import json
 import re
 import typing as t
 
-from . import fields as f
+from . import validators as f
 from .errors import InputError
 from .lease import Resource
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from . import fields as f
+from . import validators as f
 
 Ownership = t.Literal["owned", "rented", "managed"]
 Kind = t.Literal["vm", "container", "baremetal", "cluster"]

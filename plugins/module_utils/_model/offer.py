@@ -14,7 +14,7 @@ import dataclasses
 import re
 import typing as t
 
-from . import fields as f
+from . import validators as f
 from .errors import InputError
 
 Kind = t.Literal["vm", "container", "baremetal"]

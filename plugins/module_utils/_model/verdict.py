@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from . import fields as f
+from . import validators as f
 from .errors import InputError
 from .island import LANES, Lane
 from .node import plain, tolerant

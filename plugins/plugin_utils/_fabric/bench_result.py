@@ -12,7 +12,7 @@ import dataclasses
 import json
 import typing as t
 
-from ...module_utils._model import fields as f
+from ...module_utils._model import validators as f
 from ...module_utils._model.errors import InputError
 from ...module_utils._model.node import tolerant
 

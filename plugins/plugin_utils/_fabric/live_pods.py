@@ -15,7 +15,7 @@ import dataclasses
 import json
 import typing as t
 
-from ...module_utils._model.last_words import last_error
+from ...module_utils._model.error_line import last_error
 from ...module_utils._model.verdict import Cause
 from .live import Look
 from .live_causes import cause

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ...module_utils._model import fields as f
+from ...module_utils._model import validators as f
 from ...module_utils._model.errors import InputError
 from ...module_utils._model.verdict import Outcome
 from .causes import CAUSES

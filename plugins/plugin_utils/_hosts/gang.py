@@ -14,7 +14,7 @@ import typing as t
 
 from ...module_utils._model.errors import MusterError
 from ...module_utils._model.job import Job
-from ...module_utils._model.names import unit_marker
+from ...module_utils._model.object_names import unit_marker
 from . import payload, trees
 from .remote import Remote, each, first_error
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import yaml
 
-from ...module_utils._model import fields as f
+from ...module_utils._model import validators as f
 from ...module_utils._model.errors import InputError
 
 MAX_BYTES = 1024 * 1024

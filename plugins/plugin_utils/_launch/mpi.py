@@ -16,7 +16,7 @@ import typing as t
 
 from ...module_utils._model import pod_spec
 from ...module_utils._model.job import Job
-from ...module_utils._model.names import unit_marker
+from ...module_utils._model.object_names import unit_marker
 from ...module_utils._model.pod_spec import PodSpec
 from . import environment, podding
 from .contract import Launch, NodeLaunch, RunContext, Slot

@@ -18,7 +18,7 @@ from ...module_utils._model.acceptance import Part
 from ...module_utils._model.errors import InputError, MusterError, RefusedError
 from ...module_utils._model.job import Job, parse_job
 from ...module_utils._model.job_backends import ENGINE_LAUNCHERS
-from ...module_utils._model.presets import PRESETS
+from ...module_utils._model.job_templates import PRESETS
 from ...module_utils._model.verdict import OUTCOMES, worst
 from .._fabric import scaling as rules
 from .._hosts import watch

@@ -13,7 +13,7 @@ import pathlib
 import typing as t
 
 from ...module_utils._model.errors import MusterError
-from ...module_utils._model.story import Story, moment
+from ...module_utils._model.run_history import Story, moment
 from ...module_utils._node import paths
 from ...module_utils._node.pod_output import MARK
 from ...module_utils._secrets.scrubber import scrub

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 import typing as t
 
-from ...module_utils._model.story import Story
+from ...module_utils._model.run_history import Story
 from .._kube.resources import moment
 
 # What is less than this ago is seen as it happens; clocks differ by some of it.

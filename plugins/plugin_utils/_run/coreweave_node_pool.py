@@ -11,7 +11,7 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping
 
-from ...module_utils._model import fields
+from ...module_utils._model import validators
 from ...module_utils._model.errors import InputError, RefusedError
 from ...module_utils._secrets.sources import SecretSource
 from .._providers.coreweave.client import CoreweaveClient
@@ -42,15 +42,15 @@ def node_pool(options: Mapping[str, t.Any], context: Context) -> Dict:
 
 
 def _wish(options: Mapping[str, t.Any]) -> Wish:
-    count = fields.integer(0, 100_000)
+    count = validators.integer(0, 100_000)
     target = options["target_nodes"] if options["target_nodes"] is not None else 0
     return Wish(
-        name=fields.name(63)(options["name"], "name"),
+        name=validators.name(63)(options["name"], "name"),
         target_nodes=count(target, "target_nodes"),
         instance_type=options.get("instance_type"),
         min_nodes=None if options.get("min_nodes") is None else count(options["min_nodes"], "min_nodes"),
         max_nodes=None if options.get("max_nodes") is None else count(options["max_nodes"], "max_nodes"),
-        labels=fields.mapping(options.get("labels") or {}, "labels"),
+        labels=validators.mapping(options.get("labels") or {}, "labels"),
     )
 
 

@@ -13,7 +13,7 @@ import secrets
 import time
 import typing as t
 
-from ...module_utils._model import presets
+from ...module_utils._model import job_templates
 from ...module_utils._model.errors import InputError, MusterError, NodeError, RefusedError
 from ...module_utils._model.island import Reach
 from ...module_utils._model.job import Job, merge, parse_job
@@ -51,9 +51,9 @@ def wanted(options: t.Mapping[str, t.Any]) -> Dict | None:
     if not isinstance(given, dict):
         raise InputError("job", "must be a mapping", "Give the keys of a job: image, placement, mounts, resources")
     template = given.get("template")
-    if template is not None and template not in presets.PRESETS:
+    if template is not None and template not in job_templates.PRESETS:
         raise InputError("job.template", f"'{template}' is no preset of the collection", "Give the keys themselves")
-    full = merge(presets.PRESETS[template], given) if template else dict(given)
+    full = merge(job_templates.PRESETS[template], given) if template else dict(given)
     place = full.get("placement") or {}
     return full if isinstance(place, dict) and place.get("backend") == "kubernetes" else None
 

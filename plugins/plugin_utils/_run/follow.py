@@ -18,7 +18,7 @@ import typing as t
 from ...module_utils._model import drill as drills
 from ...module_utils._model.errors import MusterError
 from ...module_utils._model.job import TORCHRUN_FAMILY, Job
-from ...module_utils._model.story import Story
+from ...module_utils._model.run_history import Story
 from ...module_utils._node import paths
 from ...module_utils._secrets.scrubber import scrub
 from .._hosts import watch

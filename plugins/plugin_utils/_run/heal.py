@@ -14,9 +14,9 @@ import dataclasses
 import time
 import typing as t
 
-from ...module_utils._model import heal
+from ...module_utils._model import heal_plan
 from ...module_utils._model.errors import MusterError, RefusedError
-from ...module_utils._model.heal import Action
+from ...module_utils._model.heal_plan import Action
 from ...module_utils._model.ledger import Lease, LedgerEvent, iso
 from ...module_utils._node import paths
 from .._hosts import gang
@@ -34,7 +34,7 @@ def run(request: Request, context: node_pool.Context) -> Dict:
     """Heal what can be healed from here; return the plan, with what the playbook has to do."""
     home = StateHome(request.options["state_home"], request.options["cluster"])
     seen = heal_look.look(request, home, context)
-    actions = heal.heal_plan(seen.facts)
+    actions = heal_plan.heal_plan(seen.facts)
     for action in actions:
         names = f" {', '.join(action.nodes)}" if action.nodes else ""
         request.progress.say(f"{action.kind.replace('_', ' ')}{names}: {action.reason}")
@@ -61,7 +61,7 @@ def _result(seen: Look, actions: t.Sequence[Action]) -> Dict:
         hosts = [] if seen.facts.kubernetes else list(found.nodes)
         resume = {"run_id": run.run_id, "nodes": found.count, "hosts": hosts, "job": shrunk}
     return {
-        "changed": bool(kinds & set(heal.CHANGES)),
+        "changed": bool(kinds & set(heal_plan.CHANGES)),
         "actions": [action.to_dict() for action in actions],
         "lost": sorted(
             {name for action in actions if action.kind in ("mark_lost", "release") for name in action.nodes}
@@ -183,7 +183,7 @@ def _give_back(request: Request, seen: Look, names: t.Sequence[str], context: no
     return [f"{name} was given back, with proof" for name in names]
 
 
-def _note_end(home: StateHome, run: heal.Run, lost: t.Sequence[str]) -> None:
+def _note_end(home: StateHome, run: heal_plan.Run, lost: t.Sequence[str]) -> None:
     folder, now = home.run_folder(run.run_id), time.time()
     before = read_record(folder)
     if before is None or before["state"] == "ended":
@@ -197,12 +197,12 @@ def _note_end(home: StateHome, run: heal.Run, lost: t.Sequence[str]) -> None:
 
 def _stop(request: Request, home: StateHome, seen: Look, names: t.Sequence[str]) -> None:
     """Stop what is left of a gang; its program saves first. The record says then that this start of it is over."""
-    run = t.cast(heal.Run, seen.facts.run)
+    run = t.cast(heal_plan.Run, seen.facts.run)
     remotes = request.connect([name for name in names if name in request.hostvars])
     for remote in remotes:
         remote.owner = home.owner(create=False)["owner"]
     with home.lock(run.run_id):
         _unused, errors = gang.stop(remotes, run.run_id, _grace_s(seen) + 20)
-        _note_end(home, run, [node.name for node in seen.facts.nodes if heal.why_lost(node, seen.facts)])
+        _note_end(home, run, [node.name for node in seen.facts.nodes if heal_plan.why_lost(node, seen.facts)])
     for name, error in errors.items():
         request.progress.say(f"  warning: {name}: {error}")

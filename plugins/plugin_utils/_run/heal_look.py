@@ -13,7 +13,7 @@ import time
 import typing as t
 
 from ...module_utils._model.errors import InputError, RefusedError, UnreachableError
-from ...module_utils._model.heal import Facts, Node, Run
+from ...module_utils._model.heal_plan import Facts, Node, Run
 from ...module_utils._model.job import parse_job
 from ...module_utils._model.lease import Rental, Traits
 from ...module_utils._model.ledger import Lease

@@ -13,7 +13,7 @@ import typing as t
 
 import yaml
 
-from ...module_utils._model import fields, presets
+from ...module_utils._model import job_templates, validators
 from ...module_utils._model.errors import RefusedError
 from ...module_utils._model.job import Job, parse_job
 from .state_home import StateHome, read_record
@@ -27,7 +27,7 @@ def load(options: Dict, base: pathlib.Path, home: StateHome) -> Job:
     :param base: folder that relative template folders are relative to.
     :raises InputError: for what is wrong in the job.
     """
-    known = {**presets.PRESETS, **_own_presets(options, base)}
+    known = {**job_templates.PRESETS, **_own_presets(options, base)}
     if options.get("job"):
         return parse_job(options["job"], known)
     run_id = options.get("run_id")
@@ -51,5 +51,5 @@ def _own_presets(options: Dict, base: pathlib.Path) -> Dict:
                 content = yaml.safe_load(place.read_text()) or {}
             except (OSError, ValueError, yaml.YAMLError) as exc:
                 raise RefusedError(f"{place}: is not readable as YAML", "Fix it or remove it") from exc
-            found.setdefault(place.stem, fields.mapping(content, str(place)))
+            found.setdefault(place.stem, validators.mapping(content, str(place)))
     return found

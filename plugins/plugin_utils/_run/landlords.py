@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from ...module_utils._http.clock import SYSTEM_CLOCK, Clock
 from ...module_utils._http.connection_pool import Exchange
-from ...module_utils._model import fields
+from ...module_utils._model import validators
 from ...module_utils._model.errors import InputError
 from ...module_utils._secrets.secret import Secret
 from ...module_utils._secrets.sources import SecretSource
@@ -78,7 +78,7 @@ def access(options: Mapping[str, t.Any], secret: Secret | None, outside: Outside
 def account(options: Mapping[str, t.Any], path: str) -> str:
     """Return the user's own name for the account, empty when there is none."""
     given = options.get("account")
-    return fields.text(given, f"{path}account") if given else ""
+    return validators.text(given, f"{path}account") if given else ""
 
 
 def tailscale(options: Mapping[str, t.Any], outside: Outside, path: str = "") -> TailscaleKeeper:
@@ -103,13 +103,13 @@ def given_providers(value: t.Any, path: str) -> list[Dict]:
     """Return providers that no module has checked (a variable, a settings file), or raise InputError."""
     known = PROVIDERS["providers"]["options"]
     found = []
-    for index, item in enumerate(fields.list_of(fields.mapping)(value or [], path)):
+    for index, item in enumerate(validators.list_of(validators.mapping)(value or [], path)):
         place = f"{path}[{index}]"
         for key in item:
             if key not in known:
-                near = fields.nearest(str(key), known)
+                near = validators.nearest(str(key), known)
                 raise InputError(f"{place}.{key}", "is not an option", f"Did you mean '{near}'?" if near else "")
-        found.append({**item, "name": fields.choice(*NAMES)(item.get("name"), f"{place}.name")})
+        found.append({**item, "name": validators.choice(*NAMES)(item.get("name"), f"{place}.name")})
     return found
 
 

@@ -12,7 +12,7 @@ import dataclasses
 import typing as t
 from collections.abc import Mapping
 
-from ...module_utils._model import fields
+from ...module_utils._model import validators
 from ...module_utils._model.errors import InputError, MusterError
 from ...module_utils._model.lease import TeardownProof, cluster_name, pool_name
 from ...module_utils._model.ledger import Lease
@@ -45,7 +45,7 @@ def absent(options: Mapping[str, t.Any], context: Context) -> Dict:
             return absent(options, dataclasses.replace(context, stage=real))
     home = StateHome(options["state_home"], cluster_name(options["cluster"]))
     found = keepers(options["providers"], context.outside)
-    timeout_s = fields.integer(10, 86400)(options["release_timeout_s"], "release_timeout_s")
+    timeout_s = validators.integer(10, 86400)(options["release_timeout_s"], "release_timeout_s")
     request = GivebackRequest(options["cluster"], stage.now() + timeout_s, options["orphans"] == "delete")
     if context.check:
         return _preview(options, home, request, found, context, stage)

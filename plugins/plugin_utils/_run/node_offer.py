@@ -12,7 +12,7 @@ import concurrent.futures
 import typing as t
 from collections.abc import Mapping
 
-from ...module_utils._model import fields
+from ...module_utils._model import validators
 from ...module_utils._model.errors import InputError, ProviderError, TransportError
 from ...module_utils._model.offer import Offer, OfferQuery, by_price, matches
 from ...module_utils._secrets.scrubber import scrub
@@ -35,8 +35,8 @@ def offers(options: Mapping[str, t.Any], outside: Outside | None = None) -> Dict
     if not found:
         raise InputError("providers", "names no provider of machines", "Add one, or set its environment variable")
     given = {key: options[key] for key in QUERY if options.get(key) not in (None, [])}
-    query = fields.section(OfferQuery)(given, "query")
-    count = fields.integer(1, 250)(options["count"], "count")
+    query = validators.section(OfferQuery)(given, "query")
+    count = validators.integer(1, 250)(options["count"], "count")
     listed, problems = _ask(found, query, count)
     if problems and not listed:
         raise ProviderError(f"no offers could be read: {'; '.join(problems.values())}")

@@ -15,7 +15,7 @@ import shlex
 import typing as t
 from collections.abc import Mapping
 
-from ...module_utils._model import fields
+from ...module_utils._model import validators
 from ...module_utils._model.errors import InputError, RefusedError
 from ...module_utils._model.lease import Rental, cluster_name, pool_name
 from ...module_utils._model.ledger import iso
@@ -47,12 +47,12 @@ _QUOTED_LINES = 500
 class Readiness:
     """The user's wishes for the readiness gate (option ``readiness``)."""
 
-    ssh: bool = fields.field(fields.boolean, True)
-    cuda: bool = fields.field(fields.boolean, True)
-    k3s: bool = fields.field(fields.boolean, False)
-    disk_free_gib_min: float = fields.field(fields.decimal(0), 5.0)
-    memory_gib_min: float = fields.field(fields.decimal(0), 0.0)
-    patience_s: float = fields.field(fields.decimal(10), 240.0)
+    ssh: bool = validators.field(validators.boolean, True)
+    cuda: bool = validators.field(validators.boolean, True)
+    k3s: bool = validators.field(validators.boolean, False)
+    disk_free_gib_min: float = validators.field(validators.decimal(0), 5.0)
+    memory_gib_min: float = validators.field(validators.decimal(0), 0.0)
+    patience_s: float = validators.field(validators.decimal(10), 240.0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def present(options: Mapping[str, t.Any], context: Context) -> Dict:
         text = read(folder)
         state = survey(request, found, Book(text.events, Nowhere()), context.stage)
         return {**_plan(state, now), "ledger_warnings": list(text.warnings)}
-    readiness = fields.section(Readiness)(options["readiness"] or {}, "readiness")
+    readiness = validators.section(Readiness)(options["readiness"] or {}, "readiness")
     prober = context.prober or _prober(options, readiness, folder)
     with LedgerWriter(folder) as writer:
         text = read(folder)
@@ -133,22 +133,22 @@ class Nowhere:
 
 def _request(options: Mapping[str, t.Any], now: float) -> PoolRequest:
     lease_s = options.get("lease_s")
-    readiness = fields.section(Readiness)(options["readiness"] or {}, "readiness")
+    readiness = validators.section(Readiness)(options["readiness"] or {}, "readiness")
     return PoolRequest(
         cluster=cluster_name(options["cluster"]),
         pool=pool_name(options["pool"]),
-        count=fields.integer(1, 1000)(options["count"], "count"),
+        count=validators.integer(1, 1000)(options["count"], "count"),
         candidates=parse_candidates(options["candidates"] or []),
-        timeout_at=now + fields.integer(60, 86400)(options["wait_timeout_s"], "wait_timeout_s"),
+        timeout_at=now + validators.integer(60, 86400)(options["wait_timeout_s"], "wait_timeout_s"),
         max_price_usd_per_hour=options.get("max_price_usd_per_hour"),
         max_total_usd_per_hour=options.get("max_total_usd_per_hour"),
-        run_id=fields.name(63)(options["run_id"], "run_id") if options.get("run_id") else None,
-        deadline=iso(now + fields.integer(300, 10**8)(lease_s, "lease_s")) if lease_s is not None else None,
+        run_id=validators.name(63)(options["run_id"], "run_id") if options.get("run_id") else None,
+        deadline=iso(now + validators.integer(300, 10**8)(lease_s, "lease_s")) if lease_s is not None else None,
         release=options.get("release"),
         max_cost_usd=options.get("max_cost_usd"),
         mixed=options["mixed"],
-        max_rerolls=fields.integer(0, 100)(options["max_replacements"], "max_replacements"),
-        capacity_wait_s=fields.integer(0, 86400)(options["capacity_wait_s"], "capacity_wait_s"),
+        max_rerolls=validators.integer(0, 100)(options["max_replacements"], "max_replacements"),
+        capacity_wait_s=validators.integer(0, 86400)(options["capacity_wait_s"], "capacity_wait_s"),
         patience_s=readiness.patience_s,
         gate=readiness.ssh,
     )

@@ -19,7 +19,7 @@ import pathlib
 import sys
 import typing as t
 
-from ...module_utils._model import fields
+from ...module_utils._model import validators
 from ...module_utils._model.errors import InputError, MusterError
 from ...module_utils._model.lease import cluster_name
 from ...module_utils._secrets.scrubber import scrub
@@ -37,12 +37,12 @@ _SHOWN = ("leases", "billing", "orphans", "residual_usd_per_hour", "reasons")
 def settings(path: pathlib.Path) -> dict[str, t.Any]:
     """Return the options of one pass. Raises InputError for a file that cannot be read or has other keys."""
     try:
-        given = fields.mapping(json.loads(path.read_bytes()), str(path))
+        given = validators.mapping(json.loads(path.read_bytes()), str(path))
     except (OSError, ValueError):
         raise InputError(str(path), "cannot be read as JSON") from None
     for key in given:
         if key not in _KNOWN:
-            near = fields.nearest(key, _KNOWN)
+            near = validators.nearest(key, _KNOWN)
             raise InputError(f"{path}: {key}", "is not a setting", f"Did you mean '{near}'?" if near else "")
     if "cluster" not in given:
         raise InputError(f"{path}: cluster", "is required")

@@ -12,7 +12,7 @@ import datetime
 import getpass
 import typing as t
 
-from ...module_utils._model.story import Attempt, Story
+from ...module_utils._model.run_history import Attempt, Story
 from ...module_utils._node import paths
 
 SCHEMA = 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pathlib
 import typing as t
 
-from ...module_utils._model import fields
+from ...module_utils._model import validators
 from ...module_utils._model.errors import InputError
 from ...module_utils._model.ledger import Lease
 from ...module_utils._node.paths import read_json
@@ -49,7 +49,7 @@ def _clusters(leases: t.Collection[Lease], known: t.Mapping[str, RunView], ask: 
 def run_name(run_id: str) -> str | None:
     """Return a run id that is a plain name, None for any other text (a ledger may come from anywhere)."""
     try:
-        return fields.name(63)(run_id, "run_id")
+        return validators.name(63)(run_id, "run_id")
     except InputError:
         return None
 

@@ -18,7 +18,7 @@ import time
 import typing as t
 import uuid
 
-from ...module_utils._model import fields
+from ...module_utils._model import validators
 from ...module_utils._model.errors import InputError, RefusedError
 from ...module_utils._node import paths
 
@@ -34,7 +34,7 @@ class StateHome:
     """The folder of one cluster's state; everything in it is 0700/0600 whatever the umask says."""
 
     def __init__(self, setting: t.Any, cluster: str) -> None:
-        given = fields.mapping(setting or {}, "muster_state")
+        given = validators.mapping(setting or {}, "muster_state")
         store = given.get("store", "local")
         if store in ("s3", "kubernetes"):
             raise InputError(
@@ -42,16 +42,16 @@ class StateHome:
                 f"'{store}' is not available yet",
                 "Use local, with muster_reaper_host for a copy elsewhere",
             )
-        fields.choice("local")(store, "muster_state.store")
+        validators.choice("local")(store, "muster_state.store")
         for key in given:
             if key not in ("store", "path"):
                 raise InputError(f"muster_state.{key}", "is not an option", "Known are: store, path")
         self.root = pathlib.Path(str(given.get("path") or default_root())).expanduser()
-        self.folder = self.root / fields.name(63)(cluster, "muster_cluster")
+        self.folder = self.root / validators.name(63)(cluster, "muster_cluster")
 
     def run_folder(self, run_id: str) -> pathlib.Path:
         """Return the folder of a run (it may not exist); a run's name is a label, so that it names no other folder."""
-        fields.name(RUN_ID_LIMIT)(run_id, "run_id")
+        validators.name(RUN_ID_LIMIT)(run_id, "run_id")
         return self.folder / "runs" / run_id
 
     def runs(self) -> list[pathlib.Path]:

@@ -13,7 +13,7 @@ import pathlib
 import typing as t
 from collections.abc import Mapping
 
-from ...module_utils._model import fields
+from ...module_utils._model import validators
 from ...module_utils._model.errors import InputError, RefusedError
 from ...module_utils._model.lease import cluster_name
 from ...module_utils._model.ledger import iso
@@ -43,7 +43,7 @@ def key_present(options: Mapping[str, t.Any], context: Context) -> Dict:
         with RealStage() as real:
             return key_present(options, dataclasses.replace(context, stage=real))
     wanted = tags(tuple(options["tags"]))
-    expiry = fields.integer(60, _MAX_EXPIRY_S)(options["expiry_s"], "expiry_s")
+    expiry = validators.integer(60, _MAX_EXPIRY_S)(options["expiry_s"], "expiry_s")
     dest = context.base / pathlib.Path(options["dest"]).expanduser()
     if not dest.parent.is_dir():
         raise InputError("dest", f"{dest.parent} is not a folder")
@@ -77,7 +77,7 @@ def key_absent(options: Mapping[str, t.Any], context: Context) -> Dict:
     if context.check or not meant:
         return {"changed": bool(meant), "key_id": wanted}
     keeper = tailscale(options, context.outside)
-    request = GivebackRequest(home.folder.name, stage.now() + fields.integer(10)(options["wait_s"], "wait_s"))
+    request = GivebackRequest(home.folder.name, stage.now() + validators.integer(10)(options["wait_s"], "wait_s"))
     with LedgerWriter(home.folder) as writer:
         book = Book(read(home.folder).events, writer)
         proof = give_back(

@@ -14,7 +14,7 @@ import pathlib
 import time
 import typing as t
 
-from ...module_utils._model import drill, last_words
+from ...module_utils._model import drill, error_line
 from ...module_utils._model.errors import one_line
 from ...module_utils._model.job import Job
 from ...module_utils._node import paths
@@ -118,7 +118,7 @@ def explained(folder: pathlib.Path, outcome: Outcome) -> Outcome:
         return outcome
     own = folder / record.log_file(outcome.node)
     for place in [own, *sorted(other for other in own.parent.glob("*.log") if other != own)]:
-        said = last_words.last_error(tail(place))
+        said = error_line.last_error(tail(place))
         if said:
             return dataclasses.replace(outcome, detail=f"{outcome.detail}: {said}")
     return outcome

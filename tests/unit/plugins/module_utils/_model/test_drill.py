@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model import drill as drills
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
-from ansible_collections.muster.training.plugins.module_utils._model.story import Story
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import Story
 
 NODES = ("a", "b")
 FAULT = 100.0

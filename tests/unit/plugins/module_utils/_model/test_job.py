@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._model import job 
 from ansible_collections.muster.training.plugins.module_utils._model import job_backends
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, merge, parse_job, to_yaml_names
-from ansible_collections.muster.training.plugins.module_utils._model.presets import PRESETS
+from ansible_collections.muster.training.plugins.module_utils._model.job_templates import PRESETS
 
 COMMAND = {"name": "x", "launcher": "command", "command": ["true"]}
 SCRIPT = {"name": "x", "script": "train.py", "code": {"from": "path", "ref": "."}}

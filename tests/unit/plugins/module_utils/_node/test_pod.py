@@ -19,7 +19,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.story import Story
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import Story
 from ansible_collections.muster.training.plugins.module_utils._node import pod_fence, pod_ground, pod_meet, procs
 from ansible_collections.muster.training.tests.support.node_lab import eventually, read_lines, small_disk
 from ansible_collections.muster.training.tests.unit.plugins.module_utils._node.pod_lab import PodLab, recorded

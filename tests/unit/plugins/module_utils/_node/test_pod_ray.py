@@ -12,7 +12,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.story import Story
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import Story
 from ansible_collections.muster.training.plugins.module_utils._node import pod_fence
 from ansible_collections.muster.training.plugins.module_utils._node.pod_ray import Attendance
 from ansible_collections.muster.training.tests.unit.plugins.module_utils._node.pod_lab import PodLab

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job
-from ansible_collections.muster.training.plugins.module_utils._model.names import unit_marker
+from ansible_collections.muster.training.plugins.module_utils._model.object_names import unit_marker
 from ansible_collections.muster.training.plugins.module_utils._node import rank as rank_module
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import keys
 from ansible_collections.muster.training.plugins.plugin_utils._launch import launchers, mpi

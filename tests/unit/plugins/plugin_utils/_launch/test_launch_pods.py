@@ -14,7 +14,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model import pod_spec
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
-from ansible_collections.muster.training.plugins.module_utils._model.story import Story
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import Story
 from ansible_collections.muster.training.plugins.plugin_utils._launch import launchers
 from ansible_collections.muster.training.plugins.plugin_utils._launch.contract import RunContext
 from ansible_collections.muster.training.tests.support.node_lab import free_port

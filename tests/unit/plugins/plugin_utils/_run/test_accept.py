@@ -15,7 +15,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model import presets
+from ansible_collections.muster.training.plugins.module_utils._model import job_templates
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._node import paths
@@ -82,7 +82,7 @@ class World:
             return {}
         if self.end:
             raise self.end
-        job = parse_job(options["job"], presets.PRESETS)
+        job = parse_job(options["job"], job_templates.PRESETS)
         if self.failed and self.failed in str(options["run_id"]):
             return {"failed": True, "msg": "run x failed: why"}
         folder = paths.private_dir(StateHome(options["state_home"], options["cluster"]).run_folder(options["run_id"]))

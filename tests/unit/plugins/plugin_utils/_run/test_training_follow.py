@@ -11,7 +11,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
-from ansible_collections.muster.training.plugins.module_utils._model.story import Story
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import Story
 from ansible_collections.muster.training.plugins.plugin_utils._run.follow import Outcome
 from ansible_collections.muster.training.plugins.plugin_utils._run.training_follow import attended
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._model import fields
+from ansible_collections.muster.training.plugins.module_utils._model import validators
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import archive, quantities
 
 
@@ -26,7 +26,7 @@ def test_bytes_are_written_in_the_largest_unit_that_divides_them(amount: int, te
 
 @given(amount=st.integers(1, 2**52))
 def test_written_bytes_are_read_back_as_the_same(amount: int) -> None:
-    assert fields.quantity(quantities.size(amount), "x") == amount
+    assert validators.quantity(quantities.size(amount), "x") == amount
 
 
 @pytest.mark.parametrize(

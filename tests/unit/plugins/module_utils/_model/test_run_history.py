@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._model.story import Story
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import Story
 
 Line = dict[str, t.Any]
 TIMES = st.floats(0, 2e9)

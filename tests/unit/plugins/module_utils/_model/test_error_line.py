@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._model.last_words import last_error
+from ansible_collections.muster.training.plugins.module_utils._model.error_line import last_error
 
 LAUNCHER = """\
 [default0]:[rank0]: Traceback (most recent call last):

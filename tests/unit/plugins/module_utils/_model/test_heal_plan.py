@@ -11,8 +11,8 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model import heal as subject
-from ansible_collections.muster.training.plugins.module_utils._model.heal import Action, Facts, Node, Run
+from ansible_collections.muster.training.plugins.module_utils._model import heal_plan as subject
+from ansible_collections.muster.training.plugins.module_utils._model.heal_plan import Action, Facts, Node, Run
 
 POLICIES = ("wait", "replace", "shrink", "fail")
 EVERY_NODE = [

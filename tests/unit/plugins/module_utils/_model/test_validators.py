@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._model import fields as f
+from ansible_collections.muster.training.plugins.module_utils._model import validators as f
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 
 JSON = st.recursive(
