@@ -15,7 +15,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, iso
-from ansible_collections.muster.training.plugins.module_utils._node import paths
+from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._kube import node_loss as subject
 from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._run import (
@@ -117,11 +117,11 @@ class Healer:
         self.api, self.root, self.said = api, root, Said()
         self.clock = VirtualClock(time.time())
         self.landlord = SimLandlord(self.clock, "lambda")
-        folder = paths.private_dir(root / "lab" / "runs" / "r")
+        folder = files.private_dir(root / "lab" / "runs" / "r")
         job = {"name": "x", "nodes": 2, "restart": {"on_lost_node": "replace"}}
         value = {"schema": 1, "run_id": "r", "job": job, "state": "running", "outcome": None, "hosts": list(names)}
         more = {"backend": "kubernetes", "attempts": [], "submitted_at": "x", "world_size": {}, "backend_ref": {}}
-        paths.write_json(folder / "run.json", {**value, **more})
+        files.write_json(folder / "run.json", {**value, **more})
         event = {"cluster": "lab", "token": "0123abcd", "resource": "instance", "provider": "lambda", "account": "acc1"}
         made = LedgerEvent.from_dict(
             {**event, "schema": 1, "at": iso(time.time() - 7200), "event": "joined", "pool": "p", "name": names[1],
@@ -161,7 +161,7 @@ def test_another_cluster_than_that_of_the_run_is_refused(healer: Healer, pair: t
     place = healer.root / "lab" / "runs" / "r" / "run.json"
     value = json.loads(place.read_text())
     elsewhere = {"cluster_id": "8a0d6f6e-0000-0000-0000-000000000000"}
-    paths.write_json(place, {**value, "backend_ref": elsewhere})
+    files.write_json(place, {**value, "backend_ref": elsewhere})
     with pytest.raises(RefusedError, match="run r lives on another cluster"):
         healer.run()
     assert healer.events() == ["joined"] and client.get("v1/Node", pair[1])
@@ -182,7 +182,7 @@ def test_another_cluster_than_that_of_a_node_is_refused(
     else:
         value["backend_ref"] = elsewhere
         ledger.unlink()
-    paths.write_json(record, value)
+    files.write_json(record, value)
     before = client.get("v1/Node", pair[1])
     who = f"{pair[1]} is a node" if rented else "run r lives"
     with pytest.raises(RefusedError, match=rf"{who} (of|on) another cluster .*{ELSEWHERE}"):
@@ -273,7 +273,7 @@ def test_a_controllers_clock_that_is_wrong_costs_no_machine(
     """A node has just fallen silent; another time it was silent before is no part of that."""
     monkeypatch.setattr(heal_look, "_usable", lambda *_args: True)
     real = time.time
-    paths.write_json(healer.root / "lab" / heal_look.SILENT, {pair[1]: real() - 3600})
+    files.write_json(healer.root / "lab" / heal_look.SILENT, {pair[1]: real() - 3600})
     state(client, pair[1], True)
     state(client, pair[1], False, 5)
     monkeypatch.setattr(time, "time", lambda: real() + ahead_s)

@@ -27,7 +27,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
-from ansible_collections.muster.training.plugins.module_utils._node import paths, procs
+from ansible_collections.muster.training.plugins.module_utils._node import files, processes
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import gang, payload
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote
 
@@ -87,8 +87,8 @@ class NodeLab:
         """Return a node that has the agent installed, copied from one that any lab of this session has compiled."""
         made = self.root.parent / f"agent-{payload.version()}"
         if not made.exists():
-            place = paths.private_dir(made.with_suffix(f".{os.getpid()}"))
-            package = paths.private_dir(place / "muster_node")
+            place = files.private_dir(made.with_suffix(f".{os.getpid()}"))
+            package = files.private_dir(place / "muster_node")
             request = payload.install_request()
             for file, text in request["sources"].items():
                 (package / file).write_text(text)
@@ -135,7 +135,7 @@ class NodeLab:
         for entry in os.listdir("/proc"):
             if entry.isdigit() and int(entry) != os.getpid():
                 pid = int(entry)
-                if procs.environment_of(pid).get(_VARIABLE) == str(self.root) and procs.start_time(pid):
+                if processes.environment_of(pid).get(_VARIABLE) == str(self.root) and processes.start_time(pid):
                     # It may end at any moment.
                     with contextlib.suppress(OSError):
                         found[pid] = pathlib.Path("/proc", entry, "cmdline").read_bytes().replace(b"\0", b" ").decode()
@@ -145,7 +145,7 @@ class NodeLab:
         """Kill everything that is left of this lab and wait until it is gone."""
         end = time.monotonic() + DEADLINE_S
         while (left := list(self.left())) and time.monotonic() < end:
-            procs.kill_all(left, signal.SIGKILL)
+            processes.kill_all(left, signal.SIGKILL)
             time.sleep(0.01)
 
 
@@ -165,7 +165,7 @@ def fingerprint(root: pathlib.Path) -> dict[str, tuple[int, bytes]]:
 
 def unit_exit(run: pathlib.Path, unit: str = "agent") -> dict[str, t.Any]:
     """Wait for the end of a unit and return its exit.json."""
-    value = eventually(lambda: paths.read_json(run / "units" / unit / "exit.json"), f"the end of {unit}")
+    value = eventually(lambda: files.read_json(run / "units" / unit / "exit.json"), f"the end of {unit}")
     return t.cast("dict[str, t.Any]", value)
 
 

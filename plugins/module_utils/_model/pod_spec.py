@@ -25,22 +25,22 @@ SSH_DIR = f"{ROOT}/ssh"
 # The files of ``_node`` that run in a pod.
 PROGRAM_FILES = (
     "elastic.py",
-    "paths.py",
+    "files.py",
     "pod.py",
+    "pod_discovery.py",
     "pod_fence.py",
-    "pod_ground.py",
-    "pod_kept.py",
-    "pod_meet.py",
+    "pod_init.py",
+    "pod_log.py",
+    "pod_log_reader.py",
     "pod_mpi.py",
-    "pod_output.py",
-    "pod_prepare.py",
-    "pod_probe.py",
+    "pod_network_test.py",
+    "pod_preflight.py",
     "pod_ray.py",
-    "pod_run.py",
-    "procs.py",
+    "pod_runner.py",
+    "processes.py",
     "rank.py",
+    "torch_forkserver.py",
     "usage.py",
-    "warm.py",
 )
 # With this exit code the pod's program says that another try would end the same way.
 EXIT_REFUSED = 78

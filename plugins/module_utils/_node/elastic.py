@@ -25,12 +25,12 @@ import types
 import typing as t
 
 if t.TYPE_CHECKING or __name__ != "__main__":
-    from . import rank, warm
+    from . import rank, torch_forkserver
 else:
     # Started as a file. As members of their package the neighbours keep out of the way of the user's modules.
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     rank = importlib.import_module("muster_node.rank")
-    warm = importlib.import_module("muster_node.warm")
+    torch_forkserver = importlib.import_module("muster_node.torch_forkserver")
     del sys.path[0]
 
 _LEAST_S, _MOST_S, _ASKS_PER_S = 0.05, 1.0, 200
@@ -73,7 +73,7 @@ def ask_sooner(rendezvous: types.ModuleType, pause: float) -> bool:
     return True
 
 
-def start_warm(handlers: types.ModuleType, template: warm.Template) -> bool:
+def start_warm(handlers: types.ModuleType, template: torch_forkserver.Template) -> bool:
     """Let the agent ask ``template`` for its ranks; return whether this torch starts them where we know."""
     handler = getattr(handlers, "SubprocessHandler", None)
     ordinary = getattr(handler, "_popen", None)
@@ -119,7 +119,7 @@ def main(argv: list[str]) -> None:
     if handlers and os.environ.get("MUSTER_PRELOAD") != "0":
         # A node that does not promise memory for a copy (vm.overcommit_memory=2) starts its ranks the ordinary way.
         with contextlib.suppress(OSError):
-            start_warm(handlers, warm.open_template(sys.orig_argv[0], rank.main))
+            start_warm(handlers, torch_forkserver.open_template(sys.orig_argv[0], rank.main))
     torchrun.main(argv[1:])
 
 

@@ -18,7 +18,7 @@ import os
 import pathlib
 import sys
 
-_MODES = {"run": "pod_run", "probe": "pod_probe", "prepare": "pod_prepare", "kept": "pod_kept"}
+_MODES = {"run": "pod_runner", "probe": "pod_network_test", "prepare": "pod_init", "kept": "pod_log_reader"}
 
 
 def main(argv: list[str]) -> int:
@@ -31,8 +31,8 @@ def main(argv: list[str]) -> int:
     # Not resolved: a ConfigMap's files are links into a folder of another name.
     here = pathlib.Path(os.path.abspath(__file__)).parent
     sys.path[:] = [str(here.parent), *(place for place in sys.path if place != str(here))]
-    paths = importlib.import_module(f"{here.name}.paths")
-    spec = paths.read_json(pathlib.Path(argv[1]))
+    files = importlib.import_module(f"{here.name}.files")
+    spec = files.read_json(pathlib.Path(argv[1]))
     mode = argv[2] if len(argv) > 2 else spec.get("mode") if isinstance(spec, dict) else None
     if not isinstance(spec, dict) or mode not in _MODES:
         print(f"muster: {argv[1]} is no specification of a pod", flush=True)

@@ -19,9 +19,9 @@ import socket
 import time
 import typing as t
 
-from . import pod_ground, procs
+from . import pod_preflight, processes
 
-_HANDED_ON = ("PATH", "LD_LIBRARY_PATH", "OPAL_PREFIX", "PYTHONPATH", procs.MARKER)
+_HANDED_ON = ("PATH", "LD_LIBRARY_PATH", "OPAL_PREFIX", "PYTHONPATH", processes.MARKER)
 _CONNECT_S, _AGAIN_S = 5.0, 0.5
 _PRIVSEP = pathlib.Path("/run/sshd")
 
@@ -38,7 +38,7 @@ def place(
     try:
         private, public = (keys / "id_rsa").read_bytes(), (keys / "id_rsa.pub").read_text()
     except OSError as exc:
-        raise pod_ground.Refusal(f"the MPI operator's keys are not in {keys}: {exc.strerror}") from exc
+        raise pod_preflight.Refusal(f"the MPI operator's keys are not in {keys}: {exc.strerror}") from exc
     _write(run_dir / "mpi_key", private)
     if ssh["role"] == "client":
         _write(run_dir / "mpi_known_hosts", f"* {' '.join(public.split()[:2])}\n".encode())

@@ -19,7 +19,7 @@ import pathlib
 import subprocess
 import typing as t
 
-from . import pod_fence, pod_ground
+from . import pod_fence, pod_preflight
 
 EXIT_UNREACHABLE = 69
 # Run by the job's own interpreter, which has ray. The head takes no work and is not counted.
@@ -100,7 +100,7 @@ class Attendance:
         return (said.strip().splitlines() or [f"ended with {self._process.returncode}"])[-1][:300]
 
 
-def numbered(spec: t.Mapping[str, t.Any], place: pod_ground.Place) -> pod_ground.Place:
+def numbered(spec: t.Mapping[str, t.Any], place: pod_preflight.Place) -> pod_preflight.Place:
     """Return ``place`` as an attempt that no driver of this submission was before.
 
     KubeRay tells its pods of no restart, be it a driver that is submitted again or a new Ray cluster: what has begun
@@ -122,16 +122,16 @@ def workers(cluster: t.Mapping[str, t.Any], wait_s: float) -> dict[str, t.Any]:
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=wait_s + 60, check=False)
     except subprocess.TimeoutExpired as exc:
-        raise pod_ground.Refusal(f"Ray did not answer within {wait_s + 60:.0f} s", EXIT_UNREACHABLE) from exc
+        raise pod_preflight.Refusal(f"Ray did not answer within {wait_s + 60:.0f} s", EXIT_UNREACHABLE) from exc
     except OSError as exc:
-        raise pod_ground.Refusal(f"cannot run {argv[0]}: {exc.strerror}", 127) from exc
+        raise pod_preflight.Refusal(f"cannot run {argv[0]}: {exc.strerror}", 127) from exc
     found = _answer(done.stdout)
     if found is None:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise pod_ground.Refusal(f"Ray cannot be asked for its nodes: {last[:300]}", EXIT_UNREACHABLE)
+        raise pod_preflight.Refusal(f"Ray cannot be asked for its nodes: {last[:300]}", EXIT_UNREACHABLE)
     if len(found["nodes"]) < wanted:
         names = ", ".join(found["nodes"]) or "none"
-        raise pod_ground.Refusal(f"{len(found['nodes'])} of {wanted} Ray workers came: {names}", EXIT_UNREACHABLE)
+        raise pod_preflight.Refusal(f"{len(found['nodes'])} of {wanted} Ray workers came: {names}", EXIT_UNREACHABLE)
     return found
 
 

@@ -16,7 +16,7 @@ import subprocess
 import threading
 import time
 
-from . import paths
+from . import files
 
 _EVERY_S = 2.0
 _GPU_EVERY_S = 10.0
@@ -47,7 +47,7 @@ class Sampler:
             return
         line = {"at": time.time(), "node": node, "cpu_percent": round(share, 1), "memory_gib": _memory_used_gib()}
         try:
-            paths.append_json(file, {**line, "gpu_percent": self.gpu})
+            files.append_json(file, {**line, "gpu_percent": self.gpu})
         except OSError:
             return
 

@@ -132,7 +132,7 @@ def stop(remotes: t.Sequence[Remote], run_id: str, within_s: float) -> tuple[dic
 
 
 def unit_spec(job: Job, node: str, run_dir: str, run_id: str, unit: str, **values: t.Any) -> Dict:
-    """Return the specification of a unit (its fields are listed in ``_node/units.py``)."""
+    """Return the specification of a unit (its fields are listed in ``_node/host_units.py``)."""
     return {
         "run_id": run_id,
         "node": node,

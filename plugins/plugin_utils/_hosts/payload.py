@@ -23,7 +23,18 @@ _SOURCES = pathlib.Path(__file__).parents[2] / "module_utils" / "_node"
 _MINIMUM = "3.10"
 # What the requests of a start need; with any other request, and for facts, all goes along.
 _STARTS = ("info", "put", "install", "prepare", "start", "watch", "stop", "claim")
-_CORE = ("agent", "blobs", "facts_net", "facts_pci", "facts_source", "paths", "probe", "procs", "units", "watch")
+_CORE = (
+    "facts_net",
+    "facts_pci",
+    "facts_source",
+    "files",
+    "host_agent",
+    "host_blobs",
+    "host_log_follow",
+    "host_preflight",
+    "host_units",
+    "processes",
+)
 MARK = "\x1emuster\x1e"
 
 # Runs the sources that come on standard input from memory: a request that only reads writes nothing on the node.
@@ -45,14 +56,14 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             file = module.__name__[12:] + ".py"
             exec(compile(sources[file], "muster_node/" + file, "exec"), module.__dict__)
 sys.meta_path.insert(0, Finder())
-from muster_node import agent
-agent.main([""])
+from muster_node import host_agent
+host_agent.main([""])
 """
 _ENTRY = """import os, pathlib, sys
 os.umask(0o077)
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from muster_node import agent
-sys.exit(agent.main(sys.argv))
+from muster_node import host_agent
+sys.exit(host_agent.main(sys.argv))
 """
 
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-# How the node's supervisor treats the end of the process; the words are those of ``_node/policy.py``.
+# How the node's supervisor treats the end of the process; the words are those of ``_node/host_restart_policy.py``.
 Policy = t.Literal["torchrun", "whole", "never"]
-STORE_PROGRAM = "{program}/muster_node/store.py"
+STORE_PROGRAM = "{program}/muster_node/torch_store.py"
 ELASTIC_PROGRAM = "{program}/muster_node/elastic.py"
 
 

@@ -18,7 +18,7 @@ import typing as t
 from ...module_utils._model import acceptance
 from ...module_utils._model.acceptance import Part
 from ...module_utils._model.errors import InputError, MusterError
-from ...module_utils._node import paths
+from ...module_utils._node import files
 from .._report.acceptance import render
 from .._report.files import as_json, write_text
 from . import accept_parts, record
@@ -48,7 +48,7 @@ def run(request: Request) -> Dict:
     if request.check:
         return {**result, "nodes": fleet.nodes, "sizes": fleet.sizes, "tests": wanted}
     home.owner(create=True)
-    paths.private_dir(place)
+    files.private_dir(place)
     began, clock = time.time(), time.monotonic()
     parts: list[Part] = []
     for name in wanted:

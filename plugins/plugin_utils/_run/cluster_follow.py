@@ -21,7 +21,7 @@ from ...module_utils._model import drill as drills
 from ...module_utils._model.errors import MusterError
 from ...module_utils._model.job import Job
 from ...module_utils._model.run_history import moment
-from ...module_utils._node import paths
+from ...module_utils._node import files
 from ...module_utils._secrets.scrubber import scrub
 from .._hosts import watch
 from .._kube import events, predicates
@@ -367,7 +367,7 @@ class ClusterFollower(Follower):
             return
         self.drilled_at = time.time()
         line = {"at": self.drilled_at, "kind": "drill", "node": wanted, "detail": f"killed {self.drill.target}"}
-        paths.append_json(self.folder / "events.jsonl", line)
+        files.append_json(self.folder / "events.jsonl", line)
         self.story.event(line)
         for meta in there if self.drill.target == "host" else there[:1]:
             self.sources.client.delete("v1/Pod", meta["name"], meta["namespace"], uid=meta["uid"], grace_s=0)
@@ -395,4 +395,4 @@ class ClusterFollower(Follower):
 
     def _keep_place(self) -> None:
         self.offsets = {uid: {"stamp": stamp, "same": same} for uid, (stamp, same) in self.read.items()}
-        paths.write_json(self.folder / "offsets.json", self.offsets)
+        files.write_json(self.folder / "offsets.json", self.offsets)

@@ -18,7 +18,7 @@ from ...module_utils._model import advice, drill, job_backends
 from ...module_utils._model.errors import InputError, MusterError
 from ...module_utils._model.job import Job, to_yaml_names
 from ...module_utils._model.ledger import epoch
-from ...module_utils._node import paths
+from ...module_utils._node import files
 from .._kube import predicates
 from .._kube.client import Client
 from .._kube.jobs.contract import ATTEMPT_LABEL, KubePlan, Object
@@ -161,8 +161,8 @@ def cancel(request: Request, home: StateHome, before: Dict) -> Dict:
     if before["state"] != "ended":
         now = time.time()
         before = record.end(before, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143)
-        paths.write_json(folder / "run.json", before)
-        paths.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
+        files.write_json(folder / "run.json", before)
+        files.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
         gone = True
     done = _told(result(before, folder, changed=gone), problem)
     return cluster_custody.ended(request, home, before, lambda: client, done)
@@ -221,9 +221,9 @@ def _present(
         made = dataclasses.replace(made, begun=int(time.time()))
         reference, known = _reference(cluster_plan.objects(made)[-1], made, request), None
     current["backend_ref"] = {**reference, "cluster_id": known or cluster_identity.read(client)}
-    paths.private_dir(folder)
+    files.private_dir(folder)
     # Whoever is killed from here on leaves a run that can be found, followed and cancelled.
-    paths.write_json(folder / "run.json", current)
+    files.write_json(folder / "run.json", current)
     if not follows:
         current["submitted_at"] = current["queued_at"] = record.iso(time.time())
         digest = planning.digest(asked.job, asked.source)
@@ -235,9 +235,9 @@ def _present(
         # From here on they are the job's own: whoever deletes it deletes them.
         cluster_submit.adopt(client, companions, live)
         current["backend_ref"]["uid"] = live["metadata"].get("uid")
-        paths.write_json(folder / "run.json", current)
+        files.write_json(folder / "run.json", current)
         line = {"at": time.time(), "kind": "submitted", "attempt": _first_attempt(made)}
-        paths.append_json(folder / "events.jsonl", line)
+        files.append_json(folder / "events.jsonl", line)
     if not request.options["wait"]:
         return result(current, folder, changed=not follows)
     return _follow(asked, made, t.cast(Object, live), current, drilling, claim, changed=not follows)
@@ -280,7 +280,7 @@ def _forget(folder: pathlib.Path, before: Dict | None) -> None:
     if before is None:
         (folder / "run.json").unlink(missing_ok=True)
     else:
-        paths.write_json(folder / "run.json", before)
+        files.write_json(folder / "run.json", before)
 
 
 def _first_attempt(made: KubePlan) -> int:
@@ -312,7 +312,7 @@ def _follow(
         value["image_digest"] = next(iter(sorted(found.image_ids)), None)
         value["hosts"] = sorted(set(found.nodes.values()))
         state["record"] = value
-        paths.write_json(folder / "run.json", value)
+        files.write_json(folder / "run.json", value)
 
     def over() -> str:
         claim.check()

@@ -14,8 +14,8 @@ import typing as t
 
 from ...module_utils._model.errors import MusterError
 from ...module_utils._model.run_history import Story, moment
-from ...module_utils._node import paths
-from ...module_utils._node.pod_output import MARK
+from ...module_utils._node import files
+from ...module_utils._node.pod_log import MARK
 from ...module_utils._secrets.scrubber import scrub
 from .._hosts import watch
 from .._kube import wait
@@ -83,9 +83,9 @@ def take(follower: Follower, lines: t.Iterable[Dict]) -> None:
         if line.get("stream") in news and isinstance(line.get("data"), dict):
             news[str(line["stream"])].append(line["data"])
         elif line.get("stream") == "kept" and isinstance(line.get("node"), str):
-            place = follower.folder / "logs" / f"{paths.plain_name(line['node'])}.attempt-{line['attempt']}.log"
-            paths.private_dir(place.parent)
-            paths.append_text(place, scrub(f"{line.get('data')}\n"))
+            place = follower.folder / "logs" / f"{files.plain_name(line['node'])}.attempt-{line['attempt']}.log"
+            files.private_dir(place.parent)
+            files.append_text(place, scrub(f"{line.get('data')}\n"))
     for stream, items in news.items():
         _merge(follower.folder / f"{stream}.jsonl", items)
     follower.story = _told(follower.folder)
@@ -113,7 +113,7 @@ def _merge(place: pathlib.Path, news: t.Sequence[Dict]) -> None:
         return
     lines = sorted([*_lines(place), *news], key=_time)
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
-    paths.write_atomic(place, scrub(text).encode())
+    files.write_atomic(place, scrub(text).encode())
 
 
 def _told(folder: pathlib.Path) -> Story:

@@ -14,7 +14,7 @@ import time
 import typing as t
 
 from ...module_utils._model.errors import MusterError
-from ...module_utils._node.pod_output import MARK
+from ...module_utils._node.pod_log import MARK
 from ...module_utils._secrets.scrubber import scrub
 from .._kube.jobs.contract import Object
 from .._kube.logs import Place

@@ -19,8 +19,8 @@ import time
 import typing as t
 
 from ...module_utils._model.errors import MusterError, RefusedError
-from ...module_utils._node import paths
-from ...module_utils._node.pod_output import MARK
+from ...module_utils._node import files
+from ...module_utils._node.pod_log import MARK
 from .._kube import events, predicates, wait
 from .._kube.apply import apply
 from .._kube.client import Client
@@ -50,7 +50,7 @@ def prove(client: Client, plan: KubePlan, home: StateHome, progress: Progress, f
     if plan.job.nodes < 2:
         return
     place = home.folder / "pod_network.json"
-    known = paths.read_json(place) or {}
+    known = files.read_json(place) or {}
     key, nodes = _key(client, plan, facts.policies), sorted(facts.eligible(plan.job))
     if _believed(known.get(key), nodes, time.time()):
         return
@@ -74,7 +74,7 @@ def prove(client: Client, plan: KubePlan, home: StateHome, progress: Progress, f
             )
         progress.say("the API server was away just now, and with it the names of pods: probing again")
         _sweep(client, plan, main)
-    paths.write_json(place, {**known, key: {"at": time.time(), "nodes": nodes}})
+    files.write_json(place, {**known, key: {"at": time.time(), "nodes": nodes}})
 
 
 def _believed(entry: t.Any, nodes: t.Sequence[str], now: float) -> bool:

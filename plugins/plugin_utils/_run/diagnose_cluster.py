@@ -17,7 +17,7 @@ import typing as t
 
 from ...module_utils._model.errors import MusterError, RefusedError
 from ...module_utils._model.verdict import Cause
-from ...module_utils._node.pod_output import MARK
+from ...module_utils._node.pod_log import MARK
 from .._fabric import live_pods
 from .._fabric.live import Diagnosis, Live
 from .._fabric.live_causes import cause

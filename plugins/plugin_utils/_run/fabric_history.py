@@ -13,7 +13,7 @@ import pathlib
 import typing as t
 
 from ...module_utils._model.verdict import Verdict, exit_code, worst
-from ...module_utils._node import paths
+from ...module_utils._node import files
 from .._fabric import drift
 from .._hosts import watch
 
@@ -23,7 +23,7 @@ _FILE = "fabric_history.jsonl"
 
 def stored(folder: pathlib.Path) -> list[Dict]:
     """Return the islands of fabric.json; none when it is absent or damaged."""
-    document = paths.read_json(folder / "fabric.json")
+    document = files.read_json(folder / "fabric.json")
     islands = document.get("islands") if isinstance(document, dict) else None
     if not isinstance(islands, list):
         return []
@@ -62,4 +62,4 @@ def keep(folder: pathlib.Path, new: t.Sequence[Dict], before: t.Sequence[Dict]) 
     else:
         kept = list(new)
     for line in kept:
-        paths.append_json(folder / _FILE, line)
+        files.append_json(folder / _FILE, line)

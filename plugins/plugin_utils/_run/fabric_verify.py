@@ -19,7 +19,7 @@ from ...module_utils._model.expectation import ExpectationRow
 from ...module_utils._model.island import Island, IslandOverride
 from ...module_utils._model.node import Node
 from ...module_utils._model.verdict import OUTCOMES, Verdict, exit_code, worst
-from ...module_utils._node import paths
+from ...module_utils._node import files
 from .._fabric import absent as absence
 from .._fabric import bench_plan as plans
 from .._fabric import drift, labels
@@ -77,10 +77,10 @@ def run(request: training_job.Request) -> Dict:
         notes.append(f"island {island.name}: not tested, a run lives on {names}; its last verdict stays")
     # The groups of one round run at once: the state home must have its owner before they look for it.
     home.owner(create=True)
-    paths.private_dir(home.folder)
+    files.private_dir(home.folder)
     judged = _judged(work, home.folder, resting, gone)
     document = _document(before, judged, work)
-    paths.write_json(home.folder / "fabric.json", document)
+    files.write_json(home.folder / "fabric.json", document)
     for line in notes:
         request.progress.say(line)
     result = _result(work, judged, document)

@@ -19,7 +19,7 @@ from ...module_utils._model import drill as drills
 from ...module_utils._model.errors import MusterError
 from ...module_utils._model.job import TORCHRUN_FAMILY, Job
 from ...module_utils._model.run_history import Story
-from ...module_utils._node import paths
+from ...module_utils._node import files
 from ...module_utils._secrets.scrubber import scrub
 from .._hosts import watch
 from .._hosts.remote import Remote
@@ -68,7 +68,7 @@ class Follower:
         self.progress, self.restart, self.save, self.drill = progress, restart, save, drill
         self.story = Story()
         self.units: dict[str, t.Mapping[str, t.Any]] = {}
-        self.offsets: dict[str, dict[str, t.Any]] = paths.read_json(folder / "offsets.json") or {}
+        self.offsets: dict[str, dict[str, t.Any]] = files.read_json(folder / "offsets.json") or {}
         self.pattern = re.compile(job.metrics.step_pattern) if job.metrics.step_pattern else None
         self.lost_since: dict[str, float] = {}
         self.revived_at: dict[str, float] = {}
@@ -114,7 +114,7 @@ class Follower:
     def event(self, kind: str, **values: t.Any) -> None:
         """Record an event that the controller saw."""
         line = {"at": watch.now(), "kind": kind, **values}
-        paths.append_json(self.folder / "events.jsonl", line)
+        files.append_json(self.folder / "events.jsonl", line)
         self.story.event(line)
 
     def _take(self, update: watch.Update) -> None:
@@ -129,7 +129,7 @@ class Follower:
         for stream, text in update.text.items():
             self._write(update.node, stream, text)
         self.offsets[update.node] = dict(update.offsets)
-        paths.write_json(self.folder / "offsets.json", self.offsets)
+        files.write_json(self.folder / "offsets.json", self.offsets)
         if update.asked_at > self.revived_at.get(update.node, 0.0):
             self._revive(update.node)
         self._save()
@@ -139,8 +139,8 @@ class Follower:
         text = self._news(stream, scrub(text))
         place = self.folder / (record.log_file(node) if stream == "log" else f"{stream}.jsonl")
         try:
-            paths.private_dir(place.parent)
-            paths.append_text(place, text)
+            files.private_dir(place.parent)
+            files.append_text(place, text)
         except OSError as exc:
             fix = "Make room for it, or move what is in its place: the same command then follows the run on"
             raise MusterError(f"{place} cannot be written: {exc.strerror}", fix) from None
@@ -173,7 +173,7 @@ class Follower:
                 if number is not None:
                     line[key] = int(number) if key == "step" else number
             if isinstance(line.get("step"), int) and line["step"] != self.story.last.get("step"):
-                paths.append_json(self.folder / "metrics.jsonl", line)
+                files.append_json(self.folder / "metrics.jsonl", line)
                 self.story.metric(line)
 
     def _unreachable(self, node: str, error: MusterError) -> None:
@@ -260,7 +260,7 @@ class Follower:
         self.drilled_at = float(answer["at"])
         what = f"rank {self.drill.rank}" if self.drill.target == "worker" else self.drill.target
         line = {"at": self.drilled_at, "kind": "drill", "node": node, "detail": f"killed {what}"}
-        paths.append_json(self.folder / "events.jsonl", line)
+        files.append_json(self.folder / "events.jsonl", line)
         self.story.event(line)
         self.progress.say(f"drill: killed {what} on {node} at step {int(self.story.last.get('step', 0))}")
 

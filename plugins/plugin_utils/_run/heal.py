@@ -18,7 +18,7 @@ from ...module_utils._model import heal_plan
 from ...module_utils._model.errors import MusterError, RefusedError
 from ...module_utils._model.heal_plan import Action
 from ...module_utils._model.ledger import Lease, LedgerEvent, iso
-from ...module_utils._node import paths
+from ...module_utils._node import files
 from .._hosts import gang
 from .._kube import node_leave, node_loss
 from .._kube.client import Client
@@ -84,8 +84,8 @@ def _remember(home: StateHome, seen: Look) -> None:
     """Keep since when nodes are silent, for the next call."""
     place = home.folder / SILENT
     if seen.silent or place.exists():
-        paths.private_dir(home.folder)
-        paths.write_json(place, seen.silent)
+        files.private_dir(home.folder)
+        files.write_json(place, seen.silent)
 
 
 def _carry_out(
@@ -189,10 +189,10 @@ def _note_end(home: StateHome, run: heal_plan.Run, lost: t.Sequence[str]) -> Non
     if before is None or before["state"] == "ended":
         return
     for name in lost:
-        paths.append_json(folder / "events.jsonl", {"at": now, "kind": "node_lost", "node": name})
+        files.append_json(folder / "events.jsonl", {"at": now, "kind": "node_lost", "node": name})
     detail = f"{', '.join(lost)} was lost; heal stopped what was left of the gang"
     ended = record.end(before, now, outcome="lost", cause="node_lost", detail=detail, exit_code=1)
-    paths.write_json(folder / "run.json", ended)
+    files.write_json(folder / "run.json", ended)
 
 
 def _stop(request: Request, home: StateHome, seen: Look, names: t.Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from ...module_utils._model.heal_plan import Facts, Node, Run
 from ...module_utils._model.job import parse_job
 from ...module_utils._model.lease import Rental, Traits
 from ...module_utils._model.ledger import Lease
-from ...module_utils._node import paths
+from ...module_utils._node import files
 from .._hosts.remote import each
 from .._kube import node_loss
 from .._kube.client import Client
@@ -185,7 +185,7 @@ def _silence(home: StateHome, states: t.Mapping[str, State], now: float) -> dict
 
     What was seen long ago, or before the node was ready once more, was another silence.
     """
-    before = paths.read_json(home.folder / SILENT)
+    before = files.read_json(home.folder / SILENT)
     told = before if isinstance(before, dict) else {}
     found = {}
     for name, (ready, seconds, _unused, mark) in states.items():

@@ -12,7 +12,7 @@ import pathlib
 import typing as t
 
 from ...module_utils._model.errors import RefusedError
-from ...module_utils._node import paths
+from ...module_utils._node import files
 from .._hosts.remote import Remote, each
 from .state_home import StateHome, read_record
 
@@ -131,8 +131,8 @@ def _fetch(folder: pathlib.Path, record: Dict, connect: Connect, known: t.Contai
                 place = folder / "logs" / remote.name / name
                 if place.suffix != ".log":
                     place = place.with_suffix(".log")
-                paths.private_dir(place.parent)
-                paths.write_atomic(place, item["text"].encode())
+                files.private_dir(place.parent)
+                files.write_atomic(place, item["text"].encode())
 
     _unused, errors = each(connect(names), work)
     return {name: str(exc) for name, exc in errors.items()}

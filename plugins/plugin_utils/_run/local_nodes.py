@@ -22,7 +22,7 @@ import time
 import typing as t
 
 from ...module_utils._model.errors import RefusedError
-from ...module_utils._node import paths, procs
+from ...module_utils._node import files, processes
 from .state_home import default_root
 
 _START_S = 5.0
@@ -41,8 +41,8 @@ def address(index: int) -> str:
 def connection(root: str | None, wanted: str) -> dict[str, t.Any]:
     """Return the connection variables of the local nodes: over the running sshd, else the local connection."""
     place = folder(root)
-    state = paths.read_json(place / "sshd.json") or {}
-    if wanted == "local" or procs.alive(state.get("process")) is None:
+    state = files.read_json(place / "sshd.json") or {}
+    if wanted == "local" or processes.alive(state.get("process")) is None:
         return {"ansible_connection": "local"}
     return {
         "ansible_connection": "ssh",
@@ -60,19 +60,19 @@ def present(root: str | None, count: int, check: bool) -> dict[str, t.Any]:
     if reason:
         return {"changed": False, "connection": "local", "reason": reason}
     place = folder(root)
-    state = paths.read_json(place / "sshd.json") or {}
-    if procs.alive(state.get("process")) is not None and state["count"] >= count:
+    state = files.read_json(place / "sshd.json") or {}
+    if processes.alive(state.get("process")) is not None and state["count"] >= count:
         return {"changed": False, "connection": "ssh", "reason": ""}
     if not check:
         absent(root, False)
-        _start(t.cast(str, program), paths.private_dir(place), count)
+        _start(t.cast(str, program), files.private_dir(place), count)
     return {"changed": True, "connection": "ssh", "reason": ""}
 
 
 def absent(root: str | None, check: bool) -> dict[str, t.Any]:
     """Stop the sshd and remove its files."""
     place = folder(root)
-    pid = procs.alive((paths.read_json(place / "sshd.json") or {}).get("process"))
+    pid = processes.alive((files.read_json(place / "sshd.json") or {}).get("process"))
     changed = place.exists()
     if not check:
         if pid:
@@ -96,11 +96,11 @@ def _start(program: str, place: pathlib.Path, count: int) -> None:
         argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "muster.training", "-f", str(place / name)]
         subprocess.run(argv, check=True, capture_output=True, stdin=subprocess.DEVNULL)
     port = _free_port()
-    paths.write_atomic(place / "authorized_keys", (place / "user_key.pub").read_bytes())
+    files.write_atomic(place / "authorized_keys", (place / "user_key.pub").read_bytes())
     host_key = " ".join((place / "host_key.pub").read_text().split()[:2])
     known = "".join(f"[{address(index)}]:{port} {host_key}\n" for index in range(count))
-    paths.write_atomic(place / "known_hosts", known.encode())
-    paths.write_atomic(place / "sshd.conf", _config(place, port, count).encode())
+    files.write_atomic(place / "known_hosts", known.encode())
+    files.write_atomic(place / "sshd.conf", _config(place, port, count).encode())
     argv = [program, "-f", str(place / "sshd.conf"), "-E", str(place / "sshd.log")]
     done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     pid = _pid(place / "sshd.pid") if done.returncode == 0 else None
@@ -108,8 +108,8 @@ def _start(program: str, place: pathlib.Path, count: int) -> None:
         raise RefusedError(
             f"sshd did not start: {done.stderr.strip()[:200]}", f"See {place}/sshd.log, or use connection: local"
         )
-    state = {"process": procs.identity(pid), "port": port, "count": count, "user": getpass.getuser()}
-    paths.write_json(place / "sshd.json", state)
+    state = {"process": processes.identity(pid), "port": port, "count": count, "user": getpass.getuser()}
+    files.write_json(place / "sshd.json", state)
 
 
 def _config(place: pathlib.Path, port: int, count: int) -> str:

@@ -16,7 +16,7 @@ from ...module_utils._model import validators
 from ...module_utils._model.errors import InputError, MusterError
 from ...module_utils._model.lease import TeardownProof, cluster_name, pool_name
 from ...module_utils._model.ledger import Lease
-from ...module_utils._node.paths import write_json
+from ...module_utils._node.files import write_json
 from ...module_utils._secrets.scrubber import scrub_value
 from .._rent.book import Book
 from .._rent.giveback_run import give_back, preview

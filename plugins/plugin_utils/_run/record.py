@@ -13,7 +13,7 @@ import getpass
 import typing as t
 
 from ...module_utils._model.run_history import Attempt, Story
-from ...module_utils._node import paths
+from ...module_utils._node import files
 
 SCHEMA = 1
 Record = dict[str, t.Any]
@@ -64,7 +64,7 @@ def new(run_id: str, job: t.Mapping[str, t.Any], now: float, **values: t.Any) ->
 
 def log_file(node: str) -> str:
     """Return where a node's log is kept in the run's folder."""
-    return f"logs/{paths.plain_name(node)}.log"
+    return f"logs/{files.plain_name(node)}.log"
 
 
 def job_world_size(job: t.Mapping[str, t.Any]) -> int:

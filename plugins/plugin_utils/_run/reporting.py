@@ -12,7 +12,7 @@ import pathlib
 import typing as t
 
 from ...module_utils._model.errors import RefusedError
-from ...module_utils._node import paths
+from ...module_utils._node import files
 from .._report import page, source
 from .._report.files import write_report
 from .state_home import StateHome
@@ -37,9 +37,9 @@ def _comparison(home: StateHome, names: t.Sequence[str], out: str | None, check:
     target = pathlib.Path(out).expanduser() if out else home.folder / "compare"
     place = target / "compare.html"
     if not check:
-        paths.private_dir(target)
+        files.private_dir(target)
         html = page.render_compare([source.load_run(folder) for folder in folders])
-        paths.write_atomic(place, html.encode())
+        files.write_atomic(place, html.encode())
     return {"changed": True, "html": str(place)}
 
 

@@ -14,7 +14,7 @@ import typing as t
 from ...module_utils._model import validators
 from ...module_utils._model.errors import InputError
 from ...module_utils._model.ledger import Lease
-from ...module_utils._node.paths import read_json
+from ...module_utils._node.files import read_json
 from .._rent.giveback_run import look as list_account
 from .._rent.landlord import Keeper, Stage
 from .._rent.reaper import RunView

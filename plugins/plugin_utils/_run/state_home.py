@@ -20,7 +20,7 @@ import uuid
 
 from ...module_utils._model import validators
 from ...module_utils._model.errors import InputError, RefusedError
-from ...module_utils._node import paths
+from ...module_utils._node import files
 
 # Longest run id: a job name of 40 characters, and what is appended to it.
 RUN_ID_LIMIT = 63
@@ -67,8 +67,8 @@ class StateHome:
         except OSError:
             identity = ""
         if not identity and create:
-            paths.private_dir(self.root)
-            paths.write_atomic(place, uuid.uuid4().hex.encode())
+            files.private_dir(self.root)
+            files.write_atomic(place, uuid.uuid4().hex.encode())
             identity = place.read_text().strip()
         return {"owner": identity, "controller": f"{platform.node()}:{self.root}"}
 
@@ -77,7 +77,7 @@ class StateHome:
 
         :raises RefusedError: when another process on this controller holds it.
         """
-        folder = paths.private_dir(self.run_folder(run_id))
+        folder = files.private_dir(self.run_folder(run_id))
         # Unbuffered: on a full disk it is the write that fails, not closing the file later.
         handle = open(folder / "lock", "r+b", 0, opener=_private)  # noqa: SIM115 (held beyond this function)
         # One that was killed needs a moment to notice (see Follower.run).
@@ -109,7 +109,7 @@ class StateHome:
 def default_root() -> pathlib.Path:
     """Return ``$XDG_STATE_HOME/muster`` or its default below the home directory."""
     base = os.environ.get("XDG_STATE_HOME")
-    return (pathlib.Path(base) if base else paths.home() / ".local" / "state") / "muster"
+    return (pathlib.Path(base) if base else files.home() / ".local" / "state") / "muster"
 
 
 def read_record(folder: pathlib.Path) -> dict[str, t.Any] | None:

@@ -17,7 +17,7 @@ from ...module_utils._model import validators
 from ...module_utils._model.errors import InputError, RefusedError
 from ...module_utils._model.lease import cluster_name
 from ...module_utils._model.ledger import iso
-from ...module_utils._node.paths import write_atomic
+from ...module_utils._node.files import write_atomic
 from .._providers.tailscale.devices import Changes, Device, DeviceApi
 from .._providers.tailscale.policy import PolicyApi
 from .._providers.tailscale.rent import KeyOrder, tags

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 import yaml
 
 from ...module_utils._model.errors import InputError, MusterError, RefusedError
-from ...module_utils._node import paths
+from ...module_utils._node import files
 from .._kube import connect, kubeconfig
 from .._kube.client import Client
 from .._kube.kubeconfig import Access
@@ -161,8 +161,8 @@ def _kept(place: pathlib.Path, wanted: Dict) -> str:
 
 def _write(place: pathlib.Path, value: Dict) -> None:
     try:
-        paths.private_dir(place.parent)
-        paths.write_atomic(place, yaml.safe_dump(value, sort_keys=False).encode(), _MODE)
+        files.private_dir(place.parent)
+        files.write_atomic(place, yaml.safe_dump(value, sort_keys=False).encode(), _MODE)
     except OSError as exc:
         problem = f"{place} cannot be written: {(exc.strerror or str(exc)).lower()}"
         raise RefusedError(problem, "Name another place with path") from exc

@@ -17,7 +17,7 @@ import typing as t
 from ...module_utils._model import drill, error_line
 from ...module_utils._model.errors import one_line
 from ...module_utils._model.job import Job
-from ...module_utils._node import paths
+from ...module_utils._node import files
 from .._hosts import gang
 from .._hosts.remote import Remote
 from . import record
@@ -48,7 +48,7 @@ def follow(
 
     def save(follower: Follower) -> None:
         state["record"] = record.update(state["record"], follower.story, prices, time.time())
-        paths.write_json(folder / "run.json", state["record"])
+        files.write_json(folder / "run.json", state["record"])
 
     follower = Follower(
         plan.job, plan.run_id, folder, plan.remotes, request.progress, restart, save, drilling, custody.over
@@ -81,7 +81,7 @@ def finished(
     proof = drill_proof(follower.job, follower)
     if proof:
         ended["drill"] = proof
-    paths.write_json(follower.folder / "run.json", ended)
+    files.write_json(follower.folder / "run.json", ended)
     said = describe({**follower.state(), "nodes": 0})
     follower.progress.say(f"run {follower.run_id} {outcome.outcome}: {outcome.detail} · {said}")
     return ended

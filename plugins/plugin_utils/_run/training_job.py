@@ -18,7 +18,7 @@ import typing as t
 from ...module_utils._model import advice, checks, fabric_gate
 from ...module_utils._model.errors import InputError, MusterError, RefusedError
 from ...module_utils._model.job import Job
-from ...module_utils._node import paths
+from ...module_utils._node import files
 from .._hosts import gang, payload
 from .._hosts.remote import Remote, each, first_error
 from . import custody, job_loading, planning, record, secrets
@@ -100,8 +100,8 @@ def cancel(request: Request, home: StateHome) -> Dict:
     if before["state"] != "ended":
         now = time.time()
         before = record.end(before, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143)
-        paths.write_json(folder / "run.json", before)
-        paths.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
+        files.write_json(folder / "run.json", before)
+        files.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
         stopped = True
     if errors:
         raise first_error(errors)
@@ -123,7 +123,7 @@ def _plan(
     """Ask all hosts at once and apply every rule; raises before anything was written."""
     remotes = request.connect([host.name for host in found])
     reserve = None if request.check else claim(request, home, job)
-    known = paths.read_json(home.folder / AGENTS) or {}
+    known = files.read_json(home.folder / AGENTS) or {}
     for remote in remotes:
         remote.owner = reserve["owner"] if reserve else None
         # An agent that was there the last time answers sooner than one that is sent along.
@@ -172,7 +172,7 @@ def _judged(
     results: list[checks.Check],
 ) -> Plan:
     """Return the plan when the network of the nodes allows the job."""
-    document = paths.read_json(home.folder / "fabric.json")
+    document = files.read_json(home.folder / "fabric.json")
     # What is no document at all is for the gate to name.
     verdicts = document.get("islands", []) if isinstance(document, dict) else (document or [])
     gate = fabric_gate.judge(job, [host.name for host in found], verdicts)

@@ -14,7 +14,7 @@ import typing as t
 
 from ...module_utils._model.errors import MusterError
 from ...module_utils._model.job import to_yaml_names
-from ...module_utils._node import paths
+from ...module_utils._node import files
 from .._hosts import gang, keys
 from .._launch import mpi
 from . import custody as custodies
@@ -35,7 +35,7 @@ def present(
     resolved: tuple[dict[str, str], dict[str, bytes]],
     drilling: drill.Drill | None,
 ) -> Dict:
-    folder = paths.private_dir(home.run_folder(plan.run_id))
+    folder = files.private_dir(home.run_folder(plan.run_id))
     unseen = ended_unseen(plan, before)
     lives = running(plan) or unseen
     if lives and not unseen and plan.job.launcher == "mpi" and not all(alive(plan, host.name) for host in plan.hosts):
@@ -49,15 +49,15 @@ def present(
     started: list[str] = []
     custody = custodies.begin(request, home, plan)
     _announce(request.progress, plan, lives)
-    paths.write_json(folder / "run.json", current)
-    paths.write_json(folder / "claim.json", held)
+    files.write_json(folder / "run.json", current)
+    files.write_json(folder / "claim.json", held)
     if plan.gate.verdict:
-        paths.write_json(folder / "fabric.json", {"schema": record.SCHEMA, "islands": [plan.gate.verdict]})
+        files.write_json(folder / "fabric.json", {"schema": record.SCHEMA, "islands": [plan.gate.verdict]})
     if lives and request.options.get("take_over"):
         gang.claim(plan.remotes, plan.run_id, held)
     if missing:
         if not lives:
-            paths.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "submitted", "attempt": attempt})
+            files.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "submitted", "attempt": attempt})
         try:
             ready = members if not lives else [gang.alone(member, members) for member in missing]
             gang.prepare(ready, plan.source.placed, held, plan.run_id, fresh=before is None)
@@ -65,7 +65,7 @@ def present(
         except MusterError as exc:
             _failed_start(folder, before, current, exc, lives)
             raise
-        paths.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "started", "attempt": attempt})
+        files.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "started", "attempt": attempt})
     _remember_agents(home, plan)
     if not request.options["wait"]:
         return result(current, folder, changed=bool(started))
@@ -82,10 +82,10 @@ def _needs_no_start(plan: Plan, node: str, before: Dict | None) -> bool:
 
 def _remember_agents(home: StateHome, plan: Plan) -> None:
     place = home.folder / AGENTS
-    known = paths.read_json(place) or {}
+    known = files.read_json(place) or {}
     found = {**known, **{remote.name: remote.program for remote in plan.remotes}}
     if found != known:
-        paths.write_json(place, found)
+        files.write_json(place, found)
 
 
 def _failed_start(folder: pathlib.Path, before: Dict | None, current: Dict, exc: MusterError, running: bool) -> None:
@@ -93,7 +93,7 @@ def _failed_start(folder: pathlib.Path, before: Dict | None, current: Dict, exc:
     if running:
         return
     if before is not None:
-        paths.write_json(folder / "run.json", before)
+        files.write_json(folder / "run.json", before)
         return
     for name in ("run.json", "claim.json", "events.jsonl", "offsets.json", "fabric.json", "lock"):
         (folder / name).unlink(missing_ok=True)

@@ -21,7 +21,7 @@ PARTS = (
     "module_utils/_model",
     "module_utils/_http",
     "module_utils/_secrets",
-    "module_utils/_node/paths.py",
+    "module_utils/_node/files.py",
     "plugin_utils/_kube",
     "plugin_utils/_providers",
     "plugin_utils/_rent",

@@ -16,7 +16,7 @@ import uuid
 
 from ansible_collections.muster.training.plugins.module_utils._model.pod_spec import PROGRAM_FILES, PodSpec
 from ansible_collections.muster.training.plugins.module_utils._node import pod as pod_module
-from ansible_collections.muster.training.plugins.module_utils._node.pod_output import MARK
+from ansible_collections.muster.training.plugins.module_utils._node.pod_log import MARK
 from ansible_collections.muster.training.tests.support.node_lab import free_port
 
 SOURCES = pathlib.Path(pod_module.__file__).parent

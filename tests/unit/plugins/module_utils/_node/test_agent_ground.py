@@ -19,7 +19,7 @@ import zlib
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._node import agent
+from ansible_collections.muster.training.plugins.module_utils._node import host_agent
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import payload
 from ansible_collections.muster.training.tests.support.node_lab import (
     NodeLab,
@@ -109,5 +109,5 @@ def test_the_sources_hold_no_syntax_newer_than_nodes_have(name: str) -> None:
 
 def test_every_operation_is_one_function() -> None:
     names = {"info", "put", "install", "prepare", "claim", "start", "watch", "stop", "kill", "read", "remove"}
-    assert set(agent._OPS) == names | {"examine", "reach"}
-    assert agent.MARK == payload.MARK
+    assert set(host_agent._OPS) == names | {"examine", "reach"}
+    assert host_agent.MARK == payload.MARK

@@ -11,7 +11,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._node import elastic, warm
+from ansible_collections.muster.training.plugins.module_utils._node import elastic, torch_forkserver
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ class Out(io.BytesIO):
 
 def test_the_agent_asks_the_template_and_starts_the_ordinary_way_what_it_refuses() -> None:
     module = types.SimpleNamespace(SubprocessHandler=type("Starter", (Handler,), {"_popen": Handler._popen}))
-    template = t.cast("warm.Template", Template())
+    template = t.cast("torch_forkserver.Template", Template())
     assert elastic.start_warm(t.cast("types.ModuleType", module), template) is True
     starter = module.SubprocessHandler(Out())
     assert starter._popen(("warm",), {"RANK": "3"}) == ("warm", ("warm",), {"RANK": "3"}, (17, None))
@@ -94,7 +94,7 @@ def test_the_agent_asks_the_template_and_starts_the_ordinary_way_what_it_refuses
 
 @pytest.mark.parametrize("module", [types.SimpleNamespace(), types.SimpleNamespace(SubprocessHandler=object)])
 def test_a_torch_that_starts_ranks_elsewhere_is_left_alone(module: t.Any) -> None:
-    assert elastic.start_warm(module, t.cast("warm.Template", Template())) is False
+    assert elastic.start_warm(module, t.cast("torch_forkserver.Template", Template())) is False
 
 
 @pytest.mark.parametrize(

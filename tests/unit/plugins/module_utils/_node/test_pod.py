@@ -20,7 +20,12 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.run_history import Story
-from ansible_collections.muster.training.plugins.module_utils._node import pod_fence, pod_ground, pod_meet, procs
+from ansible_collections.muster.training.plugins.module_utils._node import (
+    pod_discovery,
+    pod_fence,
+    pod_preflight,
+    processes,
+)
 from ansible_collections.muster.training.tests.support.node_lab import eventually, read_lines, small_disk
 from ansible_collections.muster.training.tests.unit.plugins.module_utils._node.pod_lab import PodLab, recorded
 
@@ -122,13 +127,13 @@ def test_who_does_not_stop_in_time_is_killed_with_all_that_it_started(lab: PodLa
     process.send_signal(signal.SIGTERM)
     end = lab.end(process, within_s=20)
     assert end.code == 143 and "killed: it did not end within 1 s" in end.text
-    assert procs.marked("x-1/1/x-node-0-0-abcde") == []
+    assert processes.marked("x-1/1/x-node-0-0-abcde") == []
 
 
 def test_what_a_launcher_leaves_behind_ends_with_it(lab: PodLab) -> None:
     end = lab.run(lab.spec(0, ["sh", "-c", "setsid sleep 300 & echo done"]))
     assert (end.code, end.lines) == (0, ["done"])
-    assert procs.marked("x-1/1/x-node-0-0-abcde") == []
+    assert processes.marked("x-1/1/x-node-0-0-abcde") == []
 
 
 def test_secrets_reach_the_program_and_no_output(lab: PodLab, tmp_path: pathlib.Path) -> None:
@@ -197,15 +202,15 @@ def test_a_full_disk_is_told_from_a_forbidden_one(tmp_path: pathlib.Path) -> Non
             while True:
                 handle.write(b"x" * 65536)
                 handle.flush()
-        with pytest.raises(pod_ground.Refusal, match="cannot be written: No space left") as caught:
-            pod_ground.check_disk(disk / "run", 0)
-    assert caught.value.code == pod_ground.EXIT_NO_ROOM
+        with pytest.raises(pod_preflight.Refusal, match="cannot be written: No space left") as caught:
+            pod_preflight.check_disk(disk / "run", 0)
+    assert caught.value.code == pod_preflight.EXIT_NO_ROOM
 
 
 def test_a_file_system_that_hangs_is_named_in_time(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pod_ground, "_disk_problem", lambda *_: time.sleep(5))
-    with pytest.raises(pod_ground.Refusal, match="did not answer for 0 s"):
-        pod_ground.check_disk(tmp_path, 0, within_s=0.05)
+    monkeypatch.setattr(pod_preflight, "_disk_problem", lambda *_: time.sleep(5))
+    with pytest.raises(pod_preflight.Refusal, match="did not answer for 0 s"):
+        pod_preflight.check_disk(tmp_path, 0, within_s=0.05)
 
 
 def test_the_others_find_the_first_node_whoever_comes_first(lab: PodLab) -> None:
@@ -242,13 +247,13 @@ def test_waiting_for_the_first_node_can_be_stopped(lab: PodLab) -> None:
 
 
 def test_strangers_at_the_meeting_are_no_guests() -> None:
-    meeting = pod_meet.Meeting("127.0.0.1", 0, {"run_id": "x", "attempt": 1})
+    meeting = pod_discovery.Meeting("127.0.0.1", 0, {"run_id": "x", "attempt": 1})
     try:
         run = {"run_id": "x", "attempt": 1}
         for bad in (b"", b"GET / HTTP/1.1\r\n\r\n", b"[]\n", b'{"run_id": "x", "attempt": 1}\n', b"\xff\n"):
             with socket.create_connection(("127.0.0.1", meeting.port)) as link:
                 link.sendall(bad)
-        found = pod_meet.find(
+        found = pod_discovery.find(
             "localhost", meeting.port, {"rank": 3, "node": "n3"}, run, time.monotonic() + 5, lambda _: True, print
         )
         assert found == "127.0.0.1" and meeting.seen == {3: "n3"}
@@ -267,14 +272,14 @@ def test_strangers_at_the_meeting_are_no_guests() -> None:
 )
 def test_a_pods_number_comes_from_where_its_engine_says_it(env: dict[str, str], rank: int) -> None:
     spec = {"attempt": 2, "rank_from_name": "MUSTER_POD" in env}
-    place = pod_ground.place(spec, {"MUSTER_POD": "x", **env, "MUSTER_RESTARTS": "1"})
+    place = pod_preflight.place(spec, {"MUSTER_POD": "x", **env, "MUSTER_RESTARTS": "1"})
     assert (place.rank, place.attempt) == (rank, 3)
 
 
 def test_a_pod_without_a_number_is_refused(lab: PodLab) -> None:
     end = lab.run(lab.spec(0, ["true"]), JOB_COMPLETION_INDEX="")
     assert end.code == 78 and "the pod has no index" in end.text
-    launcher = pod_ground.place({"attempt": 1, "role": "launcher"}, {})
+    launcher = pod_preflight.place({"attempt": 1, "role": "launcher"}, {})
     assert launcher.rank == -1
 
 

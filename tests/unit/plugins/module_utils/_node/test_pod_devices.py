@@ -11,7 +11,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._node import pod_ground
+from ansible_collections.muster.training.plugins.module_utils._node import pod_preflight
 from ansible_collections.muster.training.tests.unit.plugins.module_utils._node.pod_lab import PodLab
 
 
@@ -24,21 +24,21 @@ def lab(tmp_path: pathlib.Path) -> t.Iterator[PodLab]:
 
 def test_rdma_that_was_asked_for_must_be_there() -> None:
     found = {"gpus": 0, "rdma": [], "memlock_bytes": 8 << 20}
-    with pytest.raises(pod_ground.Refusal, match="/dev/infiniband has no device"):
-        pod_ground.check_devices({"rdma": True}, found)
-    told = pod_ground.check_devices({"rdma": True}, {**found, "rdma": ["uverbs0"]})
+    with pytest.raises(pod_preflight.Refusal, match="/dev/infiniband has no device"):
+        pod_preflight.check_devices({"rdma": True}, found)
+    told = pod_preflight.check_devices({"rdma": True}, {**found, "rdma": ["uverbs0"]})
     assert told == ["only 8 MiB of memory can be locked: RDMA needs LimitMEMLOCK=infinity"]
 
 
 def test_gpus_that_were_asked_for_must_be_there_where_they_can_be_counted() -> None:
     found: dict[str, t.Any] = {"gpus": 0, "rdma": [], "memlock_bytes": None}
-    with pytest.raises(pod_ground.Refusal, match="sees 4 GPUs, 8 were asked for$"):
-        pod_ground.check_devices({"gpus": 8}, {**found, "gpus": 4})
-    with pytest.raises(pod_ground.Refusal, match="sees 0 GPUs, 8 were asked for; let its node's container runtime"):
-        pod_ground.check_devices({"gpus": 8}, found)
-    assert pod_ground.check_devices({"gpus": 0}, found) == []
-    assert pod_ground.check_devices({"gpus": 8}, {**found, "gpus": 8}) == []
-    told = pod_ground.check_devices({"gpus": 1}, {**found, "gpus": None})
+    with pytest.raises(pod_preflight.Refusal, match="sees 4 GPUs, 8 were asked for$"):
+        pod_preflight.check_devices({"gpus": 8}, {**found, "gpus": 4})
+    with pytest.raises(pod_preflight.Refusal, match="sees 0 GPUs, 8 were asked for; let its node's container runtime"):
+        pod_preflight.check_devices({"gpus": 8}, found)
+    assert pod_preflight.check_devices({"gpus": 0}, found) == []
+    assert pod_preflight.check_devices({"gpus": 8}, {**found, "gpus": 8}) == []
+    told = pod_preflight.check_devices({"gpus": 1}, {**found, "gpus": None})
     assert told == ["whether the pod has the 1 GPUs that were asked for cannot be told from /dev"]
 
 
@@ -53,11 +53,11 @@ def test_gpus_that_were_asked_for_must_be_there_where_they_can_be_counted() -> N
     ],
 )
 def test_gpus_are_counted_by_their_device_files(names: list[str], count: int | None) -> None:
-    assert pod_ground.count_gpus(names) == count
+    assert pod_preflight.count_gpus(names) == count
 
 
 def test_a_pod_without_the_gpus_that_it_asked_for_starts_nothing(lab: PodLab) -> None:
-    if pod_ground.count_gpus(os.listdir("/dev")) != 0:
+    if pod_preflight.count_gpus(os.listdir("/dev")) != 0:
         pytest.skip("this machine has GPUs")
     end = lab.run(lab.spec(0, ["echo", "runs"], gpus=1))
     assert (end.code, end.lines) == (78, []) and "the pod sees 0 GPUs, 1 were asked for" in end.text

@@ -17,7 +17,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
-from ansible_collections.muster.training.plugins.module_utils._node import pod_ground, pod_mpi
+from ansible_collections.muster.training.plugins.module_utils._node import pod_mpi, pod_preflight
 from ansible_collections.muster.training.plugins.plugin_utils._launch import launchers
 from ansible_collections.muster.training.plugins.plugin_utils._launch.contract import RunContext
 from ansible_collections.muster.training.tests.support.node_lab import eventually, free_port
@@ -92,7 +92,7 @@ def test_the_launcher_reaches_a_worker_whose_ranks_are_recorded(lab: PodLab, key
 
 
 def test_keys_that_are_not_mounted_are_named(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(pod_ground.Refusal, match="the MPI operator's keys are not in"):
+    with pytest.raises(pod_preflight.Refusal, match="the MPI operator's keys are not in"):
         pod_mpi.place({"keys": str(tmp_path), "role": "client"}, tmp_path, (), "/", {})
 
 

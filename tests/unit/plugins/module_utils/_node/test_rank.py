@@ -15,7 +15,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._node import procs
+from ansible_collections.muster.training.plugins.module_utils._node import processes
 from ansible_collections.muster.training.plugins.module_utils._node import rank as rank_module
 from ansible_collections.muster.training.tests.support.node_lab import eventually, read_lines
 
@@ -144,7 +144,7 @@ def test_the_recorded_process_is_the_program_itself(ranks: Ranks) -> None:
     process = ranks.start(["sleep", "60"], **TORCHRUN)
     pid = eventually(lambda: ranks.events, "the start")[0]["pid"]
     assert pid != process.pid
-    procs.kill_all([pid])
+    processes.kill_all([pid])
     assert process.wait(timeout=30) == 137
     process.communicate()
 

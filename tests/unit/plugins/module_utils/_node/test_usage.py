@@ -10,7 +10,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._node import paths, usage
+from ansible_collections.muster.training.plugins.module_utils._node import files, usage
 from ansible_collections.muster.training.tests.support.node_lab import eventually, read_lines
 
 
@@ -93,7 +93,7 @@ def test_a_full_disk_is_no_error(tmp_path: pathlib.Path, clock: Clock, monkeypat
     def full(*_: t.Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(paths, "append_json", full)
+    monkeypatch.setattr(files, "append_json", full)
     sampler = usage.Sampler()
     sampler.write(tmp_path / "usage.jsonl", "a")
     clock.now += 2.0

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._node.pod_output import MARK
+from ansible_collections.muster.training.plugins.module_utils._node.pod_log import MARK
 from ansible_collections.muster.training.plugins.plugin_utils._fabric import live_pods
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.live import Diagnosis, Live
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.live_causes import LIVE_CAUSES

@@ -12,7 +12,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.island import Reach
 from ansible_collections.muster.training.plugins.module_utils._model.node import Node
-from ansible_collections.muster.training.plugins.module_utils._node import reach
+from ansible_collections.muster.training.plugins.module_utils._node import host_reachability
 from ansible_collections.muster.training.plugins.plugin_utils._fabric import reaching
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.islands import islands
 
@@ -89,9 +89,9 @@ def test_real_answers_of_open_closed_and_silent_ports() -> None:
             item.setblocking(False)
             item.connect_ex(full.getsockname())
         targets = [server.getsockname(), closed.getsockname(), full.getsockname(), ("not-an-address", 1)]
-        found = reach.probe(targets, 0.3)
+        found = host_reachability.probe(targets, 0.3)
         for item in (*fillers, full):
             item.close()
     assert [item["ok"] for item in found] == [True, True, False, False]
     assert found[0]["problem"] is None and found[2]["problem"] == "no answer" and found[3]["problem"]
-    assert reach.probe([], 1.0) == [] and reach.tailscale_paths([]) == {}
+    assert host_reachability.probe([], 1.0) == [] and host_reachability.tailscale_paths([]) == {}

@@ -22,7 +22,8 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     UnreachableError,
 )
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
-from ansible_collections.muster.training.plugins.module_utils._node import paths, units
+from ansible_collections.muster.training.plugins.module_utils._node import files as node_files
+from ansible_collections.muster.training.plugins.module_utils._node import host_units
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import gang, trees
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote
 from ansible_collections.muster.training.tests.support.node_lab import (
@@ -76,7 +77,7 @@ def test_both_are_prepared_and_started_with_what_they_need(lab: NodeLab, tmp_pat
         assert (
             run / "script.sh"
         ).read_text() == f"cat {lab.state(name)}/agent/{pathlib.Path(str(a.remote.program)).name}/run.py"
-        assert (run / "plain").read_text() == "{other}" and paths.read_json(run / "claim.json") == CLAIM
+        assert (run / "plain").read_text() == "{other}" and node_files.read_json(run / "claim.json") == CLAIM
         assert (run / "secrets" / "CERT").read_bytes() == b"\x00geheim" and lab.left() == {}
     assert gang.start([a, b], RUN) == ["a", "b"]
     for name in "ab":
@@ -139,7 +140,7 @@ def test_a_run_of_another_controller_is_left_alone(lab: NodeLab) -> None:
     ]
     with pytest.raises(MusterError, match=rf"^a: run {RUN} belongs to another controller \(there\)$"):
         gang.prepare(mine, [], CLAIM, RUN)
-    assert units.status(lab.run("a", RUN) / "units" / "agent")["alive"] is True and names(lab, "b") == []
+    assert host_units.status(lab.run("a", RUN) / "units" / "agent")["alive"] is True and names(lab, "b") == []
 
 
 def _fields(item: gang.Member) -> Dict:
@@ -154,7 +155,7 @@ def test_a_run_that_lives_is_taken_over_on_all_nodes(lab: NodeLab) -> None:
     with pytest.raises(MusterError, match=rf"run {RUN} belongs to another controller \(here\)"):
         gang.claim([item.remote for item in both], RUN, other)
     gang.claim([item.remote for item in both], RUN, {**other, "take_over": True})
-    assert [paths.read_json(lab.run(name, RUN) / "claim.json") for name in "ab"] == [other, other]
+    assert [node_files.read_json(lab.run(name, RUN) / "claim.json") for name in "ab"] == [other, other]
     # Whoever held it before can no longer stop it.
     answers, errors = gang.stop([item.remote for item in both], RUN, 5)
     assert answers == {} and set(errors) == {"a", "b"}
@@ -168,7 +169,7 @@ def test_a_node_without_the_agent_gets_it_first(lab: NodeLab) -> None:
 
 
 def test_a_unit_has_every_field_that_the_supervisor_reads() -> None:
-    documented = re.search(r"``spec\.json`` holds: ``(.*?)``", str(units.__doc__), re.DOTALL)
+    documented = re.search(r"``spec\.json`` holds: ``(.*?)``", str(host_units.__doc__), re.DOTALL)
     assert documented is not None
     job = parse_job(
         {"name": "x", "script": "/t.py", "restart": {"max_crashes": 2, "max_lost_nodes": 5, "fatal_exit_codes": [9]}}

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
-from ansible_collections.muster.training.plugins.module_utils._node import blobs
+from ansible_collections.muster.training.plugins.module_utils._node import host_blobs
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import trees
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote
 
@@ -41,7 +41,7 @@ class Node(Remote):
     def ask(self, op: str, **values: t.Any) -> dict[str, t.Any]:
         assert op == "put"
         self.sent += [len(piece["data"]) for piece in values["pieces"]]
-        return {"refused": blobs.put(self.root, values["pieces"])}
+        return {"refused": host_blobs.put(self.root, values["pieces"])}
 
 
 def test_a_tree_is_its_files_without_version_control_and_caches(tmp_path: pathlib.Path) -> None:
@@ -99,16 +99,16 @@ def test_only_what_is_missing_is_sent(
     shas = sorted({file.sha256 for file in tree.files})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trees, "PIECE_BYTES", piece)
-        first = blobs.offsets(node.root, shas)
+        first = host_blobs.offsets(node.root, shas)
         # An earlier transfer was cut: some of the first file is there already.
         data = next(file.source.read_bytes() for file in tree.files if file.sha256 == shas[0])[:cut]
         (node.root / "blobs").mkdir(parents=True)
         (node.root / "blobs" / f"{shas[0]}.part").write_bytes(data)
-        missing = blobs.offsets(node.root, shas)
+        missing = host_blobs.offsets(node.root, shas)
         sent = trees.send(node, [tree], missing, 1 << 30)
     sizes = {file.sha256: file.size for file in tree.files}
     assert sent == sum(sizes.values()) - len(data) and set(first.values()) == {0}
-    assert blobs.offsets(node.root, shas) == {}
+    assert host_blobs.offsets(node.root, shas) == {}
     assert all((node.root / "blobs" / sha).stat().st_size == sizes[sha] for sha in shas)
     before = len(node.sent)
     assert trees.send(node, [tree], {}, 0) == 0 and len(node.sent) == before

@@ -18,7 +18,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model import job_templates
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
-from ansible_collections.muster.training.plugins.module_utils._node import paths
+from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._run import accept as subject
 from ansible_collections.muster.training.plugins.plugin_utils._run import (
     accept_parts,
@@ -85,11 +85,11 @@ class World:
         job = parse_job(options["job"], job_templates.PRESETS)
         if self.failed and self.failed in str(options["run_id"]):
             return {"failed": True, "msg": "run x failed: why"}
-        folder = paths.private_dir(StateHome(options["state_home"], options["cluster"]).run_folder(options["run_id"]))
+        folder = files.private_dir(StateHome(options["state_home"], options["cluster"]).run_folder(options["run_id"]))
         value = {**RECORD, "run_id": options["run_id"]}
         if options["run_id"].endswith("gang-b"):
             value["attempts"] = [{"started_at": "3", "ended_at": "4"}]
-        paths.write_json(folder / "run.json", value)
+        files.write_json(folder / "run.json", value)
         line = {"at": 1.0, "acceptance": document(job.nodes, self.steps.get(job.nodes, 0.1))}
         (folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")
         return {}

@@ -16,7 +16,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.drill import Drill
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
-from ansible_collections.muster.training.plugins.module_utils._node.pod_output import MARK
+from ansible_collections.muster.training.plugins.module_utils._node.pod_log import MARK
 from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_follow, cluster_job
 from ansible_collections.muster.training.tests.support.told_cluster import Told, follow, stamped
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._kube.jobs.plans import plan

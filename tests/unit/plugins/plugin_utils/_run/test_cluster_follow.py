@@ -13,7 +13,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._node.pod_output import MARK
+from ansible_collections.muster.training.plugins.module_utils._node.pod_log import MARK
 from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.watch import Event
 from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_follow

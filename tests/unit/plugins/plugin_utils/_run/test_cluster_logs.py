@@ -14,7 +14,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, TransportError
-from ansible_collections.muster.training.plugins.module_utils._node.pod_output import MARK
+from ansible_collections.muster.training.plugins.module_utils._node.pod_log import MARK
 from ansible_collections.muster.training.plugins.module_utils._secrets.scrubber import remember
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import watch
 from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError

@@ -18,7 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     UnreachableError,
 )
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, fold, iso
-from ansible_collections.muster.training.plugins.module_utils._node import paths
+from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote
 from ansible_collections.muster.training.plugins.plugin_utils._run import heal as subject
 from ansible_collections.muster.training.plugins.plugin_utils._run import heal_look, training_job
@@ -85,8 +85,8 @@ class World:
 
     def record(self, policy: str = "shrink", name: str = "r", **more: t.Any) -> None:
         job = {"name": "x", "nodes": 2, "template": "t", "python": None, "restart": {"on_lost_node": policy}}
-        folder = paths.private_dir(self.root / "lab" / "runs" / name)
-        paths.write_json(folder / "run.json", {**RECORD, "run_id": name, "job": job, **more})
+        folder = files.private_dir(self.root / "lab" / "runs" / name)
+        files.write_json(folder / "run.json", {**RECORD, "run_id": name, "job": job, **more})
 
 
 @pytest.fixture

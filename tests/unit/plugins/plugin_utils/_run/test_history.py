@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError, UnreachableError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
-from ansible_collections.muster.training.plugins.module_utils._node import paths
+from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote
 from ansible_collections.muster.training.plugins.plugin_utils._run import history, record
 from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import StateHome
@@ -29,9 +29,9 @@ def home(tmp_path: pathlib.Path) -> StateHome:
 
 
 def place(home: StateHome, run_id: str, age: int, **values: t.Any) -> pathlib.Path:
-    folder = paths.private_dir(home.run_folder(run_id))
+    folder = files.private_dir(home.run_folder(run_id))
     job = to_yaml_names(parse_job({"name": run_id.split("-")[0], "script": "/t.py"}))
-    paths.write_json(folder / "run.json", record.new(run_id, job, 1000.0, **values))
+    files.write_json(folder / "run.json", record.new(run_id, job, 1000.0, **values))
     os.utime(folder / "run.json", (1_000_000 - age, 1_000_000 - age))
     return folder
 
@@ -109,7 +109,7 @@ def test_asking_for_a_run_that_lives_renews_the_leases_of_its_rented_machines(ho
 def test_the_last_lines_of_every_log(home: StateHome) -> None:
     folder = place(home, "run-1", 0)
     for name in ("a", "b"):
-        (paths.private_dir(folder / "logs") / f"{name}.log").write_text(
+        (files.private_dir(folder / "logs") / f"{name}.log").write_text(
             "".join(f"{name} {number}\n" for number in range(9))
         )
     found = history.logs(home, None, 2, False, connect({}), ())

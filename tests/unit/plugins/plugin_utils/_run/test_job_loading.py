@@ -12,7 +12,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job, to_yaml_names
-from ansible_collections.muster.training.plugins.module_utils._node import paths
+from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._run import job_loading, record
 from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import StateHome
 
@@ -58,8 +58,8 @@ def test_a_recorded_run_names_its_job(tmp_path: pathlib.Path) -> None:
     wanted = parse_job(
         {**JOB, "template": "ours", "nodes": 3, "secret_refs": [{"name": "T", "from": "env"}]}, {"ours": {"nodes": 9}}
     )
-    folder = paths.private_dir(StateHome({"path": str(tmp_path / "state")}, "lab").run_folder("x-1"))
-    paths.write_json(folder / "run.json", record.new("x-1", to_yaml_names(wanted), 1000.0))
+    folder = files.private_dir(StateHome({"path": str(tmp_path / "state")}, "lab").run_folder("x-1"))
+    files.write_json(folder / "run.json", record.new("x-1", to_yaml_names(wanted), 1000.0))
     found = load(tmp_path, run_id="x-1")
     assert (found.nodes, found.template, found.secret_refs) == (3, None, wanted.secret_refs)
     assert load(tmp_path, run_id="x-1", job={**JOB, "nodes": 7}).nodes == 7

@@ -13,7 +13,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
-from ansible_collections.muster.training.plugins.module_utils._node import paths, procs
+from ansible_collections.muster.training.plugins.module_utils._node import files, processes
 from ansible_collections.muster.training.plugins.plugin_utils._run import local_nodes
 from ansible_collections.muster.training.tests.support.node_lab import fingerprint
 
@@ -39,15 +39,15 @@ def test_addresses_begin_at_the_first_of_the_loopback(monkeypatch: pytest.Monkey
 
 def test_without_a_running_sshd_the_connection_is_local(root: str) -> None:
     assert local_nodes.connection(root, "auto") == {"ansible_connection": "local"}
-    paths.write_json(paths.private_dir(local_nodes.folder(root)) / "sshd.json", {"process": "1@1", "port": 1})
+    files.write_json(files.private_dir(local_nodes.folder(root)) / "sshd.json", {"process": "1@1", "port": 1})
     assert local_nodes.connection(root, "auto") == {"ansible_connection": "local"}
 
 
 def test_the_variables_of_a_running_sshd(root: str) -> None:
-    place = paths.private_dir(local_nodes.folder(root))
+    place = files.private_dir(local_nodes.folder(root))
     with subprocess.Popen(["sleep", "60"]) as stand_in:
-        state = {"process": procs.identity(stand_in.pid), "port": 2222, "user": "me", "count": 2}
-        paths.write_json(place / "sshd.json", state)
+        state = {"process": processes.identity(stand_in.pid), "port": 2222, "user": "me", "count": 2}
+        files.write_json(place / "sshd.json", state)
         found = local_nodes.connection(root, "auto")
         assert (found["ansible_connection"], found["ansible_port"], found["ansible_user"]) == ("ssh", 2222, "me")
         assert f"UserKnownHostsFile={place}/known_hosts" in found["ansible_ssh_common_args"]
@@ -66,7 +66,7 @@ def test_why_there_is_no_sshd_is_told(root: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_absent_twice_changes_once(root: str) -> None:
-    paths.private_dir(local_nodes.folder(root))
+    files.private_dir(local_nodes.folder(root))
     assert local_nodes.absent(root, True)["changed"] is True and local_nodes.folder(root).exists()
     assert local_nodes.absent(root, False)["changed"] is True
     assert local_nodes.absent(root, False)["changed"] is False
@@ -101,7 +101,7 @@ def test_a_real_sshd_comes_serves_every_address_and_goes(root: str) -> None:
             ["ssh", *where, *options, target, "echo here"], capture_output=True, text=True, check=False
         )
         assert (done.returncode, done.stdout) == (0, "here\n"), done.stderr
-    pid = procs.alive((paths.read_json(local_nodes.folder(root) / "sshd.json") or {})["process"])
+    pid = processes.alive((files.read_json(local_nodes.folder(root) / "sshd.json") or {})["process"])
     assert pid is not None and local_nodes.connection(root, "local") == {"ansible_connection": "local"}
     assert local_nodes.present(root, 3, False)["changed"] is True
     local_nodes.absent(root, False)

@@ -19,7 +19,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
-from ansible_collections.muster.training.plugins.module_utils._node import paths
+from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.module_utils._secrets import scrubber
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import watch
 from ansible_collections.muster.training.tests.support.node_lab import FAKES, eventually, fingerprint, read_lines
@@ -127,7 +127,7 @@ def test_a_run_that_failed_is_continued_where_it_was(world: RunWorld) -> None:
 
 
 def test_a_node_that_cannot_start_leaves_nothing_anywhere(world: RunWorld) -> None:
-    blocked = paths.private_dir(world.lab.run("b", world.run_id)) / "units"
+    blocked = files.private_dir(world.lab.run("b", world.run_id)) / "units"
     blocked.write_text("in the way")
     with pytest.raises(MusterError, match="^b: "):
         world.play(world.job("sleep", "60"))
@@ -177,7 +177,7 @@ def test_a_run_is_not_named_after_another_folder(world: RunWorld, name: str) -> 
 
 def test_a_run_that_saw_too_few_ranks_failed_whatever_its_exit_codes(world: RunWorld) -> None:
     # Nothing can be recorded on b, so that its rank runs and ends well but was never seen.
-    (paths.private_dir(world.lab.run("b", world.run_id)) / "events.jsonl").mkdir()
+    (files.private_dir(world.lab.run("b", world.run_id)) / "events.jsonl").mkdir()
     found = world.play(world.job("true"))
     assert (found["run"]["outcome"], found["run"]["cause"], found["run"]["exit_code"]) == ("failed", "attendance", 1)
     assert "1 ranks with world size 2 were seen, 2 were asked" in found["msg"] and gone(world)
@@ -266,7 +266,7 @@ def test_the_run_of_another_controller_is_left_alone_until_it_is_taken_over(worl
     assert len([line for line in world.lab.left().values() if " supervise " in line]) == 2
     assert world.play(job, "second", take_over=True, wait=False)["changed"] is False
     owner = (world.root / "second" / "owner").read_text()
-    claims = [paths.read_json(world.lab.run(name, world.run_id) / "claim.json") for name in "ab"]
+    claims = [files.read_json(world.lab.run(name, world.run_id) / "claim.json") for name in "ab"]
     assert [claim["owner"] for claim in claims] == [owner, owner]
     with pytest.raises(RefusedError, match=r"belongs to another controller \(.*/second\)"):
         world.play(job, "first", wait=False)
@@ -330,7 +330,7 @@ def test_all_that_a_controller_keeps_is_private(world: RunWorld) -> None:
 
 
 def test_a_damaged_record_is_not_guessed_at(world: RunWorld) -> None:
-    paths.private_dir(world.folder())
+    files.private_dir(world.folder())
     (world.folder() / "run.json").write_text('{"state": "ended", "outc')
     with pytest.raises(RefusedError, match="is damaged"):
         world.play(world.job("true"))

@@ -11,7 +11,7 @@ import pathlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._node.pod_output import MARK, Output, Tail
+from ansible_collections.muster.training.plugins.module_utils._node.pod_log import MARK, Output, Tail
 
 _PIECES = st.lists(st.sampled_from([MARK, MARK[:4], MARK[4:], MARK[:-1], MARK[1:], "\n", "x"]), max_size=12)
 

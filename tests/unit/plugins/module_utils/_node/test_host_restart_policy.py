@@ -11,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._node.policy import Budget, Decision, Ending, Kind, decide
+from ansible_collections.muster.training.plugins.module_utils._node.host_restart_policy import (
+    Budget,
+    Decision,
+    Ending,
+    Kind,
+    decide,
+)
 
 NEVER: Kind = "never"
 WHOLE: Kind = "whole"

@@ -23,7 +23,7 @@ import sys
 import time
 import typing as t
 
-from . import paths, procs
+from . import files, processes
 
 _RUN_S = 20
 
@@ -44,7 +44,7 @@ def start(spec: dict[str, t.Any], program: pathlib.Path) -> bool:
 
     :param program: the installed agent's folder (it holds the package ``muster_node``).
     """
-    folder = paths.private_dir(pathlib.Path(spec["folder"]))
+    folder = files.private_dir(pathlib.Path(spec["folder"]))
     if status(folder)["alive"]:
         return False
     for name in ("exit.json", "stop"):
@@ -52,7 +52,7 @@ def start(spec: dict[str, t.Any], program: pathlib.Path) -> bool:
     if status(folder)["generation"] != spec["generation"]:
         (folder / "state.json").unlink(missing_ok=True)
     kind = manager()
-    paths.write_json(folder / "spec.json", {**spec, "manager": kind})
+    files.write_json(folder / "spec.json", {**spec, "manager": kind})
     argv = [sys.executable, "-I", "-S", str(program / "run.py"), "supervise", str(folder / "spec.json")]
     if kind == "detached":
         _start_detached(argv, folder)
@@ -65,21 +65,21 @@ def start(spec: dict[str, t.Any], program: pathlib.Path) -> bool:
 
 def status(folder: pathlib.Path) -> dict[str, t.Any]:
     """Return ``{alive, state, detail, exit, heartbeat_age_s, crashes, lost, child}`` of a unit."""
-    state = paths.read_json(folder / "state.json") or {}
-    ending = paths.read_json(folder / "exit.json")
+    state = files.read_json(folder / "state.json") or {}
+    ending = files.read_json(folder / "exit.json")
     try:
         age = max(0.0, time.time() - (folder / "heartbeat").stat().st_mtime)
     except OSError:
         age = None
     return {
-        "alive": procs.alive(state.get("supervisor")) is not None or (ending is None and _coming_back(folder)),
+        "alive": processes.alive(state.get("supervisor")) is not None or (ending is None and _coming_back(folder)),
         "state": state.get("state"),
         "detail": state.get("detail", ""),
         "exit": ending,
         "heartbeat_age_s": age,
         "crashes": state.get("crashes", 0),
         "lost": state.get("lost", 0),
-        "child": procs.alive(state.get("child")),
+        "child": processes.alive(state.get("child")),
         "generation": state.get("generation"),
     }
 
@@ -89,22 +89,22 @@ def stop(folder: pathlib.Path, within_s: float) -> list[int]:
 
     :returns: pids that could not be ended.
     """
-    state = paths.read_json(folder / "state.json") or {}
-    spec = paths.read_json(folder / "spec.json") or {}
-    pid = procs.alive(state.get("supervisor"))
+    state = files.read_json(folder / "state.json") or {}
+    spec = files.read_json(folder / "spec.json") or {}
+    pid = processes.alive(state.get("supervisor"))
     if pid is not None:
         # By this the supervisor tells a cancel from a node that shuts down.
         (folder / "stop").touch()
-        procs.kill_all([pid], 15)
-        _wait_until(lambda: procs.alive(state.get("supervisor")) is None, within_s)
-        procs.kill_all([found for found in [procs.alive(state.get("supervisor"))] if found])
+        processes.kill_all([pid], 15)
+        _wait_until(lambda: processes.alive(state.get("supervisor")) is None, within_s)
+        processes.kill_all([found for found in [processes.alive(state.get("supervisor"))] if found])
     if spec.get("manager", "detached") != "detached":
         # What was killed would be started again.
         _systemctl(spec, "stop", _name(spec))
     for file in [spec.get("secrets"), *spec.get("secret_files", [])]:
         if file:
             pathlib.Path(file).unlink(missing_ok=True)
-    return procs.kill_marked(spec["marker"]) if spec.get("marker") else []
+    return processes.kill_marked(spec["marker"]) if spec.get("marker") else []
 
 
 def _began(folder: pathlib.Path) -> bool:
@@ -114,7 +114,7 @@ def _began(folder: pathlib.Path) -> bool:
 
 def _coming_back(folder: pathlib.Path) -> bool:
     """Return whether systemd holds the unit although its main process is gone: it is about to start it again."""
-    spec = paths.read_json(folder / "spec.json") or {}
+    spec = files.read_json(folder / "spec.json") or {}
     if spec.get("manager", "detached") == "detached":
         return False
     found = _systemctl(spec, "show", "--property=ActiveState", "--value", _name(spec))

@@ -36,7 +36,7 @@ import types
 import typing as t
 import warnings
 
-from . import procs
+from . import processes
 
 _ANSWER_S = 10.0
 _LENGTH = struct.Struct("!I")
@@ -107,7 +107,7 @@ class Template:
         places = [1 if stdout is None else stdout, 2 if stderr is None else stderr, wait]
         try:
             # For this moment only: orphans of a rank that ended belong to the supervisor, which waits for them.
-            procs.adopt_orphans(True)
+            processes.adopt_orphans(True)
             rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", places))
             self._link.sendmsg([_LENGTH.pack(len(text))], [rights])
             self._link.sendall(text)
@@ -122,7 +122,7 @@ class Template:
             os.close(wait)
             os.close(go)
             with contextlib.suppress(OSError):
-                procs.adopt_orphans(False)
+                processes.adopt_orphans(False)
         return None
 
 

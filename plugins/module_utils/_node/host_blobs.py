@@ -18,7 +18,7 @@ import shutil
 import typing as t
 import zlib
 
-from . import paths
+from . import files
 
 _CHUNK = 1 << 20
 
@@ -38,7 +38,7 @@ def put(root: pathlib.Path, pieces: t.Iterable[t.Mapping[str, t.Any]]) -> dict[s
 
     :returns: sha256 -> offset for pieces that did not fit where they claimed or failed their checksum.
     """
-    paths.private_dir(root / "blobs")
+    files.private_dir(root / "blobs")
     refused = {}
     for piece in pieces:
         sha = str(piece["sha256"])
@@ -67,10 +67,10 @@ def materialise(
     :returns: whether anything changed.
     """
     record = target.with_name(f"{target.name}.manifest.json")
-    before = {item["path"]: item for item in paths.read_json(record) or []}
+    before = {item["path"]: item for item in files.read_json(record) or []}
     after: dict[str, dict[str, t.Any]] = {}
     changed = False
-    paths.private_dir(target)
+    files.private_dir(target)
     for old in set(before) - {item["path"] for item in manifest}:
         _remove(target, old)
         changed = True
@@ -79,12 +79,12 @@ def materialise(
         known = before.get(item["path"], {})
         same = all(known.get(key) == item[key] for key in ("sha256", "mode")) and known.get("seen") == _seen(place)
         if not same:
-            paths.private_dir(place.parent)
+            files.private_dir(place.parent)
             _place(_blob(root, item["sha256"]), place, int(item["mode"]), link)
             changed = True
         after[item["path"]] = {**item, "seen": _seen(place)}
     if changed or not record.exists():
-        paths.write_json(record, list(after.values()))
+        files.write_json(record, list(after.values()))
     return changed
 
 

@@ -21,8 +21,8 @@ import threading
 import time
 import typing as t
 
-from . import pod_ground, pod_meet
-from .pod_output import Output
+from . import pod_discovery, pod_preflight
+from .pod_log import Output
 
 EXIT_UNREACHED = 69
 _CONNECT_S = 5.0
@@ -38,8 +38,8 @@ Dict = dict[str, t.Any]
 def main(spec: Dict, program: pathlib.Path) -> int:
     """Take part in the probe; return 0 when this pod reached all that it tried (the first pod: when all did)."""
     try:
-        place = pod_ground.place(spec, os.environ)
-    except pod_ground.Refusal as exc:
+        place = pod_preflight.place(spec, os.environ)
+    except pod_preflight.Refusal as exc:
         print(f"muster: {exc}", flush=True)
         return exc.code
     output = Output(place.about())
@@ -100,10 +100,10 @@ def _lead(spec: Dict, me: Dict, output: Output, until: float) -> int:
 
 def _follow(spec: Dict, me: Dict, output: Output, until: float) -> int:
     problem = ""
-    time.sleep(pod_meet.SETTLE_S)
+    time.sleep(pod_discovery.SETTLE_S)
     while True:
         try:
-            address = pod_meet.resolve(str(spec["coordinator"]))
+            address = pod_discovery.resolve(str(spec["coordinator"]))
             link = socket.create_connection((address, int(spec["port"])), timeout=_CONNECT_S)
             break
         except OSError as exc:

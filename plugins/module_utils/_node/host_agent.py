@@ -23,7 +23,7 @@ import sys
 import time
 import typing as t
 
-from . import blobs, paths, probe, procs, units, watch
+from . import files, host_blobs, host_log_follow, host_preflight, host_units, processes
 
 Request = t.Mapping[str, t.Any]
 MARK = "\x1emuster\x1e"
@@ -32,29 +32,31 @@ MARK = "\x1emuster\x1e"
 def op_info(request: Request) -> dict[str, t.Any]:
     """Return what the controller must know before it plans; reads only."""
     state = _state(request)
-    answer: dict[str, t.Any] = {"state_dir": str(state), "home": str(paths.home()), **probe.basics()}
-    answer["live_runs"] = probe.live_runs(state)
-    answer["free_bytes"] = blobs.free_bytes(state)
-    answer["state"] = probe.writable(state)
+    answer: dict[str, t.Any] = {"state_dir": str(state), "home": str(files.home()), **host_preflight.basics()}
+    answer["live_runs"] = host_preflight.live_runs(state)
+    answer["free_bytes"] = host_blobs.free_bytes(state)
+    answer["state"] = host_preflight.writable(state)
     program = state / "agent" / str(request.get("version"))
     answer["program"] = str(program) if (program / "run.py").exists() else None
     if request.get("run_id"):
         run = _run_dir(request)
-        answer["claim"] = paths.read_json(run / "claim.json")
-        answer["units"] = watch.statuses(run)
-        answer["missing"] = blobs.offsets(state, request.get("blobs", []))
+        answer["claim"] = files.read_json(run / "claim.json")
+        answer["units"] = host_log_follow.statuses(run)
+        answer["missing"] = host_blobs.offsets(state, request.get("blobs", []))
         if request.get("reserve"):
             # The first host decides between two controllers that start one run at the same moment.
-            answer["reserved"] = _claim(paths.private_dir(run), request["reserve"])
+            answer["reserved"] = _claim(files.private_dir(run), request["reserve"])
     if request.get("address"):
-        answer["interface"] = probe.interface_of(request["address"])
+        answer["interface"] = host_preflight.interface_of(request["address"])
     if request.get("python"):
-        answer["training"] = probe.training_python(
+        answer["training"] = host_preflight.training_python(
             request["python"], request.get("packages", []), request.get("env", {})
         )
     answer["tools"] = {name: shutil.which(name, path=_tool_path()) for name in request.get("tools", [])}
-    answer["ports"] = {str(port): probe.port(host, port) for host, port in request.get("ports", [])}
-    answer["paths"] = {path: probe.writable(pathlib.Path(path).expanduser()) for path in request.get("paths", [])}
+    answer["ports"] = {str(port): host_preflight.port(host, port) for host, port in request.get("ports", [])}
+    answer["paths"] = {
+        path: host_preflight.writable(pathlib.Path(path).expanduser()) for path in request.get("paths", [])
+    }
     answer["files"] = {path: os.access(os.path.expanduser(path), os.R_OK) for path in request.get("files", [])}
     if request.get("facts"):
         from . import facts
@@ -65,22 +67,22 @@ def op_info(request: Request) -> dict[str, t.Any]:
 
 def op_put(request: Request) -> dict[str, t.Any]:
     """Store pieces of blobs."""
-    return {"refused": blobs.put(paths.private_dir(_state(request)), request["pieces"])}
+    return {"refused": host_blobs.put(files.private_dir(_state(request)), request["pieces"])}
 
 
 def op_install(request: Request) -> dict[str, t.Any]:
     """Install these sources, from where later requests and the supervisors run."""
-    program = paths.private_dir(_state(request)) / "agent" / str(request["version"])
+    program = files.private_dir(_state(request)) / "agent" / str(request["version"])
     if not (program / "run.py").exists():
-        package = paths.private_dir(program / "muster_node")
+        package = files.private_dir(program / "muster_node")
         for name, text in request["sources"].items():
-            paths.write_atomic(package / name, text.encode())
+            files.write_atomic(package / name, text.encode())
         # Byte-code once, and not at the first request of each kind.
         import py_compile
 
         for file in sorted(package.glob("*.py")):
             py_compile.compile(str(file), quiet=2)
-        paths.write_atomic(program / "run.py", request["entry"].encode())
+        files.write_atomic(program / "run.py", request["entry"].encode())
         return {"program": str(program), "changed": True}
     return {"program": str(program), "changed": False}
 
@@ -90,8 +92,8 @@ def op_prepare(request: Request) -> dict[str, t.Any]:
 
     Ends with a connection to the first node's port, so that "prepared" means that the gang can meet.
     """
-    run = paths.private_dir(_run_dir(request))
-    watch.name_folder(run)
+    run = files.private_dir(_run_dir(request))
+    host_log_follow.name_folder(run)
     refusal = _claim(run, request["claim"])
     if refusal:
         return {"problem": refusal}
@@ -120,21 +122,21 @@ def op_start(request: Request) -> dict[str, t.Any]:
     """Start the agent's supervisor; a unit that runs already is left alone."""
     run = _run_dir(request)
     try:
-        started = units.start(request["spec"], pathlib.Path(request["program"]))
+        started = host_units.start(request["spec"], pathlib.Path(request["program"]))
     except OSError as exc:
         return {"problem": f"cannot start the unit: {exc.strerror or exc}"}
-    return {"started": started, "units": watch.statuses(run)}
+    return {"started": started, "units": host_log_follow.statuses(run)}
 
 
 def op_watch(request: Request) -> dict[str, t.Any]:
     """Return what is new in the run (see watch.py)."""
-    return watch.changes(_run_dir(request), request)
+    return host_log_follow.changes(_run_dir(request), request)
 
 
 def op_stop(request: Request) -> dict[str, t.Any]:
     """Stop the run's units, the agent first; with ``forget`` the claim is given up too."""
     run = _run_dir(request)
-    holder = paths.read_json(run / "claim.json") or {}
+    holder = files.read_json(run / "claim.json") or {}
     if request.get("owner") and holder and holder.get("owner") != request["owner"]:
         return {"problem": f"run {run.name} belongs to another controller ({holder.get('controller', 'unknown')})"}
     left: list[int] = []
@@ -143,40 +145,40 @@ def op_stop(request: Request) -> dict[str, t.Any]:
     for name in names:
         folder = run / "units" / name
         if folder.is_dir():
-            was_alive = was_alive or units.status(folder)["alive"]
-            left += units.stop(folder, request.get("within_s", 60))
+            was_alive = was_alive or host_units.status(folder)["alive"]
+            left += host_units.stop(folder, request.get("within_s", 60))
     shutil.rmtree(run / "secrets", ignore_errors=True)
     if request.get("forget"):
         (run / "claim.json").unlink(missing_ok=True)
     if request.get("remove") and not left:
         shutil.rmtree(run, ignore_errors=True)
-    return {"stopped": was_alive, "left": left, "units": watch.statuses(run)}
+    return {"stopped": was_alive, "left": left, "units": host_log_follow.statuses(run)}
 
 
 def op_kill(request: Request) -> dict[str, t.Any]:
     """Kill with SIGKILL what a drill names: ``worker`` (one rank), ``agent``, or ``host`` (all of the run here)."""
     run = _run_dir(request)
-    state = paths.read_json(run / "units" / "agent" / "state.json") or {}
+    state = files.read_json(run / "units" / "agent" / "state.json") or {}
     target = request["target"]
     if target == "worker":
         victims = _rank_process(run, request.get("rank"))
     elif target == "agent":
-        victims = [pid for pid in [procs.alive(state.get("child"))] if pid]
+        victims = [pid for pid in [processes.alive(state.get("child"))] if pid]
     else:
-        victims = [pid for pid in [procs.alive(_supervisor(run, unit)) for unit in ("agent", "store")] if pid]
+        victims = [pid for pid in [processes.alive(_supervisor(run, unit)) for unit in ("agent", "store")] if pid]
     at = time.time()
-    procs.kill_all(victims, signal.SIGKILL)
+    processes.kill_all(victims, signal.SIGKILL)
     left: list[int] = []
     for unit in {"agent": ("agent",), "host": ("agent", "store")}.get(target, ()):
-        spec = paths.read_json(run / "units" / unit / "spec.json") or {}
-        left += procs.kill_now(spec.get("marker", "-"))
+        spec = files.read_json(run / "units" / unit / "spec.json") or {}
+        left += processes.kill_now(spec.get("marker", "-"))
     return {"at": at, "killed": victims, "left": left}
 
 
 def op_remove(request: Request) -> dict[str, t.Any]:
     """Remove a run's folder; one that runs is left alone."""
     run = _run_dir(request)
-    if any(unit["alive"] for unit in watch.statuses(run).values()):
+    if any(unit["alive"] for unit in host_log_follow.statuses(run).values()):
         return {"problem": f"run {run.name} is running"}
     existed = run.exists()
     shutil.rmtree(run, ignore_errors=True)
@@ -185,17 +187,17 @@ def op_remove(request: Request) -> dict[str, t.Any]:
 
 def op_examine(request: Request) -> dict[str, t.Any]:
     """Return what the ranks of a run are doing here right now (see examine.py); reads only."""
-    from . import examine
+    from . import diag_ranks
 
-    return examine.examine(_run_dir(request), request)
+    return diag_ranks.examine(_run_dir(request), request)
 
 
 def op_reach(request: Request) -> dict[str, t.Any]:
     """Return which addresses of other nodes answer from here (see reach.py), and how tailscale gets to the mesh's."""
-    from . import reach
+    from . import host_reachability
 
-    found = reach.probe(request["targets"], float(request["seconds"]))
-    return {"answers": found, "mesh": reach.tailscale_paths(request.get("mesh", []))}
+    found = host_reachability.probe(request["targets"], float(request["seconds"]))
+    return {"answers": found, "mesh": host_reachability.tailscale_paths(request.get("mesh", []))}
 
 
 def op_read(request: Request) -> dict[str, t.Any]:
@@ -221,12 +223,12 @@ def _claim(run: pathlib.Path, claim: t.Mapping[str, t.Any]) -> str | None:
     place = run / "claim.json"
     text = json.dumps({key: value for key, value in claim.items() if key != "take_over"}).encode()
     temporary = run / f".claim.{os.getpid()}"
-    paths.write_atomic(temporary, text)
+    files.write_atomic(temporary, text)
     try:
         # A hard link is the one atomic "create unless it exists" that also shows the full content at once.
         os.link(temporary, place)
     except FileExistsError:
-        holder = paths.read_json(place) or {}
+        holder = files.read_json(place) or {}
         if holder.get("owner") != claim["owner"] and not claim.get("take_over"):
             return f"run {run.name} belongs to another controller ({holder.get('controller', 'unknown')})"
         os.replace(temporary, place)
@@ -240,31 +242,31 @@ def _place(run: pathlib.Path, request: Request) -> str | None:
     state = _state(request)
     for tree in request.get("trees", []):
         target = run / tree["target"]
-        blobs.materialise(state, tree["manifest"], target, tree["link"])
+        host_blobs.materialise(state, tree["manifest"], target, tree["link"])
     for name, text in request.get("files", {}).items():
         place = run / name
         place.parent.mkdir(parents=True, exist_ok=True)
-        paths.write_atomic(place, text.encode())
+        files.write_atomic(place, text.encode())
     secrets = request.get("secrets") or {}
     if secrets:
-        folder = paths.private_dir(run / "secrets")
-        paths.write_json(folder / "env.json", secrets.get("env", {}))
+        folder = files.private_dir(run / "secrets")
+        files.write_json(folder / "env.json", secrets.get("env", {}))
         for name, data in secrets.get("files", {}).items():
-            paths.write_atomic(folder / name, base64.b64decode(data))
+            files.write_atomic(folder / name, base64.b64decode(data))
     for path in request.get("write", []):
-        problem = probe.try_write(pathlib.Path(path).expanduser())
+        problem = host_preflight.try_write(pathlib.Path(path).expanduser())
         if problem:
             return f"{path} {problem}"
     return None
 
 
 def _start_store(spec: dict[str, t.Any], program: pathlib.Path) -> str | None:
-    units.start(spec, program)
+    host_units.start(spec, program)
     end = time.monotonic() + 10
-    status = units.status(pathlib.Path(spec["folder"]))
+    status = host_units.status(pathlib.Path(spec["folder"]))
     while status["state"] not in ("running", "failed") and status["exit"] is None and time.monotonic() < end:
         time.sleep(0.01)
-        status = units.status(pathlib.Path(spec["folder"]))
+        status = host_units.status(pathlib.Path(spec["folder"]))
     if status["exit"] is not None or status["state"] != "running":
         return status["detail"] or "the rendezvous store did not start"
     return None
@@ -284,7 +286,7 @@ def _reach(host: str, port: int, seconds: float) -> str | None:
 
 def _meet(host: str, port: int, peers: int, seconds: float) -> str | None:
     """Stand in for a first node that has no store: listen until every other node has connected once."""
-    busy = probe.port(host, port)
+    busy = host_preflight.port(host, port)
     if busy:
         return f"cannot listen on {host}:{port}: {busy}"
     end = time.monotonic() + seconds
@@ -312,18 +314,18 @@ def _rank_process(run: pathlib.Path, rank: int | None) -> list[int]:
             continue
         if line.get("kind") == "worker_started" and (rank is None or line.get("rank") == rank):
             found[int(line["rank"] or 0)] = int(line["pid"])
-    wanted = (paths.read_json(run / "units" / "agent" / "spec.json") or {}).get("marker")
-    living = [pid for pid in found.values() if procs.environment_of(pid).get(procs.MARKER) == wanted]
+    wanted = (files.read_json(run / "units" / "agent" / "spec.json") or {}).get("marker")
+    living = [pid for pid in found.values() if processes.environment_of(pid).get(processes.MARKER) == wanted]
     return living[-1:]
 
 
 def _supervisor(run: pathlib.Path, unit: str) -> str | None:
-    state = paths.read_json(run / "units" / unit / "state.json") or {}
+    state = files.read_json(run / "units" / unit / "state.json") or {}
     return t.cast("str | None", state.get("supervisor"))
 
 
 def _state(request: Request) -> pathlib.Path:
-    return paths.state_root(request["node"], request.get("state_root"))
+    return files.state_root(request["node"], request.get("state_root"))
 
 
 def _run_dir(request: Request) -> pathlib.Path:
@@ -363,8 +365,8 @@ def answer(request: Request) -> dict[str, t.Any]:
 def main(argv: list[str]) -> int:
     """Entry of the installed copy: ``run.py`` answers standard input, ``run.py supervise SPEC`` supervises."""
     if argv[1:2] == ["supervise"]:
-        from . import supervise
+        from . import host_supervisor
 
-        return supervise.main(argv[2])
+        return host_supervisor.main(argv[2])
     print(MARK + json.dumps(answer(json.load(sys.stdin))))
     return 0

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._node import examine, examine_net
+from ansible_collections.muster.training.plugins.module_utils._node import diag_network, diag_ranks
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 
@@ -31,14 +31,14 @@ def hexed(ip: str, port: int) -> str:
 @given(st.ip_addresses(), st.integers(0, 65535))
 def test_addresses(ip: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> None:
     wanted = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped else ip
-    assert examine_net.endpoint(hexed(str(ip), port)) == (str(wanted), port)
+    assert diag_network.endpoint(hexed(str(ip), port)) == (str(wanted), port)
 
 
 def test_a_connection_that_is_not_acknowledged() -> None:
     line = (
         f"   0: {hexed('10.0.0.1', 5000)} {hexed('10.0.0.2', 6000)} 01 00015F90:00000010 01:00000E0B 00000005 0 0 4711"
     )
-    assert examine_net.parse_tcp(HEAD + line) == {
+    assert diag_network.parse_tcp(HEAD + line) == {
         "4711": {
             "local": "10.0.0.1",
             "local_port": 5000,
@@ -54,26 +54,26 @@ def test_a_connection_that_is_not_acknowledged() -> None:
 
 @given(st.text(max_size=300))
 def test_no_text_breaks_the_readers(text: str) -> None:
-    assert isinstance(examine_net.parse_tcp(HEAD + text), dict)
-    assert isinstance(examine_net.parse_netdev("a\nb\n" + text), dict)
-    found = examine_net.parse_retransmits("Tcp: RetransSegs\nTcp: " + text)
+    assert isinstance(diag_network.parse_tcp(HEAD + text), dict)
+    assert isinstance(diag_network.parse_netdev("a\nb\n" + text), dict)
+    found = diag_network.parse_retransmits("Tcp: RetransSegs\nTcp: " + text)
     assert found is None or found >= 0
 
 
 def test_counters_of_this_machine_and_their_differences() -> None:
-    before = examine_net.counters(None)
+    before = diag_network.counters(None)
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as link:
         link.sendall(bytes(30_000))
-        mine = [item for item in examine_net.sockets(os.getpid()) if item["peer_port"] == server.getsockname()[1]]
+        mine = [item for item in diag_network.sockets(os.getpid()) if item["peer_port"] == server.getsockname()[1]]
         assert [item["state"] for item in mine] == ["established"] and mine[0]["local"] == "127.0.0.1"
-        found = examine_net.deltas(before, examine_net.counters(os.getpid()))
+        found = diag_network.deltas(before, diag_network.counters(os.getpid()))
     assert found["netdev"]["lo"]["tx_bytes"] >= 30_000 and found["retransmits"] >= 0
 
 
 def test_a_counter_that_was_reset_is_left_out() -> None:
     before: dict[str, t.Any] = {"netdev": {"eth0": (9, 9), "eth1": (1, 1)}, "rdma": {}, "retransmits": None}
     after: dict[str, t.Any] = {"netdev": {"eth0": (1, 9), "eth1": (4, 6), "new": (1, 1)}, "rdma": {}, "retransmits": 3}
-    found = examine_net.deltas(before, after)
+    found = diag_network.deltas(before, after)
     assert found == {"netdev": {"eth1": {"rx_bytes": 3, "tx_bytes": 5}}, "rdma": {}, "retransmits": None}
 
 
@@ -96,31 +96,31 @@ def answering(text: bytes, close: bool = True) -> tuple[socket.socket, str]:
 
 def test_ras_is_asked_and_a_silent_one_is_not_waited_for() -> None:
     server, address = answering(b"NCCL version 2.28.9\nJob summary\n")
-    assert examine_net.ras(address, 5) == {
+    assert diag_network.ras(address, 5) == {
         "address": address,
         "text": "NCCL version 2.28.9\nJob summary\n",
         "problem": None,
     }
     server.close()
-    refused = examine_net.ras(address, 1)
+    refused = diag_network.ras(address, 1)
     assert refused is not None and refused["text"] == "" and "refused" in refused["problem"]
-    assert examine_net.ras(address, 0) is None
+    assert diag_network.ras(address, 0) is None
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        found = examine_net.ras(f"127.0.0.1:{silent.getsockname()[1]}", 0.1)
+        found = diag_network.ras(f"127.0.0.1:{silent.getsockname()[1]}", 0.1)
     assert found is not None and "timed out" in found["problem"]
     for bad in ("nothing", "host:port", ""):
-        assert (examine_net.ras(bad, 0.1) or {})["problem"]
+        assert (diag_network.ras(bad, 0.1) or {})["problem"]
 
 
 def test_a_run_of_which_nothing_is_there(tmp_path: pathlib.Path) -> None:
-    found = examine.examine(tmp_path / "runs" / "none", {"window_s": 0})
+    found = diag_ranks.examine(tmp_path / "runs" / "none", {"window_s": 0})
     assert found["ranks"] == [] and found["units"] == {} and found["ras"] is None and found["disk"] is None
 
 
 @pytest.mark.parametrize("line", [b"\xff\xfe", b"[]", b"1", b'{"kind": "worker_started", "rank": "x"}', b'{"rank": 1}'])
 def test_damaged_events_are_passed_over(tmp_path: pathlib.Path, line: bytes) -> None:
     (tmp_path / "events.jsonl").write_bytes(line + b"\n")
-    assert examine.examine(tmp_path, {"window_s": 0})["ranks"] == []
+    assert diag_ranks.examine(tmp_path, {"window_s": 0})["ranks"] == []
 
 
 def test_a_number_that_another_process_got_is_no_rank(tmp_path: pathlib.Path) -> None:
@@ -128,13 +128,13 @@ def test_a_number_that_another_process_got_is_no_rank(tmp_path: pathlib.Path) ->
     (tmp_path / "events.jsonl").write_text(event)
     (tmp_path / "units" / "agent").mkdir(parents=True)
     (tmp_path / "units" / "agent" / "spec.json").write_text('{"marker": "somebody else"}')
-    assert [item["alive"] for item in examine.examine(tmp_path, {"window_s": 0})["ranks"]] == [False]
+    assert [item["alive"] for item in diag_ranks.examine(tmp_path, {"window_s": 0})["ranks"]] == [False]
 
 
 def test_values_of_variables_stay_on_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert examine._told("NCCL_SOCKET_IFNAME") and examine._told("RANK")
+    assert diag_ranks._told("NCCL_SOCKET_IFNAME") and diag_ranks._told("RANK")
     for name in ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "WANDB_API_KEY", "MLFLOW_TRACKING_URI", "SSH_KEY", "PATH"):
-        assert not examine._told(name)
-    found = examine._process(os.getpid())
+        assert not diag_ranks._told(name)
+    found = diag_ranks._process(os.getpid())
     assert found["state"] == "R" and found["threads"] >= 1 and found["limits"]["nofile"]
     assert "PATH" in found["environment"]["names"] and "PATH" not in found["environment"]["network"]

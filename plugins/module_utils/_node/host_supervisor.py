@@ -24,7 +24,7 @@ import subprocess
 import time
 import typing as t
 
-from . import paths, policy, procs, usage
+from . import files, host_restart_policy, processes, usage
 
 _TICK_S = 1.0
 
@@ -36,7 +36,7 @@ class Supervisor:
         self.spec = spec
         self.folder = pathlib.Path(spec["folder"])
         self.events = pathlib.Path(spec["events"])
-        before = paths.read_json(self.folder / "state.json") or {}
+        before = files.read_json(self.folder / "state.json") or {}
         same = before.get("generation") == spec["generation"]
         self.crashes = int(before.get("crashes", 0)) if same else 0
         # This supervisor starts where one of the same generation died: the node, or the agent's unit, was lost.
@@ -53,12 +53,12 @@ class Supervisor:
         """Run until the unit has ended; return 0 (the unit's own exit code is in ``exit.json``)."""
         with contextlib.suppress(OSError):
             # So that orphans of a killed agent can be waited for.
-            procs.adopt_orphans(True)
+            processes.adopt_orphans(True)
         wake = _wake_pipe()
         signal.signal(signal.SIGTERM, lambda *_unused: self._ask_stop("cancelled"))
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        procs.kill_marked(self.spec["marker"])
+        processes.kill_marked(self.spec["marker"])
         if self.lost > self.spec["max_lost"]:
             return self._end(137, "node_lost")
         if self.lost:
@@ -74,7 +74,7 @@ class Supervisor:
                 return self._end(143 if self.stopping else 111, self.stopping or "rendezvous_unreachable")
             self._start()
             ending = self._watch(wake)
-            procs.kill_marked(self.spec["marker"])
+            processes.kill_marked(self.spec["marker"])
             if self._shuts_down():
                 return self._leave()
             if self.stopping:
@@ -84,8 +84,8 @@ class Supervisor:
             if not decision.restart:
                 return self._end(decision.exit_code, decision.cause)
 
-    def _decide(self, ending: policy.Ending) -> policy.Decision:
-        budget = policy.Budget(
+    def _decide(self, ending: host_restart_policy.Ending) -> host_restart_policy.Decision:
+        budget = host_restart_policy.Budget(
             self.crashes,
             self.lost,
             self.spec["max_crashes"],
@@ -93,7 +93,7 @@ class Supervisor:
             tuple(self.spec["fatal_exit_codes"]),
             self.spec["launcher_restarts"],
         )
-        decision = policy.decide(self.spec["policy"], ending, budget)
+        decision = host_restart_policy.decide(self.spec["policy"], ending, budget)
         if decision.restart:
             self.lost += decision.cause == "node_lost"
             self.crashes += decision.cause == "crash"
@@ -135,11 +135,11 @@ class Supervisor:
 
     def _start(self) -> None:
         # A system unit gets no HOME, which Open MPI and every library with a cache folder needs.
-        environment = {**paths.login(), **os.environ}
+        environment = {**files.login(), **os.environ}
         environment.update(self.spec["env"])
-        environment[procs.MARKER] = self.spec["marker"]
+        environment[processes.MARKER] = self.spec["marker"]
         environment.update(
-            paths.read_json(pathlib.Path(self.spec["secrets"])) or {} if self.spec.get("secrets") else {}
+            files.read_json(pathlib.Path(self.spec["secrets"])) or {} if self.spec.get("secrets") else {}
         )
         argv = [str(item) for item in self.spec["argv"]]
         keep: tuple[int, ...] = ()
@@ -165,9 +165,9 @@ class Supervisor:
         self._write_state("running")
         self._event("agent_started")
 
-    def _watch(self, wake: int) -> policy.Ending:
+    def _watch(self, wake: int) -> host_restart_policy.Ending:
         if self.child is None:
-            return policy.Ending(127, 0, ((127,),))
+            return host_restart_policy.Ending(127, 0, ((127,),))
         while self.child.poll() is None:
             self._tick(wake, _TICK_S)
             if self.deadline and time.time() > self.deadline:
@@ -178,7 +178,9 @@ class Supervisor:
             if self.stopping and self.child.poll() is None:
                 self._stop_child(wake)
         code = self.child.returncode
-        return policy.Ending(128 - code if code < 0 else code, max(0, -code), self._rank_codes(), self._unfinished())
+        return host_restart_policy.Ending(
+            128 - code if code < 0 else code, max(0, -code), self._rank_codes(), self._unfinished()
+        )
 
     def _rank_codes(self) -> tuple[tuple[int, ...], ...]:
         """Return for each attempt since the process was started the exit codes of the ranks here."""
@@ -208,12 +210,12 @@ class Supervisor:
             # torchrun hands the signal on to its ranks, which are in sessions of their own.
             child.terminate()
         else:
-            procs.kill_group(child.pid, signal.SIGTERM)
+            processes.kill_group(child.pid, signal.SIGTERM)
         end = time.monotonic() + self.spec["grace_s"]
         while child.poll() is None and time.monotonic() < end:
             self._tick(wake, 0.1)
         if child.poll() is None:
-            procs.kill_marked(self.spec["marker"])
+            processes.kill_marked(self.spec["marker"])
             child.wait()
 
     def _ask_stop(self, why: str) -> None:
@@ -224,7 +226,7 @@ class Supervisor:
         if select.select([wake], [], [], seconds)[0]:
             os.read(wake, 4096)
         child = self.child.pid if self.child else 0
-        for pid in procs.dead_children(os.getpid()):
+        for pid in processes.dead_children(os.getpid()):
             if pid != child:
                 os.waitpid(pid, os.WNOHANG)
         self._give_way()
@@ -236,10 +238,10 @@ class Supervisor:
         """End without a word when somebody removed the run from this node, or started it again after that."""
         if not (self.folder / "spec.json").exists():
             # Nobody could follow or stop this any more.
-            procs.kill_marked(self.spec["marker"])
+            processes.kill_marked(self.spec["marker"])
             os._exit(0)
-        state = paths.read_json(self.folder / "state.json") or {}
-        if procs.alive(state.get("supervisor")) not in (None, os.getpid()):
+        state = files.read_json(self.folder / "state.json") or {}
+        if processes.alive(state.get("supervisor")) not in (None, os.getpid()):
             # The one that was started instead has killed what ran here before.
             os._exit(0)
 
@@ -273,8 +275,8 @@ class Supervisor:
             {
                 "state": state,
                 "detail": detail,
-                "supervisor": procs.identity(os.getpid()),
-                "child": procs.identity(child) if child else None,
+                "supervisor": processes.identity(os.getpid()),
+                "child": processes.identity(child) if child else None,
                 "generation": self.spec["generation"],
                 "crashes": self.crashes,
                 "lost": self.lost,
@@ -286,7 +288,7 @@ class Supervisor:
     def _write(self, name: str, value: dict[str, t.Any]) -> bool:
         """Write a file of the unit; return whether the disk took it."""
         try:
-            paths.write_json(self.folder / name, value)
+            files.write_json(self.folder / name, value)
         except OSError:
             return False
         return True
@@ -300,7 +302,7 @@ class Supervisor:
     def _event(self, kind: str, **values: t.Any) -> None:
         line = {"at": time.time(), "kind": kind, "node": self.spec["node"], "unit": self.spec["unit"], **values}
         try:
-            paths.append_json(self.events, line)
+            files.append_json(self.events, line)
         except OSError:
             # A full disk must not end the job; state and exit files are tried again with the next change.
             return
@@ -331,5 +333,5 @@ def _wake_pipe() -> int:
 def main(spec_file: str) -> int:
     """Run the supervisor of the unit whose ``spec.json`` is given."""
     os.umask(0o077)
-    spec = paths.read_json(pathlib.Path(spec_file))
+    spec = files.read_json(pathlib.Path(spec_file))
     return Supervisor(spec).run()

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._node import paths
+from ansible_collections.muster.training.plugins.module_utils._node import files
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o077], ids=oct)
@@ -31,21 +31,21 @@ def mode(path: pathlib.Path) -> int:
 
 
 def test_what_is_written_is_private_under_any_umask(tmp_path: pathlib.Path, umask: int) -> None:
-    folder = paths.private_dir(tmp_path / "run")
-    paths.write_json(folder / "state.json", {"a": 1})
-    paths.append_json(folder / "events.jsonl", {"a": 1})
-    paths.write_atomic(folder / "tool", b"#!/bin/sh\n", 0o700)
-    paths.write_atomic(folder / "shared", b"", 0o644)
+    folder = files.private_dir(tmp_path / "run")
+    files.write_json(folder / "state.json", {"a": 1})
+    files.append_json(folder / "events.jsonl", {"a": 1})
+    files.write_atomic(folder / "tool", b"#!/bin/sh\n", 0o700)
+    files.write_atomic(folder / "shared", b"", 0o644)
     assert mode(folder / "shared") == 0o644
     assert mode(folder) == 0o700 and mode(folder / "tool") == 0o700
     assert mode(folder / "state.json") == mode(folder / "events.jsonl") == 0o600
-    assert paths.private_dir(folder) == folder
+    assert files.private_dir(folder) == folder
 
 
 def test_parents_are_left_to_the_umask_that_agents_set(tmp_path: pathlib.Path) -> None:
     before = os.umask(0o077)
     try:
-        paths.private_dir(tmp_path / "a" / "b" / "c")
+        files.private_dir(tmp_path / "a" / "b" / "c")
     finally:
         os.umask(before)
     assert mode(tmp_path / "a") == mode(tmp_path / "a" / "b") == 0o700
@@ -53,9 +53,9 @@ def test_parents_are_left_to_the_umask_that_agents_set(tmp_path: pathlib.Path) -
 
 def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path: pathlib.Path) -> None:
     place = tmp_path / "exit.json"
-    paths.write_atomic(place, b"old")
+    files.write_atomic(place, b"old")
     with open(place, "rb") as reader:
-        paths.write_atomic(place, b"new")
+        files.write_atomic(place, b"new")
         # Whoever had the old file open still reads all of it: it was replaced, not rewritten.
         assert reader.read() == b"old"
     assert place.read_bytes() == b"new" and [item.name for item in tmp_path.iterdir()] == ["exit.json"]
@@ -63,15 +63,15 @@ def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path: pathlib.Path) -> 
 
 def test_a_write_that_fails_leaves_the_old_content(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "state.json"
-    paths.write_json(place, {"n": 1})
+    files.write_json(place, {"n": 1})
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        paths.write_json(place, {"n": 2})
-    assert paths.read_json(place) == {"n": 1}
+        files.write_json(place, {"n": 2})
+    assert files.read_json(place) == {"n": 1}
 
 
 def test_a_write_that_fails_leaves_no_temporary_file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_a_write_that_fails_leaves_no_temporary_file(tmp_path: pathlib.Path, mon
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        paths.write_atomic(tmp_path / "state.json", b"x" * 1000)
+        files.write_atomic(tmp_path / "state.json", b"x" * 1000)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -93,11 +93,11 @@ def test_any_content_reads_as_json_or_as_nothing(data: bytes, tmp_path_factory: 
     except ValueError:
         wanted = None
     # A NaN is not equal to itself.
-    assert repr(paths.read_json(place)) == repr(wanted)
+    assert repr(files.read_json(place)) == repr(wanted)
 
 
 def test_a_missing_file_reads_as_nothing(tmp_path: pathlib.Path) -> None:
-    assert paths.read_json(tmp_path / "none.json") is None and paths.read_json(tmp_path) is None
+    assert files.read_json(tmp_path / "none.json") is None and files.read_json(tmp_path) is None
 
 
 def test_lines_of_many_writers_never_mix(tmp_path: pathlib.Path) -> None:
@@ -105,7 +105,7 @@ def test_lines_of_many_writers_never_mix(tmp_path: pathlib.Path) -> None:
 
     def write(name: int) -> None:
         for number in range(40):
-            paths.append_json(place, {"writer": name, "n": number, "text": "x" * 300})
+            files.append_json(place, {"writer": name, "n": number, "text": "x" * 300})
 
     threads = [threading.Thread(target=write, args=(name,)) for name in range(4)]
     for thread in threads:
@@ -121,16 +121,16 @@ def test_lines_of_many_writers_never_mix(tmp_path: pathlib.Path) -> None:
     ("node", "folder"), [("gpu-1.lan", "gpu-1.lan"), ("../up", "_up"), ("a/b", "a_b"), ("..", "_"), ("[::1]", "___1_")]
 )
 def test_a_nodes_name_names_no_other_folder(node: str, folder: str) -> None:
-    assert paths.state_root(node, "/disk") == pathlib.Path("/disk") / folder
+    assert files.state_root(node, "/disk") == pathlib.Path("/disk") / folder
 
 
 def test_the_state_folder_of_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/xdg")
-    assert paths.state_root("n1") == pathlib.Path("/xdg/muster/nodes/n1")
-    assert paths.state_root("n1", "/disk") == pathlib.Path("/disk/n1")
+    assert files.state_root("n1") == pathlib.Path("/xdg/muster/nodes/n1")
+    assert files.state_root("n1", "/disk") == pathlib.Path("/disk/n1")
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", "/home/me")
-    assert paths.state_root("n1") == pathlib.Path("/home/me/.local/state/muster/nodes/n1")
-    assert paths.state_root("n1", "~/disk") == pathlib.Path("/home/me/disk/n1")
+    assert files.state_root("n1") == pathlib.Path("/home/me/.local/state/muster/nodes/n1")
+    assert files.state_root("n1", "~/disk") == pathlib.Path("/home/me/disk/n1")
     monkeypatch.delenv("HOME")
-    assert paths.home() == pathlib.Path(pwd.getpwuid(os.getuid()).pw_dir)
+    assert files.home() == pathlib.Path(pwd.getpwuid(os.getuid()).pw_dir)

@@ -12,18 +12,18 @@ from __future__ import annotations
 import pathlib
 import typing as t
 
-from . import pod_ground
+from . import pod_preflight
 
 
 def main(spec: dict[str, t.Any], program: pathlib.Path) -> int:
     """Unpack the code and write the files; return 0 when that is done."""
-    run_dir = pathlib.Path(spec.get("run_dir") or pod_ground.RUN_DIR)
+    run_dir = pathlib.Path(spec.get("run_dir") or pod_preflight.RUN_DIR)
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
         if spec.get("archive"):
-            pod_ground.unpack(pathlib.Path(spec["archive"]), run_dir)
-        pod_ground.write_files(spec.get("files", {}), run_dir, mode=0o644)
-    except pod_ground.Refusal as exc:
+            pod_preflight.unpack(pathlib.Path(spec["archive"]), run_dir)
+        pod_preflight.write_files(spec.get("files", {}), run_dir, mode=0o644)
+    except pod_preflight.Refusal as exc:
         print(f"muster: {exc}", flush=True)
         return exc.code
     return 0

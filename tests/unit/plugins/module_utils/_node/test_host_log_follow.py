@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._node import paths, procs, watch
+from ansible_collections.muster.training.plugins.module_utils._node import files, host_log_follow, processes
 
 Answer = dict[str, t.Any]
 
@@ -23,12 +23,14 @@ def ask(run: pathlib.Path, before: Answer | None = None, **changes: t.Any) -> An
     """Ask for what is new since the answer ``before``, without waiting."""
     old = before or {"offsets": {}, "digest": None}
     request = {"offsets": old["offsets"], "digest": old["digest"], "streams": ["events", "metrics", "usage", "log"]}
-    return watch.changes(run, {**request, "wait_s": 0, "batch_s": 0, **changes})
+    return host_log_follow.changes(run, {**request, "wait_s": 0, "batch_s": 0, **changes})
 
 
 def unit(run: pathlib.Path, name: str = "agent", **state: t.Any) -> pathlib.Path:
-    folder = paths.private_dir(run / "units" / name)
-    paths.write_json(folder / "state.json", {"state": "running", "supervisor": procs.identity(os.getpid()), **state})
+    folder = files.private_dir(run / "units" / name)
+    files.write_json(
+        folder / "state.json", {"state": "running", "supervisor": processes.identity(os.getpid()), **state}
+    )
     return folder
 
 
@@ -74,10 +76,10 @@ def test_however_a_file_grows_its_lines_arrive_in_order_and_whole(
 
 
 def test_a_line_longer_than_one_answer_is_told_in_pieces(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "metrics.jsonl").write_bytes(b"x" * (watch._LIMIT + 5) + b"\n")
+    (tmp_path / "metrics.jsonl").write_bytes(b"x" * (host_log_follow._LIMIT + 5) + b"\n")
     first = ask(tmp_path)
     second = ask(tmp_path, first)
-    assert len(first["text"]["metrics"]) == watch._LIMIT and second["text"]["metrics"] == "xxxxx\n"
+    assert len(first["text"]["metrics"]) == host_log_follow._LIMIT and second["text"]["metrics"] == "xxxxx\n"
 
 
 def test_a_last_line_without_an_end_comes_after_the_unit_has_ended(tmp_path: pathlib.Path) -> None:
@@ -85,7 +87,7 @@ def test_a_last_line_without_an_end_comes_after_the_unit_has_ended(tmp_path: pat
     (folder / "log").write_text("one\nCUDA error: out of memory")
     first = ask(tmp_path)
     assert first["text"] == {"log": "one\n"} and ask(tmp_path, first)["text"] == {}
-    paths.write_json(folder / "exit.json", {"exit_code": 1})
+    files.write_json(folder / "exit.json", {"exit_code": 1})
     last = ask(tmp_path, first)
     assert last["text"] == {"log": "CUDA error: out of memory"} and ask(tmp_path, last)["text"] == {}
 
@@ -96,7 +98,7 @@ def test_a_change_of_a_unit_is_news(tmp_path: pathlib.Path, change: str) -> None
     before = ask(tmp_path)
     assert ask(tmp_path, before)["digest"] == before["digest"]
     if change == "exit":
-        paths.write_json(folder / "exit.json", {"exit_code": 0})
+        files.write_json(folder / "exit.json", {"exit_code": 0})
     else:
         changes: dict[str, Answer] = {
             "state": {"state": "stopping"},
@@ -138,7 +140,7 @@ def test_when_an_answer_comes(
 
     before = ask(tmp_path)
     clock = Clock(act)
-    monkeypatch.setattr(watch, "time", clock)
+    monkeypatch.setattr(host_log_follow, "time", clock)
     answer = ask(tmp_path, before, wait_s=20.0, batch_s=2.0)
     assert clock.now == pytest.approx(answered_after_s, abs=0.2)
     assert list(answer["text"].values()) == ["{}\n"]

@@ -22,8 +22,8 @@ import subprocess
 import time
 import typing as t
 
-from . import pod_fence, pod_ground, pod_meet, pod_mpi, pod_ray, procs, usage
-from .pod_output import Output, Tail
+from . import pod_discovery, pod_fence, pod_mpi, pod_preflight, pod_ray, processes, usage
+from .pod_log import Output, Tail
 
 EXIT_UNREACHABLE = 69
 _STOPPED = 143
@@ -39,11 +39,11 @@ class Pod:
     def __init__(self, spec: dict[str, t.Any], program: pathlib.Path) -> None:
         self.spec = spec
         self.program = program
-        self.run_dir = pathlib.Path(spec.get("run_dir") or pod_ground.RUN_DIR)
-        self.place = pod_ground.place(spec, os.environ)
+        self.run_dir = pathlib.Path(spec.get("run_dir") or pod_preflight.RUN_DIR)
+        self.place = pod_preflight.place(spec, os.environ)
         self.output = Output(self.place.about())
         self.marker = f"{spec['run_id']}/{self.place.attempt}/{self.place.pod}"
-        self.meeting: pod_meet.Meeting | None = None
+        self.meeting: pod_discovery.Meeting | None = None
         self.fence: pod_fence.Fence | None = None
         self.child: subprocess.Popen[bytes] | None = None
         self.attendance: pod_ray.Attendance | None = None
@@ -70,7 +70,7 @@ class Pod:
             env = self._prepare()
             address = self._meet()
             self._start(self._environment(env, address))
-        except pod_ground.Refusal as exc:
+        except pod_preflight.Refusal as exc:
             return self._refused(str(exc), exc.code)
         except TimeoutError as exc:
             code = _STOPPED if self.stopping else EXIT_UNREACHABLE
@@ -90,24 +90,24 @@ class Pod:
 
     def _prepare(self) -> dict[str, str]:
         """Make everything ready that needs no other node; return the variables of the secrets."""
-        env, hidden = pod_ground.secrets(self.spec.get("secrets", ()))
+        env, hidden = pod_preflight.secrets(self.spec.get("secrets", ()))
         self.output.hide(hidden)
         self.run_dir.mkdir(parents=True, exist_ok=True)
         if self.spec.get("archive"):
-            pod_ground.unpack(pathlib.Path(self.spec["archive"]), self.run_dir)
-        pod_ground.write_files(self.spec.get("files", {}), self.run_dir)
+            pod_preflight.unpack(pathlib.Path(self.spec["archive"]), self.run_dir)
+        pod_preflight.write_files(self.spec.get("files", {}), self.run_dir)
         self.secret_names = frozenset(env)
         if env:
             self._write_secret_env(env)
-        pod_ground.check_disk(pathlib.Path(self.spec["checkpoint_dir"]), int(self.spec.get("free_bytes", 0)))
+        pod_preflight.check_disk(pathlib.Path(self.spec["checkpoint_dir"]), int(self.spec.get("free_bytes", 0)))
         if self.spec.get("keep_logs"):
             if self.spec.get("ray"):
                 self.place = pod_ray.numbered(self.spec, self.place)
                 self.output.about = self.place.about()
             name = f"attempt-{self.place.attempt}/{self.place.rank}-{self.place.node}.log"
             self._keep(pathlib.Path(self.spec["keep_logs"]), name)
-        found = pod_ground.devices()
-        for warning in pod_ground.check_devices(self.spec, found):
+        found = pod_preflight.devices()
+        for warning in pod_preflight.check_devices(self.spec, found):
             self.output.say(f"warning: {warning}")
         self.output.mark("events", self._event("pod_ready", **found))
         return env
@@ -119,11 +119,11 @@ class Pod:
         if not pod_fence.first_start(kept / f"attempt-{self.place.attempt}" / started):
             # A machine that took another's name starts the pods that were bound to that one; an operator may make a new
             # pod of the same name, which is another one.
-            raise pod_ground.Refusal("this pod has run before, on a machine that is gone", EXIT_UNREACHABLE)
+            raise pod_preflight.Refusal("this pod has run before, on a machine that is gone", EXIT_UNREACHABLE)
         life = (int(self.spec.get("begun", 0)), self.place.attempt)
         self.fence = pod_fence.Fence(kept.parent / pod_fence.NEWEST, life, self.output.say)
         if self.fence.passed:
-            raise pod_ground.Refusal(f"attempt {self.fence.passed} of the run has begun", EXIT_UNREACHABLE)
+            raise pod_preflight.Refusal(f"attempt {self.fence.passed} of the run has begun", EXIT_UNREACHABLE)
 
     def _write_secret_env(self, env: t.Mapping[str, str]) -> None:
         """For ranks that another program than this one starts (an sshd does not hand its environment on)."""
@@ -143,18 +143,20 @@ class Pod:
             return self.place.address
         me = {"rank": self.place.rank, "node": self.place.node}
         until = time.monotonic() + float(self.spec["wait_s"])
-        return pod_meet.find(self.spec["coordinator"], port, me, run, until, self._pause, self.output.say, self.since)
+        return pod_discovery.find(
+            self.spec["coordinator"], port, me, run, until, self._pause, self.output.say, self.since
+        )
 
-    def _open(self, port: int, run: t.Mapping[str, t.Any]) -> pod_meet.Meeting:
+    def _open(self, port: int, run: t.Mapping[str, t.Any]) -> pod_discovery.Meeting:
         """Listen for the others. On the node's own network the attempt before may still be leaving the port."""
         host = "::" if ":" in self.place.address else "0.0.0.0"
         until = time.monotonic() + float(self.spec["grace_s"]) + _WAITING_S
         while True:
             try:
-                return pod_meet.Meeting(self.spec.get("listen") or host, port, run)
+                return pod_discovery.Meeting(self.spec.get("listen") or host, port, run)
             except OSError as exc:
                 if time.monotonic() > until or not self._pause(1.0):
-                    raise pod_ground.Refusal(f"port {port} is taken: {exc.strerror}", EXIT_UNREACHABLE) from exc
+                    raise pod_preflight.Refusal(f"port {port} is taken: {exc.strerror}", EXIT_UNREACHABLE) from exc
 
     def _pause(self, seconds: float) -> bool:
         end = time.monotonic() + seconds
@@ -175,9 +177,9 @@ class Pod:
             "NODE_RANK": str(place.rank),
             "MASTER_ADDR": host,
             "MASTER_PORT": str(spec["port"]),
-            procs.MARKER: self.marker,
+            processes.MARKER: self.marker,
         }
-        leads = pod_ground.interface(address)
+        leads = pod_preflight.interface(address)
         if leads:
             own.update({"NCCL_SOCKET_IFNAME": f"={leads}", "GLOO_SOCKET_IFNAME": leads})
         values = {"address": host, "rank": str(place.rank), "attempt": str(place.attempt), "own": place.address}
@@ -221,7 +223,7 @@ class Pod:
             )
         except OSError as exc:
             what = argv[0] if exc.filename == argv[0] else f"in the folder {exc.filename}"
-            raise pod_ground.Refusal(f"cannot run {what}: {exc.strerror}", 127) from exc
+            raise pod_preflight.Refusal(f"cannot run {what}: {exc.strerror}", 127) from exc
         os.set_blocking(self._pipe(), False)
         self.output.mark("events", self._event("agent_started", detail=" ".join(argv[:4])))
 
@@ -245,8 +247,8 @@ class Pod:
             if kill_at is not None and time.monotonic() > kill_at:
                 if not (self.fence and self.fence.passed):
                     self.output.say(f"killed: it did not end within {self.spec['grace_s']} s")
-                procs.kill_group(child.pid, signal.SIGKILL)
-                procs.kill_marked(self.marker)
+                processes.kill_group(child.pid, signal.SIGKILL)
+                processes.kill_marked(self.marker)
                 child.wait()
         code = child.returncode
         return 128 - code if code < 0 else code
@@ -265,7 +267,7 @@ class Pod:
             # torchrun hands the signal on to its ranks, which are in sessions of their own.
             child.terminate()
         else:
-            procs.kill_group(child.pid, signal.SIGTERM)
+            processes.kill_group(child.pid, signal.SIGTERM)
 
     def _check_attendance(self) -> None:
         """Say who is missing, and give up when somebody is for too long. An elastic gang waits for nobody."""
@@ -290,7 +292,7 @@ class Pod:
 
     def _clear(self) -> None:
         """End what the launcher left behind and pass on the last lines."""
-        procs.kill_marked(self.marker)
+        processes.kill_marked(self.marker)
         problem = self.attendance.finish() if self.attendance is not None else ""
         if problem:
             self.output.say(f"Ray Train cannot be asked which workers it trained with: {problem}")
@@ -353,7 +355,7 @@ class Pod:
             return
         os.read(self.wake, 4096)
         own = self.child.pid if self.child else 0
-        for pid in procs.dead_children(os.getpid()):
+        for pid in processes.dead_children(os.getpid()):
             if pid != own:
                 os.waitpid(pid, os.WNOHANG)
 
@@ -394,6 +396,6 @@ def main(spec: dict[str, t.Any], program: pathlib.Path) -> int:
     """Run the node; return the container's exit code."""
     try:
         return Pod(spec, program.parent).run()
-    except pod_ground.Refusal as exc:
+    except pod_preflight.Refusal as exc:
         print(f"muster: {exc}", flush=True)
         return exc.code

@@ -19,7 +19,7 @@ import uuid
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._node import paths, procs, units
+from ansible_collections.muster.training.plugins.module_utils._node import files, host_units, processes
 from ansible_collections.muster.training.plugins.module_utils._node import rank as rank_module
 from ansible_collections.muster.training.tests.support.node_lab import (
     FAKES,
@@ -45,10 +45,10 @@ class Unit:
         self.lab, self.run = lab, lab.run("a", RUN)
         self.folder = self.run / "units" / "agent"
         self.program = pathlib.Path(str(lab.installed("a").program))
-        paths.private_dir(self.run)
+        files.private_dir(self.run)
 
     def start(self, *argv: str, **changes: t.Any) -> bool:
-        return units.start(self.lab.spec("a", RUN, argv, **changes), self.program)
+        return host_units.start(self.lab.spec("a", RUN, argv, **changes), self.program)
 
     def ranks(self, nproc: int, restarts: int, *command: str, **changes: t.Any) -> bool:
         """Start the launcher with this many ranks and restarts of its own."""
@@ -67,14 +67,14 @@ class Unit:
         return value
 
     def status(self) -> Dict:
-        return units.status(self.folder)
+        return host_units.status(self.folder)
 
     def log(self) -> str:
         place = self.folder / "log"
         return place.read_text() if place.exists() else ""
 
     def supervisor(self) -> int:
-        pid = procs.alive((paths.read_json(self.folder / "state.json") or {}).get("supervisor"))
+        pid = processes.alive((files.read_json(self.folder / "state.json") or {}).get("supervisor"))
         assert pid is not None
         return pid
 
@@ -86,7 +86,7 @@ class Unit:
 @pytest.fixture
 def unit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator[Unit]:
     lab = NodeLab(tmp_path)
-    monkeypatch.setattr(units, "manager", lambda: "detached")
+    monkeypatch.setattr(host_units, "manager", lambda: "detached")
     for name, value in lab.env.items():
         monkeypatch.setenv(name, value)
     yield Unit(lab)
@@ -99,8 +99,8 @@ def waits_for(gate: pathlib.Path, then: str) -> tuple[str, ...]:
 
 def test_a_unit_from_its_start_to_its_good_end(unit: Unit) -> None:
     secrets = unit.run / "secrets"
-    paths.write_json(paths.private_dir(secrets) / "env.json", {"TOKEN": "geheim-42"})
-    paths.write_atomic(secrets / "CERT", b"geheim-43")
+    files.write_json(files.private_dir(secrets) / "env.json", {"TOKEN": "geheim-42"})
+    files.write_atomic(secrets / "CERT", b"geheim-43")
     program = waits_for(unit.gate(), "echo $TOKEN $MUSTER_UNIT $PLAIN; exit 0")
     values: Dict = {
         "secrets": str(secrets / "env.json"),
@@ -164,17 +164,17 @@ def test_the_orphans_of_a_killed_supervisor_are_ended_by_the_next_one(unit: Unit
     orphan = eventually(lambda: unit.status()["child"], "the program")
     os.kill(unit.supervisor(), signal.SIGKILL)
     eventually(lambda: not unit.status()["alive"], "the supervisor's end")
-    assert procs.start_time(orphan) is not None and unit.status()["exit"] is None
+    assert processes.start_time(orphan) is not None and unit.status()["exit"] is None
     assert unit.start(*program) is True
     assert eventually(lambda: unit.status()["child"], "the new program") != orphan
-    assert procs.start_time(orphan) is None and unit.status()["lost"] == 1
+    assert processes.start_time(orphan) is None and unit.status()["lost"] == 1
     os.kill(unit.supervisor(), signal.SIGKILL)
     eventually(lambda: not unit.status()["alive"], "the supervisor's end")
     # Another generation is another run of the unit: nothing is carried over.
     unit.start(*program, generation=2)
     eventually(lambda: unit.status()["child"], "the program")
     assert (unit.status()["lost"], unit.status()["generation"]) == (0, 2)
-    assert len(procs.marked(unit.lab.spec("a", RUN, [])["marker"])) <= 2
+    assert len(processes.marked(unit.lab.spec("a", RUN, [])["marker"])) <= 2
     unit.gate().touch()
     assert unit.end()["exit_code"] == 0
 
@@ -189,25 +189,25 @@ def test_a_supervisor_that_may_not_start_again_ends_the_unit(unit: Unit) -> None
     unit.start(*waits_for(unit.gate(), "exit 0"), **allowed)
     ending = unit.end()
     assert (ending["exit_code"], ending["cause"], ending["lost"]) == (137, "node_lost", 1)
-    assert procs.start_time(orphan) is None and unit.log() == "ready\n" and unit.lab.left() == {}
+    assert processes.start_time(orphan) is None and unit.log() == "ready\n" and unit.lab.left() == {}
 
 
 def test_the_time_allowed_ends_the_unit_and_a_new_supervisor_does_not_begin_it_anew(unit: Unit) -> None:
     unit.start("sh", "-c", "exec sleep 60", timeout_s=1, generation=1)
-    deadline = eventually(lambda: (paths.read_json(unit.folder / "state.json") or {}).get("deadline"), "the deadline")
+    deadline = eventually(lambda: (files.read_json(unit.folder / "state.json") or {}).get("deadline"), "the deadline")
     os.kill(unit.supervisor(), signal.SIGKILL)
     eventually(lambda: not unit.status()["alive"], "the supervisor's end")
     unit.start("sh", "-c", "exec sleep 60", timeout_s=1, generation=1)
     ending = unit.end()
     assert (ending["exit_code"], ending["cause"]) == (124, "timeout") and ending["at"] >= deadline
-    assert (paths.read_json(unit.folder / "state.json") or {})["deadline"] == deadline
+    assert (files.read_json(unit.folder / "state.json") or {})["deadline"] == deadline
 
 
 def test_a_program_that_ignores_the_stop_is_killed_after_its_grace(unit: Unit) -> None:
     unit.start("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done", grace_s=0.2)
     eventually(lambda: unit.log() == "ready\n", "the program")
     began = time.monotonic()
-    assert units.stop(unit.folder, 30) == []
+    assert host_units.stop(unit.folder, 30) == []
     assert time.monotonic() - began < 20
     ending = unit.end()
     assert (ending["exit_code"], ending["cause"]) == (143, "cancelled") and unit.lab.left() == {}
@@ -216,7 +216,7 @@ def test_a_program_that_ignores_the_stop_is_killed_after_its_grace(unit: Unit) -
 def test_the_ranks_of_a_launcher_may_save_before_they_end(unit: Unit) -> None:
     unit.ranks(2, 0, "sh", "-c", "trap 'echo saved $RANK; exit 0' TERM; echo ready; while :; do sleep 0.01; done")
     eventually(lambda: unit.log().count("ready") == 2, "two ranks")
-    units.stop(unit.folder, 30)
+    host_units.stop(unit.folder, 30)
     assert unit.end()["cause"] == "cancelled"
     assert sorted(line for line in unit.log().split("\n") if "saved" in line) == ["saved 0", "saved 1"]
     assert len(unit.events("worker_exit")) == 2 and unit.lab.left() == {}
@@ -247,9 +247,9 @@ def test_the_ranks_of_a_killed_launcher_are_gone_before_the_next_one_starts(unit
     unit.ranks(2, 3, *command)
     eventually(lambda: len(unit.events("worker_started")) == 2, "two ranks")
     first = [line["pid"] for line in unit.events("worker_started")]
-    procs.kill_all([t.cast(int, unit.status()["child"])])
+    processes.kill_all([t.cast(int, unit.status()["child"])])
     eventually(lambda: len(unit.events("worker_started")) == 4, "two new ranks")
-    assert [procs.start_time(pid) for pid in first] == [None, None]
+    assert [processes.start_time(pid) for pid in first] == [None, None]
     unit.gate().touch()
     ending = unit.end()
     assert (ending["exit_code"], ending["lost"], unit.lab.left()) == (0, 1, {})
@@ -280,7 +280,7 @@ def test_a_unit_waits_for_its_rendezvous_and_gives_up_in_time(unit: Unit) -> Non
         assert unit.end()["exit_code"] == 0
     unit.start("true", wait_for={**where, "seconds": 60}, generation=3)
     eventually(lambda: unit.status()["state"] == "waiting", "the wait")
-    units.stop(unit.folder, 30)
+    host_units.stop(unit.folder, 30)
     assert unit.end()["cause"] == "cancelled"
 
 
@@ -298,10 +298,10 @@ def test_a_store_gets_a_port_that_listens_already_and_keeps_it_when_it_is_killed
 
     assert talk() == b"here"
     first = t.cast(int, unit.status()["child"])
-    procs.kill_all([first])
-    eventually(lambda: procs.start_time(first) is None, "the end of the first store")
+    processes.kill_all([first])
+    eventually(lambda: processes.start_time(first) is None, "the end of the first store")
     assert talk() == b"here" and eventually(lambda: unit.status()["child"], "the next store") != first
-    units.stop(unit.folder, 30)
+    host_units.stop(unit.folder, 30)
     assert unit.end()["lost"] == 1
 
 
@@ -319,12 +319,12 @@ def test_a_full_disk_delays_the_end_and_does_not_lose_it(unit: Unit, tmp_path: p
         unit.run = unit.lab.nodes = disk
         unit.run = unit.lab.run("a", RUN)
         unit.folder = unit.run / "units" / "agent"
-        paths.private_dir(unit.run)
+        files.private_dir(unit.run)
         unit.start(*waits_for(unit.gate(), "exit 0"))
         child = eventually(lambda: unit.status()["child"], "the program")
         filler = fill(disk)
         unit.gate().touch()
-        eventually(lambda: procs.start_time(child) is None, "the end of the program")
+        eventually(lambda: processes.start_time(child) is None, "the end of the program")
         # Room comes back only after the supervisor has tried to write; one that gave up is gone by then.
         end = time.monotonic() + 1.0
         while unit.status()["alive"] and time.monotonic() < end:

@@ -17,7 +17,7 @@ import pathlib
 import time
 import typing as t
 
-from . import examine_net, paths, procs, units
+from . import diag_network, files, host_units, processes
 
 _PROC = pathlib.Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -44,30 +44,30 @@ def examine(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> Dict:
 
     :param request: ``window_s``, and ``ras_s``: seconds to wait for NCCL's RAS, 0 asks nothing.
     """
-    spec = paths.read_json(run / "units" / "agent" / "spec.json") or {}
+    spec = files.read_json(run / "units" / "agent" / "spec.json") or {}
     started, ended = _events(run / "events.jsonl")
     alive = {rank: line["pid"] for rank, line in started.items() if _is_rank(line["pid"], spec.get("marker"))}
     any_pid = next(iter(alive.values()), None)
     first, began = {rank: _cpu_s(pid) for rank, pid in alive.items()}, time.monotonic()
-    before = examine_net.counters(any_pid)
+    before = diag_network.counters(any_pid)
     time.sleep(max(0.0, float(request.get("window_s", 1.0))))
-    window, after = time.monotonic() - began, examine_net.counters(any_pid)
+    window, after = time.monotonic() - began, diag_network.counters(any_pid)
     ranks = [_rank(rank, line, ended.get(rank), alive.get(rank)) for rank, line in sorted(started.items())]
     for item in ranks:
         now, then = _cpu_s(item["pid"]) if item["alive"] else None, first.get(item["rank"])
         item["cpu_percent"] = None if now is None or then is None else round(100 * (now - then) / window, 1)
     return {
         "at": time.time(),
-        "units": {folder.name: units.status(folder) for folder in sorted((run / "units").glob("*"))},
+        "units": {folder.name: host_units.status(folder) for folder in sorted((run / "units").glob("*"))},
         "ranks": ranks,
-        "processes": len(procs.marked(spec["marker"])) if spec.get("marker") else 0,
+        "processes": len(processes.marked(spec["marker"])) if spec.get("marker") else 0,
         "window_s": round(window, 3),
-        "counters": examine_net.deltas(before, after),
+        "counters": diag_network.deltas(before, after),
         "memory": _memory(any_pid),
         "shm": _file_system("/dev/shm"),
         "disk": _file_system(str(run)),
         "kernel": _kernel(min((line["at"] for line in started.values()), default=None)),
-        "ras": examine_net.ras(_ras_address(ranks), float(request.get("ras_s", 0))) if _nccl(ranks) else None,
+        "ras": diag_network.ras(_ras_address(ranks), float(request.get("ras_s", 0))) if _nccl(ranks) else None,
     }
 
 
@@ -96,7 +96,7 @@ def _events(file: pathlib.Path) -> tuple[dict[int, Dict], dict[int, Dict]]:
 
 def _is_rank(pid: int, marker: str | None) -> bool:
     """Return whether ``pid`` is still the process that was recorded, not another one that got its number."""
-    return procs.start_time(pid) is not None and procs.environment_of(pid).get(procs.MARKER) == marker
+    return processes.start_time(pid) is not None and processes.environment_of(pid).get(processes.MARKER) == marker
 
 
 def _rank(rank: int, line: Dict, end: Dict | None, pid: int | None) -> Dict:
@@ -118,7 +118,7 @@ def _rank(rank: int, line: Dict, end: Dict | None, pid: int | None) -> Dict:
 
 
 def _process(pid: int) -> Dict:
-    environment = procs.environment_of(pid)
+    environment = processes.environment_of(pid)
     status = _status(pid)
     return {
         "state": status.get("State", "?")[:1],
@@ -133,7 +133,7 @@ def _process(pid: int) -> Dict:
             "network": {key: value for key, value in sorted(environment.items()) if _told(key)},
         },
         "limits": _limits(pid),
-        "sockets": examine_net.sockets(pid),
+        "sockets": diag_network.sockets(pid),
     }
 
 

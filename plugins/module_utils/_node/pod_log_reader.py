@@ -17,7 +17,7 @@ import pathlib
 import re
 import typing as t
 
-from .pod_output import MARK
+from .pod_log import MARK
 
 # Of a file; a node keeps no more than some tens of MiB of a container's log.
 _MOST = 1 << 20

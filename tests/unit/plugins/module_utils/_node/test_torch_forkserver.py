@@ -19,7 +19,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._node import rank as rank_module
-from ansible_collections.muster.training.plugins.module_utils._node import warm
+from ansible_collections.muster.training.plugins.module_utils._node import torch_forkserver
 from ansible_collections.muster.training.tests.support.node_lab import eventually, read_lines
 
 NODE = pathlib.Path(rank_module.__file__).parent
@@ -29,11 +29,11 @@ NODE = pathlib.Path(rank_module.__file__).parent
 AGENT = """
 import json, os, signal, subprocess, sys, time
 sys.path.insert(0, {package!r})
-from muster_node import rank, warm
+from muster_node import rank, torch_forkserver
 del sys.path[0]
 import random
 request = json.loads(sys.argv[1])
-template = warm.open_template(sys.orig_argv[0], rank.main)
+template = torch_forkserver.open_template(sys.orig_argv[0], rank.main)
 out, err = open(request["out"], "wb"), open(request["err"], "wb")
 process = template.start(request["args"], {{**os.environ, **request["env"]}}, out.fileno(), err.fileno())
 if process is None:
@@ -245,14 +245,14 @@ def test_two_ranks_of_one_template_draw_other_random_numbers(
     program = f"""
 import sys, os
 sys.path.insert(0, {Agent(tmp_path).package()!r})
-from muster_node import warm
+from muster_node import torch_forkserver
 {library}
 def record(arguments, become):
     pid = os.fork()
     if pid == 0:
         become(arguments[2:])
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-template = warm.open_template(sys.orig_argv[0], record)
+template = torch_forkserver.open_template(sys.orig_argv[0], record)
 recorder = "/x/muster_node/rank.py"
 for _ in range(2):
     args = [sys.orig_argv[0], "-I", "-S", recorder, "/x/e", sys.orig_argv[0], "-u", {str(tmp_path / "draw.py")!r}]
@@ -287,17 +287,17 @@ def test_only_the_recorder_of_ranks_is_started_warm(tmp_path: pathlib.Path) -> N
     file.touch()
     command = [sys.executable, "-u", str(file)]
     recorder = [sys.executable, "-I", "-S", "/x/muster_node/rank.py", "/x/events.jsonl"]
-    assert warm.suits([*recorder, *command], sys.executable)
-    assert not warm.suits(["numactl", "-N", "0", *recorder, *command], sys.executable)
-    assert not warm.suits([*recorder[:3], "/x/other.py", "/x/events.jsonl", *command], sys.executable)
-    assert not warm.suits([*recorder, *command], "/other/python")
-    assert not warm.suits(recorder, sys.executable)
+    assert torch_forkserver.suits([*recorder, *command], sys.executable)
+    assert not torch_forkserver.suits(["numactl", "-N", "0", *recorder, *command], sys.executable)
+    assert not torch_forkserver.suits([*recorder[:3], "/x/other.py", "/x/events.jsonl", *command], sys.executable)
+    assert not torch_forkserver.suits([*recorder, *command], "/other/python")
+    assert not torch_forkserver.suits(recorder, sys.executable)
 
 
 def test_a_template_that_is_gone_is_not_asked_again(tmp_path: pathlib.Path) -> None:
     ours, theirs = socket.socketpair()
     theirs.close()
-    template = warm.Template(ours, sys.executable)
+    template = torch_forkserver.Template(ours, sys.executable)
     file = tmp_path / "train.py"
     file.touch()
     args = [sys.executable, "-I", "-S", "/x/muster_node/rank.py", "/x/e", sys.executable, "-u", str(file)]
@@ -312,7 +312,7 @@ def test_a_rank_that_is_not_told_to_begin_never_does(tmp_path: pathlib.Path) -> 
     pid = os.fork()
     if pid == 0:
         try:
-            warm._rank({"args": [], "env": {}, "cwd": "/"}, [1, 2, reader], lambda *_: 9)
+            torch_forkserver._rank({"args": [], "env": {}, "cwd": "/"}, [1, 2, reader], lambda *_: 9)
         finally:
             os._exit(99)
     os.close(reader)

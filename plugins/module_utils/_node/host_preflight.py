@@ -19,7 +19,7 @@ import sys
 import time
 import typing as t
 
-from . import blobs, paths, units
+from . import files, host_blobs, host_units
 
 # Run by the job's own interpreter, with the job's environment: versions without importing the (slow) packages. The
 # folders of installed packages are named after package and version; importlib.metadata, which knows every other way of
@@ -92,7 +92,7 @@ def writable(path: pathlib.Path) -> dict[str, t.Any]:
         problem = f"is not writable for {_whoami()}"
     elif stat.f_bavail == 0:
         problem = "is on a full file system"
-    return {"path": str(path), "exists": path.exists(), "problem": problem, "free_bytes": blobs.free_bytes(path)}
+    return {"path": str(path), "exists": path.exists(), "problem": problem, "free_bytes": host_blobs.free_bytes(path)}
 
 
 def try_write(path: pathlib.Path) -> str | None:
@@ -101,7 +101,7 @@ def try_write(path: pathlib.Path) -> str | None:
     try:
         path.mkdir(parents=True, exist_ok=True)
         # A block, not a byte: a full file system may still hold a tiny file inside its inode.
-        paths.write_atomic(probe, b"\0" * 65536)
+        files.write_atomic(probe, b"\0" * 65536)
     except OSError as exc:
         return f"cannot be written: {exc.strerror}"
     finally:
@@ -116,9 +116,9 @@ def live_runs(state: pathlib.Path) -> list[dict[str, t.Any]]:
     """Return ``{run_id, gpus}`` of the runs whose agent is alive on this node."""
     found = []
     for folder in sorted((state / "runs").glob("*/units/agent")):
-        if units.status(folder)["alive"]:
+        if host_units.status(folder)["alive"]:
             run = folder.parent.parent
-            claim = paths.read_json(run / "claim.json") or {}
+            claim = files.read_json(run / "claim.json") or {}
             found.append({"run_id": run.name, "gpus": claim.get("gpus", 0)})
     return found
 
@@ -130,7 +130,7 @@ def basics() -> dict[str, t.Any]:
         "executable": sys.executable,
         "time": time.time(),
         "user": _whoami(),
-        "manager": units.manager(),
+        "manager": host_units.manager(),
         "cpus": len(os.sched_getaffinity(0)),
         "kernel": os.uname().release,
         "hostname": socket.gethostname(),

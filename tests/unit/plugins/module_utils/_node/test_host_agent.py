@@ -20,7 +20,8 @@ import zlib
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import NodeError
-from ansible_collections.muster.training.plugins.module_utils._node import agent, paths, procs, units
+from ansible_collections.muster.training.plugins.module_utils._node import files as node_files
+from ansible_collections.muster.training.plugins.module_utils._node import host_agent, host_units, processes
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import payload
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote
 from ansible_collections.muster.training.tests.support.node_lab import (
@@ -156,7 +157,7 @@ def payload_piece(data: bytes) -> Dict:
 
 
 def test_reading_follows_no_link_and_stays_below_its_limit(lab: NodeLab, node: Remote, tmp_path: pathlib.Path) -> None:
-    run = paths.private_dir(lab.run("a", RUN) / "ranks")
+    run = node_files.private_dir(lab.run("a", RUN) / "ranks")
     (tmp_path / "secret").write_text("geheim")
     (run / "std.log").symlink_to(tmp_path / "secret")
     (run / "real.log").write_bytes(b"\xff" * 9 + b"end")
@@ -206,7 +207,9 @@ def test_a_drill_on_the_host_leaves_nothing_and_no_end(lab: NodeLab, node: Remot
     lab.prepare(node, RUN)
     lab.start(node, RUN, ranked(lab, node, "sh", "-c", "sleep 60 & sleep 60"))
     eventually(lambda: len(lab.left()) >= 4, "supervisor, recorder, shell and two programs")
-    supervisor = procs.alive((paths.read_json(lab.run("a", RUN) / "units" / "agent" / "state.json"))["supervisor"])
+    supervisor = processes.alive(
+        (node_files.read_json(lab.run("a", RUN) / "units" / "agent" / "state.json"))["supervisor"]
+    )
     answer = node.call("kill", run_id=RUN, target="host")
     assert (answer["killed"], answer["left"]) == ([supervisor], [])
     eventually(lambda: lab.left() == {}, "the end of all processes")
@@ -220,14 +223,14 @@ def test_a_drill_on_the_agent_costs_one_lost_node(lab: NodeLab, node: Remote) ->
     state = lab.run("a", RUN) / "units" / "agent" / "state.json"
 
     def child() -> int | None:
-        return procs.alive((paths.read_json(state) or {}).get("child"))
+        return processes.alive((node_files.read_json(state) or {}).get("child"))
 
     for drill in range(1, 9):
         first = eventually(child, "the agent")
         answer = node.call("kill", run_id=RUN, target="agent")
-        assert answer["left"] == [] and (not answer["killed"] or procs.start_time(int(first or 0)) is None)
+        assert answer["left"] == [] and (not answer["killed"] or processes.start_time(int(first or 0)) is None)
         eventually(lambda seen=first: child() not in (None, seen), "the next agent")  # type: ignore[misc]
-        assert (paths.read_json(state) or {})["lost"] == drill
+        assert (node_files.read_json(state) or {})["lost"] == drill
 
 
 def test_of_many_controllers_exactly_one_gets_the_run(lab: NodeLab, node: Remote) -> None:
@@ -248,7 +251,7 @@ def test_of_many_controllers_exactly_one_gets_the_run(lab: NodeLab, node: Remote
         thread.join()
     winners = [owner for owner, answer in answers.items() if answer["problem"] is None]
     assert len(winners) == 1
-    held = paths.read_json(lab.run("a", RUN) / "claim.json")
+    held = node_files.read_json(lab.run("a", RUN) / "claim.json")
     assert held == {"owner": winners[0], "controller": f"on {winners[0]}"}
     losers = {answer["problem"] for owner, answer in answers.items() if owner not in winners}
     assert losers == {f"run {RUN} belongs to another controller (on {winners[0]})"}
@@ -256,7 +259,7 @@ def test_of_many_controllers_exactly_one_gets_the_run(lab: NodeLab, node: Remote
     again = lab.prepare(node, RUN, claim={"owner": winners[0], "controller": "elsewhere"})
     over = lab.prepare(node, RUN, claim={"owner": "new", "controller": "new", "take_over": True})
     assert (again["problem"], over["problem"]) == (None, None)
-    assert paths.read_json(lab.run("a", RUN) / "claim.json") == {"owner": "new", "controller": "new"}
+    assert node_files.read_json(lab.run("a", RUN) / "claim.json") == {"owner": "new", "controller": "new"}
 
 
 def test_what_cannot_be_prepared_is_given_up_with_its_reason(lab: NodeLab, node: Remote) -> None:
@@ -318,10 +321,10 @@ time.sleep(60)
 def test_a_store_whose_port_is_taken_is_a_problem(lab: NodeLab, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in lab.env.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(units, "manager", lambda: "detached")
+    monkeypatch.setattr(host_units, "manager", lambda: "detached")
     (lab.root / "run.py").write_text(FAILED)
     spec = lab.spec("a", RUN, ["true"], unit="store", policy="store")
-    assert agent._start_store(spec, lab.root) == "cannot listen on x:1: in use"
+    assert host_agent._start_store(spec, lab.root) == "cannot listen on x:1: in use"
 
 
 def test_a_run_of_the_same_name_in_another_state_folder_is_left_alone(lab: NodeLab, node: Remote) -> None:
@@ -335,13 +338,15 @@ def test_a_run_of_the_same_name_in_another_state_folder_is_left_alone(lab: NodeL
     lab.start(other, RUN, ["true"])
     unit_exit(lab.run("a", RUN))
     lab.nodes = folder
-    assert procs.start_time(first) is not None
+    assert processes.start_time(first) is not None
 
 
 def test_a_signal_to_the_connection_does_not_reach_the_run(lab: NodeLab, node: Remote) -> None:
     lab.prepare(node, RUN)
     lab.start(node, RUN, ["sleep", "60"])
-    supervisor = procs.alive(paths.read_json(lab.run("a", RUN) / "units" / "agent" / "state.json")["supervisor"])
+    supervisor = processes.alive(
+        node_files.read_json(lab.run("a", RUN) / "units" / "agent" / "state.json")["supervisor"]
+    )
     assert supervisor is not None and os.getsid(supervisor) == supervisor
     for number in (signal.SIGHUP, signal.SIGINT):
         os.kill(supervisor, number)

@@ -16,7 +16,7 @@ import uuid
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._node import procs
+from ansible_collections.muster.training.plugins.module_utils._node import processes
 from ansible_collections.muster.training.tests.support.node_lab import eventually
 
 
@@ -24,19 +24,19 @@ from ansible_collections.muster.training.tests.support.node_lab import eventuall
 def marker() -> t.Iterator[str]:
     value = f"test/{uuid.uuid4().hex}"
     yield value
-    procs.kill_marked(value)
+    processes.kill_marked(value)
 
 
 def spawn(marker: str, argv: list[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(argv, env={**os.environ, procs.MARKER: marker}, start_new_session=True)
+    return subprocess.Popen(argv, env={**os.environ, processes.MARKER: marker}, start_new_session=True)
 
 
 def test_an_identity_names_one_process_only() -> None:
-    name = procs.identity(os.getpid())
-    assert name is not None and procs.alive(name) == os.getpid()
+    name = processes.identity(os.getpid())
+    assert name is not None and processes.alive(name) == os.getpid()
     pid, started = name.split("@")
-    assert procs.alive(f"{pid}@{int(started) + 1}") is None
-    assert procs.alive(None) is None and procs.alive("") is None and procs.alive("17") is None
+    assert processes.alive(f"{pid}@{int(started) + 1}") is None
+    assert processes.alive(None) is None and processes.alive("") is None and processes.alive("17") is None
 
 
 def test_a_name_with_spaces_and_parentheses_is_read_right(tmp_path: pathlib.Path, marker: str) -> None:
@@ -44,7 +44,7 @@ def test_a_name_with_spaces_and_parentheses_is_read_right(tmp_path: pathlib.Path
     tool.symlink_to(t.cast(str, shutil.which("sleep")))
     child = spawn(marker, [str(tool), "60"])
     try:
-        assert procs.alive(procs.identity(child.pid)) == child.pid
+        assert processes.alive(processes.identity(child.pid)) == child.pid
     finally:
         child.kill()
         child.wait()
@@ -52,13 +52,13 @@ def test_a_name_with_spaces_and_parentheses_is_read_right(tmp_path: pathlib.Path
 
 def test_what_has_ended_is_gone_also_while_nobody_waited_for_it(marker: str) -> None:
     child = spawn(marker, ["true"])
-    eventually(lambda: procs.dead_children(os.getpid()) == [child.pid], "a zombie")
-    assert procs.start_time(child.pid) is None and procs.identity(child.pid) is None
-    assert procs.marked(marker) == []
+    eventually(lambda: processes.dead_children(os.getpid()) == [child.pid], "a zombie")
+    assert processes.start_time(child.pid) is None and processes.identity(child.pid) is None
+    assert processes.marked(marker) == []
     child.wait()
-    assert procs.dead_children(os.getpid()) == [] and procs.start_time(child.pid) is None
-    assert procs.environment_of(child.pid) == {}
-    procs.kill_all([child.pid])
+    assert processes.dead_children(os.getpid()) == [] and processes.start_time(child.pid) is None
+    assert processes.environment_of(child.pid) == {}
+    processes.kill_all([child.pid])
 
 
 def test_orphans_in_sessions_of_their_own_are_found_by_their_mark_and_killed(marker: str) -> None:
@@ -66,21 +66,21 @@ def test_orphans_in_sessions_of_their_own_are_found_by_their_mark_and_killed(mar
     start = "subprocess.Popen(['sleep', '60'], start_new_session=True)"
     program = f"import subprocess, time\nfor _ in range(2): {start}\ntime.sleep(60)"
     launcher = spawn(marker, [sys.executable, "-c", program])
-    eventually(lambda: len(procs.marked(marker)) == 3, "two workers and their launcher")
+    eventually(lambda: len(processes.marked(marker)) == 3, "two workers and their launcher")
     launcher.kill()
     launcher.wait()
-    orphans = procs.marked(marker)
+    orphans = processes.marked(marker)
     assert len(orphans) == 2 and launcher.pid not in orphans
-    assert all(procs.environment_of(pid)[procs.MARKER] == marker for pid in orphans)
-    assert procs.kill_marked(marker) == []
-    assert all(procs.start_time(pid) is None for pid in orphans)
+    assert all(processes.environment_of(pid)[processes.MARKER] == marker for pid in orphans)
+    assert processes.kill_marked(marker) == []
+    assert all(processes.start_time(pid) is None for pid in orphans)
 
 
 def test_a_mark_is_compared_as_a_whole_and_never_names_the_caller(marker: str, monkeypatch: pytest.MonkeyPatch) -> None:
     child = spawn(marker + "0", ["sleep", "60"])
-    monkeypatch.setenv(procs.MARKER, marker)
+    monkeypatch.setenv(processes.MARKER, marker)
     try:
-        assert procs.marked(marker) == [] and procs.marked(marker + "0") == [child.pid]
+        assert processes.marked(marker) == [] and processes.marked(marker + "0") == [child.pid]
     finally:
         child.kill()
         child.wait()
@@ -88,15 +88,15 @@ def test_a_mark_is_compared_as_a_whole_and_never_names_the_caller(marker: str, m
 
 def test_a_signal_of_choice_is_sent(marker: str) -> None:
     child = spawn(marker, ["sleep", "60"])
-    procs.kill_all([child.pid], signal.SIGTERM)
+    processes.kill_all([child.pid], signal.SIGTERM)
     assert child.wait() == -signal.SIGTERM
 
 
 def test_what_cannot_be_killed_in_time_is_returned(marker: str, monkeypatch: pytest.MonkeyPatch) -> None:
     child = spawn(marker, ["sleep", "60"])
-    monkeypatch.setattr(procs, "kill_all", lambda pids: None)
+    monkeypatch.setattr(processes, "kill_all", lambda pids: None)
     try:
-        assert procs.kill_marked(marker, within_s=0.05) == [child.pid]
+        assert processes.kill_marked(marker, within_s=0.05) == [child.pid]
     finally:
         child.kill()
         child.wait()

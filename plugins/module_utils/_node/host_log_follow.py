@@ -16,7 +16,7 @@ import time
 import typing as t
 import uuid
 
-from . import paths, units
+from . import files, host_units
 
 _STREAMS = {"events": "events.jsonl", "metrics": "metrics.jsonl", "usage": "usage.jsonl", "log": "units/agent/log"}
 _FOLDER = "folder.json"
@@ -29,7 +29,7 @@ def changes(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.An
 
     :param request: ``offsets``, ``wait_s``, ``batch_s``, ``streams`` and ``digest`` (the last answer's).
     """
-    folder = paths.read_json(run / _FOLDER)
+    folder = files.read_json(run / _FOLDER)
     # Another machine of the same name has other files, which begin anew.
     known = request["offsets"] if request["offsets"].get("folder") in (None, folder) else {}
     offsets = {name: int(known.get(name, 0)) for name in request["streams"]}
@@ -59,12 +59,12 @@ def changes(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.An
 def name_folder(run: pathlib.Path) -> None:
     """Give the run's folder a name that no other folder has, unless it has one."""
     if not (run / _FOLDER).exists():
-        paths.write_json(run / _FOLDER, uuid.uuid4().hex)
+        files.write_json(run / _FOLDER, uuid.uuid4().hex)
 
 
 def statuses(run: pathlib.Path) -> dict[str, t.Any]:
     """Return the status of each unit of the run on this node."""
-    return {folder.name: units.status(folder) for folder in sorted((run / "units").glob("*"))}
+    return {folder.name: host_units.status(folder) for folder in sorted((run / "units").glob("*"))}
 
 
 def _digest(run: pathlib.Path) -> str:
