@@ -133,7 +133,7 @@ class NodeLab:
         """Return the living processes of this lab, by /proc: pid -> command line."""
         found = {}
         for entry in os.listdir("/proc"):
-            if entry.isdigit() and int(entry) != os.getpid():
+            if entry.isdecimal() and int(entry) != os.getpid():
                 pid = int(entry)
                 if processes.environment_of(pid).get(_VARIABLE) == str(self.root) and processes.start_time(pid):
                     # It may end at any moment.

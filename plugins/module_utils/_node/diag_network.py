@@ -100,7 +100,7 @@ def parse_netdev(text: str) -> Counters:
     for line in text.splitlines()[2:]:
         name, _unused, rest = line.rpartition(":")
         fields = rest.split()
-        if name and len(fields) > 8 and fields[0].isdigit() and fields[8].isdigit():
+        if name and len(fields) > 8 and fields[0].isdecimal() and fields[8].isdecimal():
             found[name.strip()] = (int(fields[0]), int(fields[8]))
     return found
 
@@ -111,7 +111,7 @@ def parse_retransmits(text: str) -> int | None:
     if len(rows) < 2 or "RetransSegs" not in rows[0] or len(rows[1]) != len(rows[0]):
         return None
     value = rows[1][rows[0].index("RetransSegs")]
-    return int(value) if value.isdigit() else None
+    return int(value) if value.isdecimal() else None
 
 
 def counters(pid: int | None) -> Dict:
@@ -120,7 +120,7 @@ def counters(pid: int | None) -> Dict:
     rdma: Counters = {}
     for port in sorted(_RDMA.glob("*/ports/*")):
         values = [_read(port / "counters" / name).strip() for name in ("port_rcv_data", "port_xmit_data")]
-        if all(value.isdigit() for value in values):
+        if all(value.isdecimal() for value in values):
             # The counters count words of four bytes.
             rdma[f"{port.parts[-3]}/{port.name}"] = (4 * int(values[0]), 4 * int(values[1]))
     return {

@@ -156,7 +156,7 @@ def _limits(pid: int) -> Dict:
         name = next((short for long, short in _LIMITS.items() if line.startswith(long)), None)
         if name:
             soft = line[26:].split()[0]
-            found[name] = int(soft) if soft.isdigit() else soft
+            found[name] = int(soft) if soft.isdecimal() else soft
     return found
 
 
@@ -181,7 +181,7 @@ def _memory(pid: int | None) -> Dict:
     group = pathlib.Path("/sys/fs/cgroup", line[3:].lstrip("/"))
     for name, key in (("memory.max", "limit_gib"), ("memory.current", "used_gib")):
         value = _read(group / name).strip()
-        found[key] = round(int(value) / (1 << 30), 2) if value.isdigit() else None
+        found[key] = round(int(value) / (1 << 30), 2) if value.isdecimal() else None
     kills = [line.split()[1] for line in _read(group / "memory.events").splitlines() if line.startswith("oom_kill ")]
     found["oom_kills"] = int(kills[0]) if kills else None
     return found
@@ -212,7 +212,7 @@ def _kernel(since: float | None) -> list[str]:
                 continue
             head, _unused, text = record.partition(";")
             fields = head.split(",")
-            at = boot + int(fields[2]) / 1e6 if len(fields) > 2 and fields[2].isdigit() else None
+            at = boot + int(fields[2]) / 1e6 if len(fields) > 2 and fields[2].isdecimal() else None
             if any(word in text for word in _KERNEL_WORDS) and (since is None or at is None or at >= since - 1):
                 found.append(text.splitlines()[0])
     except OSError:

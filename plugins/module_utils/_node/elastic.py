@@ -45,7 +45,7 @@ def told(name: str, argv: t.Sequence[str], env: t.Mapping[str, str]) -> str:
 def pause_s(argv: t.Sequence[str], env: t.Mapping[str, str]) -> float:
     """Return how long an agent waits before it asks again: the more nodes, the longer."""
     most = told("nnodes", argv, env).rpartition(":")[2]
-    nodes = int(most) if most.isdigit() else 1
+    nodes = int(most) if most.isdecimal() else 1
     return min(_MOST_S, max(_LEAST_S, nodes / _ASKS_PER_S))
 
 

@@ -54,14 +54,14 @@ def parse_query(text: str) -> list[dict[str, t.Any]]:
     found = []
     for line in text.splitlines():
         fields = [known(item) for item in line.split(",")]
-        if len(fields) < 6 or not (fields[0] or "").isdigit():
+        if len(fields) < 6 or not (fields[0] or "").isdecimal():
             continue
         memory = fields[3] or ""
         found.append(
             {
                 "model": fields[1],
                 "uuid": fields[2],
-                "memory_gib": round(int(memory) / 1024, 1) if memory.isdigit() else None,
+                "memory_gib": round(int(memory) / 1024, 1) if memory.isdecimal() else None,
                 "pci": bus_address(fields[4]),
                 "driver": fields[5],
                 "arch": architecture(fields[6] if len(fields) > 6 else None),

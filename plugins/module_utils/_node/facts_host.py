@@ -48,7 +48,7 @@ def parse_limits(lines: t.Iterable[str]) -> dict[str, int | str]:
     found: dict[str, int | str] = {}
     for line in lines:
         name, value = line[:26].strip(), line[26:].split(" ")[0]
-        if name in names and (value == _UNLIMITED or value.isdigit()):
+        if name in names and (value == _UNLIMITED or value.isdecimal()):
             found[names[name]] = value if value == _UNLIMITED else int(value)
     return found
 
@@ -69,7 +69,7 @@ def processes(source: Source) -> dict[str, str]:
     """Return the names of running processes, each with the id of one of them."""
     found: dict[str, str] = {}
     for pid in source.names(source.proc):
-        if pid.isdigit():
+        if pid.isdecimal():
             name = source.text(os.path.join(source.proc, pid, "comm"))
             if name:
                 found.setdefault(name, pid)
@@ -87,7 +87,7 @@ def _unit_memlock(source: Source, unit: str) -> int | str | None:
             key, _unused, text = line.strip().partition("=")
             if key == "LimitMEMLOCK":
                 text = text.split(":")[0].strip()
-                value = _UNLIMITED if text == "infinity" else int(text) if text.isdigit() else None
+                value = _UNLIMITED if text == "infinity" else int(text) if text.isdecimal() else None
     return value
 
 
@@ -125,7 +125,7 @@ def _meminfo(source: Source) -> dict[str, int]:
     for line in source.lines(os.path.join(source.proc, "meminfo")):
         name, _unused, value = line.partition(":")
         number = value.strip().split(" ")[0]
-        if number.isdigit():
+        if number.isdecimal():
             found[name] = int(number)
     return found
 
@@ -149,7 +149,7 @@ def cpu(source: Source) -> dict[str, t.Any]:
     usable = float(count) if count else None
     if source.live:
         usable = float(len(os.sched_getaffinity(0)))
-    if len(quota) == 2 and all(item.isdigit() for item in quota) and int(quota[1]):
+    if len(quota) == 2 and all(item.isdecimal() for item in quota) and int(quota[1]):
         usable = min(usable or float("inf"), round(int(quota[0]) / int(quota[1]), 2))
     lines = source.lines(os.path.join(source.proc, "cpuinfo"))
     model = next((line.partition(":")[2] for line in lines if line.startswith("model name")), None)

@@ -39,7 +39,7 @@ def gid_type(text: str | None, link_layer: str | None) -> str | None:
 def gids(source: Source, port: str, link_layer: str | None) -> list[dict[str, t.Any]]:
     """Return ``{index, gid, type, netdev}`` of the entries in use."""
     found: list[dict[str, t.Any]] = []
-    indices = sorted(int(name) for name in source.names(f"{port}/gids") if name.isdigit())
+    indices = sorted(int(name) for name in source.names(f"{port}/gids") if name.isdecimal())
     gap = 0
     for index in indices:
         gid = source.text(f"{port}/gids/{index}")
@@ -105,7 +105,7 @@ def nics(source: Source) -> list[dict[str, t.Any]]:
         common["firmware"] = source.text(f"{device}/fw_ver")
         common["node_guid"] = source.text(f"{device}/node_guid")
         common["virtual_function"] = os.path.isdir(f"{device}/device/physfn")
-        ports = [int(port) for port in source.names(f"{device}/ports") if port.isdigit()]
+        ports = [int(port) for port in source.names(f"{device}/ports") if port.isdecimal()]
         if not ports:
             source.problem(f"nics/{name}: the device has no ports")
         found += [{**_port(source, device, name, port), **common} for port in sorted(ports)]

@@ -81,7 +81,7 @@ def read(place: pathlib.Path) -> Life:
         words = place.read_text(encoding="ascii", errors="replace").split()
     except OSError:
         return 0, 0
-    numbers = [int(word) for word in words if word.isdigit()]
+    numbers = [int(word) for word in words if word.isdecimal()]
     return (numbers[0], numbers[1]) if len(numbers) == len(words) == 2 else (0, 0)
 
 

@@ -59,14 +59,14 @@ def place(spec: t.Mapping[str, t.Any], environ: t.Mapping[str, str]) -> Place:
     host = environ.get("MUSTER_POD") or socket.gethostname()
     numbers = [environ.get(name, "") for name in ("MUSTER_NODE_RANK", "JOB_COMPLETION_INDEX", "VC_TASK_INDEX")]
     from_name = re.search(r"-([0-9]+)\Z", host) if spec.get("rank_from_name") else None
-    number = next((item for item in numbers if item.isdigit()), from_name.group(1) if from_name else None)
+    number = next((item for item in numbers if item.isdecimal()), from_name.group(1) if from_name else None)
     if spec.get("role") == "launcher":
         # It is none of the gang's nodes.
         number = "-1"
     if number is None:
         raise Refusal("the pod has no index: neither JOB_COMPLETION_INDEX nor its equivalent is set")
     restarts = environ.get("MUSTER_RESTARTS", "")
-    attempt = int(spec["attempt"]) + (int(restarts) if restarts.isdigit() else 0)
+    attempt = int(spec["attempt"]) + (int(restarts) if restarts.isdecimal() else 0)
     node = environ.get("MUSTER_NODE") or socket.gethostname()
     address = environ.get("MUSTER_POD_IP", "").split(",")[0] or "127.0.0.1"
     return Place(int(number), node, host, attempt, address, environ.get("MUSTER_POD_UID", ""))

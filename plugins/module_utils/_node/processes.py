@@ -143,4 +143,4 @@ def kill_now(value: str, within_s: float = 10.0) -> list[int]:
 
 
 def _pids() -> list[int]:
-    return [int(entry) for entry in os.listdir(_PROC) if entry.isdigit()]
+    return [int(entry) for entry in os.listdir(_PROC) if entry.isdecimal()]

@@ -24,7 +24,7 @@ import typing as t
 
 def _first(*names: str) -> int | None:
     for name in names:
-        if os.environ.get(name, "").isdigit():
+        if os.environ.get(name, "").isdecimal():
             return int(os.environ[name])
     return None
 

@@ -65,7 +65,7 @@ class Sampler:
         argv = [tool, "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
         try:
             text = subprocess.run(argv, capture_output=True, timeout=8, check=True, text=True).stdout
-            values = [float(line) for line in text.split() if line.replace(".", "", 1).isdigit()]
+            values = [float(line) for line in text.split() if line.replace(".", "", 1).isdecimal()]
         except (OSError, subprocess.SubprocessError):
             values = []
         self.gpu = round(sum(values) / len(values), 1) if values else None

@@ -108,14 +108,14 @@ class Answers:
 def _parsed(text: str) -> _Head:
     first, *lines = text.split("\r\n")
     version, _unused, rest = first.partition(" ")
-    if version != "HTTP/1.1" or not rest[:3].isdigit() or rest[:1] < "2":
+    if version != "HTTP/1.1" or not rest[:3].isdecimal() or rest[:1] < "2":
         raise ValueError("not a final HTTP/1.1 answer")
     pairs = (line.partition(":") for line in lines)
     headers = {name.strip().lower(): value.strip() for name, _unused, value in pairs}
     if headers.get("transfer-encoding", "").lower() == "chunked":
         return _Head(int(rest[:3]), headers, None)
     length = headers.get("content-length", "")
-    if not length.isdigit():
+    if not length.isdecimal():
         raise ValueError("no length")
     return _Head(int(rest[:3]), headers, int(length))
 

@@ -61,9 +61,9 @@ def record(node: Mapping[str, t.Any]) -> dict[str, t.Any]:
     count = str((status.get("allocatable") or {}).get(_GPU, ""))
     memory = str(labels.get(f"{_GPU}.memory", ""))
     gpu = {
-        "count": int(count) if count.isdigit() else 0,
+        "count": int(count) if count.isdecimal() else 0,
         "model": labels.get(f"{_GPU}.product"),
-        "memory_gib": round(int(memory) / 1024, 1) if memory.isdigit() else None,
+        "memory_gib": round(int(memory) / 1024, 1) if memory.isdecimal() else None,
         "arch": labels.get(f"{_GPU}.family"),
     }
     lan = [{"address": item["address"]} for item in status.get("addresses") or [] if item.get("type") == "InternalIP"]

@@ -118,7 +118,7 @@ def _gpu_problems(facts: t.Mapping[str, str], wanted: Expectation) -> list[str]:
         return [f"nvidia-smi shows {seen} of {wanted.gpu_count} GPUs"]
     code, _space, count = facts.get("cuda", "").partition(" ")
     if code != "0":
-        return [f"CUDA does not initialise ({'error ' + code if code.isdigit() else 'libcuda ' + (code or 'hangs')})"]
+        return [f"CUDA does not initialise ({'error ' + code if code.isdecimal() else 'libcuda ' + (code or 'hangs')})"]
     if (_number(count) or 0) < wanted.gpu_count:
         return [f"CUDA sees {count} of {wanted.gpu_count} GPUs"]
     return []

@@ -128,4 +128,4 @@ def jsonable(value: t.Any) -> t.Any:
 def natural(name: str) -> list[tuple[int, int, str]]:
     """Return a sort key under which node-2 comes before node-10."""
     parts = re.split(r"([0-9]{1,18})", name)
-    return [(0, int(part), "") if part.isascii() and part.isdigit() else (1, 0, part) for part in parts]
+    return [(0, int(part), "") if part.isascii() and part.isdecimal() else (1, 0, part) for part in parts]

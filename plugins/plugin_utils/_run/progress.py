@@ -50,7 +50,7 @@ class Reporter:
         self._display = display
         self._shown_at = 0.0
         number = os.environ.get(PIPE_VARIABLE, "")
-        self._pipe = int(number) if number.isdigit() else None
+        self._pipe = int(number) if number.isdecimal() else None
 
     def say(self, line: str) -> None:
         """Print one line that stays. It may quote what a program or a server said."""

@@ -230,7 +230,7 @@ class Bench:
 
 def _cgroup_free() -> int | None:
     limit, used = read_text("/sys/fs/cgroup/memory.max").strip(), read_text("/sys/fs/cgroup/memory.current").strip()
-    return int(limit) - int(used) if limit.isdigit() and used.isdigit() else None
+    return int(limit) - int(used) if limit.isdecimal() and used.isdecimal() else None
 
 
 def largest_buffer(device: torch.device) -> int:

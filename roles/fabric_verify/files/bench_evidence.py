@@ -113,7 +113,7 @@ def rdma_bytes() -> dict[str, tuple[int, int]]:
     counters: dict[str, tuple[int, int]] = {}
     for port in Path("/sys/class/infiniband").glob("*/ports/*"):
         values = [read_text(port / "counters" / name).strip() for name in ("port_rcv_data", "port_xmit_data")]
-        if all(value.isdigit() for value in values):
+        if all(value.isdecimal() for value in values):
             counters[f"{port.parts[-3]}/{port.name}"] = (4 * int(values[0]), 4 * int(values[1]))
     return counters
 

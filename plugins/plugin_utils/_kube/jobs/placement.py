@@ -323,8 +323,8 @@ def _gpus(job: Job, node: Object, gpu_resource: str) -> t.Iterator[str]:
         yield labels.get(_PRODUCT) or "GPU unknown"
     if job.gpu.memory_gib_min:
         memory = labels.get(_MEMORY, "")
-        if not memory.isdigit() or int(memory) < int(job.gpu.memory_gib_min * 1024 * _MEMORY_SHARE):
-            yield f"{int(memory) // 1024} GiB of GPU memory" if memory.isdigit() else "GPU memory unknown"
+        if not memory.isdecimal() or int(memory) < int(job.gpu.memory_gib_min * 1024 * _MEMORY_SHARE):
+            yield f"{int(memory) // 1024} GiB of GPU memory" if memory.isdecimal() else "GPU memory unknown"
     if job.gpu.arch and labels.get(_FAMILY) != job.gpu.arch.lower():
         yield f"GPU family {labels.get(_FAMILY) or 'unknown'}"
 
