@@ -234,7 +234,7 @@ def _is_value(token: bytes) -> bool:
 def _start(tokens: t.Sequence[bytes]) -> int | None:
     """Return where ``size count type`` begins; a time (-S) may stand before it."""
     for index in range(min(len(tokens) - 2, 8)):
-        if tokens[index].isdecimal() and tokens[index + 1].isdecimal() and tokens[index + 2] in TYPES:
+        if tokens[index].isdigit() and tokens[index + 1].isdigit() and tokens[index + 2] in TYPES:
             return index
     return None
 
@@ -282,7 +282,7 @@ def _half(values: t.Mapping[bytes, bytes]) -> Half:
         decimal(values.get(b"time", b"")),
         decimal(values.get(b"algbw", b"")),
         decimal(values.get(b"busbw", b"")),
-        number(wrong) if wrong.isdecimal() else None,
+        number(wrong) if wrong.isdigit() else None,
     )
 
 
