@@ -24,7 +24,7 @@ import time
 import typing as t
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
 from ansible_collections.muster.training.plugins.plugin_utils._run import planning, training_job
 from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import StateHome
 from tools.bench_memory import memory

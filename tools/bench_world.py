@@ -13,7 +13,7 @@ import sys
 import time
 import typing as t
 
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
 from ansible_collections.muster.training.plugins.plugin_utils._run import training_job
 
 ROOT = pathlib.Path(__file__).parents[1]

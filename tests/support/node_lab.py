@@ -28,8 +28,8 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._node import files, processes
-from ansible_collections.muster.training.plugins.plugin_utils._hosts import gang, payload
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import agent_package, gang
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
 
 FAKES = pathlib.Path(__file__).resolve().parents[1] / "fakes"
 _VARIABLE = "MUSTER_TEST_LAB"
@@ -85,17 +85,17 @@ class NodeLab:
 
     def installed(self, name: str, **changes: t.Any) -> Remote:
         """Return a node that has the agent installed, copied from one that any lab of this session has compiled."""
-        made = self.root.parent / f"agent-{payload.version()}"
+        made = self.root.parent / f"agent-{agent_package.version()}"
         if not made.exists():
             place = files.private_dir(made.with_suffix(f".{os.getpid()}"))
             package = files.private_dir(place / "muster_node")
-            request = payload.install_request()
+            request = agent_package.install_request()
             for file, text in request["sources"].items():
                 (package / file).write_text(text)
             (place / "run.py").write_text(request["entry"])
             compileall.compile_dir(package, quiet=2)
             place.rename(made)
-        program = self.state(name) / "agent" / payload.version()
+        program = self.state(name) / "agent" / agent_package.version()
         shutil.copytree(made, program)
         self.state(name).chmod(0o700)
         return self.remote(name, program=str(program), **changes)

@@ -15,8 +15,8 @@ import typing as t
 from ...module_utils._model.errors import MusterError
 from ...module_utils._model.job import Job
 from ...module_utils._model.object_names import unit_marker
-from . import payload, trees
-from .remote import Remote, each, first_error
+from . import agent_package, file_sync
+from .node_client import Remote, each, first_error
 
 Dict = dict[str, t.Any]
 
@@ -41,7 +41,7 @@ class Member:
 class Placed:
     """A tree and where it goes below the run's folder."""
 
-    tree: trees.Tree
+    tree: file_sync.Tree
     target: str
     link: bool
 
@@ -61,9 +61,9 @@ def prepare(
     def send(remote: Remote) -> None:
         member = by_name[remote.name]
         if member.missing:
-            trees.send(remote, [item.tree for item in placed], member.missing, member.free_bytes)
+            file_sync.send(remote, [item.tree for item in placed], member.missing, member.free_bytes)
         if not remote.program:
-            remote.program = remote.call("install", **payload.install_request())["program"]
+            remote.program = remote.call("install", **agent_package.install_request())["program"]
 
     def place(remote: Remote) -> None:
         member, program = by_name[remote.name], str(remote.program)

@@ -21,8 +21,8 @@ from ...module_utils._model.job_backends import ENGINE_LAUNCHERS
 from ...module_utils._model.job_templates import PRESETS
 from ...module_utils._model.verdict import OUTCOMES, worst
 from .._fabric import scaling as rules
-from .._hosts import watch
-from .._hosts.remote import each, first_error
+from .._hosts import log_follow
+from .._hosts.node_client import each, first_error
 from .._kube.client import Client
 from . import fabric_verify, kube_access, planning, training_job
 from .fabric_bench import Quiet
@@ -209,7 +209,7 @@ def _measured(fleet: Fleet, nodes: int, placement: Dict | None = None, **options
     suffix = f"user-n{nodes}" if options else f"n{nodes}"
     folder, _unused = _train(fleet, job, suffix, **options)
     document = None
-    for line in watch.lines((folder / "metrics.jsonl").read_text(errors="replace")):
+    for line in log_follow.lines((folder / "metrics.jsonl").read_text(errors="replace")):
         document = line.get("acceptance") or document
     if document is None:
         raise MusterError("the bench wrote no result", f"Look at the logs in {folder}")

@@ -23,7 +23,7 @@ from ...module_utils._model.job import Job
 from ...module_utils._model.run_history import moment
 from ...module_utils._node import files
 from ...module_utils._secrets.scrubber import scrub
-from .._hosts import watch
+from .._hosts import log_follow
 from .._kube import events, predicates
 from .._kube.jobs.contract import CONTAINER, Object
 from .._kube.logs import Place
@@ -270,7 +270,7 @@ class ClusterFollower(Follower):
         detail = scrub(str(line.get("detail") or ""))
         code = line.get("exit_code")
         self.refusal = Outcome("failed", code if isinstance(code, int) else 1, "crash", f"{node}: {detail}")
-        self.refused_at = moment(line.get("at")) or watch.now()
+        self.refused_at = moment(line.get("at")) or log_follow.now()
         self.progress.say(f"{node}: the pod did not start its program: {detail}")
 
     def _source_failed(self, name: str, exc: Exception) -> None:

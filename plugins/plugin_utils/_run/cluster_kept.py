@@ -17,7 +17,7 @@ from ...module_utils._model.run_history import Story, moment
 from ...module_utils._node import files
 from ...module_utils._node.pod_log import MARK
 from ...module_utils._secrets.scrubber import scrub
-from .._hosts import watch
+from .._hosts import log_follow
 from .._kube import wait
 from .._kube.apply import apply
 from .._kube.client import Client
@@ -103,7 +103,7 @@ def _read(client: Client, made: t.Sequence[Object]) -> list[Dict]:
     for pod in client.list("v1/Pod", space, labels=f"batch.kubernetes.io/job-name={name}").items:
         for raw in client.stream_log(space, pod["metadata"]["name"], CONTAINER, follow=False, timeout_s=60):
             text = raw.decode(errors="replace")
-            found += watch.lines(text[len(MARK) :]) if text.startswith(MARK) else []
+            found += log_follow.lines(text[len(MARK) :]) if text.startswith(MARK) else []
     return found
 
 
@@ -125,7 +125,7 @@ def _told(folder: pathlib.Path) -> Story:
 
 
 def _lines(place: pathlib.Path) -> list[Dict]:
-    return list(watch.lines(place.read_text(encoding="utf-8", errors="replace"))) if place.exists() else []
+    return list(log_follow.lines(place.read_text(encoding="utf-8", errors="replace"))) if place.exists() else []
 
 
 def _time(line: t.Mapping[str, t.Any]) -> float:

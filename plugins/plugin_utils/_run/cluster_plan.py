@@ -17,7 +17,7 @@ from ...module_utils._model.errors import InputError, RefusedError
 from ...module_utils._model.job import Job
 from ...module_utils._model.job_backends import ENGINE_LAUNCHERS
 from ...module_utils._model.pod_spec import PROGRAM_FILES
-from .._hosts import payload
+from .._hosts import agent_package
 from .._kube.client import Client
 from .._kube.errors import KubeError
 from .._kube.jobs import archive, companions, engines, placement
@@ -215,7 +215,7 @@ def plan(
         cluster=cluster,
         namespace=namespace,
         pods=launchers.pods(job, context),
-        program={name: payload.sources()[name] for name in PROGRAM_FILES},
+        program={name: agent_package.sources()[name] for name in PROGRAM_FILES},
         archive=_packed(source),
         queue=facts.queue,
         fleet=Fleet(

@@ -20,7 +20,7 @@ from ansible.module_utils.common.text.converters import to_text
 from ansible.plugins.loader import become_loader, connection_loader
 
 from ...module_utils._model.errors import InputError, UnreachableError
-from .._hosts.remote import Remote
+from .._hosts.node_client import Remote
 
 _AUTO = ("auto", "auto_silent", "auto_legacy", "auto_legacy_silent")
 

@@ -20,8 +20,8 @@ from ...module_utils._secrets.scrubber import scrub
 from .._fabric.diagnose import FileDiagnosis
 from .._fabric.live import Diagnosis, Live, Look
 from .._fabric.live_rules import diagnose_live, text_diagnosis
-from .._hosts import watch
-from .._hosts.remote import Remote, each
+from .._hosts import log_follow
+from .._hosts.node_client import Remote, each
 from . import diagnose, record
 from .progress import Reporter
 from .state_home import StateHome, read_record
@@ -172,7 +172,7 @@ def _diagnoses(node: str, logs: t.Mapping[str, str]) -> tuple[FileDiagnosis, ...
 
 def _steps(texts: t.Iterable[str]) -> t.Iterator[tuple[float, int]]:
     for text in texts:
-        for line in watch.lines(text):
+        for line in log_follow.lines(text):
             at, step = line.get("at"), line.get("step")
             if isinstance(at, int | float) and isinstance(step, int):
                 yield float(at), step

@@ -21,8 +21,8 @@ from ...module_utils._model.errors import InputError, MusterError
 from .._fabric import nccl_tests_run
 from .._fabric.bench_plan import Stage
 from .._fabric.bench_result import BenchResult
-from .._hosts import watch
-from .._hosts.remote import each
+from .._hosts import log_follow
+from .._hosts.node_client import each
 from . import training_job
 from .state_home import StateHome, read_record
 
@@ -117,7 +117,7 @@ def run_group(
     seen = tuple(sorted(int(rank) for rank in (attempts[-1]["rank_list"] if attempts else [])))
     # A node that is gone cannot be asked any more: what it told while it lived is here.
     told = folder / "events.jsonl"
-    events += watch.lines(told.read_text(errors="replace")) if told.exists() else []
+    events += log_follow.lines(told.read_text(errors="replace")) if told.exists() else []
     shutil.rmtree(folder, ignore_errors=True)
     asked = len(group) * stage.processes_per_node
     notes: tuple[str, ...] = ()
@@ -192,7 +192,7 @@ def _collect(
     answers, _unused = each(request.connect(group), work)
     for node, (out, nccl, told, said) in answers.items():
         output = "".join(item["text"] for item in said) if node == group[0] else output
-        events += [line for item in told for line in watch.lines(item["text"])]
+        events += [line for item in told for line in log_follow.lines(item["text"])]
         documents += [item["text"] for item in out]
         logs.update({f"{node}/{item['path']}": item["text"] for item in nccl})
     return documents, logs, events, output

@@ -21,7 +21,7 @@ from ...module_utils._model.node import Node
 from .._fabric import labels
 from .._fabric.absent import Absent
 from .._fabric.bench_plan import Stage
-from .._hosts import payload
+from .._hosts import agent_package
 from .._kube import events, node_facts
 from .._kube.apply import apply
 from .._kube.client import Client
@@ -174,12 +174,12 @@ class Cluster:
     def _ask(self, names: t.Sequence[str]) -> tuple[dict[str, Dict], dict[str, str], bool]:
         """Return facts and problems by node, and whether the pods saw the nodes' own network."""
         refs = (ref for ref in self._job.secret_refs if ref.deliver == "registry")
-        request = payload.boot_input({"op": "info", "node": "", "state_root": None, "facts": True})
+        request = agent_package.boot_input({"op": "info", "node": "", "state_root": None, "facts": True})
         asked = node_facts.Asked(
             name=f"fabric-facts-{secrets.token_hex(3)}",
             namespace=self.namespace,
             image=str(self._job.image),
-            command=payload.boot_command(self._job.python),
+            command=agent_package.boot_command(self._job.python),
             request=request.decode(),
             pull_secrets=tuple(str(ref.path) for ref in refs),
         )
@@ -251,7 +251,7 @@ class Cluster:
         text = b"\n".join(lines).decode(errors="replace")
         states = [item.get("state", {}).get("terminated") or {} for item in status.get("containerStatuses") or []]
         code = next((int(item["exitCode"]) for item in states if "exitCode" in item), 1)
-        answer = payload.parse(node, code, text, text)
+        answer = agent_package.parse(node, code, text, text)
         if answer.get("problem"):
             raise NodeError(node, str(answer["problem"]))
         return t.cast(Dict, answer["facts"])

@@ -20,7 +20,7 @@ import typing as t
 from ...module_utils._model.errors import MusterError
 from ...module_utils._model.job import Job, parse_job
 from .._fabric.bench_plan import Stage
-from .._hosts import watch
+from .._hosts import log_follow
 from .._kube.apply import apply
 from .._kube.client import Client
 from .._kube.jobs.contract import Fleet, KubePlan, Object, owned
@@ -62,7 +62,7 @@ class Gangs:
                 problem, ranks = str(exc), {}
             logs = {place.stem: place.read_text(errors="replace") for place in sorted(folder.glob("logs/*.log"))}
             told = folder / "events.jsonl"
-            events = list(watch.lines(told.read_text(errors="replace"))) if told.exists() else []
+            events = list(log_follow.lines(told.read_text(errors="replace"))) if told.exists() else []
         result, trouble = fabric_bench.parse(documents(logs))
         if result is not None and problem:
             # A result is written before the last ranks end: one that hung then did not take part to the end.

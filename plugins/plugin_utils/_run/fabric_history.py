@@ -15,7 +15,7 @@ import typing as t
 from ...module_utils._model.verdict import Verdict, exit_code, worst
 from ...module_utils._node import files
 from .._fabric import drift
-from .._hosts import watch
+from .._hosts import log_follow
 
 Dict = dict[str, t.Any]
 _FILE = "fabric_history.jsonl"
@@ -36,7 +36,7 @@ def lines(folder: pathlib.Path) -> list[Dict]:
         text = (folder / _FILE).read_text(errors="replace")
     except OSError:
         return []
-    return list(watch.lines(text))
+    return list(log_follow.lines(text))
 
 
 def compared(verdict: Verdict, now: Dict, before: t.Sequence[Dict]) -> tuple[Verdict, list[str]]:

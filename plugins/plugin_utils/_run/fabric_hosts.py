@@ -17,7 +17,7 @@ from ...module_utils._model.node import Node
 from .._fabric import reaching
 from .._fabric.absent import Absent
 from .._fabric.bench_plan import Stage
-from .._hosts.remote import Remote, each, first_error
+from .._hosts.node_client import Remote, each, first_error
 from . import fabric_bench, training_job
 from .fabric_bench import Bench, GroupRun
 

@@ -17,7 +17,7 @@ from ansible.utils.display import Display
 from . import boundary, bytecode, progress
 
 if t.TYPE_CHECKING:
-    from .._hosts.remote import Remote
+    from .._hosts.node_client import Remote
     from . import training_plan
 
 Dict = dict[str, t.Any]

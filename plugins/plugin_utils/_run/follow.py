@@ -21,8 +21,8 @@ from ...module_utils._model.job import TORCHRUN_FAMILY, Job
 from ...module_utils._model.run_history import Story
 from ...module_utils._node import files
 from ...module_utils._secrets.scrubber import scrub
-from .._hosts import watch
-from .._hosts.remote import Remote
+from .._hosts import log_follow
+from .._hosts.node_client import Remote
 from . import record
 from .progress import Progress
 
@@ -81,14 +81,14 @@ class Follower:
         for name, feed in (("events", self.story.event), ("metrics", self.story.metric)):
             kept = _text(folder / f"{name}.jsonl")
             self._kept[name] = frozenset(kept.split("\n")[-_AGAIN_LINES:])
-            for line in watch.lines(kept):
+            for line in log_follow.lines(kept):
                 feed(line)
 
     def run(self) -> Outcome:
         """Follow until the run has ended; the caller stops what is left on the nodes."""
         batch = 0.2 if self.drill else 1.0
         parent = os.getppid()
-        following = watch.Watch(list(self.remotes.values()), self.run_id, self.offsets, batch)
+        following = log_follow.Watch(list(self.remotes.values()), self.run_id, self.offsets, batch)
         try:
             for update in following.updates(_IDLE_S):
                 if os.getppid() != parent:
@@ -113,11 +113,11 @@ class Follower:
 
     def event(self, kind: str, **values: t.Any) -> None:
         """Record an event that the controller saw."""
-        line = {"at": watch.now(), "kind": kind, **values}
+        line = {"at": log_follow.now(), "kind": kind, **values}
         files.append_json(self.folder / "events.jsonl", line)
         self.story.event(line)
 
-    def _take(self, update: watch.Update) -> None:
+    def _take(self, update: log_follow.Update) -> None:
         if update.error is not None:
             self._unreachable(update.node, update.error)
             return
@@ -145,10 +145,10 @@ class Follower:
             fix = "Make room for it, or move what is in its place: the same command then follows the run on"
             raise MusterError(f"{place} cannot be written: {exc.strerror}", fix) from None
         if stream == "events":
-            for line in watch.lines(text):
+            for line in log_follow.lines(text):
                 self.story.event(line)
         elif stream == "metrics":
-            for line in watch.lines(text):
+            for line in log_follow.lines(text):
                 self.story.metric(line)
         elif stream == "log" and self.pattern:
             self._parse_log(text)
@@ -167,7 +167,7 @@ class Follower:
             found = pattern.search(raw)
             if not found:
                 continue
-            line: dict[str, t.Any] = {"at": watch.now()}
+            line: dict[str, t.Any] = {"at": log_follow.now()}
             for key, value in found.groupdict().items():
                 number = _number(value)
                 if number is not None:
@@ -246,7 +246,7 @@ class Follower:
         return None
 
     def _drill_if_due(self) -> None:
-        if not self.drill or self.drilled_at is not None or not drills.due(self.drill, self.story, watch.now()):
+        if not self.drill or self.drilled_at is not None or not drills.due(self.drill, self.story, log_follow.now()):
             return
         node = t.cast(str, self.drill.node)
         try:

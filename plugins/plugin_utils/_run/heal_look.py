@@ -18,7 +18,7 @@ from ...module_utils._model.job import parse_job
 from ...module_utils._model.lease import Rental, Traits
 from ...module_utils._model.ledger import Lease
 from ...module_utils._node import files
-from .._hosts.remote import each
+from .._hosts.node_client import each
 from .._kube import node_loss
 from .._kube.client import Client
 from .._kube.errors import KubeError

@@ -13,7 +13,7 @@ import typing as t
 
 from ...module_utils._model.errors import RefusedError
 from ...module_utils._node import files
-from .._hosts.remote import Remote, each
+from .._hosts.node_client import Remote, each
 from .state_home import StateHome, read_record
 
 Dict = dict[str, t.Any]

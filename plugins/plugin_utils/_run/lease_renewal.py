@@ -13,7 +13,7 @@ import time
 import typing as t
 
 from ...module_utils._model.errors import MusterError, NodeError
-from .._hosts.remote import Remote, each
+from .._hosts.node_client import Remote, each
 
 SCRIPT = "/usr/local/sbin/muster-lease"
 LEASE_S = 14_400

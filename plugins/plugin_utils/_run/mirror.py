@@ -14,7 +14,7 @@ import uuid
 
 from ...module_utils._model.errors import NodeError
 from ...module_utils._model.ledger import LedgerEvent
-from .._hosts.remote import Remote
+from .._hosts.node_client import Remote
 from .._rent.book import Mirror
 from .._rent.ledger_merge import INCOMING
 

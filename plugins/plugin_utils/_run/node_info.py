@@ -12,7 +12,7 @@ import time
 import typing as t
 
 from ...module_utils._model import checks
-from .._hosts.remote import Remote
+from .._hosts.node_client import Remote
 
 Dict = dict[str, t.Any]
 

@@ -17,8 +17,8 @@ import typing as t
 
 from ...module_utils._model.errors import InputError, RefusedError
 from ...module_utils._model.job import Job, to_yaml_names
-from .._hosts import gang, trees
-from .._hosts.remote import Remote
+from .._hosts import file_sync, gang
+from .._hosts.node_client import Remote
 from .._launch import environment, launchers
 from .._launch.contract import Launch, RunContext, Slot
 
@@ -78,8 +78,8 @@ def source(job: Job, base: pathlib.Path, cache: pathlib.Path) -> Source:
     if job.code is not None and job.code.source != "image":
         folder = pathlib.Path(base, job.code.ref).expanduser()
         if job.code.source == "git":
-            folder, commit = trees.from_git(job.code.ref, cache, "job.code.ref")
-        tree = trees.read(folder, "job.code.ref")
+            folder, commit = file_sync.from_git(job.code.ref, cache, "job.code.ref")
+        tree = file_sync.read(folder, "job.code.ref")
         code_sha = tree.sha256
         if job.code.sha256 and job.code.sha256 != code_sha:
             raise RefusedError(
@@ -88,7 +88,7 @@ def source(job: Job, base: pathlib.Path, cache: pathlib.Path) -> Source:
         _script_in(job, tree)
         placed.append(gang.Placed(tree, environment.CODE_DIR, False))
     for dataset in job.datasets:
-        tree = trees.read(pathlib.Path(base, str(dataset.path)).expanduser(), f"job.datasets.{dataset.name}.path")
+        tree = file_sync.read(pathlib.Path(base, str(dataset.path)).expanduser(), f"job.datasets.{dataset.name}.path")
         placed.append(gang.Placed(tree, f"{environment.DATA_DIR}/{dataset.name}", dataset.read_only))
     return Source(tuple(placed), code_sha, commit)
 
@@ -287,7 +287,7 @@ def _is_loopback(address: str) -> bool:
         return address == "localhost"
 
 
-def _script_in(job: Job, tree: trees.Tree) -> None:
+def _script_in(job: Job, tree: file_sync.Tree) -> None:
     if not job.script or job.script.startswith("/") or job.code is None:
         return
     wanted = str(pathlib.PurePosixPath(job.code.workdir, job.script))

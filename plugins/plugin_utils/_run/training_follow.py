@@ -19,7 +19,7 @@ from ...module_utils._model.errors import one_line
 from ...module_utils._model.job import Job
 from ...module_utils._node import files
 from .._hosts import gang
-from .._hosts.remote import Remote
+from .._hosts.node_client import Remote
 from . import record
 from .custody import Custody
 from .follow import Follower, Outcome, describe, tail

@@ -19,8 +19,8 @@ from ...module_utils._model import advice, checks, fabric_gate
 from ...module_utils._model.errors import InputError, MusterError, RefusedError
 from ...module_utils._model.job import Job
 from ...module_utils._node import files
-from .._hosts import gang, payload
-from .._hosts.remote import Remote, each, first_error
+from .._hosts import agent_package, gang
+from .._hosts.node_client import Remote, each, first_error
 from . import custody, job_loading, planning, record, secrets
 from .state_home import StateHome, forget_unborn, read_record
 from .training_plan import AGENTS, Dict, Plan, Request, claim, result, running
@@ -127,7 +127,7 @@ def _plan(
     for remote in remotes:
         remote.owner = reserve["owner"] if reserve else None
         # An agent that was there the last time answers sooner than one that is sent along.
-        remote.program = next((at for at in [known.get(remote.name)] if at and payload.installed_here(at)), None)
+        remote.program = next((at for at in [known.get(remote.name)] if at and agent_package.installed_here(at)), None)
     by_name = {host.name: (index, host) for index, host in enumerate(found)}
 
     def ask(remote: Remote) -> tuple[Dict, float]:

@@ -14,7 +14,7 @@ import typing as t
 
 from ...module_utils._model import checks, fabric_gate
 from ...module_utils._model.job import Job
-from .._hosts.remote import Remote
+from .._hosts.node_client import Remote
 from . import planning
 from .progress import Progress
 from .state_home import StateHome

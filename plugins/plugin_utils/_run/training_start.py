@@ -15,7 +15,7 @@ import typing as t
 from ...module_utils._model.errors import MusterError
 from ...module_utils._model.job import to_yaml_names
 from ...module_utils._node import files
-from .._hosts import gang, keys
+from .._hosts import gang, ssh_keys
 from .._launch import mpi
 from . import custody as custodies
 from . import planning, record
@@ -153,7 +153,7 @@ def _members(
     launched, context = planning.launch(plan.job, nodes, plan.run_id, attempt)
     env, files = resolved
     if launched.keypair:
-        pair = keys.make(home.run_folder(plan.run_id))
+        pair = ssh_keys.make(home.run_folder(plan.run_id))
         known = mpi.known_hosts(nodes, context, pair.host_public)
         files = {
             **files,

@@ -20,7 +20,7 @@ import zlib
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._node import host_agent
-from ansible_collections.muster.training.plugins.plugin_utils._hosts import payload
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import agent_package
 from ansible_collections.muster.training.tests.support.node_lab import (
     NodeLab,
     NodeShell,
@@ -71,7 +71,7 @@ def test_a_read_only_disk_is_a_problem_of_the_node(lab: NodeLab) -> None:
     with small_disk(lab.nodes, "1m", ",ro"):
         remote = lab.remote("a")
         assert remote.call("info")["state"]["problem"] == "is on a read-only file system"
-        assert "Read-only file system" in remote.ask("install", **payload.install_request())["problem"]
+        assert "Read-only file system" in remote.ask("install", **agent_package.install_request())["problem"]
         assert "Read-only file system" in remote.ask("put", pieces=[payload_piece(b"x")])["problem"]
 
 
@@ -95,19 +95,19 @@ def recorder(lab: NodeLab, program: str) -> list[str]:
 def test_the_oldest_python_at_hand_runs_the_agent(lab: NodeLab) -> None:
     oldest = pythons()[0]
     remote = lab.remote("a", python=oldest, shell=NodeShell({**os.environ, **lab.env, "PATH": os.environ["PATH"]}))
-    remote.program = remote.call("install", **payload.install_request())["program"]
+    remote.program = remote.call("install", **agent_package.install_request())["program"]
     lab.prepare(remote, RUN)
     assert lab.start(remote, RUN, recorder(lab, str(remote.program)))["started"] is True
     assert unit_exit(lab.run("a", RUN))["exit_code"] == 0
     eventually(lambda: len(lab.events("a", RUN)) == 4, "the last event")
 
 
-@pytest.mark.parametrize("name", sorted(payload.sources()))
+@pytest.mark.parametrize("name", sorted(agent_package.sources()))
 def test_the_sources_hold_no_syntax_newer_than_nodes_have(name: str) -> None:
-    ast.parse(payload.sources()[name], feature_version=(3, 10))
+    ast.parse(agent_package.sources()[name], feature_version=(3, 10))
 
 
 def test_every_operation_is_one_function() -> None:
     names = {"info", "put", "install", "prepare", "claim", "start", "watch", "stop", "kill", "read", "remove"}
     assert set(host_agent._OPS) == names | {"examine", "reach"}
-    assert host_agent.MARK == payload.MARK
+    assert host_agent.MARK == agent_package.MARK

@@ -22,8 +22,8 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.errors import NodeError
 from ansible_collections.muster.training.plugins.module_utils._node import files as node_files
 from ansible_collections.muster.training.plugins.module_utils._node import host_agent, host_units, processes
-from ansible_collections.muster.training.plugins.plugin_utils._hosts import payload
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import agent_package
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
 from ansible_collections.muster.training.tests.support.node_lab import (
     NodeLab,
     eventually,
@@ -90,13 +90,13 @@ def test_facts_are_gathered_only_when_asked_for(node: Remote) -> None:
 
 def test_the_sources_are_installed_once_and_privately(lab: NodeLab) -> None:
     remote = lab.remote("a")
-    first = remote.call("install", **payload.install_request())
-    assert first["changed"] is True and remote.call("install", **payload.install_request())["changed"] is False
+    first = remote.call("install", **agent_package.install_request())
+    assert first["changed"] is True and remote.call("install", **agent_package.install_request())["changed"] is False
     assert remote.call("info")["program"] == first["program"] == remote.program
     modes = {mode & 0o777 for mode, _ in fingerprint(lab.nodes).values()}
     assert modes <= {0o700, 0o600}
     installed = pathlib.Path(first["program"], "muster_node")
-    assert {path.name: path.read_text() for path in installed.glob("*.py")} == payload.sources()
+    assert {path.name: path.read_text() for path in installed.glob("*.py")} == agent_package.sources()
 
 
 def test_a_run_from_its_claim_to_its_last_file(lab: NodeLab, node: Remote) -> None:

@@ -24,8 +24,8 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._node import files as node_files
 from ansible_collections.muster.training.plugins.module_utils._node import host_units
-from ansible_collections.muster.training.plugins.plugin_utils._hosts import gang, trees
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import file_sync, gang
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
 from ansible_collections.muster.training.tests.support.node_lab import (
     NodeLab,
     NodeShell,
@@ -62,7 +62,7 @@ def test_both_are_prepared_and_started_with_what_they_need(lab: NodeLab, tmp_pat
     code = tmp_path / "code"
     code.mkdir()
     (code / "t.py").write_text("print('from the tree')\n")
-    placed = [gang.Placed(trees.read(code, "o"), "code", False)]
+    placed = [gang.Placed(file_sync.read(code, "o"), "code", False)]
     missing = dict.fromkeys((file.sha256 for file in placed[0].tree.files), 0)
     where: Dict = {"host": "127.0.0.1", "port": free_port(), "seconds": 30}
     files = {"script.sh": "cat {program}/run.py", "plain": "{other}"}
@@ -226,7 +226,7 @@ class Telling(NodeShell):
 
 def test_no_node_waits_for_its_peers_before_all_files_have_arrived(lab: NodeLab, tmp_path: pathlib.Path) -> None:
     (tmp_path / "data").write_text("much of it")
-    placed = [gang.Placed(trees.read(tmp_path / "data", "o"), "data", False)]
+    placed = [gang.Placed(file_sync.read(tmp_path / "data", "o"), "data", False)]
     missing = {placed[0].tree.files[0].sha256: 0}
     asked = threading.Event()
     slow = Slow(lab.env, asked)

@@ -14,16 +14,16 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.node import Node
-from ansible_collections.muster.training.plugins.plugin_utils._hosts import payload
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import agent_package
 from ansible_collections.muster.training.plugins.plugin_utils._kube import node_facts
 from ansible_collections.muster.training.tests.support.kube_schemas import problems
 
-REQUEST = payload.boot_input({"op": "info", "node": "", "state_root": None, "facts": True})
+REQUEST = agent_package.boot_input({"op": "info", "node": "", "state_root": None, "facts": True})
 ASKED = node_facts.Asked(
     name="fabric-facts-0a1b2c",
     namespace="team-a",
     image="registry.example/train:1",
-    command=payload.boot_command(sys.executable),
+    command=agent_package.boot_command(sys.executable),
     request=REQUEST.decode(),
     pull_secrets=("pull",),
 )
@@ -88,7 +88,7 @@ def test_the_command_of_the_container_answers_with_facts(tmp_path: t.Any) -> Non
     container = node_facts.objects(ASKED, ["x"])[1]["spec"]["containers"][0]
     line = container["command"][2].replace("/muster/request", str(tmp_path))
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False, cwd="/")
-    answer = payload.parse("x", done.returncode, done.stdout, done.stderr)
+    answer = agent_package.parse("x", done.returncode, done.stdout, done.stderr)
     assert not answer.get("problem") and answer["facts"]["boot_id"] and answer["live_runs"] == []
 
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job
 from ansible_collections.muster.training.plugins.module_utils._model.object_names import unit_marker
 from ansible_collections.muster.training.plugins.module_utils._node import rank as rank_module
-from ansible_collections.muster.training.plugins.plugin_utils._hosts import keys
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import ssh_keys
 from ansible_collections.muster.training.plugins.plugin_utils._launch import launchers, mpi
 from ansible_collections.muster.training.tests.support import sshd
 from ansible_collections.muster.training.tests.support.node_lab import read_lines
@@ -79,7 +79,7 @@ def test_the_sshd_of_a_run_accepts_its_key_only() -> None:
 def test_openssh_accepts_the_configuration(tmp_path: pathlib.Path) -> None:
     run = tmp_path / "run"
     (run / "secrets").mkdir(parents=True)
-    pair = keys.make(run)
+    pair = ssh_keys.make(run)
     (run / "secrets" / mpi.HOST_KEY_FILE).touch(0o600)
     (run / "secrets" / mpi.HOST_KEY_FILE).write_bytes(pair.host_private)
     node = launchers.launch(

@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, TransportError
 from ansible_collections.muster.training.plugins.module_utils._node.pod_log import MARK
 from ansible_collections.muster.training.plugins.module_utils._secrets.scrubber import remember
-from ansible_collections.muster.training.plugins.plugin_utils._hosts import watch
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import log_follow
 from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_follow, cluster_logs, record
 from ansible_collections.muster.training.plugins.plugin_utils._run.follow import Outcome
@@ -285,4 +285,4 @@ def test_a_line_that_is_nested_without_end_is_passed_over(tmp_path: pathlib.Path
     told.tell_pod("a")
     told.heard.put(("line", ("a", stamped(1), (MARK + deep).encode())))
     told.tell_main("Completed")
-    assert follow(tmp_path, told)[0].outcome == "succeeded" and list(watch.lines(deep)) == []
+    assert follow(tmp_path, told)[0].outcome == "succeeded" and list(log_follow.lines(deep)) == []

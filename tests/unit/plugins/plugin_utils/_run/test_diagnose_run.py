@@ -21,7 +21,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     UnreachableError,
 )
 from ansible_collections.muster.training.plugins.module_utils._secrets import scrubber
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
 from ansible_collections.muster.training.plugins.plugin_utils._run import diagnose_run
 from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import StateHome
 from ansible_collections.muster.training.tests.support.node_lab import eventually

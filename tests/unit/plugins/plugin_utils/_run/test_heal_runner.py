@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 )
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, fold, iso
 from ansible_collections.muster.training.plugins.module_utils._node import files
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
 from ansible_collections.muster.training.plugins.plugin_utils._run import heal as subject
 from ansible_collections.muster.training.plugins.plugin_utils._run import heal_look, training_job
 from ansible_collections.muster.training.plugins.plugin_utils._run.node_pool import Context

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
 from ansible_collections.muster.training.plugins.plugin_utils._run import lease_renewal
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[5] / "roles" / "lease" / "files" / "muster-lease"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import gang
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
 from ansible_collections.muster.training.plugins.plugin_utils._run import planning
 
 Dict = dict[str, t.Any]

@@ -21,7 +21,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.module_utils._secrets import scrubber
-from ansible_collections.muster.training.plugins.plugin_utils._hosts import watch
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import log_follow
 from ansible_collections.muster.training.tests.support.node_lab import FAKES, eventually, fingerprint, read_lines
 from ansible_collections.muster.training.tests.support.run_world import RunWorld
 
@@ -31,7 +31,7 @@ Dict = dict[str, t.Any]
 @pytest.fixture
 def world(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator[RunWorld]:
     # A follower's last question to a node ends by itself: not after the default of 20 s.
-    monkeypatch.setattr(watch, "_WAIT_S", 1.0)
+    monkeypatch.setattr(log_follow, "_WAIT_S", 1.0)
     monkeypatch.setattr(scrubber, "_registry", scrubber._Registry())
     world = RunWorld(tmp_path)
     yield world

@@ -9,14 +9,14 @@ import typing as t
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._model.pod_spec import PROGRAM_FILES
-from ansible_collections.muster.training.plugins.plugin_utils._hosts import payload
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import agent_package
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import engines
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.contract import KubePlan, Object
 from ansible_collections.muster.training.plugins.plugin_utils._launch import launchers
 from ansible_collections.muster.training.plugins.plugin_utils._launch.contract import RunContext
 
 CLAIM = {"name": "data", "path": "/data", "pvc": "claim"}
-PROGRAM = {name: payload.sources()[name] for name in PROGRAM_FILES}
+PROGRAM = {name: agent_package.sources()[name] for name in PROGRAM_FILES}
 RUN_ID = "char-lm-0a1b2c3d"
 # The smallest job of each engine.
 ENGINES: dict[str, dict[str, t.Any]] = {

@@ -16,8 +16,8 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     NodeError,
     UnreachableError,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._hosts import payload
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote, each, first_error
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import agent_package
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote, each, first_error
 
 
 class Shell:
@@ -29,7 +29,7 @@ class Shell:
 
     def __call__(self, command: str, data: bytes) -> tuple[int, str, str]:
         self.asked.append((command, json.loads(data.splitlines()[-1])))
-        return 0, payload.MARK + json.dumps(self.answers.pop(0)) + "\n", ""
+        return 0, agent_package.MARK + json.dumps(self.answers.pop(0)) + "\n", ""
 
 
 def test_the_installed_copy_is_asked_as_soon_as_it_is_known() -> None:
@@ -44,7 +44,7 @@ def test_the_installed_copy_is_asked_as_soon_as_it_is_known() -> None:
     command, request = shell.asked[1]
     assert command.split()[:3] == ["exec", "/py", "-I"] and command.split()[-1] == "/s/agent/1/run.py"
     assert request == {"op": "watch", "node": "n", "state_root": "/s", "run_id": "r"}
-    assert shell.asked[0][1]["version"] == payload.version() and remote.requests == 4
+    assert shell.asked[0][1]["version"] == agent_package.version() and remote.requests == 4
 
 
 def test_facts_come_from_sources_that_are_sent_where_the_remembered_agent_is_gone() -> None:
@@ -55,7 +55,7 @@ def test_facts_come_from_sources_that_are_sent_where_the_remembered_agent_is_gon
         del data
         asked.append(command)
         if "-c" in command:
-            return 0, payload.MARK + json.dumps({"program": None}) + "\n", ""
+            return 0, agent_package.MARK + json.dumps({"program": None}) + "\n", ""
         return 2, "", "python3: can't open file"
 
     remote = Remote("n", shell, program="/s/agent/1")

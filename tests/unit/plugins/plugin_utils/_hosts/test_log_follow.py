@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import NodeError, UnreachableError
-from ansible_collections.muster.training.plugins.plugin_utils._hosts import watch
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.remote import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import log_follow
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
 
 Dict = dict[str, t.Any]
 
@@ -42,7 +42,7 @@ class Node(Remote):
 
 @pytest.fixture(autouse=True)
 def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "_RETRY_S", (0.0, 0.0))
+    monkeypatch.setattr(log_follow, "_RETRY_S", (0.0, 0.0))
 
 
 def answer(digest: str, offset: int, text: str = "") -> Dict:
@@ -52,10 +52,10 @@ def answer(digest: str, offset: int, text: str = "") -> Dict:
 
 def follow(
     nodes: list[Node], count: int, offsets: t.Mapping[str, t.Mapping[str, int]] | None = None
-) -> list[watch.Update]:
+) -> list[log_follow.Update]:
     """Return the first ``count`` updates of a watch on ``nodes``."""
-    following = watch.Watch(nodes, "r-1", offsets or {}, 1.5)
-    found: list[watch.Update] = []
+    following = log_follow.Watch(nodes, "r-1", offsets or {}, 1.5)
+    found: list[log_follow.Update] = []
     try:
         for update in following.updates(30):
             assert update is not None
@@ -71,7 +71,7 @@ def follow(
 
 def test_a_node_is_asked_no_faster_than_its_answers_are_taken() -> None:
     node = Node("a", *(answer(f"d{n}", n, "x" * 100) for n in range(1, 51)))
-    following = watch.Watch([node], "r-1", {}, 1.5)
+    following = log_follow.Watch([node], "r-1", {}, 1.5)
     try:
         time.sleep(0.3)
         assert len(node.asked) <= 4, "the log of a run lies on the node, not in the controller's memory"
@@ -93,7 +93,7 @@ def test_each_question_continues_the_last_answer() -> None:
         (None, {"log": 5}),
         ("d1", {"log": 10}),
     ]
-    assert node.asked[0]["streams"] == list(watch.STREAMS) and node.asked[0]["batch_s"] == 1.5
+    assert node.asked[0]["streams"] == list(log_follow.STREAMS) and node.asked[0]["batch_s"] == 1.5
     assert found[0].units == {"agent": {"alive": True}} and found[0].asked_at <= found[1].asked_at
 
 
@@ -118,7 +118,7 @@ def test_a_problem_that_a_node_tells_is_an_update_too() -> None:
 
 def test_silence_is_told_and_closing_ends_the_updates() -> None:
     node = Node("a")
-    following = watch.Watch([node], "r-1", {}, 1.0)
+    following = log_follow.Watch([node], "r-1", {}, 1.0)
     updates = following.updates(0.01)
     assert next(updates) is None
     following.close()
@@ -128,7 +128,7 @@ def test_silence_is_told_and_closing_ends_the_updates() -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_an_unexpected_error_is_told_too() -> None:
-    following = watch.Watch([Node("a", ValueError("half an answer"))], "r-1", {}, 1.0)
+    following = log_follow.Watch([Node("a", ValueError("half an answer"))], "r-1", {}, 1.0)
     try:
         update = next(following.updates(0.3))
         assert update is not None and update.error is not None
@@ -138,7 +138,7 @@ def test_an_unexpected_error_is_told_too() -> None:
 
 @given(text=st.text(max_size=60))
 def test_any_text_gives_objects_only(text: str) -> None:
-    assert all(isinstance(value, dict) for value in watch.lines(text))
+    assert all(isinstance(value, dict) for value in log_follow.lines(text))
 
 
 @given(
@@ -147,4 +147,4 @@ def test_any_text_gives_objects_only(text: str) -> None:
 )
 def test_whole_lines_are_kept_and_a_torn_one_is_passed_over(values: list[Dict], torn: str) -> None:
     text = "".join(json.dumps(value) + "\n" for value in values) + '{"torn": ' + json.dumps(torn)
-    assert list(watch.lines(text)) == values
+    assert list(log_follow.lines(text)) == values

@@ -20,7 +20,7 @@ import typing as t
 import zlib
 
 from ...module_utils._model.errors import InputError, RefusedError
-from .remote import PIECE_BYTES, Remote
+from .node_client import PIECE_BYTES, Remote
 
 _SKIP = {".git", "__pycache__", ".venv", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", "node_modules"}
 _READ = 1 << 20

@@ -16,7 +16,7 @@ import time
 import typing as t
 
 from ...module_utils._model.errors import MusterError
-from .remote import Remote
+from .node_client import Remote
 
 STREAMS = ("events", "metrics", "usage", "log")
 _WAIT_S = 20.0

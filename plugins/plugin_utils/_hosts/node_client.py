@@ -13,7 +13,7 @@ import dataclasses
 import typing as t
 
 from ...module_utils._model.errors import MusterError, NodeError, UnreachableError
-from . import payload
+from . import agent_package
 
 # A request may carry pieces of files; larger ones are split so that an interrupted transfer loses little.
 PIECE_BYTES = 8 << 20
@@ -55,12 +55,12 @@ class Remote:
             # A run that another controller holds is never stopped.
             request["owner"] = self.owner
         if op == "info":
-            request["version"] = payload.version()
+            request["version"] = agent_package.version()
         answer = self._from_installed(request) if self.program and op != "install" else None
         if answer is None:
             self.requests += 1
-            said = self.shell(payload.boot_command(self.python), payload.boot_input(request))
-            answer = payload.parse(self.name, *said)
+            said = self.shell(agent_package.boot_command(self.python), agent_package.boot_input(request))
+            answer = agent_package.parse(self.name, *said)
         if op == "info":
             self.program = answer.get("program")
         return answer
@@ -68,11 +68,11 @@ class Remote:
     def _from_installed(self, request: t.Mapping[str, t.Any]) -> dict[str, t.Any] | None:
         """Return the installed agent's answer. Asked for facts about its node, it may be gone: then there is none."""
         self.requests += 1
-        command = payload.installed_command(self.python, str(self.program), reads=request["op"] == "info")
-        said = self.shell(command, payload.dumps(request))
-        if request["op"] == "info" and not payload.answered(said[1]):
+        command = agent_package.installed_command(self.python, str(self.program), reads=request["op"] == "info")
+        said = self.shell(command, agent_package.dumps(request))
+        if request["op"] == "info" and not agent_package.answered(said[1]):
             return None
-        return payload.parse(self.name, *said)
+        return agent_package.parse(self.name, *said)
 
 
 def each[T](remotes: t.Sequence[Remote], work: t.Callable[[Remote], T]) -> tuple[dict[str, T], dict[str, MusterError]]:
