@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from ...module_utils._model.job import Job
 from ...module_utils._model.pod_spec import PodSpec
-from . import environment, podding
-from .contract import Launch, NodeLaunch, RunContext, Slot
+from . import environment, pod_spec
+from .base import Launch, NodeLaunch, RunContext, Slot
 
 
 def launch(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> Launch:
@@ -38,4 +38,4 @@ def _node(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> Nod
 def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
     """Return the command of every pod, one rank each; the engine starts the whole gang again."""
     values = {"RANK": "{rank}", "WORLD_SIZE": str(job.nodes), "LOCAL_RANK": "0"}
-    return {"node": podding.spec(job, run, podding.rank_command(job), values)}
+    return {"node": pod_spec.spec(job, run, pod_spec.rank_command(job), values)}

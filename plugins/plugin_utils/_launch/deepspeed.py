@@ -14,8 +14,8 @@ import dataclasses
 
 from ...module_utils._model.job import Job
 from ...module_utils._model.pod_spec import PodSpec
-from . import environment, podding, torchrun
-from .contract import Launch, NodeLaunch, RunContext, Slot
+from . import environment, pod_spec, torchrun
+from .base import Launch, NodeLaunch, RunContext, Slot
 
 
 def launch(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> Launch:
@@ -37,6 +37,6 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
     base = torchrun.pods(job, run)["node"]
     if not job.deepspeed_config:
         return {"node": base}
-    place = podding.below(environment.DEEPSPEED_FILE)
+    place = pod_spec.below(environment.DEEPSPEED_FILE)
     env = {**base.env, "MUSTER_DEEPSPEED_CONFIG": place}
     return {"node": dataclasses.replace(base, env=env, files=environment.deepspeed_files(job))}

@@ -12,7 +12,7 @@ import json
 import re
 
 from ...module_utils._model.job import Job
-from .contract import RunContext, Slot
+from .base import RunContext, Slot
 
 CODE_DIR = "code"
 DATA_DIR = "data"

@@ -18,8 +18,9 @@ from ...module_utils._model import pod_spec
 from ...module_utils._model.job import Job
 from ...module_utils._model.object_names import unit_marker
 from ...module_utils._model.pod_spec import PodSpec
-from . import environment, podding
-from .contract import Launch, NodeLaunch, RunContext, Slot
+from . import environment
+from . import pod_spec as launch_pod_spec
+from .base import Launch, NodeLaunch, RunContext, Slot
 
 KEY_FILE = "mpi_key"
 HOST_KEY_FILE = "mpi_host_key"
@@ -156,20 +157,22 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
         "none",
         "--tag-output",
         "/bin/sh",
-        podding.below(_RANK),
+        launch_pod_spec.below(_RANK),
     )
     ssh = {"port": _POD_SSH_PORT, "keys": pod_spec.SSH_DIR, "rank_script": _RANK}
     # Ranks run in other pods than mpirun, which may end with 0 although it lost some: what each says last proves it.
     done = f"muster-done-{run.run_id}"
     options = {
-        "UserKnownHostsFile": podding.below(KNOWN_HOSTS_FILE),
+        "UserKnownHostsFile": launch_pod_spec.below(KNOWN_HOSTS_FILE),
         "StrictHostKeyChecking": "yes",
         "IdentitiesOnly": "yes",
         "BatchMode": "yes",
         "ConnectTimeout": "10",
         "ConnectionAttempts": "10",
     }
-    text = f"-p {_POD_SSH_PORT} -i {podding.below(KEY_FILE)} " + " ".join(f"-o {k}={v}" for k, v in options.items())
+    text = f"-p {_POD_SSH_PORT} -i {launch_pod_spec.below(KEY_FILE)} " + " ".join(
+        f"-o {k}={v}" for k, v in options.items()
+    )
     values = {
         "OMPI_MCA_plm_rsh_args": text,
         "PRTE_MCA_plm_ssh_args": text,
@@ -182,7 +185,7 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
         "PRTE_MCA_prte_set_default_slots": str(job.nproc),
         **dict.fromkeys(_ROOT_VARIABLES, "1"),
     }
-    launcher = podding.spec(
+    launcher = launch_pod_spec.spec(
         job,
         run,
         argv,
@@ -192,7 +195,7 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
         gpus=0,
         workdir=pod_spec.RUN_DIR,
     )
-    sshd = ("/usr/sbin/sshd", "-D", "-e", "-f", podding.below(_SSHD))
-    server = {**ssh, "role": "server", "argv": list(podding.rank_command(job)), "config": _SSHD}
-    worker = podding.spec(job, run, sshd, {"MUSTER_DONE": done}, rank_from_name=True, ssh=server)
+    sshd = ("/usr/sbin/sshd", "-D", "-e", "-f", launch_pod_spec.below(_SSHD))
+    server = {**ssh, "role": "server", "argv": list(launch_pod_spec.rank_command(job)), "config": _SSHD}
+    worker = launch_pod_spec.spec(job, run, sshd, {"MUSTER_DONE": done}, rank_from_name=True, ssh=server)
     return {"launcher": launcher, "worker": worker}

@@ -14,8 +14,8 @@ from __future__ import annotations
 from ...module_utils._model import job_backends
 from ...module_utils._model.job import Job
 from ...module_utils._model.pod_spec import PodSpec
-from . import environment, podding
-from .contract import ELASTIC_PROGRAM, STORE_PROGRAM, Launch, NodeLaunch, RunContext, Slot
+from . import environment, pod_spec
+from .base import ELASTIC_PROGRAM, STORE_PROGRAM, Launch, NodeLaunch, RunContext, Slot
 
 # A lost agent is noticed after interval x attempts = 3 s; torch's own default is 15 s.
 _KEEP_ALIVE_S = 1
@@ -84,14 +84,14 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
 
     A gang of fixed size never gets one pod replaced alone: measured, neither rendezvous survives it with its defaults.
     """
-    argv = (podding.python(job), ELASTIC_PROGRAM, "--no-python", *podding.rank_command(job))
+    argv = (pod_spec.python(job), ELASTIC_PROGRAM, "--no-python", *pod_spec.rank_command(job))
     inside = 0 if job.engine in _GANG_RESTARTS else job.restart.max_crashes
     values = {
         "PET_NPROC_PER_NODE": str(job.nproc),
         "PET_RDZV_ID": f"{run.run_id}-{{attempt}}",
         "PET_LOCAL_ADDR": "{own}",
         "PET_MONITOR_INTERVAL": "0.1",
-        "PET_LOG_DIR": podding.below("ranks"),
+        "PET_LOG_DIR": pod_spec.below("ranks"),
         "PET_TEE": "3",
         "PET_SHUTDOWN_TIMEOUT": str(job.checkpoints.grace_s),
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
@@ -107,7 +107,7 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
             PET_MAX_RESTARTS=str(inside),
             PET_RDZV_CONF=f"timeout={job.restart.wait_s}",
         )
-    return {"node": podding.spec(job, run, argv, values, policy="torchrun")}
+    return {"node": pod_spec.spec(job, run, argv, values, policy="torchrun")}
 
 
 def _elastic(job: Job, run: RunContext) -> dict[str, str]:

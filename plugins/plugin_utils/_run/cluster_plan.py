@@ -22,8 +22,8 @@ from .._kube.client import Client
 from .._kube.errors import KubeError
 from .._kube.jobs import archive, companions, engines, placement
 from .._kube.jobs.contract import ISLAND_LABEL, ROLE_LABEL, Fleet, KubePlan, Object, Queue, object_name, secret_name
-from .._launch import launchers
-from .._launch.contract import RunContext
+from .._launch import registry
+from .._launch.base import RunContext
 from . import planning
 
 _FORBIDDEN = (401, 403)
@@ -214,7 +214,7 @@ def plan(
         run_id=run_id,
         cluster=cluster,
         namespace=namespace,
-        pods=launchers.pods(job, context),
+        pods=registry.pods(job, context),
         program={name: agent_package.sources()[name] for name in PROGRAM_FILES},
         archive=_packed(source),
         queue=facts.queue,

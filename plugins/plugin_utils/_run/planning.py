@@ -19,8 +19,8 @@ from ...module_utils._model.errors import InputError, RefusedError
 from ...module_utils._model.job import Job, to_yaml_names
 from .._hosts import file_sync, gang
 from .._hosts.node_client import Remote
-from .._launch import environment, launchers
-from .._launch.contract import Launch, RunContext, Slot
+from .._launch import environment, registry
+from .._launch.base import Launch, RunContext, Slot
 
 _PORT_FIRST, _PORT_PAIRS = 20_000, 5_000
 _REACH_S = 15
@@ -125,7 +125,7 @@ def info_request(
         "run_id": identity,
         "reserve": reserve if index == 0 else None,
         "python": host.python,
-        "packages": list(launchers.packages(job)),
+        "packages": list(registry.packages(job)),
         "env": {key: job.env[key] for key in ("PYTHONPATH",) if key in job.env},
         "address": host.address,
         "ports": [[host.address, wanted]]
@@ -133,7 +133,7 @@ def info_request(
         else ([[host.address, wanted + 1]] if job.launcher == "mpi" else []),
         "paths": paths,
         "files": absolute,
-        "tools": list(launchers.tools(job, index)),
+        "tools": list(registry.tools(job, index)),
         "blobs": found.blobs(),
         "facts": bool(job.gpus_per_node),
     }
@@ -161,7 +161,7 @@ def launch(job: Job, nodes: tuple[Slot, ...], identity: str, attempt: int) -> tu
     """Return what every node starts for the attempts from ``attempt`` on."""
     path = job.checkpoints.path
     context = RunContext(identity, port(identity), attempt, f"{path.rstrip('/')}/{identity}" if path else None)
-    return launchers.launch(job, nodes, context), context
+    return registry.launch(job, nodes, context), context
 
 
 def members(

@@ -18,8 +18,8 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._node import pod_mpi, pod_preflight
-from ansible_collections.muster.training.plugins.plugin_utils._launch import launchers
-from ansible_collections.muster.training.plugins.plugin_utils._launch.contract import RunContext
+from ansible_collections.muster.training.plugins.plugin_utils._launch import registry
+from ansible_collections.muster.training.plugins.plugin_utils._launch.base import RunContext
 from ansible_collections.muster.training.tests.support.node_lab import eventually, free_port
 from ansible_collections.muster.training.tests.unit.plugins.module_utils._node.pod_lab import PodLab
 
@@ -61,7 +61,7 @@ def answers(port: int) -> bool:
 @pytest.mark.skipif(not pathlib.Path(SSHD).exists() or not shutil.which("ssh-keygen"), reason="there is no sshd here")
 def test_the_launcher_reaches_a_worker_whose_ranks_are_recorded(lab: PodLab, keys: pathlib.Path) -> None:
     port, run_dir = free_port(), str(lab.run_dir(0))
-    specs = launchers.pods(parse_job(JOB), RunContext("x-1", free_port(), 1, str(lab.root / "c")))
+    specs = registry.pods(parse_job(JOB), RunContext("x-1", free_port(), 1, str(lab.root / "c")))
     texts = {
         role: spec.to_json()
         .replace("/muster/run", run_dir)
@@ -145,7 +145,7 @@ def test_a_launcher_whose_ranks_were_lost_has_not_succeeded(
     lab: PodLab, keys: pathlib.Path, says: str, code: int
 ) -> None:
     """Whatever mpirun ends with; the operator starts it again then."""
-    spec = launchers.pods(parse_job(JOB), RunContext("x-1", free_port(), 1, str(lab.root / "c")))["launcher"]
+    spec = registry.pods(parse_job(JOB), RunContext("x-1", free_port(), 1, str(lab.root / "c")))["launcher"]
     launcher = json.loads(spec.to_json().replace("/muster/run", str(lab.run_dir(0))).replace("/muster/ssh", str(keys)))
     lines = "; ".join(f"echo '[1,{rank}]<stdout>: muster-done-x-1 {rank}'" for rank in says)
     script = f"{lines}; echo PRTE has lost communication with a remote daemon."

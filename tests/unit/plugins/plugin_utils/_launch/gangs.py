@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
-from ansible_collections.muster.training.plugins.plugin_utils._launch.contract import RunContext, Slot
+from ansible_collections.muster.training.plugins.plugin_utils._launch.base import RunContext, Slot
 
 RUN = RunContext(run_id="x-1", port=20_000, attempt=3, checkpoint_dir=None)
 

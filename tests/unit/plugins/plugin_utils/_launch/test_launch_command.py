@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import LAUNCHERS, Job
-from ansible_collections.muster.training.plugins.plugin_utils._launch import launchers
+from ansible_collections.muster.training.plugins.plugin_utils._launch import registry
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._launch.gangs import RUN, job, slots
 
 
@@ -15,7 +15,7 @@ def command(**changes: object) -> Job:
 
 
 def test_each_node_is_one_rank_of_the_world() -> None:
-    plan = launchers.launch(command(), slots(3), RUN)
+    plan = registry.launch(command(), slots(3), RUN)
     for index, node in enumerate(plan.nodes):
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
         assert [node.env[name] for name in names] == [str(index), "3", "0", "10.0.0.1", "20000"]
@@ -24,11 +24,11 @@ def test_each_node_is_one_rank_of_the_world() -> None:
 
 
 def test_every_launcher_of_the_model_is_there() -> None:
-    assert set(launchers._LAUNCHERS) == set(LAUNCHERS) - {"ray"}
-    assert set(launchers._PODS) == set(LAUNCHERS)
-    assert launchers.tools(command(), 0) == launchers.tools(job(), 1) == ()
+    assert set(registry._LAUNCHERS) == set(LAUNCHERS) - {"ray"}
+    assert set(registry._PODS) == set(LAUNCHERS)
+    assert registry.tools(command(), 0) == registry.tools(job(), 1) == ()
 
 
 def test_the_world_that_is_started_is_the_one_that_attendance_asks_for() -> None:
     wanted = command(gpus_per_node=8)
-    assert launchers.launch(wanted, slots(), RUN).nodes[0].env["WORLD_SIZE"] == str(wanted.world_size)
+    assert registry.launch(wanted, slots(), RUN).nodes[0].env["WORLD_SIZE"] == str(wanted.world_size)

@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.job import 
 from ansible_collections.muster.training.plugins.module_utils._model.object_names import unit_marker
 from ansible_collections.muster.training.plugins.module_utils._node import rank as rank_module
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import ssh_keys
-from ansible_collections.muster.training.plugins.plugin_utils._launch import launchers, mpi
+from ansible_collections.muster.training.plugins.plugin_utils._launch import mpi, registry
 from ansible_collections.muster.training.tests.support import sshd
 from ansible_collections.muster.training.tests.support.node_lab import read_lines
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._launch.gangs import RUN, job, slots
@@ -40,30 +40,30 @@ def settings_of(text: str) -> dict[str, str]:
 
 def test_mpirun_starts_all_ranks_on_all_hosts() -> None:
     nodes = slots(3, tools={"mpirun": "/opt/mpirun", "sshd": "/opt/sshd"}, user="uid 0")
-    plan = launchers.launch(training(nodes=3), nodes, RUN)
+    plan = registry.launch(training(nodes=3), nodes, RUN)
     argv = plan.nodes[0].argv
     assert argv[:2] == ("/opt/mpirun", "--allow-run-as-root") and argv[argv.index("-np") + 1] == "6"
     assert plan.nodes[0].files["mpi_hosts"] == "10.0.0.1 slots=2\n10.0.0.2 slots=2\n10.0.0.3 slots=2\n"
     assert argv[argv.index("--hostfile") + 1] == "/state/a/runs/x-1/mpi_hosts"
     assert (plan.policy, plan.store, plan.keypair) == ("whole", None, True)
-    assert "--allow-run-as-root" not in launchers.launch(training(), slots(), RUN).nodes[0].argv
-    assert launchers.launch(training(nodes=1), slots(1), RUN).keypair is False
+    assert "--allow-run-as-root" not in registry.launch(training(), slots(), RUN).nodes[0].argv
+    assert registry.launch(training(nodes=1), slots(1), RUN).keypair is False
 
 
 def test_both_open_mpi_families_are_told_and_the_hosts_key_is_pinned() -> None:
-    env = launchers.launch(training(), slots(), RUN).nodes[0].env
+    env = registry.launch(training(), slots(), RUN).nodes[0].env
     assert env["OMPI_MCA_plm_rsh_args"] == env["PRTE_MCA_plm_ssh_args"]
     for part in ("-p 20001", "-i /state/a/runs/x-1/secrets/mpi_key", "StrictHostKeyChecking=yes", "BatchMode=yes"):
         assert part in env["OMPI_MCA_plm_rsh_args"]
     assert env["OMPI_MCA_btl_tcp_if_include"] == env["PRTE_MCA_prte_if_include"] == "eth0"
     known = mpi.known_hosts(slots(), RUN, "ssh-ed25519 AAAA")
     assert known == "[10.0.0.1]:20001 ssh-ed25519 AAAA\n[10.0.0.2]:20001 ssh-ed25519 AAAA\n"
-    local = launchers.launch(training(), slots(interface="lo"), RUN).nodes[0].env
+    local = registry.launch(training(), slots(interface="lo"), RUN).nodes[0].env
     assert not [name for name in local if name.endswith("if_include")]
 
 
 def test_the_sshd_of_a_run_accepts_its_key_only() -> None:
-    node = launchers.launch(training(), slots(), RUN).nodes[1]
+    node = registry.launch(training(), slots(), RUN).nodes[1]
     config = settings_of(node.files["mpi_sshd.conf"])
     assert node.argv == ("/usr/sbin/sshd", "-D", "-e", "-f", "/state/b/runs/x-1/mpi_sshd.conf")
     assert (config["Port"], config["ListenAddress"]) == ("20001", "10.0.0.2")
@@ -82,7 +82,7 @@ def test_openssh_accepts_the_configuration(tmp_path: pathlib.Path) -> None:
     pair = ssh_keys.make(run)
     (run / "secrets" / mpi.HOST_KEY_FILE).touch(0o600)
     (run / "secrets" / mpi.HOST_KEY_FILE).write_bytes(pair.host_private)
-    node = launchers.launch(
+    node = registry.launch(
         training(), tuple(dataclasses.replace(slot, run_dir=str(run)) for slot in slots()), RUN
     ).nodes[1]
     (run / "mpi_sshd.conf").write_text(node.files["mpi_sshd.conf"])
@@ -105,7 +105,7 @@ def test_the_rank_script_hands_any_text_on(value: str, argument: str, tmp_path_f
     )
     nodes = tuple(dataclasses.replace(slot, run_dir=str(run), agent_python=sys.executable) for slot in slots())
     (run / "code").mkdir()
-    text = launchers.launch(wanted, nodes, RUN).nodes[1].files["mpi_rank.sh"]
+    text = registry.launch(wanted, nodes, RUN).nodes[1].files["mpi_rank.sh"]
     text = text.replace("{program}/muster_node/rank.py", str(pathlib.Path(rank_module.__file__)))
     (run / "mpi_rank.sh").write_text(text)
     env = {**os.environ, "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
@@ -116,11 +116,11 @@ def test_the_rank_script_hands_any_text_on(value: str, argument: str, tmp_path_f
 
 
 def test_a_rank_script_whose_folder_is_gone_says_so_by_its_code(tmp_path: pathlib.Path) -> None:
-    text = launchers.launch(training(), slots(), RUN).nodes[1].files["mpi_rank.sh"]
+    text = registry.launch(training(), slots(), RUN).nodes[1].files["mpi_rank.sh"]
     (tmp_path / "rank.sh").write_text(text)
     assert subprocess.run(["/bin/sh", str(tmp_path / "rank.sh")], capture_output=True, check=False).returncode == 70
 
 
 def test_the_programs_that_must_be_on_a_node() -> None:
-    assert launchers.tools(training(), 0) == ("mpirun",)
-    assert "sshd" in launchers.tools(training(), 1)
+    assert registry.tools(training(), 0) == ("mpirun",)
+    assert "sshd" in registry.tools(training(), 1)

@@ -15,8 +15,8 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model import pod_spec
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
 from ansible_collections.muster.training.plugins.module_utils._model.run_history import Story
-from ansible_collections.muster.training.plugins.plugin_utils._launch import launchers
-from ansible_collections.muster.training.plugins.plugin_utils._launch.contract import RunContext
+from ansible_collections.muster.training.plugins.plugin_utils._launch import registry
+from ansible_collections.muster.training.plugins.plugin_utils._launch.base import RunContext
 from ansible_collections.muster.training.tests.support.node_lab import free_port
 from ansible_collections.muster.training.tests.unit.plugins.module_utils._node.pod_lab import PodLab
 
@@ -33,7 +33,7 @@ def job(**changes: t.Any) -> Job:
 
 
 def told(**changes: t.Any) -> pod_spec.PodSpec:
-    return launchers.pods(job(**changes), RUN)["node"]
+    return registry.pods(job(**changes), RUN)["node"]
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "megatron", "accelerate", "deepspeed"])
@@ -110,7 +110,7 @@ def test_the_users_word_and_the_secrets_travel_apart_from_ours() -> None:
 
 
 def test_an_mpi_gang_is_a_launcher_and_workers_with_one_key() -> None:
-    specs = launchers.pods(job(launcher="mpi"), RUN)
+    specs = registry.pods(job(launcher="mpi"), RUN)
     launcher, worker = specs["launcher"], specs["worker"]
     assert launcher.argv[:3] == ("mpirun", "-np", "32") and launcher.gpus == 0 and launcher.role == "launcher"
     assert worker.argv[0] == "/usr/sbin/sshd" and worker.rank_from_name and worker.gpus == 8
@@ -123,7 +123,7 @@ def test_an_mpi_gang_is_a_launcher_and_workers_with_one_key() -> None:
 
 
 def test_a_ray_driver_is_told_what_its_worker_group_needs() -> None:
-    spec = launchers.pods(job(launcher="ray", restart={"max_crashes": 2, "max_lost_nodes": 4}), RUN)["driver"]
+    spec = registry.pods(job(launcher="ray", restart={"max_crashes": 2, "max_lost_nodes": 4}), RUN)["driver"]
     assert spec.env["MUSTER_NUM_WORKERS"] == "32" and spec.env["MUSTER_USE_GPU"] == "1"
     assert (spec.env["MUSTER_RAY_MAX_FAILURES"], spec.env["MUSTER_RAY_MAX_PREEMPTION_FAILURES"]) == ("2", "4")
     assert spec.argv[-1] == "/muster/run/code/train.py" and not RANKS & set(spec.env)
@@ -168,7 +168,7 @@ def test_a_real_gang_of_torchrun_forms_and_ends_by_what_it_was_told(tmp_path: pa
     )
     lab = PodLab(tmp_path)
     try:
-        text = launchers.pods(wanted, RunContext("x-1", free_port(), 1, str(tmp_path / "c")))["node"].to_json()
+        text = registry.pods(wanted, RunContext("x-1", free_port(), 1, str(tmp_path / "c")))["node"].to_json()
         running = []
         for rank in (1, 0):
             spec = json.loads(text.replace("/muster/run", str(lab.run_dir(rank))))

@@ -12,8 +12,8 @@ from ansible_collections.muster.training.plugins.module_utils._model.pod_spec im
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import agent_package
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import engines
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.contract import KubePlan, Object
-from ansible_collections.muster.training.plugins.plugin_utils._launch import launchers
-from ansible_collections.muster.training.plugins.plugin_utils._launch.contract import RunContext
+from ansible_collections.muster.training.plugins.plugin_utils._launch import registry
+from ansible_collections.muster.training.plugins.plugin_utils._launch.base import RunContext
 
 CLAIM = {"name": "data", "path": "/data", "pvc": "claim"}
 PROGRAM = {name: agent_package.sources()[name] for name in PROGRAM_FILES}
@@ -44,7 +44,7 @@ def plan(plan_values: t.Mapping[str, t.Any] | None = None, /, **changes: t.Any) 
     path = job.checkpoints.path
     context = RunContext(RUN_ID, 20_000, 1, f"{path}/{RUN_ID}" if path else None)
     given = {"archive": b"packed", **(plan_values or {})}
-    return KubePlan(job, RUN_ID, "default", "team-a", launchers.pods(job, context), PROGRAM, **given)
+    return KubePlan(job, RUN_ID, "default", "team-a", registry.pods(job, context), PROGRAM, **given)
 
 
 def build(plan_values: t.Mapping[str, t.Any] | None = None, /, **changes: t.Any) -> list[Object]:

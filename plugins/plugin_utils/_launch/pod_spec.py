@@ -14,7 +14,7 @@ from ...module_utils._model import job_backends, pod_spec
 from ...module_utils._model.job import Job
 from ...module_utils._model.pod_spec import PodSpec
 from . import environment
-from .contract import RunContext, Slot
+from .base import RunContext, Slot
 
 
 def python(job: Job) -> str:

@@ -13,7 +13,7 @@ import typing as t
 from ...module_utils._model.job import Job
 from ...module_utils._model.pod_spec import PodSpec
 from . import accelerate, command, deepspeed, mpi, ray, torchrun
-from .contract import Launch, RunContext, Slot
+from .base import Launch, RunContext, Slot
 
 _LAUNCHERS: dict[str, t.Callable[[Job, tuple[Slot, ...], RunContext], Launch]] = {
     "torchrun": torchrun.launch,
