@@ -124,7 +124,7 @@ def plugin(data: pathlib.Path, folder: pathlib.Path, *, constructable: bool = Fa
     """Prepare the collection's plugin to be answered with ``data``; return the inventory source."""
     from ansible_collections.muster.training.plugins.module_utils._http.messages import Response
     from ansible_collections.muster.training.plugins.plugin_utils._inventory import base
-    from ansible_collections.muster.training.plugins.plugin_utils._providers import access
+    from ansible_collections.muster.training.plugins.plugin_utils._providers import connection
 
     class File:
         """Answers every call with the file, as the wire would with what it had read."""
@@ -136,7 +136,7 @@ def plugin(data: pathlib.Path, folder: pathlib.Path, *, constructable: bool = Fa
             return Response(200, {"content-type": "application/json"}, data.read_bytes())
 
     # The places where the plugin takes its wire and its constructor from.
-    t.cast(t.Any, access).Wire = File
+    t.cast(t.Any, connection).Wire = File
     if constructable:
         t.cast(t.Any, base).Constructor = Slow
     source = folder / "bench.tailscale.yml"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """The options from which :class:`plugin_utils._providers.access.Access` is made."""
+    """The options from which :class:`plugin_utils._providers.connection.Access` is made."""
 
     DOCUMENTATION = r"""
 options:

@@ -58,7 +58,7 @@ from ..plugin_utils._run import bytecode
 with bytecode.kept():
     from ..module_utils._secrets.sources import SecretSource
     from ..plugin_utils._inventory.base import MusterInventory, Source
-    from ..plugin_utils._providers.access import Access
+    from ..plugin_utils._providers.connection import Access
     from ..plugin_utils._providers.lambda_cloud.client import API_URL, LambdaClient
     from ..plugin_utils._providers.lambda_cloud.mapping import to_host
 

@@ -50,7 +50,7 @@ from ..plugin_utils._run import bytecode
 with bytecode.kept():
     from ..module_utils._secrets.sources import SecretSource
     from ..plugin_utils._inventory.base import MusterInventory, Source
-    from ..plugin_utils._providers.access import Access
+    from ..plugin_utils._providers.connection import Access
     from ..plugin_utils._providers.shadeform.client import API_URL, ShadeformClient
     from ..plugin_utils._providers.shadeform.mapping import to_host
 

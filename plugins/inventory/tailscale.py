@@ -109,7 +109,7 @@ from ..plugin_utils._run import bytecode
 with bytecode.kept():
     from ..module_utils._secrets.sources import SecretSource
     from ..plugin_utils._inventory.base import MusterInventory, Source
-    from ..plugin_utils._providers.access import Access
+    from ..plugin_utils._providers.connection import Access
     from ..plugin_utils._providers.tailscale import client, local, mapping
 
 TOKEN = SecretSource("api_token", "api_token_file", ("TAILSCALE_API_KEY", "HEADSCALE_API_KEY"))

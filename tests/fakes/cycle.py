@@ -20,12 +20,15 @@ from ansible_collections.muster.training.plugins.module_utils._model.lease impor
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Candidate
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
-from ansible_collections.muster.training.plugins.plugin_utils._providers.access import Access
-from ansible_collections.muster.training.plugins.plugin_utils._providers.lambda_cloud.rent import LambdaRental
-from ansible_collections.muster.training.plugins.plugin_utils._providers.runpod.rent import RunpodRental
-from ansible_collections.muster.training.plugins.plugin_utils._providers.shadeform.rent import ShadeformRental
-from ansible_collections.muster.training.plugins.plugin_utils._providers.tailscale.rent import KeyOrder, TailscaleKeeper
-from ansible_collections.muster.training.plugins.plugin_utils._providers.vastai.rent import VastRental
+from ansible_collections.muster.training.plugins.plugin_utils._providers.connection import Access
+from ansible_collections.muster.training.plugins.plugin_utils._providers.lambda_cloud.provision import LambdaRental
+from ansible_collections.muster.training.plugins.plugin_utils._providers.runpod.provision import RunpodRental
+from ansible_collections.muster.training.plugins.plugin_utils._providers.shadeform.provision import ShadeformRental
+from ansible_collections.muster.training.plugins.plugin_utils._providers.tailscale.provision import (
+    KeyOrder,
+    TailscaleKeeper,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._providers.vastai.provision import VastRental
 from ansible_collections.muster.training.plugins.plugin_utils._rent.book import Book
 from ansible_collections.muster.training.plugins.plugin_utils._rent.giveback_run import give_back
 from ansible_collections.muster.training.plugins.plugin_utils._rent.giveback_state import GivebackRequest

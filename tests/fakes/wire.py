@@ -11,7 +11,7 @@ from ansible_collections.muster.training.plugins.module_utils._http.errors impor
 from ansible_collections.muster.training.plugins.module_utils._http.messages import Request, Response
 from ansible_collections.muster.training.plugins.module_utils._http.urls import Origin
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
-from ansible_collections.muster.training.plugins.plugin_utils._providers.access import Access
+from ansible_collections.muster.training.plugins.plugin_utils._providers.connection import Access
 
 from .virtual import VirtualClock
 

@@ -18,10 +18,10 @@ from ...module_utils._model import validators
 from ...module_utils._model.errors import InputError
 from ...module_utils._secrets.secret import Secret
 from ...module_utils._secrets.sources import SecretSource
-from .._providers.access import Access
-from .._providers.catalog import CATALOG
-from .._providers.contract import Keeper, RentalProvider
-from .._providers.tailscale.rent import TailscaleKeeper
+from .._providers.base import Keeper, RentalProvider
+from .._providers.connection import Access
+from .._providers.registry import CATALOG
+from .._providers.tailscale.provision import TailscaleKeeper
 
 Dict = dict[str, t.Any]
 NAMES = (*CATALOG, "tailscale")

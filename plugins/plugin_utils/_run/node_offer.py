@@ -16,7 +16,7 @@ from ...module_utils._model import validators
 from ...module_utils._model.errors import InputError, ProviderError, TransportError
 from ...module_utils._model.offer import Offer, OfferQuery, by_price, matches
 from ...module_utils._secrets.scrubber import scrub
-from .._providers.contract import RentalProvider
+from .._providers.base import RentalProvider
 from .landlords import Outside, landlords
 
 Dict = dict[str, t.Any]

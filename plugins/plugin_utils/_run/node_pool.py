@@ -21,7 +21,7 @@ from ...module_utils._model.lease import Rental, cluster_name, pool_name
 from ...module_utils._model.ledger import iso
 from ...module_utils._model.offer import Candidate, parse_candidates
 from ...module_utils._secrets.scrubber import remember, scrub, scrub_value
-from .._providers.contract import RentalProvider
+from .._providers.base import RentalProvider
 from .._providers.sshkeys import public_key
 from .._rent.book import Book, Mirror
 from .._rent.landlord import Prober, RealStage, Stage

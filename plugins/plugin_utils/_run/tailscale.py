@@ -20,7 +20,7 @@ from ...module_utils._model.ledger import iso
 from ...module_utils._node.files import write_atomic
 from .._providers.tailscale.devices import Changes, Device, DeviceApi
 from .._providers.tailscale.policy import PolicyApi
-from .._providers.tailscale.rent import KeyOrder, tags
+from .._providers.tailscale.provision import KeyOrder, tags
 from .._rent.book import Book
 from .._rent.giveback_run import give_back
 from .._rent.giveback_state import GivebackRequest

@@ -37,10 +37,10 @@ from ansible_collections.muster.training.plugins.module_utils._secrets.auth impo
 from ansible_collections.muster.training.plugins.module_utils._secrets.scrubber import scrub
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
 from ansible_collections.muster.training.plugins.module_utils._secrets.sources import SecretSource
-from ansible_collections.muster.training.plugins.plugin_utils._providers.access import Access
+from ansible_collections.muster.training.plugins.plugin_utils._providers.connection import Access
 from ansible_collections.muster.training.plugins.plugin_utils._providers.lambda_cloud.client import LambdaClient
 from ansible_collections.muster.training.plugins.plugin_utils._providers.runpod.client import RunpodClient
-from ansible_collections.muster.training.plugins.plugin_utils._providers.vastai.rent import VastRental
+from ansible_collections.muster.training.plugins.plugin_utils._providers.vastai.provision import VastRental
 from ansible_collections.muster.training.plugins.plugin_utils._run.landlords import Outside, landlords
 from ansible_collections.muster.training.tests.fakes.api import Fault, FaultKind
 from ansible_collections.muster.training.tests.fakes.cycle import NODES, PRODUCTS, Cycle, Server

@@ -14,8 +14,8 @@ import re
 from ....module_utils._http.urls import BaseUrl, Origin
 from ....module_utils._model.errors import TransportError
 from ....module_utils._secrets.auth import bearer
-from ..access import Access
-from ..reading import Raw, items, joined, mapping, pick, text, unexpected, unique
+from ..connection import Access
+from ..parsing import Raw, items, joined, mapping, pick, text, unexpected, unique
 
 API_URL = "https://api.coreweave.com/v1beta1"
 NAME = "CoreWeave"

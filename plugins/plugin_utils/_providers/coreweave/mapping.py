@@ -12,8 +12,8 @@ import re
 import typing as t
 
 from ....module_utils._model.node import State
-from ..reading import Raw, flag, mapping, text, whole
-from ..records import Host, Record, record
+from ..node_record import Host, Record, record
+from ..parsing import Raw, flag, mapping, text, whole
 
 STATES: t.Final[dict[str, State]] = {
     "STATUS_CREATING": "creating",

@@ -19,9 +19,9 @@ from ....module_utils._http.messages import json_request
 from ....module_utils._http.urls import Origin, parse_base_url, route
 from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._secrets.auth import bearer
-from ..access import Access
-from ..contract import delete_call
-from ..reading import mapping, text, whole
+from ..base import delete_call
+from ..connection import Access
+from ..parsing import mapping, text, whole
 from .client import NODE_POOLS, error_detail
 
 API_VERSION = "compute.coreweave.com/v1alpha1"

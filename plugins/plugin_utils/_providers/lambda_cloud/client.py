@@ -9,8 +9,8 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 from ....module_utils._secrets.auth import bearer
-from ..access import Access
-from ..reading import Raw, items, joined, mapping, pick, unique
+from ..connection import Access
+from ..parsing import Raw, items, joined, mapping, pick, unique
 
 API_URL = "https://cloud.lambda.ai/api/v1"
 NAME = "Lambda"

@@ -12,8 +12,8 @@ import re
 import typing as t
 
 from ....module_utils._model.node import State
-from ..reading import Raw, mapping, number, objects, text, texts, whole
-from ..records import MAX_GPUS, Host, clean_address, record
+from ..node_record import MAX_GPUS, Host, clean_address, record
+from ..parsing import Raw, mapping, number, objects, text, texts, whole
 
 # An instance that is terminating may still bill; only a listing without it proves that it does not.
 STATES: t.Final[dict[str, State]] = {

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 from ....module_utils._http.urls import route
 from ....module_utils._secrets.auth import bearer
-from ..access import Access
-from ..reading import Raw, items, joined, mapping, pages, pick, text, unexpected, unique
+from ..connection import Access
+from ..parsing import Raw, items, joined, mapping, pages, pick, text, unexpected, unique
 
 API_URL = "https://api.runpod.io/v2"
 NAME = "RunPod"

@@ -12,8 +12,8 @@ import re
 import typing as t
 
 from ....module_utils._model.node import State
-from ..reading import Raw, mapping, moment, number, text, texts, whole
-from ..records import CONTAINER, MAX_GPUS, Host, clean_address, record
+from ..node_record import CONTAINER, MAX_GPUS, Host, clean_address, record
+from ..parsing import Raw, mapping, moment, number, text, texts, whole
 
 STATES: t.Final[dict[str, State]] = {
     "PROVISIONING": "creating",

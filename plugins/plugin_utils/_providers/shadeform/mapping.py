@@ -11,8 +11,8 @@ from __future__ import annotations
 import typing as t
 
 from ....module_utils._model.node import State
-from ..reading import Raw, flag, mapping, moment, number, text, texts, whole
-from ..records import MAX_GPUS, Host, clean_address, record
+from ..node_record import MAX_GPUS, Host, clean_address, record
+from ..parsing import Raw, flag, mapping, moment, number, text, texts, whole
 
 # An instance that is being deleted may still bill; only a listing without it proves that it does not.
 STATES: t.Final[dict[str, State]] = {

@@ -21,8 +21,8 @@ from ....module_utils._http.messages import json_request
 from ....module_utils._model.errors import InputError
 from ....module_utils._secrets.auth import bearer
 from ....module_utils._secrets.secret import Secret
-from ..access import Access
-from ..reading import Raw, items, joined, mapping, number, text, unexpected, unique
+from ..connection import Access
+from ..parsing import Raw, items, joined, mapping, number, text, unexpected, unique
 
 API_URL = "https://api.tailscale.com"
 NAME = "Tailscale"

@@ -13,8 +13,8 @@ import typing as t
 
 from ....module_utils._http.messages import json_request
 from ....module_utils._http.urls import route
-from ..contract import delete_call, post
-from ..reading import Raw, text, texts
+from ..base import delete_call, post
+from ..parsing import Raw, text, texts
 from .client import TailscaleClient
 
 

@@ -16,7 +16,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 
 from ....module_utils._model.errors import TransportError
-from ..reading import Raw, mapping, text, unexpected, unique
+from ..parsing import Raw, mapping, text, unexpected, unique
 
 NAME = "tailscale status"
 _TIMEOUT_S = 20

@@ -12,8 +12,8 @@ import datetime
 import re
 
 from ....module_utils._model.node import State
-from ..reading import Raw, moment, text
-from ..records import Host, clean_addresses, record
+from ..node_record import Host, clean_addresses, record
+from ..parsing import Raw, moment, text
 
 PREFIX = "tailscale_"
 # Where the server does not say who is connected (headscale 0.30), a device seen this long ago still counts as such.

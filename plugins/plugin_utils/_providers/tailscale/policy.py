@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ....module_utils._http.messages import Request
 from ....module_utils._model.errors import ApiError, RefusedError
-from ..reading import joined, mapping, objects, texts, unexpected
+from ..parsing import joined, mapping, objects, texts, unexpected
 from .client import NAME, TailscaleClient
 
 _HUJSON = "application/hujson"

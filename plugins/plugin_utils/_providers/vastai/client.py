@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 from ....module_utils._http.messages import Response
 from ....module_utils._secrets.auth import bearer
-from ..access import Access
-from ..reading import Raw, items, joined, mapping, pages, pick, text, unique
+from ..connection import Access
+from ..parsing import Raw, items, joined, mapping, pages, pick, text, unique
 
 API_URL = "https://console.vast.ai/api"
 NAME = "Vast.ai"

@@ -12,8 +12,8 @@ import re
 import typing as t
 
 from ....module_utils._model.node import State
-from ..reading import Raw, epoch, flag, mapping, number, text, whole
-from ..records import CONTAINER, MAX_GPUS, Host, clean_address, record
+from ..node_record import CONTAINER, MAX_GPUS, Host, clean_address, record
+from ..parsing import Raw, epoch, flag, mapping, number, text, whole
 
 STATES: t.Final[dict[str, State]] = {
     "created": "creating",

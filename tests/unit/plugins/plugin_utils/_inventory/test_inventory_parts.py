@@ -28,7 +28,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._inventory.names i
     clean_label,
     clean_name,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._providers.records import Host, record
+from ansible_collections.muster.training.plugins.plugin_utils._providers.node_record import Host, record
 
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 

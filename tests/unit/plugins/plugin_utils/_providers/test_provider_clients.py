@@ -13,7 +13,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import ApiError, InputError, TransportError
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
-from ansible_collections.muster.training.plugins.plugin_utils._providers.access import Access
+from ansible_collections.muster.training.plugins.plugin_utils._providers.connection import Access
 from ansible_collections.muster.training.plugins.plugin_utils._providers.coreweave.client import (
     NODE_POOLS,
     CoreweaveClient,

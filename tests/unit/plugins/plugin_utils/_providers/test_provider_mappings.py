@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.node import Node
-from ansible_collections.muster.training.plugins.plugin_utils._providers import reading, records
+from ansible_collections.muster.training.plugins.plugin_utils._providers import node_record, parsing
 from ansible_collections.muster.training.plugins.plugin_utils._providers.coreweave import mapping as coreweave
 from ansible_collections.muster.training.plugins.plugin_utils._providers.lambda_cloud import mapping as lambda_cloud
 from ansible_collections.muster.training.plugins.plugin_utils._providers.runpod import mapping as runpod
@@ -27,11 +27,11 @@ from ansible_collections.muster.training.tests.support.listings import CANARY, l
 NOW = datetime.datetime(2026, 11, 21, 10, 0, tzinfo=datetime.UTC)
 
 
-def to_device(raw: dict[str, t.Any], account: str) -> records.Host:
+def to_device(raw: dict[str, t.Any], account: str) -> node_record.Host:
     return tailscale.to_host(raw, account, NOW)
 
 
-MAPPINGS: dict[str, tuple[t.Callable[[dict[str, t.Any], str], records.Host], list[dict[str, t.Any]], str]] = {
+MAPPINGS: dict[str, tuple[t.Callable[[dict[str, t.Any], str], node_record.Host], list[dict[str, t.Any]], str]] = {
     "lambda": (lambda_cloud.to_host, listing("lambda")["data"], "lambda_"),
     "runpod": (runpod.to_host, listing("runpod")["pods"]["pods"], "runpod_"),
     "vastai": (vastai.to_host, listing("vastai"), "vastai_"),
@@ -84,7 +84,7 @@ def test_odd_values_become_unknown(name: str, data: st.DataObject) -> None:
     Node.from_dict(host.record)
 
 
-def one(name: str, index: int) -> tuple[records.Host, dict[str, t.Any]]:
+def one(name: str, index: int) -> tuple[node_record.Host, dict[str, t.Any]]:
     mapping, raws, _prefix = MAPPINGS[name]
     host = mapping(raws[index], "acc")
     return host, host.record
@@ -140,7 +140,7 @@ def test_runpod_member_and_lone_pod() -> None:
     assert host.direct == ("203.0.113.4", 22001, "root") and host.data["runpod_cluster_cidr"] == "10.65.0.0/16"
     assert host.record["addresses"]["lan"][0]["address"] == "10.65.0.2"
     assert (host.record["fabric_hint"], host.data["runpod_cluster_rank"]) == ("cluster_abc123", 0)
-    assert host.record["k3s"] == {"capable": False, "reasons": [records.CONTAINER]}
+    assert host.record["k3s"] == {"capable": False, "reasons": [node_record.CONTAINER]}
     second, record = one("runpod", 1)
     assert second.direct is None and second.data["runpod_cluster_rank"] is None and not second.data["runpod_reachable"]
     assert record["state"] == "creating" and record["network_types"] == []
@@ -254,20 +254,20 @@ def test_headscale_nodes() -> None:
      ("0.0.0.0", None), ("::", None), ("", None), (None, None), ("host.example.com", None), ("1.2.3", None), (5, None)],
 )  # fmt: skip
 def test_addresses(value: object, address: str | None) -> None:
-    assert records.clean_address(value) == address
-    assert records.clean_addresses([value, "10.9.9.9"]) == ((address, "10.9.9.9") if address else ("10.9.9.9",))
+    assert node_record.clean_address(value) == address
+    assert node_record.clean_addresses([value, "10.9.9.9"]) == ((address, "10.9.9.9") if address else ("10.9.9.9",))
 
 
 @given(json_values)
 def test_readers_never_raise(value: t.Any) -> None:
-    number, whole = reading.number(value), reading.whole(value)
+    number, whole = parsing.number(value), parsing.whole(value)
     assert number is None or number >= 0
     assert whole is None or whole == number
-    assert reading.text(value) != ""
-    for reader in (reading.flag, reading.mapping, reading.texts, reading.objects, reading.moment, reading.epoch):
+    assert parsing.text(value) != ""
+    for reader in (parsing.flag, parsing.mapping, parsing.texts, parsing.objects, parsing.moment, parsing.epoch):
         reader(value)
 
 
 def test_numbers_as_text() -> None:
-    assert (reading.number("1.5"), reading.whole("8"), reading.whole(8.5), reading.number(True)) == (1.5, 8, None, None)
-    assert reading.number("nan") is None and reading.number(-1) is None and reading.number(10**400) is None
+    assert (parsing.number("1.5"), parsing.whole("8"), parsing.whole(8.5), parsing.number(True)) == (1.5, 8, None, None)
+    assert parsing.number("nan") is None and parsing.number(-1) is None and parsing.number(10**400) is None

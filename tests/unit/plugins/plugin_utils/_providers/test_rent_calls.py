@@ -18,12 +18,12 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._model.lease import Created, Refused, Rental, Unsettled
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Offer, OfferQuery, Order, same_model
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
-from ansible_collections.muster.training.plugins.plugin_utils._providers.access import Access
-from ansible_collections.muster.training.plugins.plugin_utils._providers.lambda_cloud.rent import LambdaRental
-from ansible_collections.muster.training.plugins.plugin_utils._providers.runpod.rent import RunpodRental
-from ansible_collections.muster.training.plugins.plugin_utils._providers.shadeform.rent import ShadeformRental
+from ansible_collections.muster.training.plugins.plugin_utils._providers.connection import Access
+from ansible_collections.muster.training.plugins.plugin_utils._providers.lambda_cloud.provision import LambdaRental
+from ansible_collections.muster.training.plugins.plugin_utils._providers.runpod.provision import RunpodRental
+from ansible_collections.muster.training.plugins.plugin_utils._providers.shadeform.provision import ShadeformRental
 from ansible_collections.muster.training.plugins.plugin_utils._providers.sshkeys import KeyRing, key_name, public_key
-from ansible_collections.muster.training.plugins.plugin_utils._providers.vastai.rent import VastRental
+from ansible_collections.muster.training.plugins.plugin_utils._providers.vastai.provision import VastRental
 from ansible_collections.muster.training.tests.fakes.cycle import KEY
 from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
 from ansible_collections.muster.training.tests.fakes.runpod import FakeRunpod

@@ -18,7 +18,7 @@ from ansible_collections.muster.training.plugins.action.tailscale_device import 
 from ansible_collections.muster.training.plugins.action.tailscale_key import ActionModule as KeyFace
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
-from ansible_collections.muster.training.plugins.plugin_utils._providers.access import Access
+from ansible_collections.muster.training.plugins.plugin_utils._providers.connection import Access
 from ansible_collections.muster.training.plugins.plugin_utils._providers.tailscale.client import TailscaleClient
 from ansible_collections.muster.training.plugins.plugin_utils._providers.tailscale.policy import PolicyApi
 from ansible_collections.muster.training.plugins.plugin_utils._rent.ledger_file import read

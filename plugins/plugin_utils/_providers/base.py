@@ -31,7 +31,7 @@ from ...module_utils._model.lease import (
     parse_name,
 )
 from ...module_utils._model.offer import Offer, OfferQuery, Order
-from .records import Host
+from .node_record import Host
 
 ANY_ERROR = range(400, 600)
 # After a call that certainly never left (no address, no connection): a short while for the network to come back.

@@ -15,9 +15,9 @@ from ....module_utils._http.messages import Answer
 from ....module_utils._model.errors import ApiError, TransportError
 from ....module_utils._model.lease import CreateAnswer, Created, Leftover, Refusal, Refused, Rental, Traits, parse_name
 from ....module_utils._model.offer import Offer, OfferQuery, Order
-from ..access import Access
-from ..contract import Capabilities, RentalProvider, delete_call, place, post, rental_of, unprepared
-from ..reading import Raw, items, mapping, number, objects, text, texts, unexpected, whole
+from ..base import Capabilities, RentalProvider, delete_call, place, post, rental_of, unprepared
+from ..connection import Access
+from ..parsing import Raw, items, mapping, number, objects, text, texts, unexpected, whole
 from ..sshkeys import KeyRing, blob
 from .client import NAME, LambdaClient, error_detail
 from .mapping import STATES, cpu_arch, gpu_memory_gib, to_host

@@ -17,9 +17,9 @@ from ....module_utils._http.urls import route
 from ....module_utils._model.errors import ApiError, TransportError
 from ....module_utils._model.lease import CreateAnswer, Created, Refused, Rental, Traits
 from ....module_utils._model.offer import Offer, OfferQuery, Order
-from ..access import Access
-from ..contract import Capabilities, RentalProvider, delete_call, place, post, rental_of, unprepared
-from ..reading import Raw, flag, items, mapping, number, text, whole
+from ..base import Capabilities, RentalProvider, delete_call, place, post, rental_of, unprepared
+from ..connection import Access
+from ..parsing import Raw, flag, items, mapping, number, text, whole
 from ..sshkeys import KeyRing, blob
 from .client import NAME, VastClient, error_detail
 from .mapping import memory_gib, to_host

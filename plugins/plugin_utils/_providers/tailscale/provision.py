@@ -19,9 +19,9 @@ from ....module_utils._http.urls import route
 from ....module_utils._model.errors import InputError
 from ....module_utils._model.lease import CreateAnswer, Created, Rental, Traits, parse_name
 from ....module_utils._secrets.secret import Secret
-from ..access import Access
-from ..contract import Keeper, delete_call, place, post
-from ..reading import Raw, items, mapping, moment, text, texts
+from ..base import Keeper, delete_call, place, post
+from ..connection import Access
+from ..parsing import Raw, items, mapping, moment, text, texts
 from .client import NAME, TailscaleClient, error_detail
 from .mapping import short_name
 

@@ -16,9 +16,9 @@ from ....module_utils._http.urls import route
 from ....module_utils._model.errors import TransportError
 from ....module_utils._model.lease import CreateAnswer, Created, Leftover, Refused, Rental, Traits, parse_name
 from ....module_utils._model.offer import Kind, Offer, OfferQuery, Order
-from ..access import Access
-from ..contract import Capabilities, RentalProvider, delete_call, place, post, rental_of, unprepared
-from ..reading import Raw, items, mapping, number, objects, text, texts, unexpected, whole
+from ..base import Capabilities, RentalProvider, delete_call, place, post, rental_of, unprepared
+from ..connection import Access
+from ..parsing import Raw, items, mapping, number, objects, text, texts, unexpected, whole
 from ..sshkeys import KeyRing, blob
 from .client import NAME, ShadeformClient, error_detail
 from .mapping import STATES, to_host

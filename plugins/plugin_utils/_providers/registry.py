@@ -12,12 +12,12 @@ import dataclasses
 import typing as t
 
 from ...module_utils._secrets.sources import SecretSource
-from .access import Access
-from .contract import RentalProvider
-from .lambda_cloud.rent import LambdaRental
-from .runpod.rent import RunpodRental
-from .shadeform.rent import ShadeformRental
-from .vastai.rent import VastRental
+from .base import RentalProvider
+from .connection import Access
+from .lambda_cloud.provision import LambdaRental
+from .runpod.provision import RunpodRental
+from .shadeform.provision import ShadeformRental
+from .vastai.provision import VastRental
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from ....module_utils._http.messages import Answer, json_request
 from ....module_utils._http.urls import route
 from ....module_utils._model.lease import CreateAnswer, Created, Leftover, Refused, Rental, Traits, parse_name
 from ....module_utils._model.offer import Offer, OfferQuery, Order
-from ..access import Access
-from ..contract import Capabilities, RentalProvider, delete_call, place, post, rental_of
-from ..reading import Raw, items, mapping, number, objects, text, whole
+from ..base import Capabilities, RentalProvider, delete_call, place, post, rental_of
+from ..connection import Access
+from ..parsing import Raw, items, mapping, number, objects, text, whole
 from .client import NAME, RunpodClient, error_detail
 from .mapping import STATES, to_host
 
