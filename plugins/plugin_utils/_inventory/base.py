@@ -29,9 +29,9 @@ from ...module_utils._model.errors import InputError, MusterError
 from ...module_utils._secrets.scrubber import scrub
 from ...module_utils._secrets.secret import Secret
 from ...module_utils._secrets.sources import SecretSource
-from .answer_cache import Answer, CacheRule, Raw, answer, default_folder, file_name
-from .construct import Constructor, Reader
-from .placing import HostLike, Placing, admitted
+from .add_hosts import HostLike, Placing, admitted
+from .cache import Answer, CacheRule, Raw, answer, default_folder, file_name
+from .constructed import Constructor, Reader
 from .source_file import check_booleans, check_file, check_keys
 
 PROBLEMS = "muster_inventory_problems"

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from ansible_collections.muster.training.plugins.module_utils._model.node import Node
-from ansible_collections.muster.training.plugins.plugin_utils._inventory import construct
+from ansible_collections.muster.training.plugins.plugin_utils._inventory import constructed
 from ansible_collections.muster.training.tests.support.constructed import Plugin, construct_theirs, trusted
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -32,7 +32,7 @@ def composed(name: str, ours: bool = False) -> list[dict[str, t.Any]]:
         host = plugin.inventory.hosts[f"h{number}"]
         host.vars.update(variables)
         if ours:
-            construct.Constructor(plugin, construct.Reader(plugin, {})).apply(host)
+            constructed.Constructor(plugin, constructed.Reader(plugin, {})).apply(host)
         else:
             construct_theirs(plugin, host.name)
     return [json.loads(json.dumps(host.vars)) for host in plugin.inventory.hosts.values()]

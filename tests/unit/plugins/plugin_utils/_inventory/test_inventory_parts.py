@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.module_utils._model.errors import ApiError, InputError, TransportError
 from ansible_collections.muster.training.plugins.module_utils._model.node import Node
 from ansible_collections.muster.training.plugins.plugin_utils._inventory import (
-    answer_cache,
-    connect,
+    cache,
+    connection_vars,
     merge,
     source_file,
 )
@@ -132,19 +132,23 @@ FULL = make(
     ],
 )
 def test_ways_to_connect(ways: list[str], expected: tuple[str, int | None, str] | None) -> None:
-    assert connect.endpoint(FULL, ways) == expected
+    assert connection_vars.endpoint(FULL, ways) == expected
 
 
 def test_ways_that_a_host_does_not_have() -> None:
-    assert connect.endpoint(make(), connect.WAYS) is None
-    assert connect.endpoint(make(public=("192.0.2.1",)), ["magicdns", "mesh", "public"]) == ("192.0.2.1", None, None)
+    assert connection_vars.endpoint(make(), connection_vars.WAYS) is None
+    assert connection_vars.endpoint(make(public=("192.0.2.1",)), ["magicdns", "mesh", "public"]) == (
+        "192.0.2.1",
+        None,
+        None,
+    )
     own = make(public=("192.0.2.1",), direct=("192.0.2.1", 2222, None))
-    assert connect.endpoint(own, ["public"]) == ("192.0.2.1", 2222, None)
-    assert connect.endpoint(make(lan=("fe80::1", "::1", "127.0.0.1", "169.254.0.9")), ["private"]) is None
+    assert connection_vars.endpoint(own, ["public"]) == ("192.0.2.1", 2222, None)
+    assert connection_vars.endpoint(make(lan=("fe80::1", "::1", "127.0.0.1", "169.254.0.9")), ["private"]) is None
 
 
 def test_each_machine_has_its_own_host_keys() -> None:
-    arguments = connect.key_arguments("/home/a b/keys", "runpod", "pod_1")
+    arguments = connection_vars.key_arguments("/home/a b/keys", "runpod", "pod_1")
     assert arguments == "-o 'UserKnownHostsFile=/home/a b/keys/runpod-pod_1' -o HostKeyAlias=runpod-pod_1"
 
 
@@ -177,21 +181,21 @@ def fetch_none() -> list[dict[str, t.Any]]:
     raise TransportError("GET https://api.example.com: no connection")
 
 
-def rule(folder: pathlib.Path, fresh_s: int = 60, stale_s: int = 600) -> answer_cache.CacheRule:
-    return answer_cache.CacheRule(str(folder / "cache"), fresh_s, stale_s)
+def rule(folder: pathlib.Path, fresh_s: int = 60, stale_s: int = 600) -> cache.CacheRule:
+    return cache.CacheRule(str(folder / "cache"), fresh_s, stale_s)
 
 
 def test_kept_answers_by_age(tmp_path: pathlib.Path) -> None:
     kept = rule(tmp_path)
-    first = answer_cache.answer(kept, "a.json", lambda: [{"id": 1}], lambda: 1000.0)
-    assert first == answer_cache.Answer([{"id": 1}])
-    assert answer_cache.answer(kept, "a.json", fetch_none, lambda: 1059.0).age_s == 59
-    asked = answer_cache.answer(kept, "a.json", lambda: [{"id": 2}], lambda: 1059.0, use_fresh=False)
+    first = cache.answer(kept, "a.json", lambda: [{"id": 1}], lambda: 1000.0)
+    assert first == cache.Answer([{"id": 1}])
+    assert cache.answer(kept, "a.json", fetch_none, lambda: 1059.0).age_s == 59
+    asked = cache.answer(kept, "a.json", lambda: [{"id": 2}], lambda: 1059.0, use_fresh=False)
     assert asked.listing == [{"id": 2}]
-    stale = answer_cache.answer(kept, "a.json", fetch_none, lambda: 1200.0)
+    stale = cache.answer(kept, "a.json", fetch_none, lambda: 1200.0)
     assert stale.listing == [{"id": 2}] and stale.age_s == 141 and "no connection" in stale.problem
     with pytest.raises(TransportError):
-        answer_cache.answer(kept, "a.json", fetch_none, lambda: 1700.0)
+        cache.answer(kept, "a.json", fetch_none, lambda: 1700.0)
 
 
 @pytest.mark.parametrize(
@@ -201,25 +205,25 @@ def test_only_an_outage_is_bridged(tmp_path: pathlib.Path, status: int, kept: bo
     def fetch() -> list[dict[str, t.Any]]:
         raise ApiError("GET", "https://api.example.com", status)
 
-    answer_cache.answer(rule(tmp_path), "a.json", lambda: [{"id": 1}], lambda: 0.0)
+    cache.answer(rule(tmp_path), "a.json", lambda: [{"id": 1}], lambda: 0.0)
     if kept:
-        assert answer_cache.answer(rule(tmp_path), "a.json", fetch, lambda: 100.0).listing == [{"id": 1}]
+        assert cache.answer(rule(tmp_path), "a.json", fetch, lambda: 100.0).listing == [{"id": 1}]
     else:
         with pytest.raises(ApiError):
-            answer_cache.answer(rule(tmp_path), "a.json", fetch, lambda: 100.0)
+            cache.answer(rule(tmp_path), "a.json", fetch, lambda: 100.0)
 
 
 def test_kept_files_are_private(tmp_path: pathlib.Path) -> None:
     old = os.umask(0)
     try:
-        answer_cache.answer(rule(tmp_path), "a.json", lambda: [{"id": 1}], lambda: 5.0)
+        cache.answer(rule(tmp_path), "a.json", lambda: [{"id": 1}], lambda: 5.0)
     finally:
         os.umask(old)
     path = tmp_path / "cache" / "a.json"
     assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
     assert [item.name for item in path.parent.iterdir()] == ["a.json"]
     path.chmod(0o622)
-    assert answer_cache.load(str(path), 6.0) is None
+    assert cache.load(str(path), 6.0) is None
 
 
 @pytest.mark.parametrize(
@@ -231,24 +235,24 @@ def test_kept_files_are_private(tmp_path: pathlib.Path) -> None:
 def test_kept_files_that_cannot_be_trusted(tmp_path: pathlib.Path, content: bytes) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(content)
-    assert answer_cache.load(str(path), 50.0) is None
+    assert cache.load(str(path), 50.0) is None
 
 
 def test_an_unwritable_folder_is_no_failure(tmp_path: pathlib.Path) -> None:
     (tmp_path / "cache").write_text("a file")
-    assert answer_cache.answer(rule(tmp_path), "a.json", list, lambda: 0.0).listing == []
-    off = answer_cache.CacheRule(str(tmp_path / "off"))
-    answer_cache.answer(off, "a.json", list, lambda: 0.0)
+    assert cache.answer(rule(tmp_path), "a.json", list, lambda: 0.0).listing == []
+    off = cache.CacheRule(str(tmp_path / "off"))
+    cache.answer(off, "a.json", list, lambda: 0.0)
     assert not (tmp_path / "off").exists()
 
 
 def test_names_of_kept_files_tell_sources_apart() -> None:
-    one = answer_cache.file_name("muster.training.runpod", ["https://a", "acc"])
-    assert one.startswith("runpod-") and one != answer_cache.file_name("muster.training.runpod", ["https://a", "other"])
-    assert answer_cache.file_name("x", ["ab", "c"]) != answer_cache.file_name("x", ["a", "bc"])
-    assert answer_cache.default_folder({"XDG_CACHE_HOME": "/c"}) == "/c/muster.training/inventory"
-    assert answer_cache.default_folder({"XDG_CACHE_HOME": "rel", "HOME": "/h"}) == "/h/.cache/muster.training/inventory"
-    assert answer_cache.default_folder({}) == ""
+    one = cache.file_name("muster.training.runpod", ["https://a", "acc"])
+    assert one.startswith("runpod-") and one != cache.file_name("muster.training.runpod", ["https://a", "other"])
+    assert cache.file_name("x", ["ab", "c"]) != cache.file_name("x", ["a", "bc"])
+    assert cache.default_folder({"XDG_CACHE_HOME": "/c"}) == "/c/muster.training/inventory"
+    assert cache.default_folder({"XDG_CACHE_HOME": "rel", "HOME": "/h"}) == "/h/.cache/muster.training/inventory"
+    assert cache.default_folder({}) == ""
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from ansible.inventory.host import Host
 from jinja2.exceptions import TemplateError
 
 from ...module_utils._model.errors import InputError
-from .connect import Reachable, endpoint, key_arguments
+from .connection_vars import Reachable, endpoint, key_arguments
 from .merge import is_same_machine, merged
 from .names import Named, assign_names, clean_label, clean_name
 

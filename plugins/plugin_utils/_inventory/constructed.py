@@ -21,7 +21,7 @@ from ansible.inventory.host import Host
 from ansible.plugins.inventory import Constructable
 from ansible.template import is_trusted_as_template, trust_as_template
 
-from .paths import ASK, MISSING, Path, parse_path, plain
+from .jinja_paths import ASK, MISSING, Path, parse_path, plain
 
 Variables = Mapping[str, t.Any]
 _EMPTY = (None, "")
