@@ -22,7 +22,10 @@ import tempfile
 import time
 import typing as t
 
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnose import FileDiagnosis, diagnose_stream
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.file import (
+    FileDiagnosis,
+    diagnose_stream,
+)
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RECORDED = ROOT / "tests" / "fixtures" / "fabric"

@@ -93,7 +93,7 @@ def write_log(path: Path, rank: int, size: int) -> None:
 
 def judge(folder: Path) -> dict[str, t.Any]:
     """Judge every file of a folder in this process; return seconds, peak resident MiB and what was found."""
-    from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnose import diagnose_stream
+    from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.file import diagnose_stream
 
     before = time.perf_counter()
     found = []

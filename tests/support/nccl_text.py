@@ -8,7 +8,10 @@ from __future__ import annotations
 import io
 import typing as t
 
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnose import FileDiagnosis, diagnose_stream
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.file import (
+    FileDiagnosis,
+    diagnose_stream,
+)
 
 # Each puts something before a line; {rank} and {host} are the writer's.
 PREFIXES = {

@@ -20,7 +20,7 @@ from ...module_utils._model.job import Job, parse_job
 from ...module_utils._model.job_backends import ENGINE_LAUNCHERS
 from ...module_utils._model.job_templates import PRESETS
 from ...module_utils._model.verdict import OUTCOMES, worst
-from .._fabric import scaling as rules
+from .._fabric.bench import scaling as rules
 from .._hosts import log_follow
 from .._hosts.node_client import each, first_error
 from .._kube.client import Client

@@ -15,7 +15,7 @@ import pathlib
 import typing as t
 
 from ...module_utils._model.errors import InputError
-from .._fabric.diagnose import FileDiagnosis, diagnose_stream
+from .._fabric.diagnosis.file import FileDiagnosis, diagnose_stream
 
 MAX_FILES = 10_000
 

@@ -18,11 +18,11 @@ import typing as t
 from ...module_utils._model.errors import MusterError, RefusedError
 from ...module_utils._model.verdict import Cause
 from ...module_utils._node.pod_log import MARK
-from .._fabric import live_pods
-from .._fabric.live import Diagnosis, Live
-from .._fabric.live_causes import cause
-from .._fabric.live_pods import PodSeen
-from .._fabric.live_rules import diagnose_live
+from .._fabric.diagnosis import live_pods
+from .._fabric.diagnosis.live import Diagnosis, Live
+from .._fabric.diagnosis.live_causes import cause
+from .._fabric.diagnosis.live_pods import PodSeen
+from .._fabric.diagnosis.live_rules import diagnose_live
 from .._kube import events, predicates
 from .._kube.client import Client
 from .._kube.errors import KubeError

@@ -17,9 +17,9 @@ import typing as t
 from ...module_utils._model.errors import InputError, MusterError, RefusedError
 from ...module_utils._model.node import Node
 from ...module_utils._secrets.scrubber import scrub
-from .._fabric.diagnose import FileDiagnosis
-from .._fabric.live import Diagnosis, Live, Look
-from .._fabric.live_rules import diagnose_live, text_diagnosis
+from .._fabric.diagnosis.file import FileDiagnosis
+from .._fabric.diagnosis.live import Diagnosis, Live, Look
+from .._fabric.diagnosis.live_rules import diagnose_live, text_diagnosis
 from .._hosts import log_follow
 from .._hosts.node_client import Remote, each
 from . import diagnose, record

@@ -18,9 +18,9 @@ import time
 import typing as t
 
 from ...module_utils._model.errors import InputError, MusterError
-from .._fabric import nccl_tests_run
-from .._fabric.bench_plan import Stage
-from .._fabric.bench_result import BenchResult
+from .._fabric.bench import nccl_tests
+from .._fabric.bench.plan import Stage
+from .._fabric.bench.result import BenchResult
 from .._hosts import log_follow
 from .._hosts.node_client import each
 from . import training_job
@@ -123,7 +123,7 @@ def run_group(
     notes: tuple[str, ...] = ()
     if bench.tool == "nccl_tests":
         nodes = _places(events)
-        result, trouble, notes = nccl_tests_run.result(output, bench.collective, nodes, asked)
+        result, trouble, notes = nccl_tests.result(output, bench.collective, nodes, asked)
         if result is not None and problem and not result.wrong_values:
             # A table is printed before the last ranks end: one that hung then did not take part to the end.
             result, trouble = None, "the test did not end well"
@@ -155,7 +155,7 @@ def job_of(options: t.Mapping[str, t.Any], group: tuple[str, ...], stage: Stage,
     if bench.tool == "nccl_tests":
         if stage.split_mod:
             env["NCCL_TESTS_SPLIT"] = f"MOD {stage.split_mod}"
-        job.update(launcher="mpi", command=nccl_tests_run.command(stage, bench.collective, bench.folder))
+        job.update(launcher="mpi", command=nccl_tests.command(stage, bench.collective, bench.folder))
         return job
     sizes = [str(size) for size in stage.sizes]
     args = ["--backend", bench.backend, "--collective", bench.collective, "--sizes", *sizes]

@@ -16,16 +16,17 @@ from ...module_utils._model.expectation import Expectation
 from ...module_utils._model.island import Island
 from ...module_utils._model.node import Node
 from ...module_utils._model.verdict import Cause, Transport
-from .._fabric import bench_plan as plans
-from .._fabric import diagnose, diagnose_scan, pairs
-from .._fabric.absent import Absent
-from .._fabric.causes import CAUSES
-from .._fabric.expect import peer_expectation
-from .._fabric.nccl_environment import collective_interface
-from .._fabric.node_faults import node_faults
-from .._fabric.transport import RankPlace, as_transport, read_transport
-from .._fabric.transport_evidence import Seen, read_counters, read_sockets
-from .._fabric.verdict import Case, Measured, attendance
+from .._fabric.bench import plan as plans
+from .._fabric.bench.expectation import peer_expectation
+from .._fabric.bench.nccl_environment import collective_interface
+from .._fabric.diagnosis import file, scan
+from .._fabric.diagnosis.causes import CAUSES
+from .._fabric.topology.unreachable import Absent
+from .._fabric.verdict import pairs
+from .._fabric.verdict.node_faults import node_faults
+from .._fabric.verdict.transport import RankPlace, as_transport, read_transport
+from .._fabric.verdict.transport_counters import Seen, read_counters, read_sockets
+from .._fabric.verdict.verdict import Case, Measured, attendance
 from .fabric_bench import GroupRun
 from .fabric_stages import Outcome
 
@@ -98,7 +99,7 @@ def evidence(subject: Subject, run: GroupRun) -> Seen:
         }
         told = subject.own_network and island.link != "loopback"
         return read_sockets(run.result, expected, right if told else None)
-    scanned = diagnose_scan.scan(io.BytesIO("\n".join(run.logs.values()).encode()))
+    scanned = scan.scan(io.BytesIO("\n".join(run.logs.values()).encode()))
     places = {str(item.host): str(item.node) for item in run.result.evidence if item.host and item.node}
     declared: dict[int, RankPlace] = {}
     reading = read_transport(scanned.facts, declared, no_verbs=False, table=False)
@@ -106,7 +107,7 @@ def evidence(subject: Subject, run: GroupRun) -> Seen:
     if proven.verdict == "unproven":
         return read_counters(run.result, expected)
     found = tuple(dataclasses.replace(p, a=places.get(p.a, p.a), b=places.get(p.b, p.b)) for p in proven.pairs)
-    causes = diagnose.judge(scanned, "nccl log").causes
+    causes = file.judge(scanned, "nccl log").causes
     return Seen(dataclasses.replace(proven, pairs=found), causes, reading.notes)
 
 

@@ -18,9 +18,9 @@ from ...module_utils._model.errors import InputError, MusterError, NodeError, Re
 from ...module_utils._model.island import Reach
 from ...module_utils._model.job import Job, merge, parse_job
 from ...module_utils._model.node import Node
-from .._fabric import labels
-from .._fabric.absent import Absent
-from .._fabric.bench_plan import Stage
+from .._fabric.bench.plan import Stage
+from .._fabric.topology import node_labels
+from .._fabric.topology.unreachable import Absent
 from .._hosts import agent_package
 from .._kube import events, node_facts
 from .._kube.apply import apply
@@ -116,7 +116,7 @@ class Cluster:
 
     def publish(self, patches: t.Mapping[str, Dict], check: bool) -> Published:
         """Write island, lane and outcome as labels of the nodes; a user who may not do so is told."""
-        wanted_ = labels.node_objects(patches, self._nodes)
+        wanted_ = node_labels.node_objects(patches, self._nodes)
         if not wanted_:
             return Published()
         try:

@@ -19,7 +19,7 @@ import typing as t
 
 from ...module_utils._model.errors import MusterError
 from ...module_utils._model.job import Job, parse_job
-from .._fabric.bench_plan import Stage
+from .._fabric.bench.plan import Stage
 from .._hosts import log_follow
 from .._kube.apply import apply
 from .._kube.client import Client

@@ -14,7 +14,7 @@ import typing as t
 
 from ...module_utils._model.verdict import Verdict, exit_code, worst
 from ...module_utils._node import files
-from .._fabric import drift
+from .._fabric.verdict import drift
 from .._hosts import log_follow
 
 Dict = dict[str, t.Any]

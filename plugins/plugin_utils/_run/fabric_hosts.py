@@ -14,9 +14,9 @@ import typing as t
 from ...module_utils._model.errors import InputError, MusterError
 from ...module_utils._model.island import Reach
 from ...module_utils._model.node import Node
-from .._fabric import reaching
-from .._fabric.absent import Absent
-from .._fabric.bench_plan import Stage
+from .._fabric.bench.plan import Stage
+from .._fabric.topology import reachability
+from .._fabric.topology.unreachable import Absent
 from .._hosts.node_client import Remote, each, first_error
 from . import fabric_bench, training_job
 from .fabric_bench import Bench, GroupRun
@@ -95,15 +95,15 @@ class Hosts:
 
     def reached(self, nodes: t.Sequence[Node]) -> list[Reach]:
         """Return which nodes reach each other, by a quick try of their addresses; what nobody tells stays open."""
-        asked = reaching.questions(nodes, self.addresses(node.name for node in nodes))
+        asked = reachability.questions(nodes, self.addresses(node.name for node in nodes))
 
         def ask(remote: Remote) -> Dict:
             targets = [list(item) for ends in asked[remote.name].values() for item in ends]
-            mesh = reaching.mesh_addresses(nodes, remote.name)
+            mesh = reachability.mesh_addresses(nodes, remote.name)
             return remote.call("reach", targets=targets, mesh=mesh, seconds=_REACH_S)
 
         answers, _unused = each([remote for remote in self._remotes if remote.name in asked], ask)
-        found = reaching.paths(nodes, asked, answers)
+        found = reachability.paths(nodes, asked, answers)
         for item in (item for item in found if item.path == "none"):
             self._request.progress.say(f"{item.a} gets no answer from {item.b}: they are not taken for one LAN")
         return found

@@ -12,8 +12,8 @@ import dataclasses
 import typing as t
 
 from ...module_utils._model.expectation import GATE_PASS, Expectation
-from .._fabric import bench_plan as plans
-from .._fabric import pairs
+from .._fabric.bench import plan as plans
+from .._fabric.verdict import pairs
 from . import fabric_bench
 from .fabric_bench import Bench, GroupRun
 from .fabric_hosts import Ground

@@ -20,14 +20,15 @@ from ...module_utils._model.island import Island, IslandOverride
 from ...module_utils._model.node import Node
 from ...module_utils._model.verdict import OUTCOMES, Verdict, exit_code, worst
 from ...module_utils._node import files
-from .._fabric import absent as absence
-from .._fabric import bench_plan as plans
-from .._fabric import drift, labels
-from .._fabric.absent import Absent
-from .._fabric.expect import expectation, with_expectation
-from .._fabric.islands import islands
-from .._fabric.nccl_environment import collective_interface, nccl_conf, nccl_environment
-from .._fabric.verdict import judge
+from .._fabric.bench import plan as plans
+from .._fabric.bench.expectation import expectation, with_expectation
+from .._fabric.bench.nccl_environment import collective_interface, nccl_conf, nccl_environment
+from .._fabric.topology import node_labels
+from .._fabric.topology import unreachable as absence
+from .._fabric.topology.islands import islands
+from .._fabric.topology.unreachable import Absent
+from .._fabric.verdict import drift
+from .._fabric.verdict.verdict import judge
 from . import fabric_case, fabric_history, fabric_stages, record, training_job
 from .fabric_bench import Bench
 from .fabric_hosts import Fleet, Ground, Hosts
@@ -87,7 +88,7 @@ def run(request: training_job.Request) -> Dict:
     now = {str(name) for entry in document["islands"] for name in entry["nodes"]}
     former = {str(name) for entry in before for name in entry["nodes"]} - now
     tested = [(item.verdict, item.island.nodes) for item in judged]
-    patches = labels.node_patches(tested, sorted(former), _networks(fleet))
+    patches = node_labels.node_patches(tested, sorted(former), _networks(fleet))
     told = ground.publish(patches, check=False)
     notes += [told.note] if told.note else []
     result.update(file=str(home.folder / "fabric.json"), node_patches=patches, table=[*result["table"], *notes])
@@ -114,7 +115,7 @@ def _rehearsed(work: Work, islands_: t.Sequence[Island], before: t.Sequence[Dict
             stored.append((Verdict.from_dict(entry), [str(name) for name in entry["nodes"]]))
         except InputError:
             continue
-    patches = labels.node_patches(stored, networks=_networks(work.fleet))
+    patches = node_labels.node_patches(stored, networks=_networks(work.fleet))
     told = work.ground.publish(patches, check=True)
     gone = [item.to_dict() for item in work.fleet.absent]
     result: Dict = {"changed": told.changed, "islands": [island.to_dict() for island in islands_], "absent": gone}

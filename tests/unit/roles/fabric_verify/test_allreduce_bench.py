@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench_result import BenchResult
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.result import BenchResult
 
 FILES = pathlib.Path(__file__).parents[4] / "roles" / "fabric_verify" / "files"
 BENCH = FILES / "allreduce_bench.py"

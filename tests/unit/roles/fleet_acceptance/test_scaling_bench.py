@@ -13,7 +13,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._fabric import scaling
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench import scaling
 from ansible_collections.muster.training.tests.support.kube_api import free_port
 
 pytestmark = pytest.mark.torch

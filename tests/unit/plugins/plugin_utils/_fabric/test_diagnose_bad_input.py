@@ -18,7 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.verdict import OUTCOMES, TRANSPORT_VERDICTS
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnose import FileDiagnosis, diagnose_stream
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.file import (
+    FileDiagnosis,
+    diagnose_stream,
+)
 from ansible_collections.muster.training.tests.support.nccl_text import (
     HEADER,
     codes,

@@ -11,8 +11,11 @@ import re
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.causes import CAUSES
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnose import FileDiagnosis, diagnose_stream
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.causes import CAUSES
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.file import (
+    FileDiagnosis,
+    diagnose_stream,
+)
 
 ROOT = pathlib.Path(__file__).resolve().parents[4] / "fixtures" / "fabric"
 KINDS = {"nccl-log": "nccl_log", "nccl-tests": "nccl_tests", "tool": "show_gids"}

@@ -20,8 +20,9 @@ from ansible_collections.muster.training.plugins.module_utils._model.verdict imp
     Transport,
     Verdict,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._fabric import drift, labels, pairs
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench_plan import Suspects
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.plan import Suspects
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.topology import node_labels
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.verdict import drift, pairs
 
 Dict = dict[str, t.Any]
 NAMES = ("a", "b", "c", "d")
@@ -167,7 +168,7 @@ def test_no_line_of_history_breaks_the_comparison(value: t.Any, key: str) -> Non
 
 def test_labels_of_a_verdict_and_of_none() -> None:
     cause = Cause("slow_node", "x", "y", "a")
-    patches = labels.node_patches([(verdict(causes=(cause,)), ("a", "b"))], ["b", "gone"], {"a": ("lan", "mesh")})
+    patches = node_labels.node_patches([(verdict(causes=(cause,)), ("a", "b"))], ["b", "gone"], {"a": ("lan", "mesh")})
     assert set(patches) == {"a", "b", "gone"}
     assert patches["a"]["metadata"]["annotations"] == patches["b"]["metadata"]["annotations"]
     unknown: dict[str, str | None] = dict.fromkeys(
@@ -187,8 +188,8 @@ def test_labels_of_a_verdict_and_of_none() -> None:
 
 
 def test_labels_as_objects_for_apply_hold_no_nulls_and_make_no_nodes() -> None:
-    patches = labels.node_patches([(verdict(), ("a", "nowhere"))], ["gone"])
-    written, removed = labels.node_objects(patches, ["a", "gone"])
+    patches = node_labels.node_patches([(verdict(), ("a", "nowhere"))], ["gone"])
+    written, removed = node_labels.node_objects(patches, ["a", "gone"])
     assert written["metadata"]["name"] == "a" and written["metadata"]["labels"]["muster.training/fabric"]
     assert None not in written["metadata"]["labels"].values()
     assert None not in written["metadata"]["annotations"].values()
@@ -198,12 +199,12 @@ def test_labels_as_objects_for_apply_hold_no_nulls_and_make_no_nodes() -> None:
 
 @given(st.text(max_size=100))
 def test_every_text_becomes_a_valid_label_or_none(text: str) -> None:
-    found = labels.label_value(text)
+    found = node_labels.label_value(text)
     assert (found is None) == (text == "")
     if found is not None:
-        assert len(found) <= 63 and labels._VALID.fullmatch(found)
+        assert len(found) <= 63 and node_labels._VALID.fullmatch(found)
 
 
 @given(st.text(min_size=1, max_size=100), st.text(min_size=1, max_size=100))
 def test_different_names_stay_different(first: str, second: str) -> None:
-    assert (labels.label_value(first) == labels.label_value(second)) == (first == second)
+    assert (node_labels.label_value(first) == node_labels.label_value(second)) == (first == second)

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.parse_iperf3 import (
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.parse.iperf3 import (
     parse_iperf3,
     parse_iperf3_json,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.parse_perftest import (
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.parse.perftest import (
     parse_perftest,
     parse_perftest_json,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.parse_rdma_tools import (
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.parse.rdma_tools import (
     moving_gid_index,
     parse_ibstat,
     parse_show_gids,

@@ -11,9 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.plugin_utils._fabric import parse_nccl_state
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnose_scan import scan
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.transport import as_transport, read_transport
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.scan import scan
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.parse import nccl_state
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.verdict.transport import (
+    as_transport,
+    read_transport,
+)
 from ansible_collections.muster.training.tests.support.nccl_text import (
     HEADER,
     PREFIXES,
@@ -279,7 +282,7 @@ def test_proofs_are_by_node_with_their_line() -> None:
 
 
 def test_a_table_that_overflows_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parse_nccl_state, "MAX_PAIRS", 3)
+    monkeypatch.setattr(nccl_state, "MAX_PAIRS", 3)
     assert judged(*ring("NET/IB/0/GDRDMA")).transport_verdict == "unproven"
 
 

@@ -21,7 +21,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.verdict imp
     Transport,
     Verdict,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.verdict import (
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.verdict.verdict import (
     Case,
     Measured,
     attendance,

@@ -29,7 +29,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._run import (
 from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import StateHome
 from ansible_collections.muster.training.tests.support.run_world import Said
 from ansible_collections.muster.training.tests.unit.plugins.action.test_rent_faces import compare, documented
-from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._fabric.test_scaling import document
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._fabric.bench.test_scaling import document
 
 Dict = dict[str, t.Any]
 RECORD: Dict = {

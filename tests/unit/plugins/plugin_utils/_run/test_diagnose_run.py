@@ -87,8 +87,10 @@ def test_a_run_that_moves_and_one_whose_rank_is_stopped(world: RunWorld, monkeyp
     codes = [(item["code"], item.get("node")) for item in stopped["diagnosis"]["causes"]]
     assert codes == [("rank_stopped", "b")] and stopped["diagnosis"]["outcome"] == "warn"
     os.kill(rank_pid(world, "a"), signal.SIGSTOP)
-    monkeypatch.setattr("ansible_collections.muster.training.plugins.plugin_utils._fabric.live.HANG_S", 0.0)
-    monkeypatch.setattr("ansible_collections.muster.training.plugins.plugin_utils._fabric.live.HANG_STEPS", 0.0)
+    monkeypatch.setattr("ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live.HANG_S", 0.0)
+    monkeypatch.setattr(
+        "ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live.HANG_STEPS", 0.0
+    )
     hanging = look(world, dest=str(dest))
     assert hanging["diagnosis"]["state"] == "hanging" and hanging["diagnosis"]["outcome"] == "fail"
     assert [(i["code"], i["node"]) for i in hanging["diagnosis"]["causes"]] == [

@@ -14,17 +14,17 @@ from ansible_collections.muster.training.plugins.module_utils._model.expectation
 from ansible_collections.muster.training.plugins.module_utils._model.island import Island
 from ansible_collections.muster.training.plugins.module_utils._model.node import Node
 from ansible_collections.muster.training.plugins.module_utils._model.verdict import Verdict
-from ansible_collections.muster.training.plugins.plugin_utils._fabric import bench_plan
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench_result import BenchResult
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.verdict import judge
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench import plan
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.result import BenchResult
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.verdict.verdict import judge
 from ansible_collections.muster.training.plugins.plugin_utils._run import fabric_case, fabric_stages
 from ansible_collections.muster.training.plugins.plugin_utils._run.fabric_bench import GroupRun
 from ansible_collections.muster.training.tests.support.nccl_text import ring
 
 NODES = ("gpu-1", "gpu-2")
 ISLAND = Island("lab", NODES, "A", "ib", 1, 400.0, 46.0)
-STAGE = bench_plan.Stage("island", ((NODES,),), 1, (1 << 27, 1 << 30), 0.6, 60.0, {"NCCL_ALGO": "RING"})
-PLAN = bench_plan.BenchPlan("lab", "nccl", "all_reduce", (STAGE,))
+STAGE = plan.Stage("island", ((NODES,),), 1, (1 << 27, 1 << 30), 0.6, 60.0, {"NCCL_ALGO": "RING"})
+PLAN = plan.BenchPlan("lab", "nccl", "all_reduce", (STAGE,))
 LINES = list(ring("NET/IB/0/GDRDMA", local=1))
 
 

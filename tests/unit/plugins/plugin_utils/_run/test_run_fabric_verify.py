@@ -24,8 +24,8 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     UnreachableError,
 )
 from ansible_collections.muster.training.plugins.module_utils._model.expectation import Expectation
-from ansible_collections.muster.training.plugins.plugin_utils._fabric import bench_plan
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench_result import BenchResult
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench import plan as bench_plan
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.result import BenchResult
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
 from ansible_collections.muster.training.plugins.plugin_utils._run import (
     fabric_bench,

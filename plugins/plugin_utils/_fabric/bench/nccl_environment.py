@@ -1,0 +1,119 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The NCCL and gloo variables that one node of an island needs, and the text of its /etc/nccl.conf.
+
+NCCL reads /etc/nccl.conf without overwriting the process's environment: one NAME=VALUE a line, nothing trimmed, a
+``#`` only in the first column (NCCL src/misc/param.cc).
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import typing as t
+
+from ....module_utils._model.errors import InputError
+from ....module_utils._model.island import Island
+from ....module_utils._model.node import Address, Node
+from ..topology.links import rails
+
+# Only a user sets these, knowing why: each has made healthy fabrics slow or broken when a recipe carried it along.
+FORBIDDEN = frozenset(
+    {
+        "NCCL_IB_GID_INDEX",
+        "NCCL_ALGO",
+        "NCCL_PROTO",
+        "NCCL_IB_DISABLE",
+        "NCCL_P2P_DISABLE",
+        "NCCL_IB_TIMEOUT",
+        "NCCL_BUFFSIZE",
+        "NCCL_LL_BUFFSIZE",
+        "NCCL_LL128_BUFFSIZE",
+    }
+)
+
+
+def _reaches(own: Address, peer: Node, network: str) -> bool:
+    if own.prefix is None:
+        return False
+    try:
+        net = ipaddress.ip_network((own.address, own.prefix), strict=False)
+        return any(ipaddress.ip_address(item.address) in net for item in getattr(peer.addresses, network))
+    except ValueError:
+        return False
+
+
+def collective_interface(
+    node: Node, island: Island, peers: t.Iterable[Node] = (), address: str | None = None
+) -> str | None:
+    """Return the interface that sockets of a collective bind to on this node.
+
+    Of the interfaces with an address in a network that all peers share, the fastest; the first where none states
+    its speed. None when no address names its interface.
+
+    :param address: the address that the user declared for the node: the interface that owns it wins.
+    """
+    network = "mesh" if island.link == "mesh" else "lan"
+    owned = [item for item in (*node.addresses.lan, *node.addresses.mesh, *node.addresses.public) if item.interface]
+    declared = next((item.interface for item in owned if item.address == address), None)
+    if declared:
+        return declared
+    others = [peer for peer in peers if peer.name != node.name and peer.name in island.nodes]
+    candidates = [item for item in getattr(node.addresses, network) if item.interface]
+    shared = [item for item in candidates if all(_reaches(item, peer, network) for peer in others)]
+
+    def speed(item: Address) -> float:
+        found = node.interface(item.interface)
+        return (found.speed_gbps or 0) if found else 0
+
+    best = max(shared or candidates, key=speed, default=None)
+    return best.interface if best else None
+
+
+def nccl_environment(
+    node: Node, island: Island, *, peers: t.Iterable[Node] = (), interface: str | None = None, verified: bool = False
+) -> dict[str, str]:
+    """Return the variables for one node of an island; values differ between nodes of one island.
+
+    :param peers: the island's nodes, to choose the interface that they share.
+    :param interface: the interface towards the peers, where ``node_info`` has found it.
+    :param verified: the island's RDMA has been proven: pin it, so that a later loss is an error, not slow TCP.
+    """
+    values: dict[str, str] = {}
+    if len(island.nodes) < 2:
+        return values
+    name = interface or collective_interface(node, island, peers)
+    if name and name != "lo":
+        # The second "=" makes NCCL compare the whole name; gloo always does.
+        values["NCCL_SOCKET_IFNAME"] = f"={name}"
+        values["GLOO_SOCKET_IFNAME"] = name
+    found = rails(node)
+    if island.rdma and found is not None:
+        chosen = [nic.name for nic in found.nics]
+        excluded = {nic.name for nic in node.nics if nic.rdma and nic.active} - set(chosen)
+        if excluded or node.platform == "dgx_spark":
+            values["NCCL_IB_HCA"] = f"={','.join(chosen)}"
+        if node.platform == "dgx_spark":
+            values["NCCL_IB_SUBNET_AWARE_ROUTING"] = "1"
+        if verified:
+            values["NCCL_NET"] = "IB"
+    return values
+
+
+def nccl_conf(values: t.Mapping[str, str]) -> str:
+    """Return the text of /etc/nccl.conf for ``values``; only NCCL's own variables are written.
+
+    :raises InputError: a variable that must not be in a file that every job reads, or a value that is no single line.
+    """
+    lines = []
+    for name, value in sorted(values.items()):
+        if name in FORBIDDEN:
+            raise InputError(name, "must not be set for every job", "Set it in the one job that needs it")
+        if not name.startswith("NCCL_"):
+            continue
+        if not value or value != value.strip() or not value.isprintable():
+            raise InputError(name, "needs a value of one line without surrounding space")
+        lines.append(f"{name}={value}\n")
+    return "".join(lines)

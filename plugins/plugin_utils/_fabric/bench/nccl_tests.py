@@ -1,0 +1,119 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""nccl-tests as a bench: its command line, and its text output as the result document of our own bench.
+
+The JSON of nccl-tests (``-J``) is never asked for: it holds the whole environment of rank 0.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import io
+import shlex
+import typing as t
+
+from ..diagnosis import scan
+from ..parse.nccl_tests import NcclTests, Row
+from .plan import Stage
+from .result import SCHEMA, BenchResult, BenchRow, RankEvidence
+
+# Program for each of our names; images carry the name with ``_mpi`` too (nvcr.io/nvidia/pytorch).
+PROGRAMS: t.Mapping[str, str] = {
+    "all_reduce": "all_reduce_perf",
+    "all_gather": "all_gather_perf",
+    "reduce_scatter": "reduce_scatter_perf",
+    "all_to_all": "alltoall_perf",
+}
+ITERATIONS, WARM_UP = 20, 5
+
+
+def command(stage: Stage, collective: str, folder: str | None) -> list[str]:
+    """Return the command of one rank: the first of the known names that the node has, with the stage's sizes.
+
+    :param folder: where the programs lie; None searches PATH.
+    """
+    program = PROGRAMS[collective]
+    names = [f"{folder.rstrip('/')}/{name}" if folder else name for name in (f"{program}_mpi", program)]
+    small, large = min(stage.sizes), max(stage.sizes)
+    # -f must reach the larger size in one step; -T ends it from within, the unit's own limit from without.
+    words = ["-b", small, "-e", large, "-f", max(2, large // small), "-g", 1, "-n", ITERATIONS, "-w", WARM_UP, "-c", 1]
+    words += ["-T", max(5, int(stage.timeout_s) - 5)]
+    options = " ".join(map(str, words))
+    search = " ".join(shlex.quote(name) for name in names)
+    text = (
+        f'for name in {search}; do if command -v "$name" >/dev/null; then exec "$name" {options}; fi; done; '
+        f'echo "muster: nccl-tests is not here: {program}" >&2; exit 127'
+    )
+    return ["/bin/sh", "-c", text]
+
+
+def result(
+    text: str, collective: str, nodes: t.Mapping[int, str], asked: int
+) -> tuple[BenchResult | None, str, tuple[str, ...]]:
+    """Return what nccl-tests printed as a result document, why there is none (else empty), and notes.
+
+    :param text: the output, with the launcher's prefixes and NCCL's lines inside.
+    :param nodes: rank -> node, as the ranks' own starts recorded it.
+    :param asked: how many ranks were started.
+    """
+    seen = scan.scan(io.BytesIO(text.encode("utf-8", "replace")))
+    tests = seen.tests
+    problem = _problem(tests, text)
+    rows = tuple(row for row in map(_row, tests.rows) if row is not None)
+    if problem or not rows:
+        return None, problem or "nccl-tests printed no row with a bandwidth", ()
+    ranks = sorted(nodes) if nodes else sorted(tests.ranks)
+    if not ranks or (tests.ranks and len(tests.ranks) != len(ranks)):
+        return None, f"nccl-tests lists {len(tests.ranks)} ranks and {len(ranks)} were started", ()
+    if ranks != list(range(asked)):
+        return None, f"{len(ranks)} of {asked} ranks took part", ()
+    places = {rank: nodes.get(rank) or tests.ranks[rank].host for rank in ranks}
+    hosts = {rank: item.host for rank, item in tests.ranks.items()}
+    evidence = tuple(RankEvidence(rank, hosts.get(rank), places[rank]) for rank in ranks)
+    notes = ("nccl-tests: values were not checked",) if tests.wrong is None and tests.out_of_bounds is None else ()
+    found = BenchResult(
+        SCHEMA, collective, "nccl", len(ranks), len(set(places.values())), _checked(rows, tests), evidence
+    )
+    return found, "", notes
+
+
+def _problem(tests: NcclTests, text: str) -> str:
+    if tests.failures:
+        return f"nccl-tests failed: {next(iter(tests.failures))}"
+    missing = next((line for line in text.splitlines() if "muster: nccl-tests is not here" in line), None)
+    if missing:
+        return f"{missing.partition('muster: ')[2]}. Install nccl-tests or set fabric_verify_nccl_tests"
+    if not tests.has_table:
+        return "nccl-tests printed no table"
+    if tests.rows and tests.average_gb_s is None and tests.out_of_bounds is None and not tests.concluded:
+        return "the output of nccl-tests ends before its summary"
+    return "a row of the table is broken" if tests.broken_rows else ""
+
+
+def _row(row: Row) -> BenchRow | None:
+    """Return the better half of a row; None for one without a bandwidth, such as the size 0."""
+    halves = [half for half in (row.out_of_place, row.in_place) if half.busbw_gb_s is not None]
+    if not halves or row.size_bytes == 0:
+        return None
+    best = max(halves, key=lambda half: half.busbw_gb_s or 0.0)
+    counts = [half.wrong for half in (row.out_of_place, row.in_place) if half.wrong is not None]
+    wrong = sum(counts) if counts else None
+    time_us, algbw = best.time_us or 0.0, best.algbw_gb_s or 0.0
+    return BenchRow(row.size_bytes, ITERATIONS, time_us, algbw, best.busbw_gb_s or 0.0, wrong)
+
+
+def _checked(rows: tuple[BenchRow, ...], tests: NcclTests) -> tuple[BenchRow, ...]:
+    """Count values out of bounds where no row did: old generations print them below the table only."""
+    if tests.wrong is not None or tests.out_of_bounds is None:
+        return rows
+    last = rows[-1]
+    counted = BenchRow(
+        last.size_bytes, last.iterations, last.time_us, last.algbw_gb_s, last.busbw_gb_s, tests.out_of_bounds
+    )
+    return (*(_with_zero(row) for row in rows[:-1]), counted)
+
+
+def _with_zero(row: BenchRow) -> BenchRow:
+    return BenchRow(row.size_bytes, row.iterations, row.time_us, row.algbw_gb_s, row.busbw_gb_s, 0)

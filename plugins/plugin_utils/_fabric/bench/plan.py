@@ -1,0 +1,279 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What to measure on an island, as values: stages of groups of nodes, with sizes, seconds and limits.
+
+Stages: inside every node; every pair of at most eight nodes, or ring neighbours of more; the whole island; each rail
+by itself when the whole falls short. One bad node of many is then named by halving (see ``bisect_nodes``).
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import statistics
+import typing as t
+
+from ....module_utils._model.expectation import GATE_PASS
+from ....module_utils._model.island import Island
+from ....module_utils._model.node import Node
+
+MIB = 1 << 20
+GIB = 1 << 30
+ALL_PAIRS_LIMIT = 8
+# Of a size's time budget, what one run of it may take: an all-reduce of two nodes sends its size once.
+_SHARE = 0.7
+StageName = t.Literal["inside", "pairs", "neighbours", "island", "rails", "halves"]
+Backend = t.Literal["nccl", "gloo"]
+Group = tuple[str, ...]
+Round = tuple[Group, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stage:
+    """One step of a plan. Groups of one round share no node and run at once; rounds run one after another.
+
+    ``sizes`` are bytes of a rank's buffer, ``seconds`` the budget of one size, ``timeout_s`` the time after which the
+    processes of a group are killed: a hung NCCL is the failure to expect. ``environment`` is for verification only.
+    ``only_if_short`` stages run when the stage before them fell below its gate. With ``split_mod`` ranks of one number
+    modulo it stay among themselves: with one process a GPU, each such group uses one rail. What falls short of
+    ``expected_gb_s`` is measured once more by the bench itself, because other load may pass.
+    """
+
+    name: StageName
+    rounds: tuple[Round, ...]
+    processes_per_node: int
+    sizes: tuple[int, ...]
+    seconds: float
+    timeout_s: float
+    environment: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    only_if_short: bool = False
+    split_mod: int = 0
+    expected_gb_s: float | None = None
+
+    @property
+    def budget_s(self) -> float:
+        """Return the longest that the stage may take."""
+        return self.timeout_s * len(self.rounds)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BenchPlan:
+    """The stages for one island, in the order in which they run."""
+
+    island: str
+    backend: Backend
+    collective: str
+    stages: tuple[Stage, ...]
+
+
+def largest_size(nodes: t.Iterable[Node], processes_per_node: int) -> int:
+    """Return the bytes a rank's buffer may have: a quarter of the memory it gets on the smallest node.
+
+    Where CPU and GPU share one memory, never more than 1 GiB: filling it freezes the machine (dgx-spark-playbooks
+    PR 103). Unknown memory counts as 4 GiB a rank.
+    """
+    limits = []
+    for node in nodes:
+        gpu = node.gpu.memory_gib if node.gpu.count else None
+        host = node.memory_gib / max(1, processes_per_node) if node.memory_gib else None
+        known = [value for value in ((gpu,) if gpu and not node.gpu.unified_memory else (gpu, host)) if value]
+        share = min(known, default=4.0) / 4
+        limits.append(int(min(share, 1.0) * GIB) if node.gpu.unified_memory else int(share * GIB))
+    return min(limits, default=GIB)
+
+
+def sizes_for(
+    island: Island, nodes: t.Iterable[Node], backend: Backend, processes_per_node: int, seconds: float = 0.6
+) -> tuple[int, ...]:
+    """Return a warm-up size and the one that is judged, as powers of two.
+
+    1 GiB over RDMA, 64 MiB over TCP, 32 MiB for gloo; less on links so slow that the budget would not hold two runs.
+    """
+    wanted = 32 * MIB if backend == "gloo" else GIB if island.rdma or len(island.nodes) == 1 else 64 * MIB
+    limits = [wanted, largest_size(nodes, processes_per_node)]
+    if not island.rdma and island.nic_rate_gbps:
+        limits.append(int(island.nic_rate_gbps * 1e9 / 8 * seconds * _SHARE))
+    top = 1 << max(16, min(limits).bit_length() - 1)
+    return (top // 8, top)
+
+
+def rounds_of_pairs(names: t.Sequence[str]) -> tuple[Round, ...]:
+    """Return every pair once, in rounds whose pairs share no node (circle method of round-robin tournaments)."""
+    seats: list[str | None] = [*sorted(names)]
+    if len(seats) % 2:
+        seats.append(None)
+    rounds = []
+    for _unused in range(len(seats) - 1):
+        pairs = [(seats[i], seats[-1 - i]) for i in range(len(seats) // 2)]
+        rounds.append(tuple(tuple(sorted((a, b))) for a, b in pairs if a is not None and b is not None))
+        seats = [seats[0], seats[-1], *seats[1:-1]]
+    return tuple(rounds)
+
+
+def rounds_of_neighbours(names: t.Sequence[str]) -> tuple[Round, ...]:
+    """Return the pairs of neighbours on a ring, in two rounds (three for an odd number) without shared nodes."""
+    ring = sorted(names)
+    pairs = [(ring[i], ring[(i + 1) % len(ring)]) for i in range(len(ring))]
+    even, odd = tuple(pairs[0:-1:2]), tuple(pairs[1::2])
+    return (even, odd) if len(ring) % 2 == 0 else (even, odd, (pairs[-1],))
+
+
+def _one_by_one(rounds: t.Iterable[Round]) -> tuple[Round, ...]:
+    return tuple((group,) for groups in rounds for group in groups)
+
+
+def bench_plan(
+    island: Island,
+    nodes: t.Iterable[Node],
+    *,
+    backend: Backend,
+    collective: str = "all_reduce",
+    seconds: float = 0.6,
+    timeout_s: float = 60.0,
+) -> BenchPlan:
+    """Return what to measure on ``island``. ``timeout_s`` is for each group of a stage, start-up included.
+
+    Two nodes are tested as an island at once, with NCCL_ALGO=RING: other algorithms exceed the wire there.
+    """
+    members = [node for node in nodes if node.name in island.nodes]
+    gpus = min((node.gpu.count or 0 for node in members), default=0)
+    processes = max(1, gpus) if backend == "nccl" else 1
+    sizes = sizes_for(island, members, backend, processes, seconds)
+
+    def stage(name: StageName, rounds: tuple[Round, ...], **more: t.Any) -> Stage:
+        return Stage(name, rounds, processes, sizes, seconds, timeout_s, **more)
+
+    stages = []
+    if processes > 1:
+        stages.append(stage("inside", (tuple((name,) for name in island.nodes),)))
+    ring = {"NCCL_ALGO": "RING"} if backend == "nccl" else {}
+    if len(island.nodes) > 2:
+        few = len(island.nodes) <= ALL_PAIRS_LIMIT
+        rounds = rounds_of_pairs(island.nodes) if few else rounds_of_neighbours(island.nodes)
+        # Nodes of one machine share its processors: at once they would measure each other.
+        rounds = _one_by_one(rounds) if island.link == "loopback" else rounds
+        wanted = island.expected_busbw_gb_s
+        stages.append(stage("pairs" if few else "neighbours", rounds, environment=ring, expected_gb_s=wanted))
+    if len(island.nodes) > 1:
+        two = len(island.nodes) == 2
+        wanted = island.expected_busbw_gb_s
+        stages.append(stage("island", ((island.nodes,),), environment=ring if two else {}, expected_gb_s=wanted))
+    if backend == "nccl" and processes > 1 and len(island.nodes) > 1 and (island.nic_count or 0) > 1:
+        stages.append(stage("rails", ((island.nodes,),), environment=ring, only_if_short=True, split_mod=processes))
+    return BenchPlan(island.name, backend, collective, tuple(stages))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Suspects:
+    """What a search found: nodes that are bad, and groups that are well apart but not together (a path, no node).
+
+    ``undecided``: at least one of these is bad, and no healthy partner was left to tell which.
+    """
+
+    bad: Group = ()
+    between: tuple[tuple[Group, Group], ...] = ()
+    undecided: tuple[Group, ...] = ()
+
+
+def _halves(group: Group) -> tuple[Group, Group]:
+    middle = math.ceil(len(group) / 2)
+    return group[:middle], group[middle:]
+
+
+def _tests(group: Group, partners: t.Iterator[str] | None) -> dict[Group, Group]:
+    """What is asked about a suspect group: each part, and the nodes that test it.
+
+    Parts are halves; a single node needs a partner that is known to be good. Without one, three nodes are told apart
+    by their pairs: the part that a pair speaks for is then the node that it leaves out.
+    """
+    if len(group) == 3 and partners is None:
+        return {tuple(sorted(set(group) - set(pair))): pair for pair in itertools.combinations(group, 2)}
+    found = {half: half for half in _halves(group) if len(half) > 1}
+    if partners is not None:
+        found.update({half: (half[0], next(partners)) for half in _halves(group) if len(half) == 1})
+    return found
+
+
+def _judge(tests: t.Mapping[Group, Group], passed: t.Mapping[Group, bool]) -> tuple[list[Group], list[Group]]:
+    """Return the parts that are (bad, good)."""
+    if len(tests) == 3:
+        left_out = [part for part, test in tests.items() if passed[test]]
+        nodes = {name for part in tests for name in part}
+        good: list[Group] = [
+            (name,) for name in sorted(nodes) if any(passed[test] and name in test for test in tests.values())
+        ]
+        return (left_out if len(left_out) == 1 else []), good
+    verdicts = {part: passed[test] for part, test in tests.items()}
+    return [part for part, good in verdicts.items() if not good], [part for part, good in verdicts.items() if good]
+
+
+def _rounds(tests: t.Iterable[Group]) -> list[Round]:
+    """Put tests that share no node into one round."""
+    rounds: list[list[Group]] = []
+    for test in tests:
+        home = next((found for found in rounds if not any(set(test) & set(other) for other in found)), None)
+        if home is None:
+            rounds.append([test])
+        else:
+            home.append(test)
+    return [tuple(found) for found in rounds]
+
+
+def bisect_nodes(names: t.Iterable[str]) -> t.Generator[list[Round], t.Mapping[Group, bool], Suspects]:
+    """Name the bad node of an island whose whole fails, in at most log2(N) steps.
+
+    Yields the tests of one step (rounds of groups that may run at once); expects for each group whether it passed, a
+    missing answer counting as a failure; returns what was found.
+    """
+    group = tuple(sorted(names))
+    good: list[str] = []
+    bad: list[str] = []
+    between: list[tuple[Group, Group]] = []
+    suspects, undecided = ([group], []) if len(group) > 2 else ([], [group])
+    while suspects:
+        partners = itertools.cycle(good) if good else None
+        tests = {suspect: _tests(suspect, partners) for suspect in suspects}
+        answers = yield _rounds(test for asked in tests.values() for test in asked.values())
+        passed = {test: bool(answers.get(test)) for asked in tests.values() for test in asked.values()}
+        following: list[Group] = []
+        for suspect, asked in tests.items():
+            failed, healthy = _judge(asked, passed)
+            good += [name for half in healthy for name in half]
+            following += failed
+            if healthy and not failed:
+                between.append(_halves(suspect))
+            elif not failed:
+                undecided.append(suspect)
+        bad += [part[0] for part in following if len(part) == 1]
+        # Without a healthy partner two suspects cannot be told apart.
+        undecided += [part for part in following if len(part) == 2 and not good]
+        suspects = [part for part in following if len(part) > 2 or (len(part) == 2 and good)]
+    return Suspects(tuple(sorted(bad)), tuple(between), tuple(undecided))
+
+
+def suspects_of_pairs(
+    busbw: t.Mapping[tuple[str, str], float | None], expected: float | None = None, gate: float = GATE_PASS
+) -> Suspects:
+    """Name the nodes to blame for slow pairs (GB/s; None for a pair that failed).
+
+    A pair is slow below ``gate`` of what is expected, or of the median of the faster half when nothing is. A node is
+    bad when all its pairs are slow; a slow pair of two good nodes is a bad path between them.
+    """
+    measured = sorted(value for value in busbw.values() if value is not None)
+    reference = expected or (statistics.median(measured[len(measured) // 2 :]) if measured else 0.0)
+    slow = {pair for pair, value in busbw.items() if value is None or value < gate * reference}
+    names = sorted({name for pair in busbw for name in pair})
+    bad: list[str] = []
+    while True:
+        left = {pair for pair in busbw if not set(pair) & set(bad)}
+        counts = {name: [pair in slow for pair in left if name in pair] for name in names if name not in bad}
+        worst = max(counts, key=lambda name: sum(counts[name]), default=None)
+        if worst is None or not counts[worst] or not all(counts[worst]) or len(counts[worst]) < 2:
+            break
+        bad.append(worst)
+    between = tuple(((a,), (b,)) for a, b in sorted(slow) if a not in bad and b not in bad)
+    return Suspects(tuple(sorted(bad)), between)

@@ -1,0 +1,181 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Causes that no single line names: what findings mean beside the transport, the devices and the environment.
+
+Here findings are also taken back: ``No device found`` says nothing on one machine, nor beside a plugin that does RDMA.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing as t
+
+from ..parse.nccl_channels import network_class
+from ..parse.nccl_log import NcclFacts
+from ..parse.nccl_tests import NcclTests
+from ..parse.rdma_tools import GidTable, moving_gid_index
+from ..verdict.transport import Reading
+from .causes import Finding
+from .log_patterns import virtual_interface
+
+# GPUs of servers whose vendors ship GPUDirect RDMA; GB10 (DGX Spark) has none, which is normal there.
+_GPUDIRECT_GPU = re.compile(r"\b(?:V100|A100|A800|H100|H800|H200|H20|B200|B300|GB200|GB300)\b")
+# A mesh may be the only way between the nodes, so that asking for it by name is no mistake.
+_MESH = ("tailscale", "wg", "zt")
+# DGX Spark shows each port twice, and this is the second half: GPUDirect is not missing there.
+_SPARK_HCA = "roceP2p1s0f"
+# More nodes must do more work: below this share of the best total seen with fewer nodes, adding nodes is a loss.
+SCALING_LOSS = 0.98
+
+Table = dict[str, Finding]
+
+
+def combine(found: t.Mapping[str, Finding], facts: NcclFacts, reading: Reading, tests: NcclTests) -> Table:
+    """Return the findings of a log after everything in it was weighed together."""
+    result = dict(found)
+    _drop_meaningless(result, facts, reading)
+    for finding in (
+        _pinned_network(result, facts),
+        _hca_names(result, facts),
+        _gid_index(result, facts),
+        _interface(facts, reading),
+        _silent_tcp(facts, reading),
+        _gpudirect(result, reading, tests),
+    ):
+        if finding:
+            result[finding.code] = finding
+    if "plugin_broken" in result and "ib_no_device" in result and result["ib_no_device"].stopped:
+        del result["plugin_broken"]
+    if "roce_gid_index" in result:
+        result.pop("roce_gid_per_pod", None)
+    return result
+
+
+def gid_findings(tables: t.Sequence[GidTable]) -> Table:
+    """Return what tables of show_gids say about fixed GID indexes."""
+    moving = moving_gid_index(tables)
+    if moving:
+        first, second = moving
+        text = f"{first.device} port {first.port} RoCE {first.version}: index {first.index} and index {second.index}"
+        return {"roce_gid_per_pod": Finding("roce_gid_per_pod", second.line, text, last_line=second.line)}
+    empty = next((table for table in tables if not table.entries), None)
+    if empty:
+        return {
+            "roce_gid_per_pod": Finding("roce_gid_per_pod", empty.line, "the GID table is empty", last_line=empty.line)
+        }
+    return {}
+
+
+def scaling_finding(points: t.Mapping[int, float]) -> Finding | None:
+    """Return a finding when more nodes do less in total than fewer did.
+
+    :param points: number of nodes to the work done in total (samples or tokens per second, all nodes together).
+    """
+    best_nodes, best = 0, 0.0
+    for nodes in sorted(points):
+        if best and points[nodes] < best * SCALING_LOSS:
+            text = f"{nodes} nodes do {points[nodes]:.4g} per second, {best_nodes} nodes did {best:.4g}"
+            return Finding("negative_scaling", 0, text)
+        if points[nodes] >= best:
+            best_nodes, best = nodes, points[nodes]
+    return None
+
+
+def _drop_meaningless(result: Table, facts: NcclFacts, reading: Reading) -> None:
+    classes = {network_class(name) for name in facts.chosen}
+    rdma_used = reading.verdict in ("rdma_gdr", "rdma_no_gdr", "mnnvl") or classes == {"rdma"}
+    if reading.single_node or rdma_used:
+        for code in ("ib_no_device", "libibverbs_missing", "wrong_interface"):
+            _take_back(result, code)
+    if rdma_used:
+        _take_back(result, "plugin_broken")
+    if reading.verdict != "rdma_no_gdr" or any(name.startswith(_SPARK_HCA) for name in facts.hcas):
+        result.pop("gpudirect_off", None)
+    mnnvl = any(comm.mnnvl for comm in facts.jobs.comms.values())
+    if "imex" in result and result["imex"].text.startswith("Cuda failure") and not mnnvl:
+        del result["imex"]
+
+
+def _take_back(result: Table, code: str) -> None:
+    if code in result and not result[code].stopped:
+        del result[code]
+
+
+def _pinned_network(result: Table, facts: NcclFacts) -> Finding | None:
+    """NCCL_NET=IB turns the fallback into an error: then the missing device is the cause, not a plugin."""
+    broken = result.get("plugin_broken")
+    if not broken or not broken.stopped:
+        return None
+    pinned = facts.environment.get("NCCL_NET", ("", 0))[0].strip().lower()
+    if pinned == "ib" or "ib_no_device" in result or "network IB not found" in broken.text:
+        origin = result.get("ib_no_device", broken)
+        return dataclasses.replace(origin, code="ib_no_device", stopped=True)
+    return None
+
+
+def _hca_names(result: Table, facts: NcclFacts) -> Finding | None:
+    names = facts.environment.get("NCCL_IB_HCA")
+    missing = result.get("ib_no_device")
+    if not names or not missing:
+        return None
+    text = f"NCCL_IB_HCA set to {names[0]} (line {names[1]}), and {missing.text}"
+    return dataclasses.replace(missing, code="nic_name_mismatch", text=text)
+
+
+def _gid_index(result: Table, facts: NcclFacts) -> Finding | None:
+    """An empty or absent GID is a fixed index's fault when one was fixed."""
+    fixed = facts.environment.get("NCCL_IB_GID_INDEX")
+    gone = result.get("roce_gid_per_pod")
+    if not fixed or not gone or "No data available" not in gone.text:
+        return None
+    return dataclasses.replace(gone, code="roce_gid_index", text=f"NCCL_IB_GID_INDEX is {fixed[0]}, and {gone.text}")
+
+
+def _interface(facts: NcclFacts, reading: Reading) -> Finding | None:
+    """An interface of a container engine, CNI or mesh carries the bootstrap or the data of several nodes."""
+    if reading.single_node:
+        return None
+    asked = facts.environment.get("NCCL_SOCKET_IFNAME", ("", 0))[0]
+    tables = [facts.interfaces]
+    if reading.verdict in ("tcp", "mixed"):
+        tables.append(facts.socket_interfaces)
+    several = len(reading.nodes) > 1
+    for table in tables:
+        for name, line in table.items():
+            wanted = name.startswith(_MESH) and name in asked
+            if (virtual_interface(name) and not wanted) or (name == "lo" and several):
+                return Finding("wrong_interface", line, f"NCCL uses interface {name}", last_line=line)
+    return None
+
+
+def _silent_tcp(facts: NcclFacts, reading: Reading) -> Finding | None:
+    if reading.verdict not in ("tcp", "mixed") or not facts.hcas:
+        return None
+    pair = next((one for one in reading.crossing if network_class(one.channel.via.name) == "tcp"), None)
+    if not pair:
+        return None
+    devices = ", ".join(sorted(facts.hcas)[:4])
+    text = f"ranks {pair.channel.a} -> {pair.channel.b} via NET/{pair.channel.via.name}, and NCCL found {devices}"
+    return Finding("silent_tcp", pair.line, text, count=pair.count, last_line=pair.line)
+
+
+def _gpudirect(result: Table, reading: Reading, tests: NcclTests) -> Finding | None:
+    """GPUDirect is missing where something shows that it should be there: other channels, or the GPU's model."""
+    if reading.verdict != "rdma_no_gdr" or "gpudirect_off" in result:
+        return None
+    lacking = next((one for one in reading.crossing if one.channel.via.kind == "net" and not one.channel.via.gdr), None)
+    if not lacking:
+        return None
+    # Sending without it is normal on PCIe GPUs (NCCL_NET_GDR_READ), so only the same direction is compared.
+    way = lacking.channel.direction
+    others = any(one.channel.via.gdr and one.channel.direction == way for one in reading.crossing)
+    models = {rank.device for rank in tests.ranks.values()}
+    capable = bool(models) and all(_GPUDIRECT_GPU.search(model) for model in models)
+    if not others and not (capable and reading.gdr == "no" and "Libfabric" not in lacking.channel.via.name):
+        return None
+    text = f"ranks {lacking.channel.a} -> {lacking.channel.b} via NET/{lacking.channel.via.name} without GDRDMA"
+    return Finding("gpudirect_off", lacking.line, text, count=lacking.count, last_line=lacking.line)

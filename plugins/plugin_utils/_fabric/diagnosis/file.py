@@ -1,0 +1,234 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Judge one file that somebody has: what it is, what it proves about the network, and why the job failed.
+
+A file alone never passes: nothing in it says which bandwidth the hardware should reach. What a log does not show is
+null, ``unknown`` or ``unproven``; a file that cannot be understood is of kind ``unknown``, and reading goes on.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing as t
+
+from ....module_utils._model.verdict import Cause, Outcome, Ranks, TransportVerdict
+from ..parse.iperf3 import parse_iperf3, parse_iperf3_json
+from ..parse.nccl_log import NcclFacts
+from ..parse.nccl_tests import NcclTests
+from ..parse.nccl_tests_json import parse_nccl_tests_json
+from ..parse.perftest import parse_perftest, parse_perftest_json
+from ..parse.rdma_tools import GidTable, parse_ibstat, parse_show_gids
+from ..verdict.transport import Gdr, RankPlace, Reading, read_transport
+from .causes import Finding, as_cause, choose
+from .combined_causes import Table, combine, gid_findings
+from .scan import Scan, scan
+
+Kind = t.Literal["nccl_log", "nccl_tests", "show_gids", "unknown"]
+
+MAX_JSON_BYTES = 16 * 1024 * 1024
+# Below this size latency, not bandwidth, is measured; nccl-tests starts at 8 bytes by default.
+MIN_JUDGED_BYTES = 16 * 1024 * 1024
+MAX_CAUSES = 32
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FileDiagnosis:
+    """The diagnosis of one file.
+
+    ``tool`` is what wrote it as far as recognised (``nccl``, ``nccl-tests``, ``perftest``, ``iperf3``, ``ibstat``, …).
+    ``transport`` is the name of the network that the file proves between nodes, null when it proves none. ``gdr`` is
+    whether GPUDirect was seen between nodes; that every channel had it is what ``transport_verdict`` says.
+    ``busbw_gb_s`` (GB/s) belongs to the largest size, ``size_bytes``. ``also`` are observations that did not decide.
+    """
+
+    file: str
+    kind: Kind
+    tool: str | None = None
+    transport: str | None = None
+    transport_verdict: TransportVerdict = "unproven"
+    gdr: Gdr = "unknown"
+    outcome: Outcome = "unproven"
+    busbw_gb_s: float | None = None
+    size_bytes: int | None = None
+    wrong_values: int | None = None
+    ranks: Ranks = dataclasses.field(default_factory=Ranks)
+    nodes: tuple[str, ...] = ()
+    causes: tuple[Cause, ...] = ()
+    also: tuple[Cause, ...] = ()
+    notes: tuple[str, ...] = ()
+    lines: int = 0
+    problem: str | None = None
+
+    def to_dict(self) -> dict[str, t.Any]:
+        """Return the entry as JSON-able values; ``busbw_gb_s`` and ``size_bytes`` only when a bandwidth is known."""
+        result = dataclasses.asdict(self)
+        for name in ("nodes", "notes"):
+            result[name] = list(result[name])
+        result["ranks"]["missing"] = list(self.ranks.missing)
+        for name, causes in (("causes", self.causes), ("also", self.also)):
+            result[name] = [{"code": one.code, "evidence": one.evidence, "fix": one.fix} for one in causes]
+        if self.busbw_gb_s is None:
+            del result["busbw_gb_s"], result["size_bytes"]
+        return result
+
+
+def diagnose_stream(stream: t.BinaryIO, name: str) -> FileDiagnosis:
+    """Return the diagnosis of a seekable binary stream, called ``name`` in evidence.
+
+    Reads in constant memory, whatever the size. Raises OSError when reading fails, nothing for content.
+    """
+    first = stream.read(4096)
+    stream.seek(0)
+    if not first:
+        return FileDiagnosis(name, "unknown", problem="the file is empty")
+    if first.lstrip()[:1] == b"{":
+        found = _json(stream, name)
+        if found:
+            return found
+        stream.seek(0)
+    return judge(scan(stream), name)
+
+
+def judge(seen: Scan, name: str) -> FileDiagnosis:
+    """Return the diagnosis of a scanned text file."""
+    facts, tests = seen.facts, seen.tests
+    kind, tool = _kind(seen)
+    if kind == "unknown":
+        return _other_tool(seen, name)
+    declared = {rank.rank: RankPlace(rank.host, rank.pid) for rank in tests.ranks.values()}
+    found = seen.findings.result(max(facts.ready_line, tests.largest_line))
+    no_verbs = "libibverbs_missing" in found
+    reading = read_transport(facts, declared, no_verbs=no_verbs, table=kind == "nccl_tests")
+    combined = combine(found, facts, reading, tests)
+    gdr: Gdr = "no" if reading.gdr == "unknown" and _all_gb10(tests) else reading.gdr
+    notes = (*reading.notes, *_notes(facts, tests))
+    base = FileDiagnosis(name, kind, tool, reading.network, reading.verdict, gdr, notes=notes, lines=seen.lines)
+    stopped = bool(facts.warnings and facts.failed_calls)
+    if stopped and not combined:
+        base = dataclasses.replace(base, notes=(*notes, f"NCCL failed, and no rule names why: {facts.first_warning}"))
+    failed = stopped or _failed(tests, reading)
+    return _with_causes(_with_figures(base, facts, tests, reading), combined, failed=failed)
+
+
+def _kind(seen: Scan) -> tuple[Kind, str | None]:
+    facts, tests = seen.facts, seen.tests
+    if tests.has_table or (tests.marks and not facts.records):
+        return "nccl_tests", "nccl-tests"
+    nccl = facts.records or facts.warnings or facts.versions or seen.findings.quotes
+    return ("nccl_log", "nccl") if nccl else ("unknown", None)
+
+
+def _other_tool(seen: Scan, name: str) -> FileDiagnosis:
+    """Diagnose a file in which neither NCCL nor nccl-tests wrote."""
+    found: Table = seen.findings.result(0)
+    text = seen.head
+    base = FileDiagnosis(name, "unknown", lines=seen.lines)
+    notes: tuple[str, ...] = ()
+    tables: tuple[GidTable, ...] = parse_show_gids(text)
+    if tables:
+        base = _with_causes(dataclasses.replace(base, kind="show_gids", tool="show_gids"), gid_findings(tables))
+        # A table shows what would fail, not that something did.
+        return dataclasses.replace(base, outcome="warn") if base.causes else base
+    if perftest := parse_perftest(text):
+        notes = (f"perftest reached {perftest.best_gbps:.4g} Gb/s",) if perftest.best_gbps is not None else ()
+        base = dataclasses.replace(base, tool="perftest", notes=notes, problem=perftest.problem)
+    elif iperf := parse_iperf3(text):
+        notes = (f"iperf3 received {iperf.received_gbps:.4g} Gb/s",) if iperf.received_gbps is not None else ()
+        base = dataclasses.replace(base, tool="iperf3", notes=notes, problem=iperf.problem)
+    elif ports := parse_ibstat(text):
+        notes = tuple(f"{port.device}/{port.port}: {port.state}, {port.rate_gbps} Gb/s" for port in ports[:64])
+        base = dataclasses.replace(base, tool="ibstat", notes=notes)
+    elif seen.binary:
+        return dataclasses.replace(base, tool="binary", problem="the file is not text")
+    return _with_causes(base, found)
+
+
+def _json(stream: t.BinaryIO, name: str) -> FileDiagnosis | None:
+    """Diagnose a file that is one JSON document of a known tool; None for everything else (such as JSON lines)."""
+    content = stream.read(MAX_JSON_BYTES + 1)
+    if len(content) > MAX_JSON_BYTES:
+        return None
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    lines_ = content.count(b"\n") + 1
+    tests = parse_nccl_tests_json(document)
+    if tests:
+        notes = tuple(_test_notes(tests))
+        base = FileDiagnosis(name, "nccl_tests", "nccl-tests", notes=notes, lines=lines_)
+        reading = Reading(None, "unproven", "no" if _all_gb10(tests) else "unknown", nodes=tests.hosts)
+        base = dataclasses.replace(base, gdr=reading.gdr)
+        return _with_causes(_with_figures(base, NcclFacts(), tests, reading), {}, failed=_failed(tests, reading))
+    if perftest := parse_perftest_json(document):
+        return FileDiagnosis(name, "unknown", "perftest", lines=lines_, problem=perftest.problem)
+    if iperf := parse_iperf3_json(document):
+        return FileDiagnosis(name, "unknown", "iperf3", lines=lines_, problem=iperf.problem)
+    return None
+
+
+def _with_figures(base: FileDiagnosis, facts: NcclFacts, tests: NcclTests, reading: Reading) -> FileDiagnosis:
+    largest = tests.largest
+    comm = max(facts.jobs.comms.values(), key=lambda one: (one.nranks, len(one.ranks)), default=None)
+    expected = (comm.nranks if comm else 0) or len(tests.ranks) or None
+    seen = len(comm.ranks) if comm and comm.ranks else None
+    missing: tuple[int, ...] = ()
+    if comm and expected and seen and expected <= 4096:
+        missing = tuple(rank for rank in range(expected) if rank not in comm.ranks)
+    return dataclasses.replace(
+        base,
+        busbw_gb_s=largest.busbw_gb_s if largest else None,
+        size_bytes=largest.size_bytes if largest else None,
+        wrong_values=tests.out_of_bounds if tests.out_of_bounds is not None else tests.wrong,
+        ranks=Ranks(expected, seen, missing),
+        nodes=reading.nodes,
+    )
+
+
+def _with_causes(base: FileDiagnosis, found: t.Mapping[str, Finding], *, failed: bool = False) -> FileDiagnosis:
+    leading, rest = choose(found.values())
+    stopped = failed or any(finding.weight != "advice" for finding in leading)
+    outcome: Outcome = "fail" if stopped else "warn" if leading else "unproven"
+    causes = tuple(as_cause(finding, base.file) for finding in leading[:MAX_CAUSES])
+    return dataclasses.replace(
+        base, outcome=outcome, causes=causes, also=tuple(as_cause(finding, base.file) for finding in rest[:MAX_CAUSES])
+    )
+
+
+def _failed(tests: NcclTests, reading: Reading) -> bool:
+    """Return whether the figures alone say that it failed: wrong values, a failed run, two transports in one job."""
+    wrong = bool(tests.wrong) or tests.out_of_bounds_failed
+    return wrong or tests.average_failed or bool(tests.failures) or reading.verdict == "mixed"
+
+
+def _all_gb10(tests: NcclTests) -> bool:
+    """GB10 (DGX Spark) has no GPUDirect RDMA at all, so that its absence is known from the list of devices."""
+    return bool(tests.ranks) and all("GB10" in rank.device.split() for rank in tests.ranks.values())
+
+
+def _notes(facts: NcclFacts, tests: NcclTests) -> t.Iterator[str]:
+    if len(facts.versions) > 1:
+        yield f"several NCCL versions wrote to this log: {', '.join(sorted(facts.versions)[:4])}"
+    if facts.environment.get("NCCL_IB_DISABLE", ("0", 0))[0] == "1":
+        yield "NCCL_IB_DISABLE=1 switches RDMA off"
+    if tests.has_table:
+        yield from _test_notes(tests)
+
+
+def _test_notes(tests: NcclTests) -> t.Iterator[str]:
+    if tests.largest is None:
+        yield "the table has no row with a bandwidth"
+    elif tests.largest.size_bytes < MIN_JUDGED_BYTES:
+        yield f"the largest size is {tests.largest.size_bytes} bytes: too small to judge bandwidth"
+    if tests.wrong is None and tests.out_of_bounds is None:
+        yield "values were not checked"
+    if len(tests.hosts) == 2 and tests.collective in (None, "all_reduce"):
+        yield "two nodes: only NCCL_ALGO=RING makes the bus bandwidth comparable with the NICs' rate"
+    if len(tests.hosts) > 1 and len(tests.hosts) == len(tests.ranks):
+        yield "one GPU per node: it cannot fill several NICs"
+    if tests.broken_rows:
+        yield f"{tests.broken_rows} rows of the table are broken"

@@ -1,0 +1,123 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read one text file to its end and hand each line to the reader that knows it.
+
+A log of a training job can have gigabytes of lines that say nothing. Once the head of the file is known, a block in
+which NCCL is rare is searched for words that matter, and only their lines are looked at.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing as t
+
+from ..parse.lines import MAX_LINE_BYTES, blocks, lines
+from ..parse.nccl_log import NcclFacts, NcclLog
+from ..parse.nccl_tests import NcclTests, NcclTestsText
+from .log_patterns import Findings
+
+HEAD_BYTES = 256 * 1024
+# With more NCCL records than one in this many bytes it is faster to look at every line.
+DENSE_BYTES = 400
+# Each line that a reader could use holds one of these; a test holds the rules' own messages against them.
+_WORDS = (
+    *(b"NCCL ", b"nccl", b"Test ", b"WARN ", b"gloo", b"rror", b"ailed", b"FAIL", b"efused", b"timed out"),
+    *(b"nThread", b"busbw", b" Rank ", b"Collective test", b"Out of bounds", b"Avg bus"),
+    *(b"unreach", b"ismatch", b"MISMATCH", b"issing comm", b"f memory", b"nsufficient", b"oom-kill", b"OOMKill"),
+    *(b"Memory cgroup", b"bad_alloc", b"No space", b"not known", b"resol", b"joined", b"are available", b"Pull"),
+    *(b"not yet", b"NotReady", b"DERP", b'relay "', b"too long", b"needed and DF", b"xception", b"operation counts"),
+    *(b"joining coll", b"unable to", b"Unable to", b"enough slots", b"any network", b"No address", b"nodename nor"),
+    *(b"Original timeout", b"Read-only", b"Permission den", b"inline_container", b"PytorchStream", b"ALLOC_FAILED"),
+    *(b"MemoryAlloc", b"can't allocate", b"not enough", b"closed by peer"),
+)
+_WORTH_READING = re.compile(b"|".join(re.escape(word) for word in _WORDS))
+
+
+@dataclasses.dataclass(slots=True)
+class Scan:
+    """Everything read from one file before it is judged; ``head`` is its first text that is not NCCL's."""
+
+    facts: NcclFacts
+    tests: NcclTests
+    findings: Findings
+    head: str = ""
+    lines: int = 0
+    binary: bool = False
+
+
+def scan(stream: t.BinaryIO) -> Scan:
+    """Read a text log to its end, in constant memory. Raises what ``stream.read`` does, nothing for content."""
+    reader = _Reader()
+    last = 0
+    for first, block in blocks(stream):
+        if reader.can_skip(first, block):
+            reader.search(first, block)
+        else:
+            for number, line in lines(first, block):
+                reader.line(number, line)
+        last = first + block.count(b"\n") - 1
+    return reader.result(last)
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.findings = Findings()
+        self.log = NcclLog(self.findings.record)
+        self.tests = NcclTestsText()
+        self.head: list[bytes] = []
+        self.room = HEAD_BYTES
+        self.odd = 0
+
+    def can_skip(self, first: int, block: bytes) -> bool:
+        """Return whether only the lines of ``block`` that hold a telling word need to be read."""
+        if self.room > 0 or self.tests.expecting or self.findings.quoting(first):
+            return False
+        return block.count(b"NCCL ") * DENSE_BYTES < len(block)
+
+    def search(self, first: int, block: bytes) -> None:
+        """Read the lines of a block that hold a telling word, and those that such a line makes worth reading."""
+        number, at = first, 0
+        while match := _WORTH_READING.search(block, at):
+            start = block.rfind(b"\n", at, match.start()) + 1 or at
+            number += block.count(b"\n", at, start)
+            at = self._read_at(number, block, start)
+            number += 1
+            while at < len(block) and (self.tests.expecting or self.findings.quoting(number)):
+                at = self._read_at(number, block, at)
+                number += 1
+
+    def _read_at(self, number: int, block: bytes, start: int) -> int:
+        """Read the line that begins at ``start``; return where the next one begins."""
+        end = block.find(b"\n", start)
+        self.line(number, block[start : min(end, start + MAX_LINE_BYTES)])
+        return end + 1
+
+    def line(self, number: int, line: bytes) -> None:
+        """Hand one line to who knows it."""
+        at = line.find(b"NCCL ")
+        if at >= 0:
+            rest = self.log.record(number, line, at)
+            if not rest:
+                return
+            if rest is not line:
+                self.tests.piece(number, rest)
+                return
+        if b"\r" in line:
+            line = line.replace(b"\r", b"\n")
+        if not self.tests.line(number, line):
+            self.findings.plain(number, line)
+        if self.room > 0:
+            self.head.append(line)
+            self.room -= len(line) + 1
+            self.odd += line.count(b"\0")
+
+    def result(self, last: int) -> Scan:
+        """Return what all readers found."""
+        text = b"\n".join(self.head)
+        binary = self.odd * 10 > len(text) + 1
+        head = text.decode("utf-8", "replace")
+        return Scan(self.log.facts, self.tests.finish(), self.findings, head, last, binary)

@@ -1,0 +1,176 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who is who in an NCCL log: threads, processes, nodes, communicators and their ranks.
+
+A rank number means something inside one communicator only, and a torch job has many; channel lines do not name theirs.
+So a line is counted for the communicator that its thread, else its process, began last. A host name alone is no node
+either: two machines can both be called ``ubuntu``. Processes of one host name with different bootstrap addresses are
+on different nodes.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from .lines import number
+from .nccl_channels import Channel
+
+MAX_PAIRS = 300_000
+MAX_PROCESSES = 100_000
+MAX_SEEN_TAILS = 20_000
+
+_COMM = re.compile(rb"\bcomm (0x[0-9a-f]{1,16}) rank (\d{1,9}) n[rR]anks (\d{1,9})")
+_COMM_ID = re.compile(rb"\bcommId (0x[0-9a-f]{1,16})")
+_NODES = re.compile(rb"\bnNodes (\d{1,9})")
+_MNNVL = re.compile(rb"\bMNNVL (\d)")
+
+
+@dataclasses.dataclass(slots=True)
+class Process:
+    """One process that wrote to the log. ``address`` is what its bootstrap listens on, empty when unseen.
+
+    ``doubtful``: two addresses were seen, so that this is one name and number of two processes, as in containers.
+    """
+
+    host: str
+    pid: int
+    address: str = ""
+    doubtful: bool = False
+    comm: str = ""
+    pointers: dict[bytes, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(slots=True)
+class PairCount:
+    """Channels of one kind between two ranks of one communicator; ``line`` is the first of them."""
+
+    comm: str
+    channel: Channel
+    line: int
+    count: int = 1
+
+
+@dataclasses.dataclass(slots=True)
+class Comm:
+    """One communicator: rank to the processes that claimed it."""
+
+    key: str
+    nranks: int = 0
+    nnodes: int = 0
+    mnnvl: bool = False
+    ranks: dict[int, list[Process]] = dataclasses.field(default_factory=dict)
+    started: int = 0
+    completed: int = 0
+
+
+@dataclasses.dataclass(slots=True)
+class Thread:
+    """One thread of a process; ``seen`` remembers its channel lines, which repeat for every channel."""
+
+    process: Process
+    comm: str = ""
+    seen: dict[bytes, PairCount | None] = dataclasses.field(default_factory=dict)
+
+
+class Jobs:
+    """The tables of one log. All are bounded: what does not fit sets ``overflow``, and then nothing is proven."""
+
+    def __init__(self) -> None:
+        self.processes: dict[tuple[str, int], Process] = {}
+        self.comms: dict[str, Comm] = {}
+        self.pairs: dict[tuple[object, ...], PairCount] = {}
+        self.overflow = False
+
+    def process(self, host: str, pid: int) -> Process:
+        """Return the process, new when it was not seen."""
+        found = self.processes.get((host, pid))
+        if found is None:
+            found = Process(host, pid)
+            if len(self.processes) < MAX_PROCESSES:
+                self.processes[host, pid] = found
+            else:
+                self.overflow = True
+        return found
+
+    def extra_letters(self, host: str, pid: int) -> int:
+        """Return how many letters before a known host of this pid belong to a line that ran into this one."""
+        if (host, pid) in self.processes:
+            return 0
+        known = (one.host for one in self.processes.values() if one.pid == pid and one.host and host.endswith(one.host))
+        return len(host) - len(next(known, host))
+
+    def comm_line(self, thread: Thread, text: bytes) -> None:
+        """Read ``comm 0x… rank R nranks N … [commId 0x…] [- Init START|COMPLETE]``."""
+        match = _COMM.search(text)
+        if not match:
+            return
+        pointer, rank, nranks = match[1], number(match[2]), number(match[3])
+        process = thread.process
+        named = _COMM_ID.search(text)
+        key = named[1].decode() if named else process.pointers.get(pointer, "")
+        if named and len(process.pointers) < MAX_SEEN_TAILS:
+            process.pointers[pointer] = key
+        comm = self._comm(key)
+        comm.nranks = max(comm.nranks, nranks)
+        if nodes := _NODES.search(text):
+            comm.nnodes = max(comm.nnodes, number(nodes[1]))
+        if mnnvl := _MNNVL.search(text):
+            comm.mnnvl = comm.mnnvl or mnnvl[1] != b"0"
+        self._claim(comm, rank, process)
+        if b"Init START" in text:
+            comm.started += 1
+            thread.comm = process.comm = key
+            thread.seen.clear()
+        elif b"Init COMPLETE" in text:
+            comm.completed += 1
+
+    def channel(self, thread: Thread, channel: Channel, line: int) -> PairCount | None:
+        """Count one channel line of a thread; None when the table is full."""
+        process = thread.process
+        comm = self._comm(thread.comm or process.comm)
+        self._claim(comm, channel.printed_by, process)
+        key = (comm.key, channel.a, channel.b, channel.direction, channel.via)
+        found = self.pairs.get(key)
+        if found is None:
+            if len(self.pairs) >= MAX_PAIRS:
+                self.overflow = True
+                return None
+            found = self.pairs[key] = PairCount(comm.key, channel, line, 0)
+        found.count += 1
+        return found
+
+    def _comm(self, key: str) -> Comm:
+        found = self.comms.get(key)
+        if found is None:
+            if len(self.comms) >= MAX_PROCESSES:
+                self.overflow = True
+                return Comm(key)
+            found = self.comms[key] = Comm(key)
+        return found
+
+    def _claim(self, comm: Comm, rank: int, process: Process) -> None:
+        """Note that a process says it is this rank; two that do are two jobs, or groups without an id."""
+        known = comm.ranks.get(rank)
+        if known is None:
+            if len(comm.ranks) >= MAX_PROCESSES:
+                self.overflow = True
+                return
+            comm.ranks[rank] = [process]
+        elif process not in known and len(known) < 16:
+            known.append(process)
+
+    def node_names(self) -> dict[tuple[str, int], str]:
+        """Return process key to node: the host name, with the address where one name is used at several addresses."""
+        addresses: dict[str, set[str]] = {}
+        for process in self.processes.values():
+            addresses.setdefault(process.host, set()).add(process.address)
+        result = {}
+        for key, process in self.processes.items():
+            several = len(addresses[process.host] - {""}) > 1
+            if process.host and not process.doubtful and not (several and not process.address):
+                result[key] = f"{process.host}@{process.address}" if several else process.host
+        return result

@@ -1,0 +1,304 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a look at a running job says: one rule at a time, and what decides where several apply."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.node import Node
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.causes import CAUSES
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live import Diagnosis, Live, Look
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live_causes import LIVE_CAUSES
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live_rules import (
+    diagnose_live,
+    text_diagnosis,
+)
+
+Dict = dict[str, t.Any]
+NOW = 10_000.0
+RDMA_NIC = {"name": "mlx5_0", "rdma": True, "link_layer": "infiniband", "rate_gbps": 400, "state": "active"}
+
+
+def end(**changes: t.Any) -> Dict:
+    base: Dict = {"local": "10.0.0.1", "local_port": 5000, "peer": "10.0.0.2", "peer_port": 6000}
+    return {**base, "state": "established", "unsent_bytes": 0, "unread_bytes": 0, "retransmits": 0, **changes}
+
+
+def rank(number: int, **changes: t.Any) -> Dict:
+    return {
+        "rank": number,
+        "attempt": 1,
+        "world_size": 2,
+        "pid": 100 + number,
+        "started_at": NOW - 1000,
+        "alive": True,
+        "exit_code": None,
+        "signal": None,
+        "state": "S",
+        "waits_in": None,
+        "cpu_percent": 0.0,
+        "nccl": False,
+        "limits": {"memlock": "unlimited"},
+        "sockets": [],
+        "environment": {"names": ["RANK", "WORLD_SIZE"], "network": {}},
+        **changes,
+    }
+
+
+def look(
+    name: str, *ranks: Dict, facts: Dict | None = None, steps: t.Any = (), logs: t.Any = (), **seen: t.Any
+) -> Look:
+    address = {"a": "10.0.0.1", "b": "10.0.0.2"}[name]
+    own: Dict = {"name": name, "addresses": {"lan": [{"address": address, "interface": "eth0", "prefix": 24}]}}
+    interfaces = [{"name": "eth0", "mtu": 1500}, {"name": "lo"}]
+    node = Node.from_dict({**own, "interfaces": interfaces, **(facts or {})})
+    base: Dict = {"at": NOW, "units": {}, "ranks": list(ranks), "window_s": 1.0, "kernel": [], "ras": None}
+    base.update(counters={"netdev": {}, "rdma": {}, "retransmits": 0}, memory={"oom_kills": 0})
+    base.update(shm={"size_bytes": 1 << 30, "free_bytes": 1 << 30}, disk={"size_bytes": 9, "free_bytes": 9})
+    return Look(name, {**base, **seen}, "", node, tuple(logs), tuple(steps))
+
+
+def steps(*at: float) -> list[tuple[float, int]]:
+    return [(time, number) for number, time in enumerate(at, 1)]
+
+
+HUNG = steps(*(NOW - 500 + i for i in range(10)))
+MOVES = steps(*(NOW - 20 + i for i in range(20)))
+
+
+def judged(*looks: Look, world_size: int | None = 2) -> Diagnosis:
+    return diagnose_live(Live("run", tuple(looks), world_size))
+
+
+def codes(found: Diagnosis) -> list[tuple[str, str | None]]:
+    return [(item.code, item.node) for item in found.causes]
+
+
+def test_a_job_that_moves() -> None:
+    found = judged(look("a", rank(0), steps=MOVES), look("b", rank(1)))
+    assert (found.progress.state, found.outcome, found.causes) == ("moving", "pass", ())
+    assert found.progress.last_step == 20 and found.progress.step_s == 1.0
+
+
+def test_a_hang_that_nothing_explains_is_unproven() -> None:
+    found = judged(look("a", rank(0), steps=HUNG), look("b", rank(1)))
+    assert (found.progress.state, found.outcome) == ("hanging", "unproven") and codes(found) == [("stalled", None)]
+    assert "step 10 was 491 s ago, a step takes 1 s" in found.causes[0].evidence
+
+
+def test_steps_of_an_earlier_attempt_do_not_count() -> None:
+    found = judged(look("a", rank(0, attempt=2, started_at=NOW - 5), steps=HUNG), look("b", rank(1, attempt=2)))
+    assert found.progress.state in ("starting", "hanging")
+    again = judged(look("a", rank(0, started_at=NOW - 5), steps=HUNG), look("b", rank(1, started_at=NOW - 5)))
+    assert again.progress.state == "starting" and again.outcome == "unproven"
+
+
+def test_long_steps_are_no_hang() -> None:
+    slow_steps = steps(*(NOW - 400 + 60 * i for i in range(6)))
+    assert judged(look("a", rank(0), steps=slow_steps), look("b", rank(1))).progress.state == "moving"
+
+
+def test_a_job_that_became_slow() -> None:
+    times = [NOW - 100 + i for i in range(40)] + [NOW - 60 + 3 * i for i in range(1, 20)]
+    found = judged(look("a", rank(0), steps=steps(*times)), look("b", rank(1)))
+    assert (found.progress.state, found.outcome) == ("slow", "warn") and codes(found) == [("slowed_down", None)]
+
+
+def test_nothing_started_and_half_of_it() -> None:
+    assert judged(look("a"), look("b")).progress.state == "not_started"
+    found = judged(look("a", rank(0), steps=HUNG), look("b"))
+    assert codes(found) == [("ranks_missing", "b")] and found.outcome == "fail"
+    assert found.causes[0].evidence == "1 of 2 ranks started, rank 1 did not; no rank started on b"
+
+
+def test_the_launcher_waits_or_is_gone() -> None:
+    unit: Dict = {"alive": True, "state": "waiting", "detail": "for 10.0.0.1:29500", "exit": None}
+    found = judged(look("a", units={"agent": unit}), look("b"))
+    assert ("rendezvous_dns", "a") in codes(found)
+    gone = judged(look("a", units={"agent": {**unit, "alive": False, "state": "running"}}), look("b"), world_size=None)
+    assert codes(gone) == [("ranks_missing", "a")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "text"),
+    [
+        ({"state": "T"}, "rank_stopped", "stopped by a signal"),
+        ({"state": "t"}, "rank_stopped", "by a debugger"),
+        ({"state": "D", "waits_in": "nfs_wait_bit_killable"}, "rank_stuck_in_kernel", "nfs_wait_bit_killable"),
+        ({"alive": False, "exit_code": 7}, "rank_ended", "ended with exit code 7"),
+        ({"alive": False, "exit_code": 137, "signal": 9}, "rank_ended", "was killed by signal 9"),
+        ({"alive": False}, "rank_ended", "left no end"),
+    ],
+)
+def test_a_rank_that_is_not_well(changes: Dict, code: str, text: str) -> None:
+    found = judged(look("a", rank(0), steps=HUNG), look("b", rank(1, **changes)))
+    assert codes(found) == [(code, "b")] and text in found.causes[0].evidence and found.outcome == "fail"
+
+
+def test_a_rank_that_works_in_the_kernel_is_not_stuck() -> None:
+    found = judged(look("a", rank(0), steps=HUNG), look("b", rank(1, state="D", cpu_percent=40.0)))
+    assert codes(found) == [("stalled", None)]
+
+
+def test_a_kill_beside_a_counted_out_of_memory_kill() -> None:
+    killed = rank(1, alive=False, exit_code=137, signal=9)
+    found = judged(look("a", rank(0), steps=HUNG), look("b", killed, memory={"oom_kills": 1}))
+    assert codes(found) == [("oom_host", "b")]
+
+
+def test_a_run_that_ended_well_has_nothing_to_find() -> None:
+    done = [rank(n, alive=False, exit_code=0) for n in range(2)]
+    found = judged(look("a", done[0], steps=HUNG), look("b", done[1]))
+    assert (found.progress.state, found.outcome, found.causes) == ("ended", "unproven", ())
+
+
+def test_a_connection_that_is_not_made_needs_a_second_try() -> None:
+    for tries, expected in ((0, []), (1, [("socket_connect_timeout", "a")])):
+        asking = rank(0, sockets=[end(state="syn_sent", retransmits=tries)])
+        found = judged(look("a", asking), look("b", rank(1)))
+        assert codes(found) == expected
+    assert "10.0.0.2:6000 (b)" in found.causes[0].evidence
+
+
+@pytest.mark.parametrize(("mtu", "reasons"), [(1500, []), (1280, [("mtu_black_hole", "a")])])
+def test_what_is_not_acknowledged(mtu: int, reasons: list[tuple[str, str]]) -> None:
+    item = end(unsent_bytes=90_000, retransmits=5)
+    facts = {"interfaces": [{"name": "eth0", "mtu": mtu}]}
+    found = judged(look("a", rank(0, sockets=[item]), steps=HUNG), look("b", rank(1), facts=facts))
+    assert codes(found) == [*reasons, ("path_lost", "a")]
+    assert "90000 bytes to 10.0.0.2:6000 (b) 5 times" in found.causes[-1].evidence
+
+
+def test_a_few_retransmissions_are_no_cause() -> None:
+    item = end(unsent_bytes=90_000, retransmits=2)
+    assert codes(judged(look("a", rank(0, sockets=[item]), steps=HUNG), look("b", rank(1)))) == [("stalled", None)]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wrong"),
+    [
+        ("NCCL_SOCKET_IFNAME", "=eth7", True),
+        ("GLOO_SOCKET_IFNAME", "eth7", True),
+        ("NCCL_SOCKET_IFNAME", "=eth0", False),
+        ("NCCL_SOCKET_IFNAME", "eth", False),
+        ("NCCL_SOCKET_IFNAME", "^docker", False),
+    ],
+)
+def test_a_variable_that_names_no_interface(name: str, value: str, wrong: bool) -> None:
+    told = {"names": [name], "network": {name: value}}
+    found = judged(look("a", rank(0, environment=told), steps=HUNG), look("b", rank(1)))
+    assert (("wrong_interface", "a") in codes(found) + [(i.code, i.node) for i in found.also]) is wrong
+
+
+def test_ranks_that_meet_on_a_container_s_interface() -> None:
+    facts = {"addresses": {"lan": [{"address": "172.17.0.2", "interface": "docker0"}]}}
+    found = judged(look("a", rank(0, sockets=[end(local="172.17.0.2")]), facts=facts), look("b", rank(1)))
+    assert codes(found) == [("wrong_interface", "a")]
+
+
+def test_tcp_beside_rdma_ports_that_do_not_count() -> None:
+    moved: Dict = {"rx_bytes": 0, "tx_bytes": 64 << 20}
+    still: Dict = {"rx_bytes": 0, "tx_bytes": 100}
+    for rdma, expected in ((still, [("silent_tcp", "a")]), (moved, [])):
+        counted = {"netdev": {"eth0": moved}, "rdma": {"mlx5_0/1": rdma}, "retransmits": 0}
+        found = judged(look("a", rank(0, nccl=True), steps=MOVES, counters=counted), look("b", rank(1, nccl=True)))
+        assert codes(found) == expected and found.outcome == ("warn" if expected else "pass")
+
+
+@pytest.mark.parametrize(
+    ("seen", "code"),
+    [
+        ({"shm": {"size_bytes": 64 << 20, "free_bytes": 0}}, "dev_shm_full"),
+        ({"disk": {"size_bytes": 9, "free_bytes": 0}}, "disk_full"),
+        ({"kernel": ["NVRM: Xid (PCI:0000:18:00): 79, GPU has fallen off the bus."]}, "gpu_error"),
+        ({"kernel": ["Memory cgroup out of memory: Killed process 17 (python)"]}, "oom_host"),
+    ],
+)
+def test_what_is_used_up_or_broken_on_a_node(seen: Dict, code: str) -> None:
+    found = judged(look("a", rank(0), steps=HUNG), look("b", rank(1), **seen))
+    assert codes(found)[0] == (code, "b") and found.outcome == "fail"
+
+
+def test_locked_memory_counts_with_rdma_only() -> None:
+    small = rank(0, nccl=True, limits={"memlock": 8 << 20})
+    for nics, expected in (([RDMA_NIC], [("memlock_low", "a")]), ([], [])):
+        found = judged(look("a", small, facts={"nics": nics}, steps=MOVES), look("b", rank(1)))
+        assert codes(found) == expected
+
+
+def test_a_relay_counts_where_ranks_use_the_mesh() -> None:
+    facts = {"mesh_path": "relayed", "addresses": {"mesh": [{"address": "100.64.0.1", "interface": "tailscale0"}]}}
+    for local, expected in (("100.64.0.1", True), ("10.0.0.1", False)):
+        told = {"names": [], "network": {"NCCL_SOCKET_IFNAME": "=tailscale0"}}
+        one = rank(0, sockets=[end(local=local)], environment=told)
+        found = judged(look("a", one, facts=facts, steps=MOVES), look("b", rank(1)))
+        assert (("relayed_path", "a") in codes(found)) is expected
+
+
+def test_the_rank_that_computes_while_gloo_s_others_wait() -> None:
+    ranks = [rank(n, world_size=4) for n in range(3)]
+    found = judged(look("a", *ranks, steps=HUNG), look("b", rank(3, world_size=4, cpu_percent=99.0)), world_size=4)
+    assert codes(found) == [("rank_behind", "b")] and "computes (99 %)" in found.causes[0].evidence
+
+
+def test_the_rank_that_sleeps_while_nccl_s_others_spin() -> None:
+    facts = {"gpu": {"count": 8, "model": "H100"}}
+    ranks = [rank(n, world_size=4, nccl=True, cpu_percent=100.0) for n in range(3)]
+    odd = rank(3, world_size=4, nccl=True, cpu_percent=0.0)
+    found = judged(look("a", *ranks, facts=facts, steps=HUNG), look("b", odd, facts=facts), world_size=4)
+    assert codes(found) == [("rank_behind", "b")] and "uses no processor" in found.causes[0].evidence
+
+
+def test_ranks_that_all_wait_blame_nobody() -> None:
+    ranks = [rank(n, world_size=4) for n in range(4)]
+    found = judged(look("a", *ranks[:2], steps=HUNG), look("b", *ranks[2:]), world_size=4)
+    assert codes(found) == [("stalled", None)]
+
+
+def test_what_ras_and_logs_say() -> None:
+    # The form of NCCL's RAS client (docs "RAS", section on the verbose status).
+    text = (
+        "#0-0 (27a079b828ff1a75) MISMATCH\n"
+        "  Communicator ranks have different collective operation counts\n"
+        "  26 ranks have launched up to operation 6650\n"
+    )
+    ras = {"address": "localhost:28028", "text": text, "problem": None}
+    log = text_diagnosis("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n", "b/units/agent/log")
+    found = judged(look("a", rank(0), steps=HUNG, ras=ras), look("b", rank(1), logs=[log]))
+    assert set(codes(found)) == {("collective_mismatch", "a"), ("oom_gpu", "b")}
+    assert any(item.evidence.startswith("a/ras:") for item in found.causes)
+
+
+def test_what_a_log_said_before_does_not_stop_a_job_that_moves() -> None:
+    log = text_diagnosis("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n", "b/units/agent/log")
+    found = judged(look("a", rank(0), steps=MOVES), look("b", rank(1), logs=[log]))
+    assert found.causes == () and [item.code for item in found.also] == ["oom_gpu"] and found.outcome == "warn"
+
+
+def test_what_is_so_now_counts_although_the_last_step_is_young() -> None:
+    item = end(unsent_bytes=90_000, retransmits=5)
+    found = judged(look("a", rank(0, sockets=[item]), steps=MOVES), look("b", rank(1)))
+    assert (found.progress.state, found.outcome) == ("moving", "warn") and codes(found) == [("path_lost", "a")]
+
+
+def test_a_node_that_is_gone_and_the_result_as_json() -> None:
+    found = judged(look("a", rank(0), steps=HUNG), Look("b", None, "No route to host"))
+    value = found.to_dict()
+    assert value["causes"] == [
+        {
+            "code": "node_unreachable",
+            "evidence": "No route to host",
+            "fix": LIVE_CAUSES["node_unreachable"].fix,
+            "node": "b",
+        }
+    ]
+    assert value["state"] == "hanging" and value["ranks"] == {"expected": 2, "alive": 1}
+    assert value["progress"]["last_step"] == 10 and value["also"][0]["code"] == "stalled"
+
+
+def test_no_code_stands_in_both_tables() -> None:
+    assert not set(LIVE_CAUSES) & set(CAUSES)
