@@ -30,10 +30,10 @@ from collections.abc import Mapping, Sequence
 
 import yaml
 
-from ansible_collections.muster.training.plugins.plugin_utils._kube.apply import apply
-from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
-from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
-from ansible_collections.muster.training.plugins.plugin_utils._kube.wait import Wish, wait
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
+from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.apply import apply
+from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.wait import Wish, wait
 from ansible_collections.muster.training.tests.support import kube_api
 from tools import bench_kube_arena
 from tools.bench_kube_arena import EMPTY, KINDS, LOOP, LOOP_ROUNDS, LOOPED, Arena, Cost

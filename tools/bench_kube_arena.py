@@ -20,9 +20,9 @@ import zipfile
 
 import yaml
 
-from ansible_collections.muster.training.plugins.plugin_utils._kube import plan
-from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
-from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
+from ansible_collections.muster.training.plugins.plugin_utils._kube.objects import apply_plan
 from ansible_collections.muster.training.tests.support import kube_api
 from ansible_collections.muster.training.tests.support.distance import Distance
 from tools.bench_world import ROOT
@@ -165,7 +165,7 @@ class Arena:
     def writes(self, count: int) -> Cost:
         """Return what the writes of a first apply take by themselves: nothing is started, read or compared."""
         values = list(yaml.safe_load_all(self.manifest(count).read_text()))
-        targets = plan.targets(self.client, values)
+        targets = apply_plan.targets(self.client, values)
         before, began = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
         answers = self.client.apply_together([target.value for target in targets])
         seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_SELF)

@@ -24,7 +24,7 @@ import time
 import typing as t
 from collections.abc import Callable, Sequence
 
-from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_plan, job_loading, planning
 from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import StateHome
 from ansible_collections.muster.training.tests.lab.host import LabError, unmet

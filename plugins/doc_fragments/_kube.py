@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """The options that plugin_utils._kube.connect reads."""
+    """The options that plugin_utils._kube.api.connect reads."""
 
     DOCUMENTATION = r"""
 options:

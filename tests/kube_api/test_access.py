@@ -19,8 +19,8 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
 from ansible_collections.muster.training.plugins.module_utils._secrets.scrubber import scrub
-from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
-from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 
 GOOD = "reader-token-0123456789"

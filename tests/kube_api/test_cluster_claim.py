@@ -14,8 +14,8 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, RefusedError
-from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
-from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_claim as subject
 from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import StateHome
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer

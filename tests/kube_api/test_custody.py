@@ -14,8 +14,8 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease
-from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
-from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._rent.ledger_file import read
 from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_custody as subject
 from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_identity, kube_node, training_job

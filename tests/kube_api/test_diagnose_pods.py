@@ -13,7 +13,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
-from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._run import diagnose_run, record
 from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import StateHome
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer

@@ -16,8 +16,8 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, iso
 from ansible_collections.muster.training.plugins.module_utils._node import files
-from ansible_collections.muster.training.plugins.plugin_utils._kube import node_loss as subject
-from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._kube.nodes import out_of_service as subject
 from ansible_collections.muster.training.plugins.plugin_utils._run import (
     heal,
     heal_look,

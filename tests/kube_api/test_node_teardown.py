@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pathlib
 
-from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
 from ansible_collections.muster.training.tests.e2e.rent_world import RentWorld
 from ansible_collections.muster.training.tests.fakes.runpod import FakeRunpod
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer

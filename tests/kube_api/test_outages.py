@@ -17,11 +17,11 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, TransportError
-from ansible_collections.muster.training.plugins.plugin_utils._kube import node_leave
-from ansible_collections.muster.training.plugins.plugin_utils._kube.apply import apply
-from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
-from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
-from ansible_collections.muster.training.plugins.plugin_utils._kube.wait import Wish, wait
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
+from ansible_collections.muster.training.plugins.plugin_utils._kube.nodes import drain
+from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.apply import apply
+from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.wait import Wish, wait
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 from ansible_collections.muster.training.tests.support.kubelet import Kubelet
 
@@ -228,9 +228,9 @@ def test_a_drain_is_given_its_whole_time_beside_an_outage(client: Client, api: A
     spec = {"nodeName": node, "containers": [{"name": "c", "image": "x"}], "terminationGracePeriodSeconds": 300}
     client.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": namespace}, "spec": spec})
     said: list[str] = []
-    done: list[node_leave.Left] = []
+    done: list[drain.Left] = []
     began = time.monotonic()
-    worker = threading.Thread(target=lambda: done.append(node_leave.leave(client, node, limit_s, said.append)))
+    worker = threading.Thread(target=lambda: done.append(drain.leave(client, node, limit_s, said.append)))
     worker.start()
     other = connect({"kubeconfig": str(api.kubeconfig)})
     while not t.cast(Object, other.get("v1/Pod", "p", namespace))["metadata"].get("deletionTimestamp"):

@@ -11,10 +11,10 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError
-from ansible_collections.muster.training.plugins.plugin_utils._kube.apply import apply
-from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
-from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError
-from ansible_collections.muster.training.plugins.plugin_utils._kube.plan import Prune
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.apply import apply
+from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.apply_plan import Prune
 from ansible_collections.muster.training.tests.kube_api.test_apply import config_map, reader
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 

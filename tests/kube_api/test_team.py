@@ -18,10 +18,10 @@ import typing as t
 import pytest
 import yaml
 
-from ansible_collections.muster.training.plugins.plugin_utils._kube.apply import apply
-from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
-from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
-from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.apply import apply
 from ansible_collections.muster.training.plugins.plugin_utils._run import accept_parts, team_kubeconfig
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 

@@ -11,12 +11,16 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._kube.apply import apply
-from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
-from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
-from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import engines, kept, probe
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.contract import Queue
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import (
+    log_reader_job,
+    network_test_job,
+    registry,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import Queue
+from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.apply import apply
 from ansible_collections.muster.training.tests.kube_api.test_team import QUOTA, Admin, admin, changed
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._kube.jobs.plans import CLAIM, ENGINES, plan
 
@@ -141,13 +145,13 @@ def test_the_collections_own_pods_are_admitted(member: Client, client: Client) -
     refused(member, job("known"), "go through its queue")
     for engine, changes in ENGINES.items():
         if engine != "volcano":
-            *_around, main = engines.build(plan({"queue": Queue("main")}, gpus_per_node=2, **changes))
+            *_around, main = registry.build(plan({"queue": Queue("main")}, gpus_per_node=2, **changes))
             main["metadata"]["namespace"] = member.namespace
             assert member.create(main, dry_run=True)["metadata"]["labels"][LABEL] == "main", engine
-    of_gang = pod(member, engines.build(plan({"queue": Queue("main")}, gpus_per_node=2)), "gang")
+    of_gang = pod(member, registry.build(plan({"queue": Queue("main")}, gpus_per_node=2)), "gang")
     assert client.create(of_gang)
     shared: Dict = {"mounts": [CLAIM], "checkpoints": {"path": "/data/x"}}
-    for objects in (probe.build(plan()), kept.build(plan(**shared)) or []):
+    for objects in (network_test_job.build(plan()), log_reader_job.build(plan(**shared)) or []):
         main = copy.deepcopy(objects[-1])
         main["metadata"]["namespace"] = member.namespace
         assert member.create(main)
@@ -155,7 +159,7 @@ def test_the_collections_own_pods_are_admitted(member: Client, client: Client) -
         assert client.create(pod(member, objects, name))
     full = {"status": {"used": {"pods": "500", "requests.cpu": "4", "requests.memory": "1Gi"}}}
     client.patch("v1/ResourceQuota", "muster-team-unqueued", full, member.namespace, subresource="status")
-    refused(client, pod(member, probe.build(plan()), "one-more"), "exceeded quota: muster-team-unqueued")
+    refused(client, pod(member, network_test_job.build(plan()), "one-more"), "exceeded quota: muster-team-unqueued")
     of_gang["metadata"]["name"] = "after"
     of_gang["spec"]["containers"][0].pop("resources")
     assert client.create(of_gang), "pods of queued jobs are not counted there"

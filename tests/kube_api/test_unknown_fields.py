@@ -11,10 +11,10 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._kube import documents, plan
-from ansible_collections.muster.training.plugins.plugin_utils._kube.apply import apply
-from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
-from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.objects import apply_plan, manifests
+from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.apply import apply
 
 Object = dict[str, t.Any]
 # Parts of a definition from which the server drops what it does not know, under strict validation just the same.
@@ -45,7 +45,7 @@ def test_unknown_fields_of_built_in_kinds_are_refused_or_kept_everywhere(client:
     # What lies in a namespace is refused for the namespace first, unless it is there.
     client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "awkward"}})
     refused, kinds = 0, set()
-    for target in plan.targets(client, documents.collect(awkward, "awkward"), "awkward"):
+    for target in apply_plan.targets(client, manifests.collect(awkward, "awkward"), "awkward"):
         if not target.resource.built_in:
             continue
         kinds.add(target.resource.kind)

@@ -13,11 +13,11 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
-from ansible_collections.muster.training.plugins.plugin_utils._kube.apply import apply
-from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
-from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
-from ansible_collections.muster.training.plugins.plugin_utils._kube.predicates import condition
-from ansible_collections.muster.training.plugins.plugin_utils._kube.wait import Wish, wait
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
+from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.apply import apply
+from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.status import condition
+from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.wait import Wish, wait
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 
 Object = dict[str, t.Any]

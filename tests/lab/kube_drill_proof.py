@@ -9,7 +9,7 @@ import dataclasses
 import pathlib
 import time
 
-from ansible_collections.muster.training.plugins.plugin_utils._kube import node_loss
+from ansible_collections.muster.training.plugins.plugin_utils._kube.nodes import out_of_service
 from ansible_collections.muster.training.tests.lab.host import LabError
 from ansible_collections.muster.training.tests.lab.kube import plan
 from ansible_collections.muster.training.tests.lab.kube.stages import until
@@ -207,6 +207,6 @@ def restore(lab: KubeLab) -> None:
     cluster.restore()
     for name in lab.nodes:
         lab.kubectl("uncordon", name)
-        if node_loss.out_of_service(lab.api.get(f"/api/v1/nodes/{name}") or {}):
-            lab.kubectl("taint", "node", name, f"{node_loss.OUT_OF_SERVICE}-")
+        if out_of_service.out_of_service(lab.api.get(f"/api/v1/nodes/{name}") or {}):
+            lab.kubectl("taint", "node", name, f"{out_of_service.OUT_OF_SERVICE}-")
         lab.on_node(name, "sh", "-c", f"! mountpoint -q {DISK} || umount -l {DISK}")

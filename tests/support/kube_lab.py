@@ -21,7 +21,7 @@ import uuid
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.contract import ISLAND_LABEL
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import ISLAND_LABEL
 from ansible_collections.muster.training.tests.lab import host
 from ansible_collections.muster.training.tests.lab.kube import images, manifests, plan
 from ansible_collections.muster.training.tests.lab.kube.api import Api

@@ -23,7 +23,7 @@ from ...module_utils._model.verdict import OUTCOMES, worst
 from .._fabric.bench import scaling as rules
 from .._hosts import log_follow
 from .._hosts.node_client import each, first_error
-from .._kube.client import Client
+from .._kube.api.client import Client
 from . import fabric_verify, kube_access, planning, training_job
 from .fabric_bench import Quiet
 from .state_home import StateHome, read_record

@@ -18,10 +18,10 @@ import time
 import typing as t
 
 from ...module_utils._model.errors import MusterError, RefusedError
-from .._kube.client import Client
-from .._kube.errors import KubeError
-from .._kube.jobs.contract import KubePlan, Object
-from .._kube.resources import moment
+from .._kube.api.client import Client
+from .._kube.api.errors import KubeError
+from .._kube.api.kinds import moment
+from .._kube.jobs.spec import KubePlan, Object
 from .progress import Progress
 from .state_home import StateHome
 

@@ -18,9 +18,9 @@ import typing as t
 from ...module_utils._model.errors import InputError, MusterError
 from ...module_utils._model.job import Job, parse_job
 from ...module_utils._model.ledger import Lease
-from .._kube import node_leave
-from .._kube.client import Client
-from .._kube.jobs.contract import RUN_LABEL, label_value
+from .._kube.api.client import Client
+from .._kube.jobs.spec import RUN_LABEL, label_value
+from .._kube.nodes import drain
 from .._rent.ledger_file import LEDGER, read
 from .landlords import Outside
 from .lease_renewal import LEASE_S, Renewal, rented
@@ -190,17 +190,17 @@ class ClusterCustody:
     def _leave_one(self, lease: Lease) -> tuple[str, str] | None:
         tell = self._request.progress.say
         try:
-            node_leave.cordon(self._client, lease.name, True)
+            drain.cordon(self._client, lease.name, True)
             other = self._other_run(lease.name)
             if other:
-                node_leave.cordon(self._client, lease.name, False)
+                drain.cordon(self._client, lease.name, False)
                 hand_over(self._home, lease, other, stage=self._stage)
                 tell(f"{lease.name} is not given back: run {other} is on it by now")
                 return "used", f"run {other} is on it by now"
         except MusterError as error:
             return "unsure", f"the cluster does not tell whether another run is on it ({error})"
         try:
-            left = node_leave.leave(self._client, lease.name, _DRAIN_S, tell)
+            left = drain.leave(self._client, lease.name, _DRAIN_S, tell)
             if left.forced:
                 tell(f"{lease.name}: not ended in time, forced off: {', '.join(left.forced)}")
         except MusterError as error:
@@ -211,7 +211,7 @@ class ClusterCustody:
     def _other_run(self, node: str) -> str:
         """Return another run with a pod on a node that has not ended, empty when there is none."""
         own = label_value(self._run_id)
-        for pod in node_leave.movable(self._client.list("v1/Pod", None, fields=f"spec.nodeName={node}").items):
+        for pod in drain.movable(self._client.list("v1/Pod", None, fields=f"spec.nodeName={node}").items):
             run = (pod["metadata"].get("labels") or {}).get(RUN_LABEL)
             if run and run != own:
                 return str(run)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 
 from .._kube.jobs import rayjob
-from .._kube.jobs.contract import CONTAINER, ROLE_LABEL, Object
+from .._kube.jobs.spec import CONTAINER, ROLE_LABEL, Object
 
 # So often the head, or all workers, of a Ray cluster may end before any rank began: KubeRay makes others for ever.
 _EARLY_ENDS = 3

@@ -24,10 +24,10 @@ from ...module_utils._model.run_history import moment
 from ...module_utils._node import files
 from ...module_utils._secrets.scrubber import scrub
 from .._hosts import log_follow
-from .._kube import events, predicates
-from .._kube.jobs.contract import CONTAINER, Object
-from .._kube.logs import Place
-from .._kube.watch import Event
+from .._kube.api.logs import Place
+from .._kube.api.watch import Event
+from .._kube.jobs.spec import CONTAINER, Object
+from .._kube.objects import events, status
 from . import record
 from .cluster_ends import Ends
 from .cluster_logs import PodLogs
@@ -171,7 +171,7 @@ class ClusterFollower(Follower):
             self.admitted_at = None
             self.waits.forget()
             self.ends.forget()
-            self.event("set_back", cause=self.waits.why, detail=predicates.state(self.main).reason)
+            self.event("set_back", cause=self.waits.why, detail=status.state(self.main).reason)
             self.progress.say(f"the run was {self.waits.why}: it waits for its place")
 
     def _look_for_main(self) -> None:
@@ -230,7 +230,7 @@ class ClusterFollower(Follower):
     def _look_at_conditions(self, pod: Object) -> None:
         """Note a pod that its node or the scheduler took away: that is a lost node, no crash."""
         uid = pod["metadata"]["uid"]
-        conditions = predicates.conditions(pod)
+        conditions = status.conditions(pod)
         taken = conditions.get("DisruptionTarget")
         if taken and taken.get("status") == "True" and uid not in self.lost_pods:
             self.lost_pods.add(uid)
@@ -308,7 +308,7 @@ class ClusterFollower(Follower):
         return Outcome("failed", 1, "crash", why) if why else None
 
     def _engine_ended(self) -> tuple[Outcome, float] | None:
-        now = predicates.state(self.main)
+        now = status.state(self.main)
         self._engine_told = now.phase in ("done", "failed")
         if now.phase == "done":
             return Outcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0"), self._drained()

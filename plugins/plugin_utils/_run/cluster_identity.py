@@ -14,8 +14,8 @@ import typing as t
 from collections.abc import Collection, Mapping
 
 from ...module_utils._model.errors import RefusedError
-from .._kube.client import Client
-from .._kube.errors import KubeError
+from .._kube.api.client import Client
+from .._kube.api.errors import KubeError
 from .._rent import ledger_file
 from .state_home import StateHome, read_record
 

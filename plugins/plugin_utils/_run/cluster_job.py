@@ -19,9 +19,9 @@ from ...module_utils._model.errors import InputError, MusterError
 from ...module_utils._model.job import Job, to_yaml_names
 from ...module_utils._model.ledger import epoch
 from ...module_utils._node import files
-from .._kube import predicates
-from .._kube.client import Client
-from .._kube.jobs.contract import ATTEMPT_LABEL, KubePlan, Object
+from .._kube.api.client import Client
+from .._kube.jobs.spec import ATTEMPT_LABEL, KubePlan, Object
+from .._kube.objects import status
 from . import (
     cluster_claim,
     cluster_custody,
@@ -246,7 +246,7 @@ def _present(
 def _make_room(asked: Asked, made: KubePlan, live: Object | None) -> None:
     """Remove the former start of the run and wait for its pods: two gangs would write the same checkpoints."""
     request = asked.request
-    if live is not None and predicates.state(live).phase == "waiting":
+    if live is not None and status.state(live).phase == "waiting":
         # What runs well is not stopped for what could not take its place.
         cluster_submit.rehearse(asked.client, made, live)
         request.progress.say(f"run {asked.run_id} runs with another job: it is stopped, and this one starts")
@@ -265,7 +265,7 @@ def _goes_on(asked: Asked, live: Object | None) -> bool:
     """
     # Without a record another controller started it: its end is read, not repeated.
     ended_unseen = live is not None and (asked.before is None or asked.before["state"] != "ended")
-    if live is None or not (ended_unseen or predicates.state(live).phase == "waiting"):
+    if live is None or not (ended_unseen or status.state(live).phase == "waiting"):
         return False
     problem = cluster_submit.other_job(live, asked.run_id, asked.before, asked.job, asked.source)
     if problem is None:
@@ -328,7 +328,7 @@ def _follow(
     except KeyboardInterrupt:
         request.progress.say(f"run {made.run_id} goes on without us: the same command follows it, cancel stops it")
         raise
-    problem, told = None, predicates.state(follower.main).phase
+    problem, told = None, status.state(follower.main).phase
     if told == "waiting":
         # It ended by a rule of ours: the engine would go on. Before anything is read: its pods may hold the place.
         within_s = made.job.checkpoints.grace_s + GONE_S
@@ -341,7 +341,7 @@ def _follow(
         forget_secret(client, made, request.progress)
     cluster_kept.recover(client, made, follower, told == "done")
     outcome = explained(folder, attended(made.job, follower, outcome))
-    at = follower.dated(predicates.end_time(follower.main)) if told in ("done", "failed") else None
+    at = follower.dated(status.end_time(follower.main)) if told in ("done", "failed") else None
     ended = finished(follower, outcome, state["record"], custody.prices(follower.nodes.values()), at)
     return custody.end(_told(result(ended, folder, changed), problem), outcome.outcome)
 

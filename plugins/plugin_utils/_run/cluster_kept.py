@@ -18,11 +18,11 @@ from ...module_utils._node import files
 from ...module_utils._node.pod_log import MARK
 from ...module_utils._secrets.scrubber import scrub
 from .._hosts import log_follow
-from .._kube import wait
-from .._kube.apply import apply
-from .._kube.client import Client
-from .._kube.jobs import kept
-from .._kube.jobs.contract import CONTAINER, KubePlan, Object
+from .._kube.api.client import Client
+from .._kube.jobs import log_reader_job
+from .._kube.jobs.spec import CONTAINER, KubePlan, Object
+from .._kube.objects import wait
+from .._kube.objects.apply import apply
 from .cluster_probe import clear
 from .follow import Follower
 
@@ -52,7 +52,7 @@ def recover(client: Client, plan: KubePlan, follower: Follower, done: bool) -> N
     wanted: t.Collection[int] = missing(_lines(follower.folder / "events.jsonl"), first)
     if done and not any(item.n >= first for item in follower.story.attempts):
         wanted = range(first, _ANY)
-    made = kept.build(plan) if wanted else None
+    made = log_reader_job.build(plan) if wanted else None
     if made is None:
         return
     names = f"any attempt from {first} on" if isinstance(wanted, range) else f"attempt {_listed(wanted)}"

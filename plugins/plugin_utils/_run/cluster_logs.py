@@ -16,8 +16,8 @@ import typing as t
 from ...module_utils._model.errors import MusterError
 from ...module_utils._node.pod_log import MARK
 from ...module_utils._secrets.scrubber import scrub
-from .._kube.jobs.contract import Object
-from .._kube.logs import Place
+from .._kube.api.logs import Place
+from .._kube.jobs.spec import Object
 from .cluster_sources import Sources
 from .progress import Progress
 

@@ -22,11 +22,11 @@ import time
 import typing as t
 
 from ...module_utils._model.errors import MusterError
-from .._kube import predicates
-from .._kube.client import Client
-from .._kube.errors import KubeError
-from .._kube.jobs.contract import Object
-from .._kube.resources import moment
+from .._kube.api.client import Client
+from .._kube.api.errors import KubeError
+from .._kube.api.kinds import moment
+from .._kube.jobs.spec import Object
+from .._kube.objects import status
 from .progress import Progress
 
 _EVERY_S = 2.0
@@ -102,7 +102,7 @@ def node_state(node: Object | None) -> Node:
     """Return what is known of a Node object, None for one that is not there."""
     if node is None:
         return "gone"
-    ready = predicates.conditions(node).get("Ready") or {}
+    ready = status.conditions(node).get("Ready") or {}
     # False is a kubelet's own word: it lives and may still end the pod.
     return "silent" if ready.get("status") == "Unknown" else "answers"
 
@@ -114,6 +114,6 @@ def due(pod: Object, node: Node, now: float) -> bool:
     if node == "answers" or now < (moment(pod["metadata"]["deletionTimestamp"]) or now) + _LATE_S:
         return False
     # The node controller says so of all pods of a node that does not answer.
-    ready = predicates.conditions(pod).get("Ready") or {}
+    ready = status.conditions(pod).get("Ready") or {}
     running = any("running" in (item.get("state") or {}) for item in pod["status"].get("containerStatuses") or ())
     return ready.get("status") == "False" and running

@@ -18,10 +18,11 @@ from ...module_utils._model.job import Job
 from ...module_utils._model.job_backends import ENGINE_LAUNCHERS
 from ...module_utils._model.pod_spec import PROGRAM_FILES
 from .._hosts import agent_package
-from .._kube.client import Client
-from .._kube.errors import KubeError
-from .._kube.jobs import archive, companions, engines, placement
-from .._kube.jobs.contract import ISLAND_LABEL, ROLE_LABEL, Fleet, KubePlan, Object, Queue, object_name, secret_name
+from .._kube.api.client import Client
+from .._kube.api.errors import KubeError
+from .._kube.jobs import code_archive, placement, supporting_objects
+from .._kube.jobs import registry as jobs_registry
+from .._kube.jobs.spec import ISLAND_LABEL, ROLE_LABEL, Fleet, KubePlan, Object, Queue, object_name, secret_name
 from .._launch import registry
 from .._launch.base import RunContext
 from . import planning
@@ -228,13 +229,13 @@ def plan(
         ranges=facts.ranges,
     )
     labelled = [{**made.labels, ROLE_LABEL: role} for role in made.pods]
-    denied = any(companions.denies_egress(facts.policies, labels) for labels in labelled)
+    denied = any(supporting_objects.denies_egress(facts.policies, labels) for labels in labelled)
     return dataclasses.replace(made, egress_denied=denied)
 
 
 def objects(made: KubePlan) -> list[Object]:
     """Return the run's objects; the last one runs the job."""
-    return engines.build(made)
+    return jobs_registry.build(made)
 
 
 def secret(made: KubePlan, values: tuple[dict[str, str], dict[str, bytes]]) -> dict[str, t.Any] | None:
@@ -252,7 +253,7 @@ def _packed(source: planning.Source) -> bytes:
     for placed in source.placed:
         for file in placed.tree.files:
             files.append((f"{placed.target}/{file.path}", file.mode, file.source.read_bytes()))
-    return archive.pack(files) if files else b""
+    return code_archive.pack(files) if files else b""
 
 
 def _names(listed: list[Object] | None) -> tuple[str, ...] | None:
@@ -290,7 +291,7 @@ def insist_engine(client: Client, job: Job) -> None:
 
     :raises RefusedError: naming what to install, and the way without it.
     """
-    api_version, kind, component = engines.NEEDS.get(job.engine, ("", "", ""))
+    api_version, kind, component = jobs_registry.NEEDS.get(job.engine, ("", "", ""))
     if not kind:
         return
     try:

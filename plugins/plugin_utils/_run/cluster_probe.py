@@ -21,11 +21,11 @@ import typing as t
 from ...module_utils._model.errors import MusterError, RefusedError
 from ...module_utils._node import files
 from ...module_utils._node.pod_log import MARK
-from .._kube import events, predicates, wait
-from .._kube.apply import apply
-from .._kube.client import Client
-from .._kube.jobs import probe
-from .._kube.jobs.contract import CONTAINER, RUN_LABEL, KubePlan, Object
+from .._kube.api.client import Client
+from .._kube.jobs import network_test_job
+from .._kube.jobs.spec import CONTAINER, RUN_LABEL, KubePlan, Object
+from .._kube.objects import events, status, wait
+from .._kube.objects.apply import apply
 from .cluster_plan import Facts
 from .progress import Progress
 from .state_home import StateHome
@@ -55,7 +55,7 @@ def prove(client: Client, plan: KubePlan, home: StateHome, progress: Progress, f
     if _believed(known.get(key), nodes, time.time()):
         return
     progress.say("probing whether the pods of a gang reach each other")
-    *companions, main = probe.build(plan)
+    *companions, main = network_test_job.build(plan)
     # One that a killed controller left has a verdict of its own.
     _sweep(client, plan, main)
     while True:
@@ -124,12 +124,12 @@ class _Causes:
         """Stop listening."""
         self._warnings.close()
 
-    def rule(self, value: Object) -> predicates.State:
+    def rule(self, value: Object) -> status.State:
         """Return how far the probe's Job or one of its pods is.
 
         :raises RefusedError: when one of them will not start, however long one waits.
         """
-        now = predicates.state(value)
+        now = status.state(value)
         if value.get("kind") == "Pod" and now.phase != "done":
             self._take(events.of_pod(value))
         if self._final is not None:

@@ -14,8 +14,8 @@ import time
 import typing as t
 
 from ...module_utils._model.errors import MusterError
-from .._kube.client import Client
-from .._kube.jobs.contract import COMPANIONS, KubePlan, Object, gang_selector, secret_name, selector
+from .._kube.api.client import Client
+from .._kube.jobs.spec import COMPANIONS, KubePlan, Object, gang_selector, secret_name, selector
 from .cluster_lost import Evictions
 from .progress import Progress
 

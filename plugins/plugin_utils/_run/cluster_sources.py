@@ -16,11 +16,11 @@ import threading
 import typing as t
 
 from ...module_utils._model.errors import MusterError
-from .._kube import predicates
-from .._kube.client import Client
+from .._kube.api.client import Client
+from .._kube.api.logs import LogStream, Place
 from .._kube.jobs import jobset
-from .._kube.jobs.contract import CONTAINER, KubePlan, Object, gang_selector
-from .._kube.logs import LogStream, Place
+from .._kube.jobs.spec import CONTAINER, KubePlan, Object, gang_selector
+from .._kube.objects import status
 
 Item = tuple[str, t.Any]
 # Bytes of lines that may wait to be taken; what a line costs beside its text.
@@ -115,7 +115,7 @@ class Sources:
             gang = self.client.get("batch/v1/Job", jobset.gang(self.plan.name), self.plan.namespace)
         except MusterError:
             return False
-        failed = predicates.conditions(gang or {}).get("Failed") or {}
+        failed = status.conditions(gang or {}).get("Failed") or {}
         return (failed.get("status"), failed.get("reason")) == ("True", "DeadlineExceeded")
 
     def close(self) -> None:

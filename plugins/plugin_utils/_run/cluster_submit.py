@@ -14,10 +14,10 @@ import typing as t
 
 from ...module_utils._model.errors import InputError, RefusedError
 from ...module_utils._model.job import Job, to_yaml_names
-from .._kube.apply import apply
-from .._kube.client import Client
-from .._kube.errors import KubeError
-from .._kube.jobs.contract import COMPANIONS, DIGEST, RUN_LABEL, KubePlan, Object, label_value, owned, selector
+from .._kube.api.client import Client
+from .._kube.api.errors import KubeError
+from .._kube.jobs.spec import COMPANIONS, DIGEST, RUN_LABEL, KubePlan, Object, label_value, owned, selector
+from .._kube.objects.apply import apply
 from . import cluster_plan, cluster_probe, planning
 from .kube_secret import manifest
 

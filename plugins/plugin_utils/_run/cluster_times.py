@@ -12,7 +12,7 @@ import time
 import typing as t
 
 from ...module_utils._model.run_history import Story
-from .._kube.resources import moment
+from .._kube.api.kinds import moment
 
 # What is less than this ago is seen as it happens; clocks differ by some of it.
 _LATE_S = 60.0

@@ -13,8 +13,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from .._kube import events, predicates
-from .._kube.resources import Object, title
+from .._kube.api.kinds import Object, title
+from .._kube.objects import events, status
 
 # Kueue makes a Workload of a job within moments.
 _UNQUEUED_S = 8.0
@@ -45,7 +45,7 @@ class Waits:
 
     def set_back(self, main: Object) -> bool:
         """Take in the run's object; return whether it has just been suspended."""
-        before, self.suspended = self.suspended, predicates.suspended(main)
+        before, self.suspended = self.suspended, status.suspended(main)
         if self.suspended and not before:
             self._since = time.monotonic()
         return self.suspended and not before
@@ -58,7 +58,7 @@ class Waits:
     def workload(self, workload: Object) -> events.Cause | None:
         """Take in Kueue's Workload of the run; return what keeps it in its queue."""
         self._explained = True
-        known = predicates.conditions(workload).get("Evicted") or {}
+        known = status.conditions(workload).get("Evicted") or {}
         self._evicted = str(known.get("reason") or "") if known.get("status") == "True" else ""
         found = events.of_workload(workload)
         if found is None:

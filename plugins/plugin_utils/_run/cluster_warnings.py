@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 import typing as t
 
-from .._kube import events
-from .._kube.jobs.contract import KubePlan, Object
-from .._kube.watch import Event
+from .._kube.api.watch import Event
+from .._kube.jobs.spec import KubePlan, Object
+from .._kube.objects import events
 
 _MOST = 64
 

@@ -23,10 +23,11 @@ from .._fabric.diagnosis.live import Diagnosis, Live
 from .._fabric.diagnosis.live_causes import cause
 from .._fabric.diagnosis.live_pods import PodSeen
 from .._fabric.diagnosis.live_rules import diagnose_live
-from .._kube import events, predicates
-from .._kube.client import Client
-from .._kube.errors import KubeError
-from .._kube.jobs.contract import CONTAINER, RUN_LABEL, Object, gang_selector, object_name
+from .._kube.api.client import Client
+from .._kube.api.errors import KubeError
+from .._kube.jobs.spec import CONTAINER, RUN_LABEL, Object, gang_selector, object_name
+from .._kube.objects import events
+from .._kube.objects import status as objects_status
 
 Dict = dict[str, t.Any]
 _FORBIDDEN = (401, 403)
@@ -94,7 +95,7 @@ def _seen(client: Client, namespace: str, pod: Object) -> PodSeen:
     found = next((item for item in statuses if item["name"] == CONTAINER), {})
     ended = (found.get("state") or {}).get("terminated") or {}
     stuck = events.of_pod(pod) if status.get("phase") == "Pending" or "waiting" in (found.get("state") or {}) else None
-    taken = predicates.conditions(pod).get("DisruptionTarget") or {}
+    taken = objects_status.conditions(pod).get("DisruptionTarget") or {}
     words = f"{taken.get('reason')}: {taken.get('message')}" if taken.get("status") == "True" else ""
     evicted = status.get("reason") == "Evicted"
     began = bool(found.get("containerID")) or bool(ended)
@@ -145,7 +146,7 @@ def _down(client: Client, pods: t.Sequence[PodSeen]) -> t.Iterator[Cause]:
         if node is None:
             yield cause("node_unreachable", "the node is gone from the cluster", name)
             continue
-        ready = predicates.conditions(node).get("Ready") or {}
+        ready = objects_status.conditions(node).get("Ready") or {}
         if ready.get("status") != "True":
             yield cause(
                 "node_unreachable", f"the node is not ready: {ready.get('reason')}: {ready.get('message')}", name

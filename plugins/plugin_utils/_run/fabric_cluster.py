@@ -22,12 +22,13 @@ from .._fabric.bench.plan import Stage
 from .._fabric.topology import node_labels
 from .._fabric.topology.unreachable import Absent
 from .._hosts import agent_package
-from .._kube import events, node_facts
-from .._kube.apply import apply
-from .._kube.client import Client
-from .._kube.errors import KubeError
+from .._kube.api.client import Client
+from .._kube.api.errors import KubeError
 from .._kube.jobs import placement
-from .._kube.jobs.contract import RUN_LABEL, Object
+from .._kube.jobs.spec import RUN_LABEL, Object
+from .._kube.nodes import node_facts
+from .._kube.objects import events
+from .._kube.objects.apply import apply
 from . import cluster_probe, fabric_gang, kube_access, training_job
 from .fabric_bench import Bench, GroupRun
 from .fabric_hosts import Fleet, Published

@@ -21,9 +21,9 @@ from ...module_utils._model.errors import MusterError
 from ...module_utils._model.job import Job, parse_job
 from .._fabric.bench.plan import Stage
 from .._hosts import log_follow
-from .._kube.apply import apply
-from .._kube.client import Client
-from .._kube.jobs.contract import Fleet, KubePlan, Object, owned
+from .._kube.api.client import Client
+from .._kube.jobs.spec import Fleet, KubePlan, Object, owned
+from .._kube.objects.apply import apply
 from . import cluster_plan, cluster_probe, fabric_bench, planning
 from .cluster_follow import ClusterFollower
 from .cluster_sources import Sources

@@ -20,8 +20,8 @@ from ...module_utils._model.heal_plan import Action
 from ...module_utils._model.ledger import Lease, LedgerEvent, iso
 from ...module_utils._node import files
 from .._hosts import gang
-from .._kube import node_leave, node_loss
-from .._kube.client import Client
+from .._kube.api.client import Client
+from .._kube.nodes import drain, out_of_service
 from .._rent.book import Book
 from .._rent.ledger_file import LedgerWriter, read
 from . import heal_look, node_giveback, node_pool, record
@@ -103,7 +103,7 @@ def _carry_out(
             done.append(f"what was left of the run was stopped on {', '.join(action.nodes)}")
         elif action.kind == "drain":
             (name,) = action.nodes
-            left = node_leave.leave(_client(seen), name, _grace_s(seen) + 20, request.progress.say)
+            left = drain.leave(_client(seen), name, _grace_s(seen) + 20, request.progress.say)
             done.append(
                 f"{name} left the cluster: {len(left.evicted)} pods were evicted, {len(left.forced)} forced off"
             )
@@ -114,9 +114,11 @@ def _carry_out(
         if action.kind == "release":
             (name,) = action.nodes
             gone = seen.tokens.get(name) is not None or not seen.may_return(name)
-            done += node_loss.release(_client(seen), name, gone)
+            done += out_of_service.release(_client(seen), name, gone)
         elif action.kind == "admit":
-            done += [f"Node {name} takes pods again" for name in action.nodes if node_loss.admit(_client(seen), name)]
+            done += [
+                f"Node {name} takes pods again" for name in action.nodes if out_of_service.admit(_client(seen), name)
+            ]
     for line in done:
         request.progress.say(f"  {line}")
     return done

@@ -19,11 +19,11 @@ from ...module_utils._model.lease import Rental, Traits
 from ...module_utils._model.ledger import Lease
 from ...module_utils._node import files
 from .._hosts.node_client import each
-from .._kube import node_loss
-from .._kube.client import Client
-from .._kube.errors import KubeError
-from .._kube.jobs import spare
-from .._kube.jobs.contract import Object
+from .._kube.api.client import Client
+from .._kube.api.errors import KubeError
+from .._kube.jobs import free_nodes
+from .._kube.jobs.spec import Object
+from .._kube.nodes import out_of_service
 from .._rent.giveback_run import look as list_account
 from .._rent.landlord import RealStage
 from .._rent.ledger_file import read
@@ -154,7 +154,7 @@ def _unfit(client: Client, live: t.Sequence[Object], run: Run | None, job: Dict)
         if error.status != 403:
             raise
         pods = []
-    return spare.unfit(wanted, live, pods, run.run_id)
+    return free_nodes.unfit(wanted, live, pods, run.run_id)
 
 
 def _in_cluster(live: t.Sequence[Object], clock: float | None, used: t.Container[str]) -> dict[str, State]:
@@ -167,8 +167,8 @@ def _in_cluster(live: t.Sequence[Object], clock: float | None, used: t.Container
         name, taints = str(item["metadata"]["name"]), (item.get("spec") or {}).get("taints") or ()
         keys = {taint["key"] for taint in taints if taint["effect"] != "PreferNoSchedule"}
         if name in used or not keys & _CONTROL_PLANES:
-            ready, seconds = node_loss.readiness(item, clock)
-            found[name] = (ready, seconds, node_loss.out_of_service(item), node_loss.since(item))
+            ready, seconds = out_of_service.readiness(item, clock)
+            found[name] = (ready, seconds, out_of_service.out_of_service(item), out_of_service.since(item))
     return found
 
 

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 
 from ...module_utils._http.messages import Request, decode_json
 from ...module_utils._http.version import USER_AGENT
-from .._kube import kubeconfig
-from .._kube.client import Client
-from .._kube.connect import connect
+from .._kube.api import kubeconfig
+from .._kube.api.client import Client
+from .._kube.api.connect import connect
 
 Dict = dict[str, t.Any]
 Tell = t.Callable[[str], None]

@@ -13,10 +13,10 @@ import typing as t
 from collections.abc import Mapping
 
 from ...module_utils._model.errors import InputError
-from .._kube import documents
-from .._kube.apply import apply
-from .._kube.plan import Prune
-from .._kube.resources import Object
+from .._kube.api.kinds import Object
+from .._kube.objects import manifests
+from .._kube.objects.apply import apply
+from .._kube.objects.apply_plan import Prune
 from .kube_access import Dict, Tell, open_client
 
 
@@ -55,7 +55,7 @@ def run(
 
 def wanted(options: Mapping[str, t.Any], base: pathlib.Path) -> list[Object]:
     """Return the objects of the options ``objects`` and ``src``."""
-    found = documents.collect(options["objects"], "objects") if options.get("objects") else []
+    found = manifests.collect(options["objects"], "objects") if options.get("objects") else []
     for path in options.get("src") or []:
-        found += documents.read(path, base)
+        found += manifests.read(path, base)
     return found

@@ -13,8 +13,8 @@ import typing as t
 from collections.abc import Mapping
 
 from ...module_utils._secrets.scrubber import MASK
-from .._kube import predicates
-from .._kube.resources import Object
+from .._kube.api.kinds import Object
+from .._kube.objects import status
 from .kube_access import Dict, open_client
 
 # kubectl keeps the whole object in it, values and all.
@@ -35,7 +35,7 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path) -> Dict:
         labels = ",".join(str(part) for part in options["label_selectors"])
         fields = ",".join(str(part) for part in options["field_selectors"])
         items = client.list(resource, options.get("namespace"), labels=labels, fields=fields).items
-    states = [predicates.state(item) for item in items]
+    states = [status.state(item) for item in items]
     return {
         "changed": False,
         "resources": [shown(item, bool(options["managed_fields"])) for item in items],

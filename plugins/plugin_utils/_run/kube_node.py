@@ -14,8 +14,8 @@ import typing as t
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from .._kube import node_leave
-from .._kube.client import Client
+from .._kube.api.client import Client
+from .._kube.nodes import drain
 from . import cluster_identity
 from .kube_access import Dict, open_client
 from .state_home import StateHome
@@ -44,7 +44,7 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, tell: Cal
 
 def _leaving(client: Client, timeout_s: float, tell: Callable[[str], None], check: bool) -> Callable[[str], Dict]:
     def one(name: str) -> Dict:
-        left = node_leave.leave(client, name, timeout_s, tell, check)
+        left = drain.leave(client, name, timeout_s, tell, check)
         return {**dataclasses.asdict(left), "changed": left.changed}
 
     return one
@@ -52,7 +52,7 @@ def _leaving(client: Client, timeout_s: float, tell: Callable[[str], None], chec
 
 def _closing(client: Client, closed: bool, check: bool) -> Callable[[str], Dict]:
     def one(name: str) -> Dict:
-        changed = node_leave.cordon(client, name, closed, check)
+        changed = drain.cordon(client, name, closed, check)
         return {"node": name, "cordoned": closed, "changed": changed}
 
     return one

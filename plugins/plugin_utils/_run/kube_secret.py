@@ -16,10 +16,10 @@ import typing as t
 from collections.abc import Mapping
 
 from ...module_utils._model.errors import InputError
-from .._kube.apply import apply
-from .._kube.client import Client
-from .._kube.kubeconfig import secret
-from .._kube.resources import Object
+from .._kube.api.client import Client
+from .._kube.api.kinds import Object
+from .._kube.api.kubeconfig import secret
+from .._kube.objects.apply import apply
 from .kube_access import Dict, open_client
 
 # The hash may be shown; guessing a weak value from it shall cost some time.

@@ -13,10 +13,10 @@ import typing as t
 from collections.abc import Callable, Mapping
 
 from ...module_utils._model.errors import InputError
-from .._kube import predicates
-from .._kube.client import Client
-from .._kube.predicates import State
-from .._kube.wait import Outcome, Wish, wait
+from .._kube.api.client import Client
+from .._kube.objects import status
+from .._kube.objects.status import State
+from .._kube.objects.wait import Outcome, Wish, wait
 from .kube_access import Dict, open_client
 
 
@@ -31,7 +31,7 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, tell: Cal
     wishes = [_wish(client, entry, number) for number, entry in enumerate(entries)]
     rule = None
     if options.get("condition"):
-        rule = predicates.condition(str(options["condition"]["type"]), str(options["condition"]["status"]))
+        rule = status.condition(str(options["condition"]["type"]), str(options["condition"]["status"]))
 
     def changed(name: str, state: State) -> None:
         if state.phase != "waiting":

@@ -21,9 +21,9 @@ import yaml
 
 from ...module_utils._model.errors import InputError, MusterError, RefusedError
 from ...module_utils._node import files
-from .._kube import connect, kubeconfig
-from .._kube.client import Client
-from .._kube.kubeconfig import Access
+from .._kube.api import connect, kubeconfig
+from .._kube.api.client import Client
+from .._kube.api.kubeconfig import Access
 from . import record
 from .kube_access import Dict, ask, chosen
 from .state_home import StateHome

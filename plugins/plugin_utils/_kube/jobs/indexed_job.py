@@ -11,8 +11,8 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-from . import companions, jobset, pods
-from .contract import KubePlan, Object
+from . import jobset, pod_template, supporting_objects
+from .spec import KubePlan, Object
 
 ROLE = jobset.ROLE
 
@@ -20,10 +20,10 @@ ROLE = jobset.ROLE
 def build(plan: KubePlan) -> list[Object]:
     """Return the Job behind its companions."""
     # The Service's name is the pods' subdomain; without it their names are not known.
-    spec = companions.completed(plan, ROLE, coordinator=f"{plan.name}-0.{plan.name}")
-    around = companions.around(plan, {ROLE: spec}, companions.headless(plan, ROLE))
-    template = pods.template(plan, ROLE, around, restarts=None, subdomain=plan.name)
+    spec = supporting_objects.completed(plan, ROLE, coordinator=f"{plan.name}-0.{plan.name}")
+    around = supporting_objects.around(plan, {ROLE: spec}, supporting_objects.headless(plan, ROLE))
+    template = pod_template.template(plan, ROLE, around, restarts=None, subdomain=plan.name)
     body = jobset.job_spec(plan.job, template)
     body["ttlSecondsAfterFinished"] = jobset.ttl(plan.job)
-    meta = plan.meta(plan.name, **pods.queue_labels(plan))
+    meta = plan.meta(plan.name, **pod_template.queue_labels(plan))
     return [*around, {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": body}]

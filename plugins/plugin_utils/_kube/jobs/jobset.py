@@ -17,8 +17,8 @@ import typing as t
 from ....module_utils._model import job_backends
 from ....module_utils._model.job import Job
 from ....module_utils._model.pod_spec import EXIT_REFUSED
-from . import companions, pods
-from .contract import CONTAINER, KubePlan, Object
+from . import pod_template, supporting_objects
+from .spec import CONTAINER, KubePlan, Object
 
 ROLE = "node"
 NETWORK = {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
@@ -29,16 +29,16 @@ _FATAL_MESSAGE = "matching .* rule at index 0"
 
 def build(plan: KubePlan) -> list[Object]:
     """Return the JobSet behind its companions."""
-    spec = companions.completed(plan, ROLE, coordinator=coordinator(plan.name))
-    around = companions.around(plan, {ROLE: spec})
-    inner = job_spec(plan.job, pods.template(plan, ROLE, around))
+    spec = supporting_objects.completed(plan, ROLE, coordinator=coordinator(plan.name))
+    around = supporting_objects.around(plan, {ROLE: spec})
+    inner = job_spec(plan.job, pod_template.template(plan, ROLE, around))
     outer: Object = {
         "network": dict(NETWORK),
         "replicatedJobs": [{"name": ROLE, "replicas": 1, "template": {"spec": inner}}],
         "failurePolicy": failure_policy(plan.job, plan.followed),
         "ttlSecondsAfterFinished": ttl(plan.job),
     }
-    meta = plan.meta(plan.name, **pods.queue_labels(plan))
+    meta = plan.meta(plan.name, **pod_template.queue_labels(plan))
     return [*around, {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": meta, "spec": outer}]
 
 

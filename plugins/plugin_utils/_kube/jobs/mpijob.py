@@ -13,8 +13,8 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 from ....module_utils._model import pod_spec
-from . import companions, jobset, least, pods
-from .contract import KubePlan, Object
+from . import jobset, limit_range, pod_template, supporting_objects
+from .spec import KubePlan, Object
 
 LAUNCHER, WORKER = "launcher", "worker"
 # Of the launcher: mpirun waits most of the time. (request, limit) by resource.
@@ -24,11 +24,11 @@ _SMALL = {"cpu": ("10m", "1"), "memory": ("64Mi", "1Gi")}
 def build(plan: KubePlan) -> list[Object]:
     """Return the MPIJob behind its companions."""
     first = f"{plan.name}-{WORKER}-0.{plan.name}"
-    specs = {role: companions.completed(plan, role, coordinator=first) for role in (LAUNCHER, WORKER)}
-    around = companions.around(plan, specs)
-    launcher = pods.template(plan, LAUNCHER, around, restarts=None, index=None, devices=False)
+    specs = {role: supporting_objects.completed(plan, role, coordinator=first) for role in (LAUNCHER, WORKER)}
+    around = supporting_objects.around(plan, specs)
+    launcher = pod_template.template(plan, LAUNCHER, around, restarts=None, index=None, devices=False)
     launcher["spec"]["containers"][0]["resources"] = _small(plan)
-    worker = pods.template(plan, WORKER, around, restarts=None, index=None)
+    worker = pod_template.template(plan, WORKER, around, restarts=None, index=None)
     ssh = plan.pods[WORKER].ssh or {}
     worker["spec"]["containers"][0]["readinessProbe"] = {"tcpSocket": {"port": ssh["port"]}, "periodSeconds": 1}
     policy: Object = {
@@ -50,7 +50,7 @@ def build(plan: KubePlan) -> list[Object]:
             for kind, (count, template) in replicas.items()
         },
     }
-    meta = plan.meta(plan.name, **pods.queue_labels(plan))
+    meta = plan.meta(plan.name, **pod_template.queue_labels(plan))
     return [*around, {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": meta, "spec": body}]
 
 
@@ -64,4 +64,4 @@ def _small(plan: KubePlan) -> Object:
         "requests": {name: request for name, (request, _unused) in amounts.items()},
         "limits": {name: limit for name, (_unused, limit) in amounts.items()},
     }
-    return least.fit(small, plan.ranges)
+    return limit_range.fit(small, plan.ranges)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.job import Job
-from .contract import FABRIC_LABEL, ISLAND_LABEL, LANE_LABEL, NETWORK_LABEL, Object
+from .spec import FABRIC_LABEL, ISLAND_LABEL, LANE_LABEL, NETWORK_LABEL, Object
 
 # GPU feature discovery writes these.
 _PRODUCT, _MEMORY, _FAMILY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory", "nvidia.com/gpu.family"

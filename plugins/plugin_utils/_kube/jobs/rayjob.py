@@ -16,8 +16,8 @@ import typing as t
 
 from ....module_utils._model import pod_spec
 from ....module_utils._model.pod_spec import PodSpec
-from . import companions, least, pods, quantities
-from .contract import CONTAINER, ROLE_LABEL, KubePlan, Object
+from . import limit_range, pod_template, quantities, supporting_objects
+from .spec import CONTAINER, ROLE_LABEL, KubePlan, Object
 
 DRIVER, HEAD, WORKER, SUBMITTER = "driver", "head", "worker", "submitter"
 _HEAD_MEMORY = 4 << 30
@@ -39,10 +39,10 @@ _OPERATOR = {
 
 def build(plan: KubePlan) -> list[Object]:
     """Return the RayJob behind its companions."""
-    spec = companions.completed(plan, DRIVER)
-    around = companions.around(plan, {DRIVER: spec}, reached_by=[_OPERATOR])
+    spec = supporting_objects.completed(plan, DRIVER)
+    around = supporting_objects.around(plan, {DRIVER: spec}, reached_by=[_OPERATOR])
     body: Object = {
-        "entrypoint": shlex.join(pods.command(plan.job, DRIVER)),
+        "entrypoint": shlex.join(pod_template.command(plan.job, DRIVER)),
         "submissionMode": "K8sJobMode",
         "shutdownAfterJobFinishes": True,
         "ttlSecondsAfterFinished": _LINGER_S,
@@ -67,22 +67,22 @@ def build(plan: KubePlan) -> list[Object]:
     }
     if plan.job.timeout_s is not None:
         body["activeDeadlineSeconds"] = plan.job.timeout_s
-    meta = plan.meta(plan.name, **pods.queue_labels(plan))
+    meta = plan.meta(plan.name, **pod_template.queue_labels(plan))
     return [*around, {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": meta, "spec": body}]
 
 
 def _ray_pod(plan: KubePlan, role: str, spec: PodSpec, around: t.Sequence[Object]) -> Object:
     """Return the pod of a Ray node: an init container places the code, KubeRay adds what starts Ray."""
     devices = role == WORKER
-    template = pods.template(plan, role, around, restarts=None, index=None, devices=devices, told=DRIVER)
+    template = pod_template.template(plan, role, around, restarts=None, index=None, devices=devices, told=DRIVER)
     main = template["spec"]["containers"][0]
     if role == HEAD:
         memory = min(_HEAD_MEMORY, plan.job.resources.memory or _HEAD_MEMORY)
         amounts = {"cpu": "1", "memory": quantities.size(memory)}
-        main["resources"] = least.fit({"requests": dict(amounts), "limits": dict(amounts)}, plan.ranges)
+        main["resources"] = limit_range.fit({"requests": dict(amounts), "limits": dict(amounts)}, plan.ranges)
     # What runs before the others counts by its largest amount: the same costs nothing, and a quota insists on some.
     place = {key: main[key] for key in ("image", "volumeMounts", "resources")}
-    argv = [*pods.command(plan.job, DRIVER), "prepare"]
+    argv = [*pod_template.command(plan.job, DRIVER), "prepare"]
     plain = {"allowPrivilegeEscalation": False}
     template["spec"]["initContainers"] = [{"name": "code", "command": argv, "securityContext": plain, **place}]
     del main["command"]
@@ -90,7 +90,7 @@ def _ray_pod(plan: KubePlan, role: str, spec: PodSpec, around: t.Sequence[Object
     main["env"] += _secrets(plan)
     if plan.host_network:
         # Head and workers listen at the same ports.
-        template["spec"]["affinity"]["podAntiAffinity"] = pods.apart(plan)
+        template["spec"]["affinity"]["podAntiAffinity"] = pod_template.apart(plan)
     return template
 
 
@@ -123,7 +123,7 @@ def _submitter(plan: KubePlan) -> Object:
         # KubeRay takes the first container, whatever its name: logs are read from one name in every pod.
         "name": CONTAINER,
         "image": plan.job.image,
-        "resources": least.fit({"requests": amounts, "limits": {"cpu": "1", "memory": "512Mi"}}, plan.ranges),
+        "resources": limit_range.fit({"requests": amounts, "limits": {"cpu": "1", "memory": "512Mi"}}, plan.ranges),
         "securityContext": {"allowPrivilegeEscalation": False},
     }
     spec: Object = {"restartPolicy": "Never", "automountServiceAccountToken": False, "containers": [main]}

@@ -11,8 +11,8 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-from . import companions, jobset, pods
-from .contract import KubePlan, Object
+from . import jobset, pod_template, supporting_objects
+from .spec import KubePlan, Object
 
 API = "trainer.kubeflow.org/v1alpha1"
 ROLE = jobset.ROLE
@@ -20,9 +20,9 @@ ROLE = jobset.ROLE
 
 def build(plan: KubePlan) -> list[Object]:
     """Return the TrainJob behind its runtime and companions."""
-    spec = companions.completed(plan, ROLE, coordinator=jobset.coordinator(plan.name))
-    around = companions.around(plan, {ROLE: spec})
-    inner = jobset.job_spec(plan.job, pods.template(plan, ROLE, around))
+    spec = supporting_objects.completed(plan, ROLE, coordinator=jobset.coordinator(plan.name))
+    around = supporting_objects.around(plan, {ROLE: spec})
+    inner = jobset.job_spec(plan.job, pod_template.template(plan, ROLE, around))
     # The number of nodes is the policy's: the operator sets these two from it.
     for key in ("completions", "parallelism", "activeDeadlineSeconds"):
         inner.pop(key, None)
@@ -43,5 +43,5 @@ def build(plan: KubePlan) -> list[Object]:
     body: Object = {"runtimeRef": {"apiGroup": API.partition("/")[0], "kind": "TrainingRuntime", "name": plan.name}}
     if plan.job.timeout_s is not None:
         body["activeDeadlineSeconds"] = plan.job.timeout_s
-    meta = plan.meta(plan.name, **pods.queue_labels(plan))
+    meta = plan.meta(plan.name, **pod_template.queue_labels(plan))
     return [*around, runtime, {"apiVersion": API, "kind": "TrainJob", "metadata": meta, "spec": body}]

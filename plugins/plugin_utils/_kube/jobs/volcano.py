@@ -11,8 +11,8 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 from ....module_utils._model.pod_spec import EXIT_REFUSED
-from . import companions, jobset, pods
-from .contract import KubePlan, Object
+from . import jobset, pod_template, supporting_objects
+from .spec import KubePlan, Object
 
 ROLE = jobset.ROLE
 SCHEDULER = "volcano"
@@ -21,9 +21,9 @@ _RETRIES = "metadata.annotations['volcano.sh/job-retry-count']"
 
 def build(plan: KubePlan) -> list[Object]:
     """Return the Job behind its companions."""
-    spec = companions.completed(plan, ROLE, coordinator=f"{plan.name}-{ROLE}-0.{plan.name}")
-    around = companions.around(plan, {ROLE: spec})
-    template = pods.template(plan, ROLE, around, restarts=_RETRIES, index=None, schedulerName=SCHEDULER)
+    spec = supporting_objects.completed(plan, ROLE, coordinator=f"{plan.name}-{ROLE}-0.{plan.name}")
+    around = supporting_objects.around(plan, {ROLE: spec})
+    template = pod_template.template(plan, ROLE, around, restarts=_RETRIES, index=None, schedulerName=SCHEDULER)
     if plan.job.timeout_s is not None:
         # A Volcano Job knows no time limit; its pods do.
         template["spec"]["activeDeadlineSeconds"] = plan.job.timeout_s

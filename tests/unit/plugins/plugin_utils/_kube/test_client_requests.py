@@ -12,10 +12,10 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._http.errors import WireFailure
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, TransportError
-from ansible_collections.muster.training.plugins.plugin_utils._kube.apply import apply
-from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
-from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
-from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.apply import apply
 from ansible_collections.muster.training.tests.support.fake_clock import FakeClock
 from ansible_collections.muster.training.tests.support.scripted_http import Call, Script
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._kube import events
+from ansible_collections.muster.training.plugins.plugin_utils._kube.objects import events
 
 WORDS = "its image is not made for the architecture of its node"
 PULL = "rpc error: code = NotFound desc = failed to pull and unpack image"

@@ -15,11 +15,11 @@ from ansible_collections.muster.training.plugins.module_utils._http.errors impor
 from ansible_collections.muster.training.plugins.module_utils._http.messages import Response
 from ansible_collections.muster.training.plugins.module_utils._http.stream import Stream
 from ansible_collections.muster.training.plugins.module_utils._model.errors import TransportError
-from ansible_collections.muster.training.plugins.plugin_utils._kube.apply import apply
-from ansible_collections.muster.training.plugins.plugin_utils._kube.client import Client
-from ansible_collections.muster.training.plugins.plugin_utils._kube.connect import connect
-from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError
-from ansible_collections.muster.training.plugins.plugin_utils._kube.wait import Wish, wait
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.apply import apply
+from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.wait import Wish, wait
 from ansible_collections.muster.training.tests.support.fake_clock import FakeClock
 
 Object = dict[str, t.Any]

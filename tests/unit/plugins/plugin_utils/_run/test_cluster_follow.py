@@ -14,8 +14,8 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._node.pod_log import MARK
-from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError
-from ansible_collections.muster.training.plugins.plugin_utils._kube.watch import Event
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import Event
 from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_follow
 from ansible_collections.muster.training.plugins.plugin_utils._run.follow import Outcome
 from ansible_collections.muster.training.tests.support.told_cluster import Told, follow, stamped

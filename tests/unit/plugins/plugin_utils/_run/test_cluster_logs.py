@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._node.pod_log import MARK
 from ansible_collections.muster.training.plugins.module_utils._secrets.scrubber import remember
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import log_follow
-from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_follow, cluster_logs, record
 from ansible_collections.muster.training.plugins.plugin_utils._run.follow import Outcome
 from ansible_collections.muster.training.plugins.plugin_utils._run.training_follow import explained, finished

@@ -9,7 +9,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_lost
 from ansible_collections.muster.training.plugins.plugin_utils._run.cluster_lost import Evictions
 

@@ -12,8 +12,8 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
-from ansible_collections.muster.training.plugins.plugin_utils._kube.errors import KubeError
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.contract import Object, Queue
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import Object, Queue
 from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_plan
 from ansible_collections.muster.training.plugins.plugin_utils._run.cluster_plan import Facts
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._kube.jobs.plans import CLAIM, plan

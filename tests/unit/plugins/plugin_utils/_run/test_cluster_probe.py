@@ -11,7 +11,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
-from ansible_collections.muster.training.plugins.plugin_utils._kube.watch import Event
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import Event
 from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_probe
 
 Dict = dict[str, t.Any]

@@ -13,7 +13,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
-from ansible_collections.muster.training.plugins.plugin_utils._kube import wait
+from ansible_collections.muster.training.plugins.plugin_utils._kube.objects import wait
 from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_probe
 
 NO_MATCH = 'failed to pull and unpack image "i:1": no match for platform in manifest: not found'

@@ -12,7 +12,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._kube.watch import Event
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import Event
 from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_follow, cluster_waits
 from ansible_collections.muster.training.tests.support.told_cluster import MAIN, Told, follow, warning
 

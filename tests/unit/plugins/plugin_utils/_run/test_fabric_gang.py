@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.plan import Stage
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.contract import Fleet
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import Fleet
 from ansible_collections.muster.training.plugins.plugin_utils._run import (
     cluster_plan,
     fabric_bench,

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
-from ansible_collections.muster.training.plugins.plugin_utils._kube import kubeconfig
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api import kubeconfig
 from ansible_collections.muster.training.plugins.plugin_utils._run import team_kubeconfig as subject
 from ansible_collections.muster.training.tests.unit.plugins.action.test_rent_faces import PACKAGE, compare, documented
 

@@ -10,8 +10,8 @@ import typing as t
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._model.pod_spec import PROGRAM_FILES
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import agent_package
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import engines
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.contract import KubePlan, Object
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import registry as jobs_registry
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import KubePlan, Object
 from ansible_collections.muster.training.plugins.plugin_utils._launch import registry
 from ansible_collections.muster.training.plugins.plugin_utils._launch.base import RunContext
 
@@ -48,7 +48,7 @@ def plan(plan_values: t.Mapping[str, t.Any] | None = None, /, **changes: t.Any) 
 
 
 def build(plan_values: t.Mapping[str, t.Any] | None = None, /, **changes: t.Any) -> list[Object]:
-    return engines.build(plan(plan_values, **changes))
+    return jobs_registry.build(plan(plan_values, **changes))
 
 
 def pod_of(item: Object) -> Object:

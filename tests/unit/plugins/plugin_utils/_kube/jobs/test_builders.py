@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job_backends import ENGINE_LAUNCHERS
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import (
-    companions,
-    contract,
-    engines,
-    kept,
-    probe,
+    log_reader_job,
+    network_test_job,
+    registry,
+    supporting_objects,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.contract import Fleet, Object, Queue
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import spec as jobs_spec
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import Fleet, Object, Queue
 from ansible_collections.muster.training.tests.support.kube_schemas import problems
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._kube.jobs.plans import (
     CLAIM,
@@ -83,7 +83,7 @@ def templates(value: t.Any) -> t.Iterator[Object]:
 
 
 def test_every_engine_of_the_model_is_there() -> None:
-    assert set(engines._ENGINES) == set(ENGINE_LAUNCHERS) == set(ENGINES)
+    assert set(registry._ENGINES) == set(ENGINE_LAUNCHERS) == set(ENGINES)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -109,11 +109,11 @@ def test_the_same_plan_gives_the_same_objects_and_all_belong_to_the_run(engine: 
         assert json.dumps(first) == json.dumps(second)
         for item in first:
             assert item["metadata"]["namespace"] == "team-a"
-            assert item["metadata"]["labels"][contract.RUN_LABEL] == RUN_ID
+            assert item["metadata"]["labels"][jobs_spec.RUN_LABEL] == RUN_ID
         for template in templates(first):
             # The policy and the follower find pods by it.
-            assert template["metadata"]["labels"][contract.RUN_LABEL] == RUN_ID
-            assert template["metadata"]["labels"][contract.ROLE_LABEL]
+            assert template["metadata"]["labels"][jobs_spec.RUN_LABEL] == RUN_ID
+            assert template["metadata"]["labels"][jobs_spec.ROLE_LABEL]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -123,8 +123,8 @@ def test_every_pod_is_what_training_needs_and_no_more(engine: str) -> None:
         assert spec["automountServiceAccountToken"] is False
         assert main["securityContext"] == {"allowPrivilegeEscalation": False}
         assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
-        assert main["name"] == contract.CONTAINER
-        if template["metadata"]["labels"][contract.ROLE_LABEL] == "submitter":
+        assert main["name"] == jobs_spec.CONTAINER
+        if template["metadata"]["labels"][jobs_spec.ROLE_LABEL] == "submitter":
             continue
         assert spec["terminationGracePeriodSeconds"] > 30 and spec["restartPolicy"] == "Never"
         assert {item.get("tolerationSeconds") for item in spec["tolerations"]} == {60}
@@ -148,13 +148,13 @@ def test_what_only_rdma_and_whole_nodes_need_is_there_for_them_alone(engine: str
     assert terms == [{"matchExpressions": [ISLAND]}]
     apart = spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     # What takes no devices, such as mpirun or Ray's head, may lie beside what takes all of a node.
-    role = ranks[0]["metadata"]["labels"][contract.ROLE_LABEL]
-    assert apart[0]["labelSelector"]["matchLabels"] == {contract.RUN_LABEL: RUN_ID, contract.ROLE_LABEL: role}
+    role = ranks[0]["metadata"]["labels"][jobs_spec.ROLE_LABEL]
+    assert apart[0]["labelSelector"]["matchLabels"] == {jobs_spec.RUN_LABEL: RUN_ID, jobs_spec.ROLE_LABEL: role}
     for item in templates(rich):
         terms = item["spec"].get("affinity", {}).get("podAntiAffinity", {})
         for term in terms.get("requiredDuringSchedulingIgnoredDuringExecution", []):
             wanted = term["labelSelector"]["matchLabels"]
-            assert wanted[contract.ROLE_LABEL] == item["metadata"]["labels"][contract.ROLE_LABEL]
+            assert wanted[jobs_spec.ROLE_LABEL] == item["metadata"]["labels"][jobs_spec.ROLE_LABEL]
     assert spec["terminationGracePeriodSeconds"] >= 90 and spec["imagePullSecrets"] == [{"name": "run-pull"}]
     shared = [item["spec"] for item in templates(host) if "muster-run" in json.dumps(item)]
     assert all(item["hostNetwork"] and item["dnsPolicy"] == "ClusterFirstWithHostNet" for item in shared)
@@ -174,7 +174,7 @@ def test_on_the_nodes_own_network_no_two_pods_of_a_job_share_a_node() -> None:
                 rules = [item["affinity"]["podAntiAffinity"] for item in shares]
                 told = [rule["requiredDuringSchedulingIgnoredDuringExecution"][0] for rule in rules]
                 labels = [term["labelSelector"]["matchLabels"] for term in told]
-                assert not any(contract.ROLE_LABEL in item for item in labels), "the head's ports are the workers'"
+                assert not any(jobs_spec.ROLE_LABEL in item for item in labels), "the head's ports are the workers'"
             assert apart or not any("podAntiAffinity" in item.get("affinity", {}) for item in made), engine
 
 
@@ -210,11 +210,11 @@ def test_a_jobsets_gang_fails_and_starts_as_a_whole_with_two_budgets() -> None:
 def test_where_nobody_counts_lost_nodes_both_budgets_are_one() -> None:
     """A JobSet bounds only what it counts: it would restart without end."""
     wanted = plan(restart={"max_crashes": 2, "max_lost_nodes": 5})
-    policy = engines.build(dataclasses.replace(wanted, followed=False))[-1]["spec"]["failurePolicy"]
+    policy = registry.build(dataclasses.replace(wanted, followed=False))[-1]["spec"]["failurePolicy"]
     assert policy["maxRestarts"] == 7
     assert [rule["action"] for rule in policy["rules"]] == ["FailJobSet", "RestartJobSet", "FailJobSet"]
     none = plan(restart={"max_crashes": 2, "max_lost_nodes": 5, "on_lost_node": "fail"})
-    policy = engines.build(dataclasses.replace(none, followed=False))[-1]["spec"]["failurePolicy"]
+    policy = registry.build(dataclasses.replace(none, followed=False))[-1]["spec"]["failurePolicy"]
     assert (policy["maxRestarts"], policy["rules"][1]["action"]) == (2, "FailJobSet")
 
 
@@ -262,7 +262,7 @@ def test_a_queue_gets_its_labels_where_kueue_looks_for_them() -> None:
         objects = build({"queue": Queue("gpus", topology=True)}, **changes)
         labels = objects[-1]["metadata"]["labels"]
         assert labels["kueue.x-k8s.io/queue-name"] == "gpus" and labels["kueue.x-k8s.io/priority-class"] == "high"
-        made = [item for item in templates(objects) if item["metadata"]["labels"][contract.ROLE_LABEL] != "submitter"]
+        made = [item for item in templates(objects) if item["metadata"]["labels"][jobs_spec.ROLE_LABEL] != "submitter"]
         unconstrained = {"kueue.x-k8s.io/podset-unconstrained-topology": "true"}
         assert all(item["metadata"]["annotations"] == unconstrained for item in made)
         assert "priorityClassName" not in json.dumps(objects)
@@ -381,7 +381,7 @@ def test_checkpoints_lie_on_their_mount_or_in_the_pod() -> None:
 
 
 def test_the_jobs_own_policy_lets_its_pods_talk_and_nobody_else() -> None:
-    own = {"podSelector": {"matchLabels": {contract.RUN_LABEL: RUN_ID}}}
+    own = {"podSelector": {"matchLabels": {jobs_spec.RUN_LABEL: RUN_ID}}}
     spec = next(item for item in build() if item["kind"] == "NetworkPolicy")["spec"]
     assert spec == {**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own]}]}
     spec = next(item for item in build({"egress_denied": True}) if item["kind"] == "NetworkPolicy")["spec"]
@@ -409,9 +409,9 @@ def test_the_jobs_own_policy_lets_its_pods_talk_and_nobody_else() -> None:
 def test_a_policy_denies_the_egress_of_the_pods_that_it_selects(selector: dict[str, t.Any], denies: bool) -> None:
     labels = {"team": "ml"}
     policy = {"spec": {"podSelector": selector, "policyTypes": ["Ingress", "Egress"]}}
-    assert companions.denies_egress([policy], labels) is denies
+    assert supporting_objects.denies_egress([policy], labels) is denies
     policy["spec"]["policyTypes"] = ["Ingress"]
-    assert not companions.denies_egress([policy], labels)
+    assert not supporting_objects.denies_egress([policy], labels)
 
 
 def test_code_that_no_config_map_can_hold_is_refused_with_the_way_out() -> None:
@@ -434,26 +434,26 @@ def test_another_program_or_code_is_another_object() -> None:
 def test_companions_belong_to_the_live_object() -> None:
     objects = build()
     live = {**objects[-1], "metadata": {**objects[-1]["metadata"], "uid": "u-1"}}
-    made = contract.owned(objects[:-1], live)
+    made = jobs_spec.owned(objects[:-1], live)
     assert all(item["metadata"]["ownerReferences"][0]["uid"] == "u-1" for item in made)
     assert all(not problems(item) for item in made) and "ownerReferences" not in json.dumps(objects)
 
 
 def test_the_probe_runs_where_the_job_will_and_asks_for_next_to_nothing() -> None:
     value = plan(RICH_PLAN, **RICH)
-    objects = probe.build(value)
+    objects = network_test_job.build(value)
     assert [problem for item in objects for problem in problems(item)] == []
     pod = objects[-1]["spec"]["template"]["spec"]
-    job = pod_of(engines.build(value)[-1])["affinity"]
+    job = pod_of(registry.build(value)[-1])["affinity"]
     assert pod["affinity"]["nodeAffinity"] == job["nodeAffinity"]
-    own = {contract.RUN_LABEL: RUN_ID, contract.ROLE_LABEL: "probe"}
+    own = {jobs_spec.RUN_LABEL: RUN_ID, jobs_spec.ROLE_LABEL: "probe"}
     (term,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert term["labelSelector"]["matchLabels"] == own
     assert "gpu" not in json.dumps(pod["containers"][0]["resources"]) and objects[-1]["spec"]["backoffLimit"] == 0
     told = json.loads(objects[0]["data"]["probe.json"])
     assert told["mode"] == "probe" and told["coordinator"] == f"{RUN_ID}-probe-0.{RUN_ID}-probe"
     # The policy is the job's own: it is proven too.
-    policies = [next(o for o in made if o["kind"] == "NetworkPolicy") for made in (objects, engines.build(value))]
+    policies = [next(o for o in made if o["kind"] == "NetworkPolicy") for made in (objects, registry.build(value))]
     assert policies[0] == policies[1]
 
 
@@ -462,13 +462,16 @@ def test_pods_beside_the_queue_go_where_it_sends_the_job() -> None:
     taint = {"key": "dedicated", "operator": "Exists"}
     queue = Queue("q", tolerations=(taint,), node_labels={"pool": "gpu"})
     shared = {"mounts": [{"name": "s", "path": "/ckpt", "pvc": "c"}], "checkpoints": {"path": "/ckpt/x"}}
-    for made in (probe.build(plan({"queue": queue})), kept.build(plan({"queue": queue}, **shared)) or []):
+    for made in (
+        network_test_job.build(plan({"queue": queue})),
+        log_reader_job.build(plan({"queue": queue}, **shared)) or [],
+    ):
         assert [problem for item in made for problem in problems(item)] == []
         pod = made[-1]["spec"]["template"]["spec"]
         assert taint in pod["tolerations"] and pod["nodeSelector"] == {"pool": "gpu"}
         assert pod["activeDeadlineSeconds"] == made[-1]["spec"]["activeDeadlineSeconds"], "under their own quota"
         assert any(item.get("tolerationSeconds") for item in pod["tolerations"]), "its own are kept"
-    several = probe.build(plan({"queue": Queue("q", tolerations=(taint,))}))[-1]["spec"]["template"]["spec"]
+    several = network_test_job.build(plan({"queue": Queue("q", tolerations=(taint,))}))[-1]["spec"]["template"]["spec"]
     assert taint in several["tolerations"] and "nodeSelector" not in several
     assert taint not in pod_of(build({"queue": queue})[-1])["tolerations"], "that is the queue's to say"
 
@@ -477,27 +480,27 @@ def test_the_reader_mounts_the_checkpoints_and_nothing_else() -> None:
     shared = {"name": "shared", "path": "/ckpt", "pvc": "claim"}
     other = {"name": "other", "path": "/data", "pvc": "claim2"}
     value = plan(mounts=[shared, other], checkpoints={"path": "/ckpt/x"})
-    made = kept.build(value)
+    made = log_reader_job.build(value)
     assert made is not None and [problem for item in made for problem in problems(item)] == []
     pod = made[-1]["spec"]["template"]["spec"]
     claims = [item["persistentVolumeClaim"]["claimName"] for item in pod["volumes"] if "persistentVolumeClaim" in item]
     told = json.loads(made[0]["data"]["reader.json"])
     assert claims == ["claim"] and told["mode"] == "kept" and told["keep_logs"].startswith("/ckpt/x/.muster/")
-    assert kept.build(plan()) is None, "what lies in a pod is gone with it"
+    assert log_reader_job.build(plan()) is None, "what lies in a pod is gone with it"
 
 
 @settings(max_examples=300)
 @given(run_id=st.text(min_size=1, max_size=80) | st.from_regex(r"[a-z0-9-]{35,80}", fullmatch=True))
 def test_a_runs_name_is_always_one_that_engines_can_append_to(run_id: str) -> None:
-    name = contract.object_name(run_id)
+    name = jobs_spec.object_name(run_id)
     assert len(name) <= 40 and re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", name)
-    assert re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", contract.label_value(run_id))
+    assert re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", jobs_spec.label_value(run_id))
 
 
 def test_runs_that_differ_have_names_that_differ() -> None:
     ids = ["a" * 48, "a" * 47 + "b", "A", "a", "run-a", "1", "run-1", "x_y", "x-y", "é", "è"]
-    assert len({contract.object_name(item) for item in ids}) == len(ids)
-    assert contract.object_name("char-lm-0a1b2c3d") == "char-lm-0a1b2c3d"
+    assert len({jobs_spec.object_name(item) for item in ids}) == len(ids)
+    assert jobs_spec.object_name("char-lm-0a1b2c3d") == "char-lm-0a1b2c3d"
 
 
 @pytest.mark.parametrize(

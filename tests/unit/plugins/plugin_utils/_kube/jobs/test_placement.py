@@ -11,7 +11,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import placement
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.contract import Object
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import Object
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._kube.jobs.plans import CLAIM, plan
 
 H100 = {

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model import validators
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import archive, quantities
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import code_archive, quantities
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,8 @@ def test_cores_are_written_to_the_thousandth(amount: float, text: str) -> None:
 
 def test_an_archive_does_not_tell_when_or_in_which_order_it_was_packed() -> None:
     files = [("code/b", 0o600, b"2"), ("code/a/ä.py", 0o700, b"1" * 200_000)]
-    packed = archive.pack(files)
-    assert packed == archive.pack(list(reversed(files))) and len(packed) < 2000
+    packed = code_archive.pack(files)
+    assert packed == code_archive.pack(list(reversed(files))) and len(packed) < 2000
     with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
         assert [(item.name, item.mode, item.mtime, item.uid) for item in tar] == [
             ("code/a/ä.py", 0o700, 0, 0),

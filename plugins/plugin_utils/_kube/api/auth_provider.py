@@ -1,0 +1,57 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Credential kinds that are not read here (auth-provider): by the package kubernetes, where it is installed.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import base64
+import typing as t
+from collections.abc import Mapping
+
+from ....module_utils._model.errors import InputError
+from .kubeconfig import Access, User, secret
+
+
+def resolve(access: Access, options: Mapping[str, t.Any], environ: Mapping[str, str]) -> Access:
+    """Return ``access`` with the credential that the package kubernetes reads for its context.
+
+    :raises InputError: naming the package when it is not installed, or why it found no credential.
+    """
+    option = f"kubeconfig user {access.user.name}"
+    try:
+        from kubernetes import client, config
+    except ImportError:
+        fix = "Install the Python package kubernetes on this machine, or use an exec plugin"
+        raise InputError(option, f"{access.user.other} is read by the package kubernetes only", fix) from None
+    held = client.Configuration()
+    loader: t.Any = config
+    place: t.Any = options.get("kubeconfig") or environ.get("KUBECONFIG")
+    try:
+        if isinstance(place, Mapping):
+            loader.load_kube_config_from_dict(
+                dict(place), context=access.context, client_configuration=held, persist_config=False
+            )
+        else:
+            loader.load_kube_config(place, context=access.context, client_configuration=held, persist_config=False)
+    except Exception as exc:
+        # Whatever a provider's own code raises; its text may quote a token.
+        fix = "Log in again with the provider's own command"
+        raise InputError(option, f"{access.user.other} gave no credential ({type(exc).__name__})", fix) from None
+    return access._replace(user=_user(access.user, held.api_key, option))
+
+
+def _user(user: User, keys: Mapping[str, str], option: str) -> User:
+    header = str(keys.get("BearerToken") or keys.get("authorization") or "")
+    kind, _unused, value = header.partition(" ")
+    if kind.lower() == "bearer" and value:
+        return user._replace(token=secret(value), other="")
+    if kind.lower() == "basic" and value:
+        name, _unused, password = base64.b64decode(value).decode().partition(":")
+        return user._replace(basic=(name, secret(password)), other="")
+    if user.client_pem:
+        return user._replace(other="")
+    raise InputError(option, f"{user.other} gave no credential", "Log in again with the provider's own command")

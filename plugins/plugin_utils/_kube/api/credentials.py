@@ -1,0 +1,185 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Credentials that change while a program runs: token files and exec plugins.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+import os
+import re
+import subprocess
+import threading
+import typing as t
+from collections.abc import Callable, Mapping
+
+from ....module_utils._http.clock import SYSTEM_CLOCK, Clock
+from ....module_utils._model.errors import InputError
+from ....module_utils._secrets.scrubber import remember
+from .kinds import moment
+from .kubeconfig import Access, User, _file, secret
+
+EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+_EXEC_LIMIT_S = 60.0
+# client-go reads a token file again after a minute; the kubelet renews it long before it expires.
+_TOKEN_FILE_S = 60.0
+# A credential is not used in its last seconds: it must still be good when the request arrives.
+_SPARE_S = 10.0
+
+
+class Credential:
+    """The ``Auth`` of the transport: headers, and a fresh credential once after a 401.
+
+    ``new_certificate`` is called when an exec plugin gives a client certificate that differs from the one in use.
+    """
+
+    def __init__(self, user: User, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._user = user
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._token = user.token
+        self._good_until = float("inf") if not user.token_file and user.exec is None else 0.0
+        self.client_pem = user.client_pem
+        self.new_certificate: Callable[[str], None] = lambda _pem: None
+        self.cluster: Mapping[str, t.Any] = {}
+
+    def headers(self) -> Mapping[str, str]:
+        """Return the headers for the next request; reads the file or runs the plugin when that is due."""
+        with self._lock:
+            if self._clock.time() >= self._good_until:
+                self._renew()
+            sent = dict(self._user.headers)
+            if self._token:
+                if not self._token.isprintable():
+                    option = f"kubeconfig user {self._user.name} token"
+                    raise InputError(option, "holds a line break or another control character", "Write it in one line")
+                sent["Authorization"] = f"Bearer {self._token}"
+            elif self._user.basic:
+                pair = base64.b64encode(":".join(self._user.basic).encode()).decode()
+                remember(pair)
+                sent["Authorization"] = f"Basic {pair}"
+            return sent
+
+    def refresh(self) -> bool:
+        """Read again after a 401; true when there is now another credential to try."""
+        with self._lock:
+            if not self._user.token_file and self._user.exec is None:
+                return False
+            before = (self._token, self.client_pem)
+            self._renew()
+            return (self._token, self.client_pem) != before
+
+    def _renew(self) -> None:
+        if self._user.token_file:
+            self._token = secret(_file(self._user.token_file, f"kubeconfig user {self._user.name} tokenFile").strip())
+            self._good_until = self._clock.time() + _TOKEN_FILE_S
+        elif self._user.exec is not None:
+            status = run_plugin(self._user, self.cluster)
+            self._token = secret(str(status.get("token") or ""))
+            self._good_until = _expiry(status) - _SPARE_S
+            certificate, key = status.get("clientCertificateData"), status.get("clientKeyData")
+            if certificate and key:
+                pem = f"{str(certificate).rstrip()}\n{secret(str(key))}"
+                if pem != self.client_pem:
+                    self.client_pem = pem
+                    self.new_certificate(pem)
+
+
+def run_plugin(user: User, cluster: Mapping[str, t.Any]) -> Mapping[str, t.Any]:
+    """Run a user's exec plugin and return the ``status`` of the ExecCredential it prints."""
+    plugin = user.exec or {}
+    option = f"kubeconfig user {user.name} exec"
+    version = str(plugin.get("apiVersion") or "")
+    if version not in EXEC_VERSIONS:
+        raise InputError(option, f"apiVersion {version or '(none)'} is not supported", f"Use {EXEC_VERSIONS[0]}")
+    if plugin.get("interactiveMode") == "Always":
+        raise InputError(option, "asks questions (interactiveMode Always), which a play cannot answer")
+    command = str(plugin.get("command") or "")
+    if not command:
+        raise InputError(option, "names no command")
+    if "/" in command and not os.path.isabs(command):
+        command = os.path.join(user.exec_folder, command)
+    spec: dict[str, t.Any] = {"interactive": False}
+    if plugin.get("provideClusterInfo"):
+        spec["cluster"] = dict(cluster)
+    information = {"apiVersion": version, "kind": "ExecCredential", "spec": spec}
+    environment = dict(os.environ) | {"KUBERNETES_EXEC_INFO": json.dumps(information)}
+    for entry in plugin.get("env") or []:
+        environment[str(entry.get("name"))] = secret(str(entry.get("value") or ""))
+    arguments = [command, *(str(item) for item in plugin.get("args") or [])]
+    return _status(_output(arguments, environment, option, str(plugin.get("installHint") or "")), version, option)
+
+
+def _output(arguments: list[str], environment: Mapping[str, str], option: str, hint: str) -> bytes:
+    name = os.path.basename(arguments[0])
+    advice = re.sub(r"\s+", " ", hint).strip()[:200]
+    try:
+        done = subprocess.run(
+            arguments,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_EXEC_LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise InputError(option, f"{name} gave no credential within {_EXEC_LIMIT_S:g} s") from None
+    except OSError as exc:
+        reason = (exc.strerror or "failed").lower()
+        raise InputError(option, f"{name} cannot be run ({reason})", advice or f"Install {name}") from None
+    if done.returncode != 0:
+        # What it printed may hold a credential; only the person who runs it by hand shall see that.
+        raise InputError(option, f"{name} ended with status {done.returncode}", "Run it by hand, or log in again")
+    return done.stdout
+
+
+def _status(output: bytes, version: str, option: str) -> Mapping[str, t.Any]:
+    try:
+        answer = json.loads(output)
+    except ValueError:
+        raise InputError(option, "printed no ExecCredential (not JSON)") from None
+    status = answer.get("status") if isinstance(answer, dict) else None
+    if not isinstance(status, dict) or answer.get("kind") != "ExecCredential":
+        raise InputError(option, "printed no ExecCredential with a status")
+    if answer.get("apiVersion") != version:
+        raise InputError(option, f"printed an ExecCredential of another version than {version}")
+    if not status.get("token") and not status.get("clientCertificateData"):
+        raise InputError(option, "printed an ExecCredential without token or certificate")
+    return status
+
+
+def _expiry(status: Mapping[str, t.Any]) -> float:
+    """Return when a credential ends as seconds since 1970; without a date it is kept until it is refused."""
+    text = status.get("expirationTimestamp")
+    return (moment(text) or 0.0) if text else float("inf")
+
+
+def certificate_end(pem: str) -> datetime.datetime | None:
+    """Return when the first certificate in ``pem`` ends, None where that cannot be read."""
+    match = re.search(r"-----BEGIN CERTIFICATE-----([^-]+)-----END", pem)
+    try:
+        der = base64.b64decode(match.group(1)) if match else b""
+    except ValueError:
+        return None
+    # Validity is the one sequence of two times (RFC 5280 section 4.1): UTCTime of 13 or GeneralizedTime of 15 bytes.
+    one = rb"(?:\x17\x0d[0-9]{12}Z|\x18\x0f[0-9]{14}Z)"
+    found = re.search(rb"\x30[\x1e\x20\x22]" + one + rb"(" + one + rb")", der)
+    if found is None:
+        return None
+    text = found.group(1)[2:-1].decode()
+    form = "%y%m%d%H%M%S" if len(text) == 12 else "%Y%m%d%H%M%S"
+    return datetime.datetime.strptime(text, form).replace(tzinfo=datetime.UTC)
+
+
+def describe(access: Access) -> str:
+    """Return who is known to the server and from where: for errors about a refused credential."""
+    where = f" of context {access.context}" if access.context else ""
+    end = certificate_end(access.user.client_pem)
+    if end is not None and end < datetime.datetime.now(datetime.UTC):
+        return f"the client certificate of user {access.user.name}{where} ended on {end:%Y-%m-%d %H:%M} UTC"
+    return f"the credential of user {access.user.name or '(none)'}{where} ({access.source}) was rejected"

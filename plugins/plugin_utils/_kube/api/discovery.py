@@ -1,0 +1,168 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Finds where a kind lives on a server: the built-in table first, then the server's own list of what it serves.
+
+The list is read by aggregated discovery (``apidiscovery.k8s.io/v2``, two requests) or, from servers older than 1.30,
+group by group; it is kept per server for as long as the process lives.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import threading
+import typing as t
+from collections.abc import Callable, Iterable, Mapping
+
+from ....module_utils._model.errors import InputError
+from .kinds import BUILT_IN, BY_WORD, Resource
+
+ACCEPT = (
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
+    "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
+)
+Get = Callable[[str, Mapping[str, str]], t.Any]
+
+
+class Catalog:
+    """What one server serves. ``get(path, headers)`` returns decoded JSON."""
+
+    def __init__(self, get: Get) -> None:
+        self._get = get
+        self._lock = threading.Lock()
+        self._entries: list[Entry] | None = None
+        self._taught: dict[tuple[str, str], Resource] = {}
+
+    def teach(self, resources: Iterable[Resource]) -> None:
+        """Add kinds that are known before the server lists them: those of definitions about to be applied."""
+        for resource in resources:
+            self._taught[(resource.api_version, resource.kind)] = resource
+
+    def find(self, api_version: str, kind: str) -> Resource:
+        """Return the kind, or raise :class:`InputError` with the versions in which the server has it."""
+        key = (api_version, kind)
+        known = self._taught.get(key) or BUILT_IN.get(key)
+        if known is not None:
+            return known
+        for fresh in (False, True):
+            for entry in self.entries(fresh=fresh):
+                if (entry.resource.api_version, entry.resource.kind) == key:
+                    return entry.resource
+        others = sorted({e.resource.api_version for e in self.entries() if e.resource.kind == kind})
+        fix = f"It has {kind} in {', '.join(others)}" if others else "Install what defines it first"
+        raise InputError(f"{api_version} {kind}", "the API server does not serve this kind", fix)
+
+    def spelled(self, api_version: str, word: str) -> Resource:
+        """Return the kind of a version that ``word`` names: ``Pod``, ``pods``, ``po``."""
+        known = BY_WORD.get(word)
+        if known is not None and known.api_version == api_version:
+            return known
+        try:
+            return self.find(api_version, word)
+        except InputError:
+            for entry in self.entries():
+                if entry.resource.api_version == api_version and word.lower() in entry.names:
+                    return entry.resource
+            raise
+
+    def serves(self, api_version: str) -> bool:
+        """Return whether the server has anything of this group and version."""
+        return any(entry.resource.api_version == api_version for entry in self.entries())
+
+    def named(self, word: str) -> Resource:
+        """Return the kind that ``word`` names: ``v1/Pod``, ``Pod``, ``pods``, ``po``, ``jobsets.jobset.x-k8s.io``."""
+        version, _unused, kind = word.rpartition("/")
+        if version:
+            return self.spelled(version, kind)
+        if word in BY_WORD:
+            return BY_WORD[word]
+        for resource in self._taught.values():
+            if word in (resource.kind, resource.plural):
+                return resource
+        for fresh in (False, True):
+            found = [e.resource for e in self.entries(fresh=fresh) if word.lower() in e.names]
+            if found:
+                return found[0]
+        raise InputError("kind", f"the API server serves no kind called {word}", "Write it as group/version/Kind")
+
+    def entries(self, *, fresh: bool = False) -> list[Entry]:
+        """Return what the server serves, preferred versions first; asks it once, and again with ``fresh``."""
+        with self._lock:
+            if self._entries is None or fresh:
+                self._entries = list(self._read())
+            return self._entries
+
+    def _read(self) -> t.Iterator[Entry]:
+        for root in ("/api", "/apis"):
+            answer = self._get(root, {"Accept": ACCEPT})
+            if isinstance(answer, dict) and answer.get("kind") == "APIGroupDiscoveryList":
+                yield from _aggregated(answer)
+            else:
+                yield from self._by_group(root, answer if isinstance(answer, dict) else {})
+
+    def _by_group(self, root: str, answer: Mapping[str, t.Any]) -> t.Iterator[Entry]:
+        versions = [(f"{root}/{version}", "", version) for version in answer.get("versions") or []]
+        for group in answer.get("groups") or []:
+            preferred = (group.get("preferredVersion") or {}).get("version")
+            listed = [entry["version"] for entry in group.get("versions") or []]
+            for version in sorted(listed, key=lambda item: item != preferred):
+                versions.append((f"{root}/{group['name']}/{version}", group["name"], version))
+        for path, group, version in versions:
+            served = self._get(path, {}) or {}
+            for item in served.get("resources") or []:
+                if "/" not in item["name"]:
+                    resource = Resource(group, version, item["kind"], item["name"], bool(item.get("namespaced")))
+                    yield Entry.of(resource, item.get("singularName"), item.get("shortNames"))
+
+
+class Entry(t.NamedTuple):
+    """A kind and every word that names it, in lower case."""
+
+    resource: Resource
+    names: frozenset[str]
+
+    @classmethod
+    def of(cls, resource: Resource, singular: str | None, short: t.Iterable[str] | None) -> Entry:
+        """Return the entry of a kind with its other names."""
+        words = {resource.kind, resource.plural, singular or "", *(short or ())}
+        words |= {f"{word}.{resource.group}" for word in (resource.plural, singular or "") if word and resource.group}
+        return cls(resource, frozenset(word.lower() for word in words if word))
+
+
+def _aggregated(answer: Mapping[str, t.Any]) -> t.Iterator[Entry]:
+    for group in answer.get("items") or []:
+        name = (group.get("metadata") or {}).get("name") or ""
+        for version in group.get("versions") or []:
+            for item in version.get("resources") or []:
+                kind = (item.get("responseKind") or {}).get("kind")
+                if kind:
+                    resource = Resource(
+                        name, version["version"], kind, item["resource"], item.get("scope") == "Namespaced"
+                    )
+                    yield Entry.of(resource, item.get("singularResource"), item.get("shortNames"))
+
+
+_catalogs: dict[str, Catalog] = {}
+_catalogs_lock = threading.Lock()
+
+
+def shared(server: str, get: Get) -> Catalog:
+    """Return this process's catalog of ``server``, made at first use."""
+    with _catalogs_lock:
+        return _catalogs.setdefault(server, Catalog(get))
+
+
+def of_definition(definition: Mapping[str, t.Any]) -> t.Iterator[Resource]:
+    """Yield the kinds that a CustomResourceDefinition (v1) will make the server serve."""
+    spec = definition.get("spec")
+    if not isinstance(spec, Mapping):
+        # The server says what is wrong with it; so below.
+        return
+    names, versions = spec.get("names"), spec.get("versions")
+    if not isinstance(names, Mapping) or not isinstance(versions, list):
+        return
+    for version in (item for item in versions if isinstance(item, Mapping)):
+        if version.get("served") and names.get("kind") and names.get("plural"):
+            scope = spec.get("scope") == "Namespaced"
+            yield Resource(str(spec.get("group")), str(version.get("name")), names["kind"], names["plural"], scope)

@@ -1,0 +1,338 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which API server, and how both sides prove themselves: kubeconfig files, the account of a pod, plain options.
+
+The rules are those of client-go: several files in ``KUBECONFIG``, the first that names a thing wins; relative paths are
+relative to the file they stand in; ``tokenFile`` wins over ``token``.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import pathlib
+import types
+import typing as t
+from collections.abc import Mapping
+
+import yaml
+
+from ....module_utils._http.urls import BaseUrl, Proxy, parse_base_url, parse_proxy
+from ....module_utils._model.errors import InputError
+from ....module_utils._secrets.scrubber import remember
+
+Dict = dict[str, t.Any]
+ACCOUNT = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_MAX_FILE = 4 * 1024 * 1024
+_SHORTEST_SECRET = 8
+# Longer than several paths with what stands between them; a kubeconfig is longer.
+_LONGEST_PATH = 2000
+_NOTHING: t.Final[Mapping[str, t.Any]] = types.MappingProxyType({})
+_LOADER: t.Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class User(t.NamedTuple):
+    """How we prove who we are. ``other`` names a kind that is not read here (an auth-provider)."""
+
+    name: str = ""
+    client_pem: str = ""
+    token: str = ""
+    token_file: str = ""
+    basic: tuple[str, str] | None = None
+    exec: Mapping[str, t.Any] | None = None
+    exec_folder: str = ""
+    other: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"User(name={self.name!r})"
+
+
+class Access(t.NamedTuple):
+    """Everything needed to reach one API server as one user."""
+
+    server: BaseUrl
+    user: User
+    ca_pem: str = ""
+    verify: bool = True
+    server_name: str = ""
+    proxy: Proxy | t.Literal["env", "none"] = "env"
+    namespace: str = "default"
+    context: str = ""
+    source: str = ""
+    cluster: Mapping[str, t.Any] = _NOTHING
+
+    def __repr__(self) -> str:
+        return f"Access(server={str(self.server)!r}, user={self.user!r}, context={self.context!r})"
+
+
+def load(
+    options: Mapping[str, t.Any], environ: Mapping[str, str] | None = None, account: pathlib.Path = ACCOUNT
+) -> Access:
+    """Return the access that ``options`` ask for: ``host``, else a kubeconfig, else the account of this pod.
+
+    Options: ``kubeconfig`` (a path, several joined by the path separator, or a mapping), ``context``, ``host``,
+    ``token``, ``token_file``, ``ca_path``, ``client_cert``, ``client_key``, ``validate_certs``, ``proxy``,
+    ``server_name``. Raises :class:`InputError` for what is missing or wrong, in one line.
+    """
+    environ = os.environ if environ is None else environ
+    found = _from_options(options) if options.get("host") else _from_config(options, environ, account)
+    return _override(found, options)
+
+
+def _from_options(options: Mapping[str, t.Any]) -> Access:
+    return Access(parse_base_url(str(options["host"]), "host"), User(name="options"), source="option host")
+
+
+def _override(access: Access, options: Mapping[str, t.Any]) -> Access:
+    """Put what was given as options over what the kubeconfig says."""
+    change: Dict = {}
+    if options.get("ca_path"):
+        change["ca_pem"] = _file(str(options["ca_path"]), "ca_path")
+    if options.get("validate_certs") is not None:
+        change["verify"] = bool(options["validate_certs"])
+    if options.get("server_name"):
+        change["server_name"] = str(options["server_name"])
+    if options.get("proxy"):
+        change["proxy"] = _proxy(str(options["proxy"]), "proxy")
+    user: Dict = {}
+    if options.get("token") or options.get("token_file"):
+        user = {"token": secret(str(options.get("token") or "")), "token_file": str(options.get("token_file") or "")}
+        # The server would take a certificate that still comes along for who we are.
+        user |= {"exec": None, "basic": None, "other": "", "client_pem": ""}
+    if options.get("client_cert"):
+        key = options.get("client_key") or options["client_cert"]
+        both = {"client-certificate": str(options["client_cert"]), "client-key": str(key)}
+        user["client_pem"] = _client_pem(both, pathlib.Path(), "client_cert")
+    if user:
+        change["user"] = access.user._replace(**user)
+    return access._replace(**change)
+
+
+def _from_config(options: Mapping[str, t.Any], environ: Mapping[str, str], account: pathlib.Path) -> Access:
+    given = content(options.get("kubeconfig"))
+    if isinstance(given, Mapping):
+        return select(_placed(given, pathlib.Path.cwd(), "kubeconfig"), options.get("context"), "option kubeconfig")
+    named = str(given or environ.get("KUBECONFIG") or "")
+    paths = [pathlib.Path(part).expanduser() for part in named.split(os.pathsep) if part]
+    default = not paths
+    if default:
+        paths = [pathlib.Path(environ.get("HOME") or "~").expanduser() / ".kube" / "config"]
+    there = [path for path in paths if path.exists()]
+    where = os.pathsep.join(map(str, paths))
+    if not there:
+        if default and environ.get("KUBERNETES_SERVICE_HOST") and (account / "token").exists():
+            return in_cluster(environ, account)
+        fix = "Set the option kubeconfig or the variable KUBECONFIG"
+        raise InputError("kubeconfig", f"there is no file {where}", fix)
+    return select(merge([read(path) for path in there]), options.get("context"), where)
+
+
+def in_cluster(environ: Mapping[str, str], account: pathlib.Path = ACCOUNT) -> Access:
+    """Return the access of the pod this process runs in."""
+    host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT") or "443"
+    server = parse_base_url(f"https://{f'[{host}]' if ':' in host else host}:{port}", "KUBERNETES_SERVICE_HOST")
+    namespace = account / "namespace"
+    return Access(
+        server,
+        User(name="service account", token_file=str(account / "token")),
+        ca_pem=_file(str(account / "ca.crt"), "service account CA"),
+        namespace=_file(str(namespace), "service account namespace").strip() if namespace.exists() else "default",
+        source="service account of this pod",
+    )
+
+
+def read(path: pathlib.Path) -> Dict:
+    """Return the content of one kubeconfig, its relative paths made absolute."""
+    name = f"kubeconfig {path}"
+    value = _loaded(_file(str(path), name), name)
+    return _placed({} if value is None else value, path.resolve().parent, name)
+
+
+def content(given: t.Any) -> t.Any:
+    """Return a kubeconfig that was given as its text (from a vault, a lookup, AWX) as a mapping, all else as it is.
+
+    What is neither a path nor a kubeconfig is not quoted: it may be a secret.
+    """
+    if not isinstance(given, str) or not ("\n" in given or given.lstrip()[:1] == "{" or len(given) > _LONGEST_PATH):
+        return given
+    value = _loaded(given, "kubeconfig")
+    if not isinstance(value, Mapping):
+        raise InputError("kubeconfig", "is text, and neither the path of a file nor the content of one")
+    return value
+
+
+def _loaded(body: str, name: str) -> t.Any:
+    try:
+        return yaml.load(body, Loader=_LOADER)
+    except yaml.YAMLError as exc:
+        mark = getattr(exc, "problem_mark", None)
+        line = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        raise InputError(name, f"is not valid YAML{line}") from None
+    except (RecursionError, ValueError):
+        raise InputError(name, "is not valid YAML") from None
+
+
+def _placed(value: t.Any, folder: pathlib.Path, name: str) -> Dict:
+    """Return a kubeconfig whose entries know the folder that their paths are relative to."""
+    if not isinstance(value, Mapping):
+        raise InputError(name, "must be a mapping with clusters, users and contexts")
+    placed: Dict = {"current-context": value.get("current-context") or ""}
+    for key, inner in (("clusters", "cluster"), ("users", "user"), ("contexts", "context")):
+        entries = value.get(key) or []
+        if not isinstance(entries, list):
+            raise InputError(name, f"{key} must be a list")
+        for entry in entries:
+            if not isinstance(entry, Mapping) or not isinstance(entry.get(inner) or {}, Mapping):
+                raise InputError(name, f"each entry of {key} must have name and {inner}")
+            if entry.get("name") is not None:
+                placed.setdefault(key, {}).setdefault(str(entry["name"]), (dict(entry.get(inner) or {}), folder))
+    return placed
+
+
+def merge(configs: t.Sequence[Dict]) -> Dict:
+    """Return one kubeconfig from several: of what is named twice, the first stays."""
+    merged: Dict = {"current-context": "", "clusters": {}, "users": {}, "contexts": {}}
+    for config in configs:
+        merged["current-context"] = merged["current-context"] or config["current-context"]
+        for key in ("clusters", "users", "contexts"):
+            merged[key] = {**config.get(key, {}), **merged[key]}
+    return merged
+
+
+def select(config: Mapping[str, t.Any], context: str | None, source: str) -> Access:
+    """Return the access of ``context`` or of the current one."""
+    contexts = config.get("contexts") or {}
+    name = context or config.get("current-context") or ""
+    known = ", ".join(sorted(contexts)) or "none"
+    if not name:
+        raise InputError("context", f"{source} has no current context", f"Name one of: {known}")
+    if name not in contexts:
+        raise InputError("context", f"{source} has no context {name}", f"Known contexts: {known}")
+    chosen, _unused = contexts[name]
+    cluster, folder = _entry(config, "clusters", chosen.get("cluster"), name, source)
+    user, user_folder = (
+        _entry(config, "users", chosen.get("user"), name, source) if chosen.get("user") else ({}, folder)
+    )
+    option = f"kubeconfig cluster {chosen.get('cluster')}"
+    ca = _data_or_file(cluster, "certificate-authority", folder, option)
+    proxy = _proxy(str(cluster["proxy-url"]), f"{option} proxy-url") if cluster.get("proxy-url") else "env"
+    return Access(
+        _server(cluster, option),
+        _user(str(chosen.get("user") or ""), user, user_folder),
+        ca_pem=ca,
+        verify=not cluster.get("insecure-skip-tls-verify"),
+        server_name=str(cluster.get("tls-server-name") or ""),
+        proxy=proxy,
+        namespace=str(chosen.get("namespace") or "default"),
+        context=name,
+        source=source,
+        cluster={key: value for key, value in cluster.items() if key != "certificate-authority"}
+        | ({"certificate-authority-data": base64.b64encode(ca.encode()).decode()} if ca else {}),
+    )
+
+
+def _entry(config: Mapping[str, t.Any], key: str, name: t.Any, context: str, source: str) -> tuple[Dict, pathlib.Path]:
+    found: tuple[Dict, pathlib.Path] | None = (config.get(key) or {}).get(name)
+    if found is None:
+        raise InputError(f"kubeconfig context {context}", f"{source} has no {key[:-1]} {name or '(not named)'}")
+    return found
+
+
+def _server(cluster: Mapping[str, t.Any], option: str) -> BaseUrl:
+    text = str(cluster.get("server") or "")
+    if text and "://" not in text:
+        text = f"https://{text}"
+    # kubectl proxy and tests speak plain http on this machine; anything else would send the token in the clear.
+    return parse_base_url(text, f"{option} server")
+
+
+def _user(name: str, user: Mapping[str, t.Any], folder: pathlib.Path) -> User:
+    option = f"kubeconfig user {name}"
+    provider = user.get("auth-provider")
+    token_file = user.get("tokenFile")
+    basic = (str(user["username"]), secret(str(user.get("password") or ""))) if user.get("username") else None
+    plugin = user.get("exec")
+    if plugin is not None and not isinstance(plugin, Mapping):
+        raise InputError(option, "exec must be a mapping")
+    return User(
+        name=name,
+        client_pem=_client_pem(user, folder, option),
+        token=secret(str(user.get("token") or "")),
+        token_file=str(folder / str(token_file)) if token_file else "",
+        basic=basic,
+        exec=plugin,
+        exec_folder=str(folder),
+        other=f"auth-provider {provider.get('name')}" if isinstance(provider, Mapping) else "",
+        headers=tuple(_impersonation(user)),
+    )
+
+
+def _impersonation(user: Mapping[str, t.Any]) -> t.Iterator[tuple[str, str]]:
+    if user.get("as"):
+        yield "Impersonate-User", str(user["as"])
+    if user.get("as-uid"):
+        yield "Impersonate-Uid", str(user["as-uid"])
+    if user.get("as-user-extra"):
+        # Left out, the server would see another user than was asked for.
+        raise InputError("kubeconfig as-user-extra", "is not supported", "Impersonate a user by name, uid and group")
+    groups = user.get("as-groups") or []
+    if len(groups) > 1:
+        raise InputError("kubeconfig as-groups", "more than one group cannot be impersonated")
+    for group in groups:
+        yield "Impersonate-Group", str(group)
+
+
+def _client_pem(user: Mapping[str, t.Any], folder: pathlib.Path, option: str) -> str:
+    """Return certificate and key one after the other, empty when the user has none."""
+    certificate = _data_or_file(user, "client-certificate", folder, option)
+    key = _data_or_file(user, "client-key", folder, option)
+    if not certificate and not key:
+        return ""
+    if not certificate or not key:
+        raise InputError(option, f"has a client {'key' if key else 'certificate'} without its other half")
+    return f"{certificate.rstrip()}\n{secret(key)}"
+
+
+def _data_or_file(entry: Mapping[str, t.Any], key: str, folder: pathlib.Path, option: str) -> str:
+    data = entry.get(f"{key}-data")
+    if data:
+        try:
+            return base64.b64decode("".join(str(data).split()), validate=True).decode()
+        except (binascii.Error, ValueError):
+            raise InputError(option, f"{key}-data is not base64 of text") from None
+    path = entry.get(key)
+    return _file(str(folder / str(path)), f"{option} {key}") if path else ""
+
+
+def _file(path: str, option: str) -> str:
+    try:
+        with open(os.path.expanduser(path), "rb") as stream:
+            data = stream.read(_MAX_FILE + 1)
+        if len(data) > _MAX_FILE:
+            raise InputError(option, f"{path} is larger than {_MAX_FILE >> 20} MiB")
+        return data.decode("utf-8-sig")
+    except OSError as exc:
+        raise InputError(option, f"cannot read {path} ({(exc.strerror or 'unreadable').lower()})") from None
+    except ValueError:
+        raise InputError(option, f"{path} is not UTF-8 text") from None
+
+
+def _proxy(url: str, option: str) -> Proxy | t.Literal["env", "none"]:
+    if url in ("env", "none"):
+        return "env" if url == "env" else "none"
+    kind = url.split("://")[0].lower() if "://" in url else "http"
+    if kind != "http":
+        raise InputError(option, f"{kind} proxies are not supported", "Use an http:// proxy")
+    return parse_proxy(url, option)
+
+
+def secret(value: str) -> str:
+    """Return ``value`` after its registration: no output of this process shows it from here on."""
+    if len(value) >= _SHORTEST_SECRET:
+        remember(value)
+    return value

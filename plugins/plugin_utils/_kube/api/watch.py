@@ -1,0 +1,235 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Watches that go on: over bookmarks, closed connections, forgotten versions and an API server that is away.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing as t
+
+from ....module_utils._http.clock import Deadline
+from ....module_utils._http.errors import WireFailure
+from ....module_utils._http.messages import Request
+from ....module_utils._http.stream import Stream
+from ....module_utils._http.version import USER_AGENT
+from ....module_utils._model.errors import TransportError
+from .errors import KubeError, from_status
+from .kinds import Object, Resource, title
+
+if t.TYPE_CHECKING:
+    from .client import Client
+
+# The server ends a watch by itself; different ends keep many watches from beginning again together.
+_SERVER_S = 290
+# A stream that the server has not ended by then has no server any more: a proxy or tunnel keeps it open.
+_STALE_S = 320.0
+_BACKOFF_S = (0.2, 0.5, 1.0, 2.0)
+# Statuses of a server that is starting, stopping or overloaded.
+_PASSING = (429, 500, 502, 503, 504)
+_MAX_EVENT = 64 * 1024 * 1024
+
+EventType = t.Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "SYNCED"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Event:
+    """One change. ``SYNCED`` (without an object) says that all that was there has been told, after each listing."""
+
+    type: EventType
+    object: Object = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Source:
+    """What is watched."""
+
+    client: Client
+    resource: Resource
+    namespace: str | None
+    selectors: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def what(self) -> str:
+        """What errors call it."""
+        return f"watching {title(self.resource.kind, self.namespace, None)}"
+
+
+class Watch:
+    """Iterates over events; :meth:`next` waits a bounded time. ``outages`` counts how often the server was away."""
+
+    def __init__(self, source: Source, *, since: str | None = None, timeout_s: float | None = None) -> None:
+        self._source = source
+        self._clock = source.client.line.clock
+        self._end = Deadline(self._clock, timeout_s) if timeout_s is not None else None
+        self._version = since or ""
+        self._listed = self._listed_once = since is not None
+        self._known: dict[str, Object] = {}
+        self._ready: list[Event] = []
+        self._stream: Stream | None = None
+        self._opened = 0.0
+        self._held = b""
+        self._closed = False
+        self._failures = 0
+        self._away_since: float | None = None
+        self.outages = 0
+
+    def __iter__(self) -> Watch:
+        return self
+
+    def __next__(self) -> Event:
+        while not self._closed:
+            left = self._end.remaining() if self._end else 30.0
+            if left <= 0:
+                break
+            event = self.next(min(left, 30.0))
+            if event is not None and event.type != "BOOKMARK":
+                return event
+        self.close()
+        raise StopIteration
+
+    def next(self, timeout_s: float) -> Event | None:
+        """Return the next event, None when none came for about ``timeout_s`` seconds.
+
+        :raises TransportError: when the server was away for longer than the client's patience; KubeError for a refusal.
+        """
+        wait = Deadline(self._clock, timeout_s)
+        while not self._ready and not self._closed:
+            try:
+                if not self._listed:
+                    self._list()
+                elif self._stream is None:
+                    self._open()
+                else:
+                    self._read(wait.remaining())
+            except (WireFailure, TransportError) as problem:
+                self._stumbled(problem, wait)
+            if wait.remaining() <= 0:
+                break
+        return self._ready.pop(0) if self._ready else None
+
+    def _list(self) -> None:
+        query = dict(self._source.selectors)
+        source = self._source
+        listing = source.client.list(
+            source.resource,
+            source.namespace,
+            labels=query.get("labelSelector", ""),
+            fields=query.get("fieldSelector", ""),
+            # The watch itself is patient, and must stay one that can be ended.
+            patient=False,
+        )
+        now = {_uid(item): item for item in listing.items}
+        self._ready += [Event("DELETED", item) for uid, item in self._known.items() if uid not in now]
+        for uid, item in now.items():
+            before = self._known.get(uid)
+            if before is None or _version(before) != _version(item):
+                self._ready.append(Event("ADDED" if before is None else "MODIFIED", item))
+        self._known = now
+        self._ready.append(Event("SYNCED"))
+        self._version, self._listed, self._listed_once = listing.resource_version, True, True
+
+    def _open(self) -> None:
+        query = [*self._source.selectors, ("watch", "true"), ("allowWatchBookmarks", "true")]
+        query += [("resourceVersion", self._version), ("timeoutSeconds", str(_SERVER_S))]
+        path = self._source.resource.path(self._source.namespace)
+        headers = {"Accept": "application/json", "User-Agent": USER_AGENT}
+        self._held = b""
+        self._stream = self._source.client.line.open(self._source.what, Request("GET", path, tuple(query), headers))
+        self._opened = self._clock.monotonic()
+        self._failures, self._away_since = 0, None
+        if self._closed:
+            self._drop()
+
+    def _read(self, timeout_s: float) -> None:
+        stream = t.cast(Stream, self._stream)
+        data = stream.read(max(0.001, timeout_s))
+        if data is None:
+            if self._clock.monotonic() - self._opened > _STALE_S:
+                self._drop()
+            return
+        if not data:
+            self._drop()
+            return
+        self._held += data
+        if len(self._held) > _MAX_EVENT:
+            raise TransportError(f"{self._source.what}: an event is larger than {_MAX_EVENT >> 20} MiB")
+        *lines, self._held = self._held.split(b"\n")
+        for line in lines:
+            if line.strip():
+                self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            value = json.loads(line)
+            kind, item = value["type"], value["object"]
+        except (ValueError, LookupError, TypeError):
+            raise WireFailure("an event is not JSON", transient=True) from None
+        if kind == "ERROR":
+            raise from_status(self._source.what, int(item.get("code") or 500), item)
+        self._version = _version(item) or self._version
+        if kind in ("ADDED", "MODIFIED"):
+            self._known[_uid(item)] = item
+        elif kind == "DELETED":
+            self._known.pop(_uid(item), None)
+        if kind != "BOOKMARK":
+            self._ready.append(Event(kind, item))
+
+    def _stumbled(self, problem: Exception, wait: Deadline) -> None:
+        """Decide whether to go on after ``problem``: begin a new listing, wait, or raise it."""
+        self._drop()
+        if isinstance(problem, KubeError):
+            if problem.status == 410 or problem.reason in ("Expired", "Gone"):
+                self._listed = False
+                return
+            if problem.status not in _PASSING and not (problem.status == 403 and self._source.client.line.settling()):
+                raise problem
+        elif isinstance(problem, TransportError) and not self._listed_once and not self._source.client.line.settling():
+            # An answer came, and nothing has ever been read: that is no outage, but a page in the server's place.
+            raise problem
+        if self._closed:
+            return
+        now = self._clock.monotonic()
+        if self._away_since is None:
+            self._away_since = now
+            self.outages += 1
+        patience = self._source.client.line.patience_s
+        if not self._source.client.line.tally.answered or now - self._away_since > patience:
+            if isinstance(problem, TransportError):
+                raise problem
+            message = problem.message if isinstance(problem, WireFailure) else str(problem)
+            raise TransportError(f"{self._source.what}: {message}", "Check that the API server is up") from None
+        pause = _BACKOFF_S[min(self._failures, len(_BACKOFF_S) - 1)]
+        self._failures += 1
+        self._clock.sleep(min(pause, max(0.05, wait.remaining())))
+
+    def _drop(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+
+    def close(self) -> None:
+        """End the watch; a wait in another thread returns within moments."""
+        self._closed = True
+        stream = self._stream
+        if stream is not None:
+            stream.close()
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *_args: object) -> None:
+        self.close()
+
+
+def _uid(item: Object) -> str:
+    meta = item.get("metadata") or {}
+    return str(meta.get("uid") or f"{meta.get('namespace')}/{meta.get('name')}")
+
+
+def _version(item: Object) -> str:
+    return str((item.get("metadata") or {}).get("resourceVersion") or "")

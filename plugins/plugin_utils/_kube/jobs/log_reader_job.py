@@ -1,0 +1,57 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A pod that reads what attempts kept beside their checkpoints, for a controller that was not there in time.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ....module_utils._model import job_backends
+from ....module_utils._model.pod_spec import PodSpec
+from . import limit_range, pod_template, supporting_objects
+from .spec import READER, KubePlan, Object
+
+ROLE = READER
+_TTL_S = 60
+_DEADLINE_S = 120
+
+
+def build(plan: KubePlan) -> list[Object] | None:
+    """Return the reader's Job behind its companions, None for a run whose checkpoints lie on no mount."""
+    home = job_backends.checkpoint_mount(plan.job)
+    told = next(iter(plan.pods.values()))
+    if home is None or told.keep_logs is None:
+        return None
+    spec = PodSpec(
+        mode="kept",
+        run_id=plan.run_id,
+        attempt=told.attempt,
+        nodes=1,
+        port=told.port,
+        argv=(),
+        env={},
+        workdir="/",
+        checkpoint_dir="/",
+        keep_logs=told.keep_logs,
+    )
+    mounts = tuple(mount for mount in plan.job.mounts if mount.name == home)
+    job = dataclasses.replace(plan.job, secret_refs=(), mounts=mounts)
+    bare = dataclasses.replace(plan, job=job, secret=None, archive=b"", pods={ROLE: spec})
+    program = supporting_objects.program(bare, {ROLE: spec})
+    admitted = pod_template.as_admitted(bare)
+    template = pod_template.template(bare, ROLE, [program], restarts=None, index=None, devices=False, **admitted)
+    template["spec"]["containers"][0]["resources"] = limit_range.fit(limit_range.LOOKER, plan.ranges)
+    # Also of the pod: it puts it under the quota that a team has for pods beside the queue.
+    template["spec"]["activeDeadlineSeconds"] = _DEADLINE_S
+    body: Object = {
+        "backoffLimit": 1,
+        "activeDeadlineSeconds": _DEADLINE_S,
+        "ttlSecondsAfterFinished": _TTL_S,
+        "template": template,
+    }
+    meta = bare.meta(f"{plan.name}-reader")
+    return [program, {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": body}]

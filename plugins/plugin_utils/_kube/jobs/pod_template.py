@@ -1,0 +1,268 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The pod of a role: one container that runs the pod's program, and what that finds beside it.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ....module_utils._model import job_backends, pod_spec
+from ....module_utils._model.errors import RefusedError
+from ....module_utils._model.job import Job
+from . import quantities
+from .spec import CONTAINER, ROLE_LABEL, RUN_LABEL, KubePlan, Object, Queue
+
+# A node that does not answer is waited for so long before its pods are given up (Kubernetes' own default is 300 s).
+_LOST_AFTER_S = 60
+# What the pod's program needs after the job's own grace to tell how it ended.
+_LAST_WORDS_S = 30
+_SHM_CPU, _SHM_GPU = 1 << 30, 8 << 30
+_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+_JOBSET_RESTARTS = "metadata.annotations['jobset.sigs.k8s.io/restart-attempt']"
+
+
+def template(
+    plan: KubePlan,
+    role: str,
+    companions: t.Sequence[Object],
+    *,
+    restarts: str | None = _JOBSET_RESTARTS,
+    index: str | None = _INDEX,
+    devices: bool = True,
+    told: str | None = None,
+    **spec: t.Any,
+) -> Object:
+    """Return the pod template of a role.
+
+    :param companions: the job's ConfigMaps, whose names hold their content.
+    :param restarts: where the engine counts restarts of the gang; None where it does not.
+    :param index: where the engine tells a pod its number; None where the pod's name or environment does.
+    :param devices: whether the role gets the job's resources; a launcher beside the ranks does not.
+    :param told: whose specification the role reads, if not its own.
+    :param spec: further fields of the pod's specification.
+    """
+    labels = {**plan.labels, ROLE_LABEL: role}
+    annotations = topology(plan.queue, plan.job) if plan.queue else {}
+    own: Object = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": plan.job.checkpoints.grace_s + _LAST_WORDS_S,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container(plan, role, fields=_fields(restarts, index), devices=devices)],
+        "volumes": volumes(plan, told or role, companions),
+        "tolerations": tolerations(plan),
+        **_placement(plan, role),
+        **spec,
+    }
+    if plan.host_network:
+        own.update(hostNetwork=True, dnsPolicy="ClusterFirstWithHostNet")
+    if plan.pull_secrets:
+        own["imagePullSecrets"] = [{"name": name} for name in plan.pull_secrets]
+    if plan.job.placement.priority and plan.queue is None:
+        own["priorityClassName"] = plan.job.placement.priority
+    meta: Object = {"labels": labels}
+    if annotations:
+        meta["annotations"] = annotations
+    return {"metadata": meta, "spec": own}
+
+
+def command(job: Job, role: str) -> list[str]:
+    """Return the container's command."""
+    return [job.python or "python3", "-I", "-S", "-u", pod_spec.PROGRAM, f"{pod_spec.SPEC_DIR}/{role}.json"]
+
+
+def container(plan: KubePlan, role: str, *, fields: t.Mapping[str, str], devices: bool = True) -> Object:
+    """Return the container of a role; ``fields`` are variables and the fields of the pod that they hold."""
+    security: Object = {"allowPrivilegeEscalation": False}
+    if plan.rdma and devices:
+        # RDMA locks the memory that it registers.
+        security["capabilities"] = {"add": ["IPC_LOCK"]}
+    return {
+        "name": CONTAINER,
+        "image": plan.job.image,
+        "command": command(plan.job, role),
+        "env": [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()],
+        "resources": resources(plan) if devices else {},
+        "securityContext": security,
+        # The end of the log stays with the pod's status.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": mounts(plan),
+    }
+
+
+def resources(plan: KubePlan) -> Object:
+    """Return requests and limits of one node of the job; both alike, so that nothing is taken away under load.
+
+    :raises RefusedError: when RDMA is asked for and the cluster offers none.
+    """
+    wanted = plan.job.resources
+    amounts: dict[str, str] = {}
+    if wanted.cpu is not None:
+        amounts["cpu"] = quantities.cores(wanted.cpu)
+    if wanted.memory is not None:
+        amounts["memory"] = quantities.size(wanted.memory)
+    if plan.job.gpus_per_node:
+        amounts[plan.fleet.gpu_resource] = str(plan.job.gpus_per_node)
+    if wanted.rdma and plan.fleet.rdma_resource is None:
+        raise RefusedError(
+            "job.resources.rdma: no node of the cluster offers an RDMA resource",
+            "Install an RDMA device plugin, or leave it out",
+        )
+    if plan.rdma:
+        amounts[str(plan.fleet.rdma_resource)] = "1"
+    return {"requests": dict(amounts), "limits": dict(amounts)} if amounts else {}
+
+
+def shm(job: Job) -> int:
+    """Return the size of /dev/shm: as asked, else what loaders need; it counts against the memory limit."""
+    if job.resources.shm is not None:
+        return job.resources.shm
+    usual = _SHM_GPU if job.gpus_per_node else _SHM_CPU
+    return min(usual, job.resources.memory // 2) if job.resources.memory else usual
+
+
+def volumes(plan: KubePlan, role: str, companions: t.Sequence[Object]) -> list[Object]:
+    """Return the pod's volumes."""
+    maps = {_part(item): item["metadata"]["name"] for item in companions if item["kind"] == "ConfigMap"}
+    program = [{"key": name, "path": name} for name in pod_spec.PROGRAM_FILES]
+    told = [{"key": f"{role}.json", "path": f"{role}.json"}]
+    found: list[Object] = [
+        {"name": "muster-run", "emptyDir": {}},
+        {"name": "muster-program", "configMap": {"name": maps["program"], "items": program}},
+        {"name": "muster-spec", "configMap": {"name": maps["program"], "items": told}},
+        {"name": "muster-shm", "emptyDir": {"medium": "Memory", "sizeLimit": quantities.size(shm(plan.job))}},
+    ]
+    if "code" in maps:
+        found.append({"name": "muster-code", "configMap": {"name": maps["code"]}})
+    sources = secret_sources(plan)
+    if sources:
+        found.append({"name": "muster-secrets", "projected": {"sources": sources, "defaultMode": 0o444}})
+    for mount in plan.job.mounts:
+        source: Object = {"hostPath": {"path": mount.host_path}}
+        if mount.pvc:
+            source = {"persistentVolumeClaim": {"claimName": mount.pvc, "readOnly": mount.read_only}}
+        found.append({"name": f"data-{mount.name}", **source})
+    if _own_checkpoints(plan.job):
+        found.append({"name": "muster-checkpoints", "emptyDir": {}})
+    return found
+
+
+def mounts(plan: KubePlan) -> list[Object]:
+    """Return where the container finds its volumes."""
+    found: list[Object] = [
+        {"name": "muster-run", "mountPath": pod_spec.RUN_DIR},
+        {"name": "muster-program", "mountPath": f"{pod_spec.PROGRAM_DIR}/muster_node", "readOnly": True},
+        {"name": "muster-spec", "mountPath": pod_spec.SPEC_DIR, "readOnly": True},
+        {"name": "muster-shm", "mountPath": "/dev/shm"},
+    ]
+    if plan.archive:
+        found.append({"name": "muster-code", "mountPath": pod_spec.CODE_DIR, "readOnly": True})
+    if secret_sources(plan):
+        found.append({"name": "muster-secrets", "mountPath": pod_spec.SECRETS_DIR, "readOnly": True})
+    for mount in plan.job.mounts:
+        found.append({"name": f"data-{mount.name}", "mountPath": mount.path, "readOnly": mount.read_only})
+    if _own_checkpoints(plan.job):
+        found.append({"name": "muster-checkpoints", "mountPath": plan.job.checkpoints.path})
+    return found
+
+
+def secret_sources(plan: KubePlan) -> list[Object]:
+    """Return the projected sources of the job's secrets: files, also for variables, which the program reads itself.
+
+    :raises RefusedError: when the run's own Secret is needed and was not made.
+    """
+    found: list[Object] = []
+    for ref in plan.job.secret_refs:
+        if ref.deliver == "registry":
+            continue
+        name, key = (ref.path, ref.key or ref.name) if ref.source == "kubernetes" else (plan.secret, ref.name)
+        if name is None:
+            raise RefusedError(f"job.secret_refs: there is no Secret that holds '{ref.name}'")
+        found.append({"secret": {"name": name, "items": [{"key": key, "path": ref.name}]}})
+    return found
+
+
+def tolerations(plan: KubePlan) -> list[Object]:
+    """Return what the pods bear: a node that is gone only for a short time, and GPU nodes that keep others off."""
+    gone = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+    found: list[Object] = [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _LOST_AFTER_S} for key in gone
+    ]
+    if plan.job.gpus_per_node:
+        found.append({"key": plan.fleet.gpu_resource, "operator": "Exists", "effect": "NoSchedule"})
+    return found
+
+
+def as_admitted(plan: KubePlan) -> Object:
+    """Return what Kueue gives the job's pods when it admits them, for pods that go where they go without a queue."""
+    if plan.queue is None:
+        return {}
+    given: Object = {"tolerations": [*tolerations(plan), *(dict(item) for item in plan.queue.tolerations)]}
+    if plan.queue.node_labels:
+        given["nodeSelector"] = dict(plan.queue.node_labels)
+    return given
+
+
+def topology(queue: Queue, job: Job) -> dict[str, str]:
+    """Return Kueue's request for places: without one it counts a quota and knows nothing of nodes."""
+    if not queue.topology:
+        return {}
+    if queue.island_level and job.nodes > 1:
+        return {"kueue.x-k8s.io/podset-required-topology": queue.island_level}
+    return {"kueue.x-k8s.io/podset-unconstrained-topology": "true"}
+
+
+def queue_labels(plan: KubePlan) -> dict[str, str]:
+    """Return Kueue's labels of the object that runs the job."""
+    if plan.queue is None:
+        return {}
+    labels = {"kueue.x-k8s.io/queue-name": plan.queue.name}
+    if plan.job.placement.priority:
+        labels["kueue.x-k8s.io/priority-class"] = plan.job.placement.priority
+    return labels
+
+
+def apart(plan: KubePlan, role: str | None = None) -> Object:
+    """Return the rule that keeps a run's pods, or only those of a role, on a node each."""
+    labels = {RUN_LABEL: plan.labels[RUN_LABEL], **({ROLE_LABEL: role} if role else {})}
+    term = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+
+
+def _placement(plan: KubePlan, role: str) -> Object:
+    affinity: Object = {}
+    if plan.fleet.expressions:
+        term = {"matchExpressions": [dict(item) for item in plan.fleet.expressions]}
+        affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    if plan.host_network or plan.fleet.whole_node:
+        # Of its own role: what takes no devices, such as mpirun, may lie beside what takes all of them.
+        affinity["podAntiAffinity"] = apart(plan, role)
+    return {"affinity": affinity} if affinity else {}
+
+
+def _fields(restarts: str | None, index: str | None) -> dict[str, str]:
+    fields = {
+        "MUSTER_NODE": "spec.nodeName",
+        "MUSTER_POD": "metadata.name",
+        "MUSTER_POD_UID": "metadata.uid",
+        "MUSTER_POD_IP": "status.podIP",
+    }
+    if index:
+        fields["MUSTER_NODE_RANK"] = index
+    if restarts:
+        fields["MUSTER_RESTARTS"] = restarts
+    return fields
+
+
+def _own_checkpoints(job: Job) -> bool:
+    return bool(job.checkpoints.path) and job_backends.checkpoint_mount(job) is None
+
+
+def _part(config_map: Object) -> str:
+    """Return which of the run's ConfigMaps this is: its name ends in the part and a digest."""
+    return str(config_map["metadata"]["name"]).rsplit("-", 2)[1]

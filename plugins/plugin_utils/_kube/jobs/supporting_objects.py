@@ -1,0 +1,125 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What comes with a job: its program, its code, and the policy that lets its pods, and only them, talk to each other.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import typing as t
+
+from ....module_utils._model import pod_spec
+from ....module_utils._model.errors import InputError
+from ....module_utils._model.pod_spec import PodSpec
+from .spec import ROLE_LABEL, RUN_LABEL, KubePlan, Object
+
+# A ConfigMap holds at most 1 MiB, its keys included.
+ARCHIVE_LIMIT = 900 << 10
+_CODE_KEY = "code.tar.gz"
+
+
+def program(plan: KubePlan, specs: t.Mapping[str, PodSpec]) -> Object:
+    """Return the ConfigMap of the pods' program and of what each role is told."""
+    data = {f"{role}.json": spec.to_json() for role, spec in sorted(specs.items())}
+    data.update({name: plan.program[name] for name in pod_spec.PROGRAM_FILES})
+    return _config_map(plan, "program", {"data": data})
+
+
+def code(plan: KubePlan) -> Object | None:
+    """Return the ConfigMap of the job's code, None when it is in the image.
+
+    :raises InputError: when the code is too large for one.
+    """
+    if not plan.archive:
+        return None
+    if len(plan.archive) > ARCHIVE_LIMIT:
+        raise InputError(
+            "job.code",
+            f"is {len(plan.archive) >> 10} KiB when packed, a pod can be given {ARCHIVE_LIMIT >> 10} KiB",
+            "Leave out data, or put the code in the image (from: image) or on a claim (mounts)",
+        )
+    return _config_map(plan, "code", {"binaryData": {_CODE_KEY: base64.b64encode(plan.archive).decode()}})
+
+
+def network_policy(plan: KubePlan, *, extra: t.Sequence[Object] = ()) -> Object:
+    """Return the policy of the job's pods: they reach each other at every port, others reach them at none.
+
+    Egress is named only where the namespace denies it: a policy that names it would else be the one that denies it.
+
+    :param extra: further ingress rules, for an engine whose operator must reach a pod.
+    """
+    own = {"podSelector": {"matchLabels": {RUN_LABEL: plan.labels[RUN_LABEL]}}}
+    spec: Object = {**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own]}, *extra]}
+    if plan.egress_denied:
+        # Without a destination: a node's own resolver has no pod to select.
+        names = {"ports": [{"protocol": kind, "port": 53} for kind in ("UDP", "TCP")]}
+        spec.update(policyTypes=["Ingress", "Egress"], egress=[{"to": [own]}, names])
+    meta = plan.meta(f"{plan.name}-peers")
+    return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": meta, "spec": spec}
+
+
+def denies_egress(policies: t.Iterable[t.Mapping[str, t.Any]], labels: t.Mapping[str, str]) -> bool:
+    """Return whether one of a namespace's policies takes the egress of pods with these labels.
+
+    Labels that only controllers add to pods are not known here: a policy that asks for one is taken for another's.
+    """
+    return any(
+        "Egress" in policy["spec"].get("policyTypes", ()) and _selects(policy["spec"].get("podSelector") or {}, labels)
+        for policy in policies
+    )
+
+
+def _selects(selector: t.Mapping[str, t.Any], labels: t.Mapping[str, str]) -> bool:
+    """Return whether a label selector of Kubernetes takes these labels; an empty one takes all."""
+    wanted: t.Mapping[str, str] = selector.get("matchLabels") or {}
+    met = [labels.get(key) == value for key, value in wanted.items()]
+    for item in selector.get("matchExpressions") or ():
+        value = labels.get(item["key"])
+        met.append(
+            {
+                "In": value in (item.get("values") or ()),
+                # Also of pods that do not carry the label at all.
+                "NotIn": value not in (item.get("values") or ()),
+                "Exists": value is not None,
+                "DoesNotExist": value is None,
+            }.get(item["operator"], False)
+        )
+    return all(met)
+
+
+def headless(plan: KubePlan, role: str, name: str = "") -> Object:
+    """Return the Service under which pods with its name as subdomain find each other, also before they are ready."""
+    spec = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {RUN_LABEL: plan.labels[RUN_LABEL], ROLE_LABEL: role},
+    }
+    return {"apiVersion": "v1", "kind": "Service", "metadata": plan.meta(name or plan.name), "spec": spec}
+
+
+def around(
+    plan: KubePlan, specs: t.Mapping[str, PodSpec], *more: Object, reached_by: t.Sequence[Object] = ()
+) -> list[Object]:
+    """Return all companions of a job whose pods get ``specs``; ``reached_by`` are further rules of its policy."""
+    parts = [program(plan, specs), code(plan), network_policy(plan, extra=reached_by), *more]
+    return [part for part in parts if part is not None]
+
+
+def completed(plan: KubePlan, role: str, **changes: t.Any) -> PodSpec:
+    """Return a role's specification with what only the engine knows."""
+    archive = pod_spec.ARCHIVE if plan.archive else None
+    spec = plan.pods[role]
+    known = {"archive": archive, "rdma": plan.rdma and spec.gpus > 0, "begun": plan.begun}
+    return dataclasses.replace(spec, **{**known, **changes})
+
+
+def _config_map(plan: KubePlan, part: str, content: Object) -> Object:
+    # The content is in the name: what a running gang has mounted is never exchanged below it.
+    digest = hashlib.sha256(repr(sorted(content.items())).encode()).hexdigest()[:8]
+    meta = plan.meta(f"{plan.name}-{part}-{digest}")
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "immutable": True, **content}

@@ -1,0 +1,296 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Server-side apply of many objects: in order, over eight connections, and only what differs.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from collections.abc import Callable, Mapping, Sequence
+
+from ....module_utils._model.errors import MusterError, RefusedError, TransportError
+from ..api.client import MANAGER, Client
+from ..api.errors import NO_PATH, KubeError, ends_soon
+from ..api.kinds import DEFINITIONS, Object
+from . import apply_plan, manifests
+from . import diff as texts
+from .apply_noop import applied_fields
+from .apply_plan import Prune, Step, Target
+
+Action = t.Literal["created", "configured", "adopted", "unchanged", "pruned"]
+# So long a refusal that ends by itself is met again.
+_SOON_S = 10.0
+_SHOWN_ERRORS = 3
+# How those who admit objects say that another one is not there (compiled when it is first looked for).
+_MISSING = r"""['"]([a-z0-9.-]+)['"] not found|not found: ['"]?([a-z0-9.-]+)"""
+
+
+class Change(t.NamedTuple):
+    """What became of one object. ``adopted``: its content was as wanted, and its fields are ours from now on."""
+
+    target: Target
+    action: Action
+    before: Object | None = None
+    after: Object | None = None
+
+    def __repr__(self) -> str:
+        return f"Change(target={self.target.title!r}, action={self.action!r})"
+
+    def to_dict(self) -> dict[str, t.Any]:
+        """Return the entry of a result."""
+        resource = self.target.resource
+        return {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "namespace": self.target.namespace,
+            "name": self.target.name,
+            "action": self.action,
+        }
+
+
+class Result(t.NamedTuple):
+    """What an apply did, in the order of the objects; removed ones follow.
+
+    ``requests`` counts all requests, ``writes`` those that were not reads (in check mode these were dry runs).
+    """
+
+    changed: bool
+    changes: tuple[Change, ...]
+    requests: int
+    writes: int
+
+    def diff(self) -> list[dict[str, str]]:
+        """Return Ansible's diff of what changed; values of Secrets are not shown."""
+        moved = [change for change in self.changes if change.action != "unchanged"]
+        return [texts.entry(change.target.title, change.before, change.after) for change in moved]
+
+    def objects(self) -> list[Object | None]:
+        """Return the objects as the server has them, in the order they were given."""
+        return [change.after for change in self.changes if change.action != "pruned"]
+
+
+def apply(
+    client: Client,
+    objects: t.Any,
+    manager: str = MANAGER,
+    force: bool = False,
+    check: bool = False,
+    *,
+    namespace: str | None = None,
+    prune: Prune | None = None,
+    validate: bool = False,
+    timeout_s: float = 60.0,
+) -> Result:
+    """Make the server hold ``objects`` (objects, lists of them, or YAML text) and return what was done.
+
+    Namespaces go first, then definitions (which are waited for, ``timeout_s`` at most), then parts, work and admission
+    webhooks. What is as wanted already is not sent again. ``force`` takes fields over from other managers. With
+    ``check`` everything that differs is sent as a dry run and nothing is changed; ``validate`` does that first and then
+    the real thing. ``namespace`` is for objects that name none.
+
+    Raises :class:`KubeError` (conflicts, refusals), :class:`RefusedError` (being deleted) and :class:`TransportError`;
+    the message says which object, and how many were applied before.
+    """
+    before = client.requests, client.writes
+    wanted = apply_plan.targets(client, manifests.collect(objects, "objects"), namespace)
+    planned = apply_plan.make(client, wanted, manager, prune)
+    run = Run(client, planned, manager, force, timeout_s)
+    if check or validate:
+        changes = run.rehearse()
+    if not check:
+        changes = run.carry_out()
+    changed = any(change.action != "unchanged" for change in changes)
+    return Result(changed, tuple(changes), client.requests - before[0], client.writes - before[1])
+
+
+class Run:
+    """Carries a plan out, or rehearses it."""
+
+    def __init__(self, client: Client, planned: apply_plan.Plan, manager: str, force: bool, timeout_s: float) -> None:
+        self._client = client
+        self._plan = planned
+        self._manager = manager
+        self._force = force
+        self._timeout_s = timeout_s
+        self._early: dict[tuple[str, str, str, str], Object | KubeError] = {}
+        self._new = {step.target.key for step in planned.steps if step.live is None}
+
+    def rehearse(self) -> list[Change]:
+        """Send everything as a dry run; all refusals are reported together."""
+        self._send_together(self._plan.steps, dry_run=True)
+        outcomes = self._each(self._rehearse_one, self._plan.steps)
+        removals = apply_plan.parallel(self._rehearse_removal, self._plan.doomed)
+        self._report([*outcomes, *removals], done=0, rehearsed=True)
+        return t.cast("list[Change]", [*outcomes, *removals])
+
+    def carry_out(self) -> list[Change]:
+        """Apply stage after stage; nothing of a later stage is sent when something was refused."""
+        done: dict[tuple[str, str, str, str], Change] = {}
+        for number in sorted({step.target.stage for step in self._plan.steps}):
+            steps = [step for step in self._plan.steps if step.target.stage == number]
+            self._send_together(steps, dry_run=False)
+            outcomes = self._each(self._apply_one, steps)
+            written = sum(change.action != "unchanged" for change in done.values())
+            good = [outcome for outcome in outcomes if isinstance(outcome, Change)]
+            self._report(outcomes, done=written + sum(change.action != "unchanged" for change in good))
+            done |= {change.target.key: change for change in good}
+            if number == DEFINITIONS:
+                self._await_definitions(good)
+        changes = [done[step.target.key] for step in self._plan.steps]
+        return [*changes, *apply_plan.parallel(self._remove, self._plan.doomed)]
+
+    def _rehearse_one(self, step: Step) -> Change | MusterError:
+        if not step.needed:
+            return Change(step.target, "unchanged", step.live, step.live)
+        try:
+            return self._changed(step, self._send(step.target, dry_run=True))
+        except KubeError as error:
+            # What it lies in, defines it or is named by it is among the objects and will be there by then.
+            if step.live is None and self._will_be_there(step.target, error):
+                return Change(step.target, "created", None, step.target.value)
+            return error
+        except MusterError as error:
+            return error
+
+    def _will_be_there(self, target: Target, error: KubeError) -> bool:
+        if error.status in (403, 422):
+            # Admission looks for it, as Kubeflow's does for the runtime of a TrainJob.
+            missing = {name for found in re.findall(_MISSING, error.detail) for name in found if name}
+            return any(key[3] in missing for key in self._new - {target.key})
+        if error.status != 404:
+            return False
+        resource = target.resource
+        namespace = ("", "Namespace", "", target.namespace or "")
+        definition = ("apiextensions.k8s.io", "CustomResourceDefinition", "", f"{resource.plural}.{resource.group}")
+        return namespace in self._new or definition in self._new
+
+    def _apply_one(self, step: Step) -> Change | MusterError:
+        if not step.needed:
+            return Change(step.target, "unchanged", step.live, step.live)
+        clock = self._client.line.clock
+        end, pause = clock.monotonic() + _SOON_S, 0.2
+        while True:
+            try:
+                return self._changed(step, self._send(step.target, dry_run=False))
+            except KubeError as error:
+                if clock.monotonic() + pause > end or not self._passes(step.target, error):
+                    return error
+            except MusterError as error:
+                return error
+            clock.sleep(pause)
+            pause = min(2 * pause, 2.0)
+
+    def _passes(self, target: Target, error: KubeError) -> bool:
+        if error.status == 404:
+            # A definition is served by each API server a moment after it is established.
+            return target.stage > DEFINITIONS and error.reason == NO_PATH
+        return ends_soon(error.detail)
+
+    def _send_together(self, steps: Sequence[Step], *, dry_run: bool) -> None:
+        """Send what is needed at once; what gets no plain answer is sent again by itself, with patience."""
+        due = [step.target for step in steps if step.needed]
+        if len(due) > 1:
+            values = [target.value for target in due]
+            answers = self._client.apply_together(values, self._manager, force=self._force, dry_run=dry_run)
+            found = zip(due, answers, strict=True)
+            self._early = {target.key: answer for target, answer in found if answer is not None}
+
+    def _each(self, work: Callable[[Step], Change | MusterError], steps: Sequence[Step]) -> list[Change | MusterError]:
+        """Return ``work`` of each step; those that have to wait for the server do so beside each other."""
+        known = [not step.needed or isinstance(self._early.get(step.target.key), dict) for step in steps]
+        rest = iter(apply_plan.parallel(work, [step for step, ready in zip(steps, known, strict=True) if not ready]))
+        return [work(step) if ready else next(rest) for step, ready in zip(steps, known, strict=True)]
+
+    def _send(self, target: Target, *, dry_run: bool) -> Object:
+        early = self._early.pop(target.key, None)
+        if isinstance(early, KubeError):
+            raise early
+        if early is not None:
+            return early
+        return self._client.apply(target.value, self._manager, force=self._force, dry_run=dry_run)
+
+    def _changed(self, step: Step, after: Object) -> Change:
+        if step.live is None:
+            return Change(step.target, "created", None, after)
+        if texts.content(step.live) != texts.content(after):
+            return Change(step.target, "configured", step.live, after)
+        api_version = step.target.resource.api_version
+        same = applied_fields(step.live, self._manager, api_version) == applied_fields(
+            after, self._manager, api_version
+        )
+        return Change(step.target, "unchanged" if same else "adopted", step.live, after)
+
+    def _rehearse_removal(self, target: Target) -> Change | MusterError:
+        try:
+            return self._remove(target, dry_run=True)
+        except MusterError as error:
+            return error
+
+    def _remove(self, target: Target, dry_run: bool = False) -> Change:
+        uid = str(target.value["metadata"].get("uid") or "")
+        self._client.delete(target.resource, target.name, target.namespace, uid=uid, dry_run=dry_run)
+        return Change(target, "pruned", target.value)
+
+    def _report(self, outcomes: Sequence[Change | MusterError], *, done: int, rehearsed: bool = False) -> None:
+        """Raise one error for all that were refused."""
+        failed = [outcome for outcome in outcomes if not isinstance(outcome, Change)]
+        if not failed:
+            return
+        state = "nothing was changed" if rehearsed or not done else f"{done} of {len(self._plan.steps)} were applied"
+        if len(failed) == 1:
+            raise _with(failed[0], state, self._explain(failed[0]))
+        shown = "; ".join(error.message for error in failed[:_SHOWN_ERRORS])
+        more = f"; and {len(failed) - _SHOWN_ERRORS} more" if len(failed) > _SHOWN_ERRORS else ""
+        raise RefusedError(f"{len(failed)} objects were refused ({state}): {shown}{more}", failed[0].fix)
+
+    def _explain(self, error: MusterError) -> str:
+        """Return what more can be said: what holds a namespace that is being deleted."""
+        namespace = next((step.target.namespace for step in self._plan.steps if step.target.namespace), None)
+        if not isinstance(error, KubeError) or not any(cause[0] == "NamespaceTerminating" for cause in error.causes):
+            return ""
+        try:
+            found = self._client.get("v1/Namespace", namespace or "") or {}
+        except MusterError:
+            return ""
+        return apply_plan.holders(found) if found else ""
+
+    def _await_definitions(self, changes: Sequence[Change]) -> None:
+        waiting = {change.target.name: change.after or {} for change in changes if not established(change.after or {})}
+        if not waiting:
+            return
+        versions = [int(item["metadata"]["resourceVersion"]) for item in waiting.values()]
+        kind = changes[0].target.resource
+        with self._client.watch(kind, since=str(min(versions)), timeout_s=self._timeout_s) as events:
+            for event in events:
+                name = event.object.get("metadata", {}).get("name")
+                if name in waiting:
+                    waiting[name] = event.object
+                    if established(event.object):
+                        del waiting[name]
+                if not waiting:
+                    return
+        name, item = next(iter(waiting.items()))
+        said = "; ".join(f"{c.get('type')}={c.get('status')} {c.get('message', '')}" for c in _conditions(item))
+        raise TransportError(f"CustomResourceDefinition {name} is not established after {self._timeout_s:g} s: {said}")
+
+
+def established(definition: Mapping[str, t.Any]) -> bool:
+    """Return whether the server serves what a CustomResourceDefinition defines."""
+    return any(c.get("type") == "Established" and c.get("status") == "True" for c in _conditions(definition))
+
+
+def _conditions(item: Mapping[str, t.Any]) -> list[Mapping[str, t.Any]]:
+    return (item.get("status") or {}).get("conditions") or []
+
+
+def _with(error: MusterError, state: str, more: str) -> MusterError:
+    """Return the error with what else the user must know at its end."""
+    message = f"{error.message}{f' ({more})' if more else ''} ({state})"
+    if isinstance(error, KubeError):
+        detail = message[len(error.what) + 2 :]
+        return KubeError(error.what, detail, error.fix, status=error.status, reason=error.reason, causes=error.causes)
+    return TransportError(message, error.fix) if isinstance(error, TransportError) else MusterError(message, error.fix)

@@ -1,0 +1,277 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What has to be done so that a server holds a set of objects: read once per kind, compare, decide.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from ....module_utils._model.errors import InputError, RefusedError
+from ..api import discovery
+from ..api.client import Client
+from ..api.errors import KubeError
+from ..api.kinds import Object, Resource, stage, title
+from ..api.pages import Listing, Question
+from ..api.transport import IN_FLIGHT
+from .apply_noop import applied_fields, covered
+
+
+class Target(t.NamedTuple):
+    """One wanted object, and where it goes."""
+
+    resource: Resource
+    namespace: str | None
+    name: str
+    value: Object
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What tells objects of one server apart."""
+        return (*self.resource.family, self.namespace or "", self.name)
+
+    @property
+    def title(self) -> str:
+        """What errors and results call it."""
+        return title(self.resource.kind, self.namespace, self.name)
+
+    @property
+    def stage(self) -> int:
+        """When it is applied."""
+        return stage(self.resource)
+
+
+class Step(t.NamedTuple):
+    """A target, the object that is there, and whether an apply is needed."""
+
+    target: Target
+    live: Object | None
+    needed: bool
+
+
+# What others' objects go with: these are removed only by who names the kind.
+_HOLDERS = frozenset({("", "Namespace"), ("apiextensions.k8s.io", "CustomResourceDefinition")})
+
+
+class Prune(t.NamedTuple):
+    """What to remove: objects with all these labels that our field manager applied and nobody wants any more.
+
+    ``kinds`` are looked through beside those of the wanted objects; namespaces and definitions, with which other
+    people's objects go, only when they are among ``kinds``. A kind of an API that the server has not has no objects.
+    """
+
+    labels: t.Mapping[str, str]
+    kinds: tuple[str, ...] = ()
+
+    @property
+    def selector(self) -> str:
+        """The labels as a label selector."""
+        return ",".join(f"{key}={value}" for key, value in sorted(self.labels.items()))
+
+
+class Plan(t.NamedTuple):
+    """Steps in the order of the wanted objects, and the objects to remove."""
+
+    steps: tuple[Step, ...]
+    doomed: tuple[Target, ...] = ()
+
+
+def parallel[T, R](work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Return ``work`` of each item in order, eight at a time."""
+    if len(items) < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(min(IN_FLIGHT, len(items))) as pool:
+        return list(pool.map(work, items))
+
+
+def targets(client: Client, objects: Sequence[Object], namespace: str | None = None) -> list[Target]:
+    """Return where the objects go; definitions among them are known to the client's catalog from here on."""
+    for value in objects:
+        if value["kind"] == "CustomResourceDefinition":
+            client.catalog.teach(discovery.of_definition(value))
+    found = [_target(client, value, namespace) for value in objects]
+    seen: set[tuple[str, str, str, str]] = set()
+    for target in found:
+        if target.key in seen:
+            raise InputError("objects", f"{target.title} is given twice")
+        seen.add(target.key)
+    return found
+
+
+def _target(client: Client, value: Object, namespace: str | None) -> Target:
+    resource = client.catalog.find(value["apiVersion"], value["kind"])
+    meta = value["metadata"]
+    place = str(meta.get("namespace") or namespace or client.namespace) if resource.namespaced else None
+    rest = {key: part for key, part in meta.items() if key != "namespace"}
+    placed = {**value, "metadata": {**rest, **({"namespace": place} if place else {})}}
+    return Target(resource, place, str(meta["name"]), placed)
+
+
+def make(client: Client, wanted: Sequence[Target], manager: str, prune: Prune | None = None) -> Plan:
+    """Read what is there and return what is to be done."""
+    if prune is not None:
+        _check_labels(wanted, prune)
+    groups: dict[Resource, list[Target]] = {}
+    for target in wanted:
+        groups.setdefault(target.resource, []).append(target)
+    named = _served(client, prune.kinds) if prune else []
+    for resource in named:
+        groups.setdefault(resource, [])
+    selector = prune.selector if prune else ""
+    places = {target.namespace or "" for target in wanted if target.namespace}
+    readings = [Reading(client, *group, selector, places) for group in groups.items()]
+    early = client.read_together([reading.question() for reading in readings])
+    read = parallel(lambda pair: pair[0].objects(pair[1]), list(zip(readings, early, strict=True)))
+    found = {_key(group, item): item for group, items in zip(groups, read, strict=True) for item in items}
+    steps = tuple(_step(target, found.get(target.key), manager) for target in wanted)
+    keys = {target.key for target in wanted}
+    doomed = [
+        Target(group, (item["metadata"].get("namespace")), item["metadata"]["name"], item)
+        for group, items in zip(groups, read, strict=True)
+        for item in items
+        if prune is not None
+        and (group.family not in _HOLDERS or group in named)
+        and _key(group, item) not in keys
+        and _ours(item, manager, prune)
+        # The same set may lie in other namespaces, too: those are another call's.
+        and (not places or item["metadata"].get("namespace") in {None, *places})
+    ]
+    return Plan(steps, tuple(sorted(doomed, key=lambda target: -target.stage)))
+
+
+def _served(client: Client, kinds: Sequence[str]) -> list[Resource]:
+    """Return the kinds that the server has; of an API that it has not, it has no objects either."""
+    found = []
+    for kind in kinds:
+        try:
+            found.append(client.resource(kind))
+        except InputError:
+            api_version, _unused, name = kind.rpartition("/")
+            if not name or not api_version or client.catalog.serves(api_version):
+                raise
+    return found
+
+
+def _check_labels(wanted: Sequence[Target], prune: Prune) -> None:
+    if not prune.labels:
+        raise InputError("prune_labels", "must name at least one label", "Only objects with these labels are removed")
+    for target in wanted:
+        labels = target.value["metadata"].get("labels") or {}
+        if any(labels.get(key) != value for key, value in prune.labels.items()):
+            raise InputError("prune_labels", f"{target.title} does not have the labels {prune.selector}")
+
+
+def _ours(item: Object, manager: str, prune: Prune) -> bool:
+    meta = item["metadata"]
+    labels = meta.get("labels") or {}
+    owned = any(owner.get("controller") for owner in meta.get("ownerReferences") or [])
+    fits = all(labels.get(key) == value for key, value in prune.labels.items())
+    return fits and not owned and not meta.get("deletionTimestamp") and applied_fields(item, manager) is not None
+
+
+def _key(resource: Resource, item: Object) -> tuple[str, str, str, str]:
+    meta = item["metadata"]
+    return (*resource.family, str(meta.get("namespace") or ""), str(meta["name"]))
+
+
+def _step(target: Target, live: Object | None, manager: str) -> Step:
+    if live is not None and live["metadata"].get("deletionTimestamp"):
+        waits = ", ".join(live["metadata"].get("finalizers") or []) or holders(live)
+        raise RefusedError(f"{target.title} is being deleted and waits for: {waits}", "Wait until it is gone")
+    return Step(target, live, live is None or not covered(target.value, live, manager))
+
+
+def holders(live: Object) -> str:
+    """Return what a namespace still waits for, as its conditions tell."""
+    said = [
+        str(item.get("message"))
+        for item in (live.get("status") or {}).get("conditions") or []
+        if item.get("status") == "True" and item.get("message")
+    ]
+    return "; ".join(said)[:300] or "its end"
+
+
+class Reading(t.NamedTuple):
+    """Reads what is there of one kind, with as little as possible."""
+
+    client: Client
+    resource: Resource
+    wanted: list[Target]
+    selector: str
+    places: set[str]
+
+    def question(self) -> Question:
+        """Return what is asked first: the one wanted object, or a list of as little as holds them all."""
+        if len(self.wanted) == 1 and not self.selector:
+            return Question(self.resource, self.wanted[0].namespace, self.wanted[0].name)
+        named = self._places()
+        space = next(iter(named)) if self.resource.namespaced and len(named) == 1 else None
+        return Question(self.resource, space, labels=self.selector)
+
+    def objects(self, early: Listing | KubeError | None) -> list[Object]:
+        """Return the objects; none for a kind that is not served yet. ``early``: the answer, where it is known."""
+        try:
+            return self._objects(early)
+        except KubeError as error:
+            if error.status == 404:
+                return []
+            raise
+
+    def _objects(self, early: Listing | KubeError | None) -> list[Object]:
+        asked = self.question()
+        try:
+            if isinstance(early, KubeError):
+                raise early
+            if asked.name:
+                return self._each(self.wanted) if early is None else early.items
+            return self._rest(early or self._first(asked.namespace), asked.namespace)
+        except KubeError as error:
+            if error.status != 403 or asked.name:
+                raise
+            refused = error
+        places = sorted(self._places()) if asked.namespace is None and self.resource.namespaced else []
+        if places:
+            # Who may not read the whole cluster may read namespaces.
+            try:
+                return [item for items in parallel(self._of_place, places) for item in items]
+            except KubeError as error:
+                if error.status != 403:
+                    raise
+                refused = error
+        if self.selector:
+            raise refused
+        # Who may not list may still read what is named.
+        return self._each(self.wanted)
+
+    def _of_place(self, place: str) -> list[Object]:
+        try:
+            return self._rest(self._first(place), place)
+        except KubeError as error:
+            if error.status != 403 or any(target.namespace == place for target in self.wanted):
+                raise
+            # Nothing of this kind is to be there, and who may not look has put nothing there.
+            return []
+
+    def _places(self) -> set[str]:
+        """Return the namespaces to look into. Where something is to go, it may lie where no such object is wanted."""
+        return self.places if self.selector else {target.namespace or "" for target in self.wanted} or self.places
+
+    def _first(self, namespace: str | None) -> Listing:
+        return self.client.list(self.resource, namespace, labels=self.selector, whole=False)
+
+    def _rest(self, first: Listing, namespace: str | None) -> list[Object]:
+        if not first.remaining:
+            return first.items
+        if first.remaining > 4 * len(self.wanted) and not self.selector:
+            # Few of many: one by one is less than all pages.
+            return self._each([target for target in self.wanted if namespace in (None, target.namespace)])
+        return self.client.list(self.resource, namespace, labels=self.selector).items
+
+    def _each(self, wanted: Sequence[Target]) -> list[Object]:
+        found = parallel(lambda target: self.client.get(self.resource, target.name, target.namespace), wanted)
+        return [item for item in found if item is not None]

@@ -1,0 +1,217 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Manifests as people write them, made into the objects that are applied.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import base64
+import pathlib
+import re
+import typing as t
+from collections.abc import Iterable, Iterator, Mapping
+
+import yaml
+
+from ....module_utils._model.errors import InputError
+from ..api.kinds import Object, identity
+from ..api.kubeconfig import secret
+
+_LOADER: t.Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_MAX_FILE = 64 * 1024 * 1024
+# What the server writes; an exported object may hold it, and applying it would be refused or never settle.
+_SERVERS = (
+    "managedFields",
+    "resourceVersion",
+    "uid",
+    "creationTimestamp",
+    "generation",
+    "selfLink",
+    "deletionTimestamp",
+)
+_SUFFIXES = (".yaml", ".yml", ".json")
+_DEEPEST = 100
+_TEXT = ("scalar", "tag:yaml.org,2002:str")
+_MAP = ("mapping", "tag:yaml.org,2002:map")
+_SEQUENCE = ("sequence", "tag:yaml.org,2002:seq")
+_PLAIN = frozenset({str, int, float, bool})
+# YAML 1.1 makes dates of texts, numbers of times ("12:30" is 750), and refuses a bare "=". Others do not, nor kubectl.
+_LEFT_OUT = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value")
+
+
+class _OddError(Exception):
+    """What a manifest cannot hold, and what to do."""
+
+
+class _TwiceError(yaml.MarkedYAMLError):
+    """A key that is given twice in one mapping."""
+
+
+class _Loader(_LOADER):  # type: ignore[misc]
+    """YAML without dates and sexagesimal numbers: a manifest's text is text."""
+
+    def construct_document(self, node: t.Any) -> t.Any:
+        """Return what a document says; PyYAML's own way takes nearly as long as reading the text."""
+        return self._made(node)
+
+    def _made(self, node: t.Any) -> t.Any:
+        form = node.id, node.tag
+        if form == _TEXT:
+            return node.value
+        if form == _MAP and all((key.id, key.tag) == _TEXT for key, _unused in node.value):
+            found = {key.value: self._made(value) for key, value in node.value}
+            if len(found) != len(node.value):
+                raise self._twice(node)
+            return found
+        if form == _SEQUENCE:
+            return [self._made(item) for item in node.value]
+        # Numbers and the like, keys that are no texts, merges, and tags that are refused.
+        return self.construct_object(node, deep=True)
+
+    @staticmethod
+    def _twice(node: t.Any) -> _TwiceError:
+        names = [key.value for key, _unused in node.value]
+        again = next(key for number, (key, _unused) in enumerate(node.value) if key.value in names[:number])
+        return _TwiceError(problem=again.value, problem_mark=again.start_mark)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [
+        (tag, re.compile(f"(?![^:]*:){expression.pattern}", expression.flags))
+        for tag, expression in resolvers
+        if tag not in _LEFT_OUT
+    ]
+    for first, resolvers in _LOADER.yaml_implicit_resolvers.items()
+}
+
+
+def parse(text: str, source: str) -> list[Object]:
+    """Return the objects of a YAML text of one or more documents; empty documents are left out."""
+    try:
+        values = list(yaml.load_all(text, Loader=_Loader))
+    except yaml.YAMLError as exc:
+        mark = getattr(exc, "problem_mark", None)
+        where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        if isinstance(exc, _TwiceError):
+            raise InputError(source, f"gives the key {exc.problem} twice{where}", "Leave one of them out") from None
+        raise InputError(source, f"is not valid YAML{where}") from None
+    except (RecursionError, ValueError):
+        raise InputError(source, "is not valid YAML") from None
+    return [item for value in values for item in _flat(value, source)]
+
+
+def read(path: str | pathlib.Path, base: pathlib.Path) -> list[Object]:
+    """Return the objects of a file, or of all YAML and JSON files of a folder in the order of their names."""
+    place = base / pathlib.Path(path).expanduser()
+    if place.is_dir():
+        files = sorted(entry for entry in place.iterdir() if entry.suffix in _SUFFIXES)
+        if not files:
+            raise InputError("src", f"{place} holds no .yaml, .yml or .json file")
+        return [item for file in files for item in read(file, base)]
+    try:
+        if place.stat().st_size > _MAX_FILE:
+            raise InputError("src", f"{place} is larger than {_MAX_FILE >> 20} MiB")
+        return parse(place.read_text(encoding="utf-8-sig"), str(place))
+    except OSError as exc:
+        raise InputError("src", f"cannot read {place} ({(exc.strerror or 'unreadable').lower()})") from None
+    except UnicodeDecodeError:
+        raise InputError("src", f"{place} is not UTF-8 text") from None
+
+
+def collect(given: t.Any, source: str) -> list[Object]:
+    """Return the objects in a value: text, one object, a ``List``, or a list of any of these."""
+    if isinstance(given, str):
+        return parse(given, source)
+    if isinstance(given, Mapping):
+        return list(_flat(given, source))
+    if isinstance(given, Iterable):
+        return [item for number, value in enumerate(given) for item in collect(value, f"{source}[{number}]")]
+    raise InputError(source, "must be objects or YAML text")
+
+
+def _flat(value: t.Any, source: str) -> Iterator[Object]:
+    if value is None or value == "":
+        return
+    if not isinstance(value, Mapping):
+        if isinstance(value, list):
+            for item in value:
+                yield from _flat(item, source)
+            return
+        raise InputError(source, "holds a document that is not an object with apiVersion and kind")
+    if str(value.get("kind", "")).endswith("List") and isinstance(value.get("items"), list):
+        for item in value["items"]:
+            yield from _flat(item, source)
+        return
+    identity(value)
+    yield clean(value)
+
+
+def clean(value: Mapping[str, t.Any]) -> Object:
+    """Return an object as it is applied: without nulls, status and what the server writes; Secret texts encoded."""
+    item = t.cast(Object, _plain(value))
+    item.pop("status", None)
+    for key in _SERVERS:
+        item["metadata"].pop(key, None)
+    _mapping(item["metadata"], item, "labels")
+    if item["kind"] == "Secret" and item["apiVersion"] == "v1":
+        texts, data = _mapping(item, item, "stringData"), _mapping(item, item, "data")
+        if item.pop("stringData", None) is not None:
+            encoded = {key: base64.b64encode(str(text).encode()).decode() for key, text in texts.items()}
+            item["data"] = data = {**data, **encoded}
+        _register(data)
+    return item
+
+
+def _mapping(part: Object, item: Object, key: str) -> Object:
+    """Return the mapping under ``key``, empty for none. What is no mapping is not shown: it may be a secret."""
+    found = part.get(key, {})
+    if not isinstance(found, dict):
+        kind, name = item["kind"], item["metadata"]["name"]
+        raise InputError(f"manifest of {kind} {name}", f"{key} must be a mapping", "Write it as key: value")
+    return found
+
+
+def _register(data: Object) -> None:
+    """Keep the values of a Secret out of all output from here on."""
+    for text in data.values():
+        try:
+            value = base64.b64decode(str(text)).decode()
+        except ValueError:
+            value = str(text)
+        secret(value)
+
+
+def _plain(value: Mapping[str, t.Any]) -> t.Any:
+    """Return an object of plain values without nulls; errors name it."""
+    try:
+        return _without_nulls(value, 0)
+    except _OddError as exc:
+        name = f"manifest of {value['kind']} {value['metadata']['name']}"
+        raise InputError(name, *exc.args) from None
+
+
+def _without_nulls(value: t.Any, depth: int) -> t.Any:
+    # Nearly all of a manifest is plain; to ask the abstract types for each part is slow.
+    if type(value) in _PLAIN:
+        return value
+    if depth > _DEEPEST:
+        raise _OddError(f"is nested deeper than {_DEEPEST} levels")
+    if isinstance(value, Mapping):
+        return {_key(key): _without_nulls(item, depth + 1) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [_without_nulls(item, depth + 1) for item in value]
+    # Ansible marks what came from files and templates; the parts below know plain values only.
+    for kind in (str, int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    # Ansible's own YAML makes dates of what looks like one.
+    what = "a date" if hasattr(value, "isoformat") else "what is neither text nor number"
+    raise _OddError(f"holds {what}", "Write it as text, in quotes")
+
+
+def _key(key: t.Any) -> str:
+    # YAML takes a bare "on" for true; JSON knows texts only.
+    return str(key).lower() if isinstance(key, bool) else str(key)

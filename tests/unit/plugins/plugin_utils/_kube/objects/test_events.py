@@ -1,0 +1,127 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Warning events as causes; the messages are those of Kubernetes 1.34, Kueue and JobSet."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import one_line
+from ansible_collections.muster.training.plugins.plugin_utils._kube.objects import events
+
+
+def event(reason: str, message: str, kind: str = "Pod", **more: t.Any) -> dict[str, t.Any]:
+    about = {"kind": kind, "namespace": "n", "name": "x", "uid": "u"}
+    return {"type": "Warning", "reason": reason, "message": message, "involvedObject": about, **more}
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "code", "passing"),
+    [
+        ("FailedCreate", 'Error creating: pods "x" is forbidden: exceeded quota: q, requested: pods=1', "quota", False),
+        (
+            "FailedCreate",
+            'pods "x" is forbidden: violates PodSecurity "baseline:latest": host namespaces',
+            "admission",
+            False,
+        ),
+        ("FailedCreate", 'Internal error occurred: failed calling webhook "mpod.kb.io": EOF', "webhook", False),
+        ("FailedScheduling", "0/2 nodes are available: 2 Insufficient nvidia.com/gpu.", "unschedulable", True),
+        ("FailedScheduling", '0/2 nodes are available: persistentvolumeclaim "data" not found.', "volume", True),
+        ("FailedMount", 'MountVolume.SetUp failed for volume "s": secret "s" not found', "volume", True),
+        ("Failed", 'Failed to pull image "x": 401 Unauthorized', "image", False),
+        ("Failed", "Error: ImagePullBackOff", "image", False),
+        ("BackOff", 'Back-off pulling image "x"', "image", False),
+        ("BackOff", "Back-off restarting failed container c in pod x", "crash", False),
+        ("Failed", "Error: failed to create containerd task: exec: no such file", "container", False),
+        ("NodeNotReady", "Node is not ready", "node", True),
+        ("Pending", "couldn't assign flavors to pod set node: insufficient quota for cpu", "queue", True),
+        ("Strange", "never seen", "other", False),
+        ("Unhealthy", "Readiness probe failed: bash: line 1: wget: command not found", "other", False),
+    ],
+)
+def test_causes(reason: str, message: str, code: str, passing: bool) -> None:
+    found = events.cause(event(reason, message))
+    assert found is not None
+    assert (found.code, found.passing, found.object) == (code, passing, "Pod n/x")
+    assert found.line == f"{reason}: {message}"
+
+
+@pytest.mark.parametrize(
+    ("message", "final"),
+    [
+        ('pods "x" is forbidden: violates PodSecurity "baseline:latest": host namespaces', True),
+        ('pods "x" is forbidden: status unknown for quota: q, resources: pods', False),
+        ('pods "x" is forbidden: error looking up service account n/d: serviceaccount "d" not found', False),
+        ('admission webhook "v.kb.io" denied the request: jobset "r" not found', False),
+        ('admission webhook "mjob.kb.io" denied the request: JobSet.jobset.x-k8s.io "r" not found', False),
+    ],
+)
+def test_a_refusal_is_final_unless_it_only_came_too_early(message: str, final: bool) -> None:
+    found = events.cause(event("FailedCreate", message))
+    assert found is not None and (found.code, found.final, found.passing) == ("admission", final, not final)
+
+
+def test_what_is_no_warning_is_none_and_repetitions_are_one() -> None:
+    normal = {**event("Pulled", "x"), "type": "Normal"}
+    twice = [event("FailedMount", "a", count=3), event("FailedMount", "a b"), normal, event("FailedMount", "a", "Job")]
+    assert [found.object for found in events.causes(twice)] == ["Pod n/x", "Job n/x"]
+
+
+def pod(**status: t.Any) -> dict[str, t.Any]:
+    return {"kind": "Pod", "metadata": {"name": "x", "namespace": "n", "uid": "u"}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [("ErrImagePull", "image"), ("CreateContainerConfigError", "container"), ("CrashLoopBackOff", "crash")],
+)
+def test_a_pod_says_what_its_event_says(reason: str, code: str) -> None:
+    waits = [{"name": "c", "state": {"waiting": {"reason": reason, "message": "why"}}}]
+    found = events.of_pod(pod(containerStatuses=waits))
+    assert found is not None and (found.code, found.line) == (code, f"{reason}: why")
+    told = events.cause(event(reason, "in other words"))
+    assert told is not None and told.key == found.key
+
+
+def test_a_pod_without_room_or_claim_says_so_and_one_on_its_way_nothing() -> None:
+    placed = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    room = events.of_pod(pod(conditions=[{**placed, "message": "0/2 nodes are available"}]))
+    claim = events.of_pod(pod(conditions=[{**placed, "message": 'persistentvolumeclaim "d" not found'}]))
+    assert room is not None and claim is not None and (room.code, claim.code) == ("unschedulable", "volume")
+    assert room.text == "Pod n/x: no node has room for it: FailedScheduling: 0/2 nodes are available"
+    gated = {**placed, "reason": "SchedulingGated"}
+    creating = [{"name": "c", "state": {"waiting": {"reason": "ContainerCreating"}}}]
+    for status in ({"conditions": [gated]}, {"containerStatuses": creating}, {}):
+        assert events.of_pod(pod(**status)) is None
+
+
+def test_a_workload_waits_in_its_queue_until_it_is_admitted() -> None:
+    value = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "w", "namespace": "n"}}
+    reserved = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "no quota"}
+    found = events.of_workload({**value, "status": {"conditions": [reserved]}})
+    assert found is not None and found.text == "Workload n/w: it waits in its queue: is queued: Pending: no quota"
+    assert events.of_workload({**value, "status": {"conditions": [{"type": "Admitted", "status": "True"}]}}) is None
+    # Why it waits is told although that it waits was told before, and not again in other words.
+    bare = events.of_workload(value)
+    other = events.of_workload({**value, "status": {"conditions": [{**reserved, "message": "other words"}]}})
+    assert bare is not None and found is not None and other is not None
+    assert bare.key != found.key == other.key
+
+
+@pytest.mark.parametrize(
+    "reason", ["Unhealthy", "DNSConfigForming", "BackoffLimitExceeded", "RestartJobSetFailurePolicyAction"]
+)
+def test_what_comes_in_every_run_is_no_cause(reason: str) -> None:
+    assert events.cause(event(reason, "x")) is None
+
+
+@given(st.text(max_size=20), st.text(max_size=60))
+def test_any_text_is_one_line(reason: str, message: str) -> None:
+    found = events.cause(event(reason, message))
+    assert found is not None and found.line == one_line(found.line)
