@@ -19,8 +19,8 @@ from ...module_utils._model import acceptance
 from ...module_utils._model.acceptance import Part
 from ...module_utils._model.errors import InputError, MusterError
 from ...module_utils._node import files
-from .._report.acceptance import render
-from .._report.files import as_json, write_text
+from .._report.pages.acceptance import render
+from .._report.pages.files import as_json, write_text
 from . import accept_parts, record
 from .accept_parts import Fleet
 from .state_home import StateHome

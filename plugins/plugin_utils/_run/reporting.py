@@ -13,8 +13,9 @@ import typing as t
 
 from ...module_utils._model.errors import RefusedError
 from ...module_utils._node import files
-from .._report import page, source
-from .._report.files import write_report
+from .._report.data import load
+from .._report.pages import page
+from .._report.pages.files import write_report
 from .state_home import StateHome
 
 Dict = dict[str, t.Any]
@@ -38,7 +39,7 @@ def _comparison(home: StateHome, names: t.Sequence[str], out: str | None, check:
     place = target / "compare.html"
     if not check:
         files.private_dir(target)
-        html = page.render_compare([source.load_run(folder) for folder in folders])
+        html = page.render_compare([load.load_run(folder) for folder in folders])
         files.write_atomic(place, html.encode())
     return {"changed": True, "html": str(place)}
 

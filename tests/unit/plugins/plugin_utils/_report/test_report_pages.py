@@ -18,22 +18,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
-from ansible_collections.muster.training.plugins.plugin_utils._report import plots, style
-from ansible_collections.muster.training.plugins.plugin_utils._report.case import understand
-from ansible_collections.muster.training.plugins.plugin_utils._report.files import (
-    write_report,
-)
-from ansible_collections.muster.training.plugins.plugin_utils._report.markup import Html, join, table, tag
-from ansible_collections.muster.training.plugins.plugin_utils._report.page import render_compare, render_html
-from ansible_collections.muster.training.plugins.plugin_utils._report.source import (
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import (
     RunFolder,
     load_run,
     parse_events,
     parse_metrics,
     parse_usage,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._report.timeline import bars, marked, node_rows
-from ansible_collections.muster.training.plugins.plugin_utils._report.values import text
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.parsing import text
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import understand
+from ansible_collections.muster.training.plugins.plugin_utils._report.pages import css, plots
+from ansible_collections.muster.training.plugins.plugin_utils._report.pages.files import write_report
+from ansible_collections.muster.training.plugins.plugin_utils._report.pages.html import Html, join, table, tag
+from ansible_collections.muster.training.plugins.plugin_utils._report.pages.page import render_compare, render_html
+from ansible_collections.muster.training.plugins.plugin_utils._report.pages.timeline import bars, marked, node_rows
 
 FIXTURES = pathlib.Path(__file__).parents[4] / "fixtures" / "report"
 NAMES = ["resumed", "crash_loop", "cancelled", "running", "gpu64", "nulls"]
@@ -272,7 +270,7 @@ def test_any_damaged_run_still_makes_a_page(data: st.DataObject) -> None:
     read(render_html(dataclasses.replace(run, record=record, fabric=fabric)))
 
 
-@pytest.mark.parametrize("palette", [style.LIGHT, style.DARK], ids=["light", "dark"])
+@pytest.mark.parametrize("palette", [css.LIGHT, css.DARK], ids=["light", "dark"])
 def test_texts_meet_the_contrast_of_wcag_aa(palette: dict[str, str]) -> None:
     texts = [*("ink", "muted", "accent", "ok", "warn", "bad"), *(f"series-{n}" for n in range(8))]
     for name in texts:
@@ -296,9 +294,9 @@ def contrast(first: str, second: str) -> float:
 
 
 def test_both_palettes_name_the_same_colours_and_the_pictures_use_only_those(pages: dict[str, str]) -> None:
-    assert set(style.LIGHT) == set(style.DARK)
+    assert set(css.LIGHT) == set(css.DARK)
     used = set(re.findall(r"var\(--([a-z0-9-]+)", "".join(pages.values())))
-    assert used <= set(style.LIGHT) | {"tone", "k"}
+    assert used <= set(css.LIGHT) | {"tone", "k"}
     assert not re.search(r"#(?:0[1-7]|1[0-6]|2[0-7]){3}\b", re.sub(r"<style>.*?</style>", "", pages["gpu64"]))
 
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.plugin_utils._report import charts
-from ansible_collections.muster.training.plugins.plugin_utils._report.source import Step, Usage
-from ansible_collections.muster.training.plugins.plugin_utils._report.story import Clock
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.attempts import Clock
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import Step, Usage
+from ansible_collections.muster.training.plugins.plugin_utils._report.pages import series
 
 FINITE = st.floats(-1e6, 1e6)
 
@@ -21,7 +21,7 @@ FINITE = st.floats(-1e6, 1e6)
 @given(st.lists(st.tuples(FINITE, FINITE), max_size=200), st.integers(1, 50))
 def test_a_reduced_series_is_short_and_keeps_its_extremes(points: list[tuple[float, float]], most: int) -> None:
     points = sorted(points)
-    made = charts.reduce(points, most)
+    made = series.reduce(points, most)
     assert len(made.line) <= max(most, 0) or made.line == tuple(points)
     if made.band:
         assert min(low for _x, low, _high in made.band) == min(y for _x, y in points)
@@ -30,22 +30,22 @@ def test_a_reduced_series_is_short_and_keeps_its_extremes(points: list[tuple[flo
 
 
 def test_a_short_series_is_left_alone() -> None:
-    assert charts.reduce([(1.0, 2.0), (2.0, 3.0)], 5) == charts.Curve(((1.0, 2.0), (2.0, 3.0)))
+    assert series.reduce([(1.0, 2.0), (2.0, 3.0)], 5) == series.Curve(((1.0, 2.0), (2.0, 3.0)))
 
 
 def test_a_spike_of_one_step_stays_in_the_band() -> None:
     points = [(float(n), 100.0 if n == 4711 else 1.0) for n in range(10_000)]
-    assert max(high for _x, _low, high in charts.reduce(points, 100).band) == 100.0
+    assert max(high for _x, _low, high in series.reduce(points, 100).band) == 100.0
 
 
 def test_throughput_comes_from_the_steps_when_none_is_reported() -> None:
     steps = [Step(100.0 + n * 0.5, n, None, None) for n in range(10)]
-    assert {round(rate, 6) for _at, rate in charts.rates(steps, 100.0, False)} == {2.0}
+    assert {round(rate, 6) for _at, rate in series.rates(steps, 100.0, False)} == {2.0}
 
 
 def test_throughput_without_times_is_nothing() -> None:
-    assert charts.rates([Step(None, 1, 2.0, 3.0)], 0.0, True) == []
-    assert charts.rates([Step(5.0, 1, None, None), Step(5.0, 2, None, None)], 0.0, False) == []
+    assert series.rates([Step(None, 1, 2.0, 3.0)], 0.0, True) == []
+    assert series.rates([Step(5.0, 1, None, None), Step(5.0, 2, None, None)], 0.0, False) == []
 
 
 def samples(**nodes: list[float | None]) -> list[Usage]:
@@ -58,7 +58,7 @@ CLOCK = Clock(100.0, None, None, 104.0, True)
 
 
 def test_the_use_of_nodes_becomes_cells() -> None:
-    grid, measured = charts.usage_grid(samples(b=[10, 20, 30, 40], a=[90, 90, None, 90]), CLOCK, 4, 8)
+    grid, measured = series.usage_grid(samples(b=[10, 20, 30, 40], a=[90, 90, None, 90]), CLOCK, 4, 8)
     assert (grid.rows, measured) == (("a", "b"), "CPU")
     assert [grid.cells.get((1, column)) for column in range(4)] == [10, 20, 30, 40]
     assert (0, 2) not in grid.cells
@@ -66,23 +66,23 @@ def test_the_use_of_nodes_becomes_cells() -> None:
 
 def test_a_grid_of_many_nodes_keeps_the_least_used() -> None:
     values: dict[str, list[float | None]] = {f"n{n}": [float(n)] * 4 for n in range(1, 40)}
-    grid, _measured = charts.usage_grid(samples(**values), CLOCK, 4, 3)
+    grid, _measured = series.usage_grid(samples(**values), CLOCK, 4, 3)
     assert grid.rows == ("n1", "n2", "n3")
 
 
 def test_gpu_use_wins_over_cpu_use() -> None:
-    grid, measured = charts.usage_grid([Usage(101.0, "a", 5.0, 1.0, 80.0)], CLOCK, 4, 8)
+    grid, measured = series.usage_grid([Usage(101.0, "a", 5.0, 1.0, 80.0)], CLOCK, 4, 8)
     assert (measured, list(grid.cells.values())) == ("GPU", [80.0])
 
 
 def test_sparse_samples_leave_no_false_gaps() -> None:
     sparse = [Usage(100.0 + n, "a", 50.0, None, None) for n in (0, 2)]
-    grid, _measured = charts.usage_grid(sparse, CLOCK, 4, 8)
+    grid, _measured = series.usage_grid(sparse, CLOCK, 4, 8)
     assert sorted(column for _row, column in grid.cells) == [0, 1, 2, 3]
 
 
 def test_no_samples_no_cells() -> None:
-    grid, _measured = charts.usage_grid([], Clock(None, None, None, None, False), 4, 8)
+    grid, _measured = series.usage_grid([], Clock(None, None, None, None, False), 4, 8)
     assert grid.cells == {}
 
 
@@ -91,47 +91,47 @@ def verdict(*pairs: tuple[t.Any, t.Any, t.Any]) -> dict[str, t.Any]:
 
 
 def test_pairs_become_a_matrix_that_is_read_both_ways() -> None:
-    grid = charts.pair_grid(verdict(("n2", "n1", 3.0), ("n1", "n10", 5.0), ("n1", "x", None)), 8)
+    grid = series.pair_grid(verdict(("n2", "n1", 3.0), ("n1", "n10", 5.0), ("n1", "x", None)), 8)
     assert grid.rows == ("n1", "n2", "n10")
     assert grid.cells == {(1, 0): 3.0, (0, 1): 3.0, (0, 2): 5.0, (2, 0): 5.0}
 
 
 def test_a_pair_measured_both_ways_keeps_both() -> None:
-    grid = charts.pair_grid(verdict(("a", "b", 3.0), ("b", "a", 4.0)), 8)
+    grid = series.pair_grid(verdict(("a", "b", 3.0), ("b", "a", 4.0)), 8)
     assert grid.cells == {(0, 1): 3.0, (1, 0): 4.0}
 
 
 def test_a_matrix_of_many_keeps_the_slowest_pairs() -> None:
     pairs = [(f"n{a}", f"n{b}", float(a * b)) for a in range(1, 20) for b in range(a + 1, 20)]
-    assert charts.pair_grid(verdict(*pairs), 4).rows == ("n1", "n2", "n3", "n4")
+    assert series.pair_grid(verdict(*pairs), 4).rows == ("n1", "n2", "n3", "n4")
 
 
 @pytest.mark.parametrize(("value", "shade"), [(0, 0), (50, 3), (100, 6), (1000, 6), (-5, 0)])
 def test_shades(value: float, shade: int) -> None:
-    assert charts.level(value, 100.0) == shade
-    assert charts.level(value, 0.0) == 0
+    assert series.level(value, 100.0) == shade
+    assert series.level(value, 0.0) == 0
 
 
 def test_neighbouring_cells_of_one_shade_become_one_run() -> None:
     cells = {(0, 0): 100.0, (0, 1): 99.0, (0, 3): 100.0, (1, 0): 100.0, (1, 1): 0.0}
-    grid = charts.Grid(("a", "b"), ("", "", "", ""), cells)
-    assert charts.shaded_runs(grid, 100.0) == {6: [(0, 0, 2), (0, 3, 4), (1, 0, 1)], 0: [(1, 1, 2)]}
+    grid = series.Grid(("a", "b"), ("", "", "", ""), cells)
+    assert series.shaded_runs(grid, 100.0) == {6: [(0, 0, 2), (0, 3, 4), (1, 0, 1)], 0: [(1, 1, 2)]}
 
 
 @given(st.floats(0, 1e9), st.integers(2, 10))
 def test_time_ticks_are_few_and_inside(span: float, most: int) -> None:
-    ticks = charts.nice_times(span, most)
+    ticks = series.nice_times(span, most)
     assert 1 <= len(ticks) <= most + 1
     assert 0 <= ticks[-1] <= span
 
 
 def test_a_steep_start_is_left_out_of_a_long_picture_and_said() -> None:
     steep = [(float(n), 11.0 if n < 3 else 2.5 - n / 1000) for n in range(1000)]
-    heights, above = charts.settled([steep])
+    heights, above = series.settled([steep])
     assert (max(heights), above) == (2.5 - 10 / 1000, 11.0)
 
 
 @pytest.mark.parametrize("count", [100, 1000])
 def test_an_even_fall_is_shown_whole(count: int) -> None:
     even = [(float(n), 5 - n / count) for n in range(count)]
-    assert charts.settled([even]) == ([y for _x, y in even], None)
+    assert series.settled([even]) == ([y for _x, y in even], None)

@@ -11,17 +11,17 @@ from __future__ import annotations
 import statistics
 import typing as t
 
-from . import pictures
-from . import values as v
-from . import words as w
-from .advice import pick_log
-from .case import Case
-from .checks import Check, make_checks
-from .faults import Fault
-from .front import SYMBOLS
-from .markup import Child, Html, join, plot, section, table, tag
-from .source import Usage
-from .story import EXITS, Attempt
+from ..data import format as w
+from ..data import parsing as v
+from ..data.attempts import EXITS, Attempt
+from ..data.faults import Fault
+from ..data.load import Usage
+from ..data.run_model import Case
+from ..rules.advice import pick_log
+from ..rules.checks import Check, make_checks
+from . import figures
+from .html import Child, Html, join, plot, section, table, tag
+from .page_summary import SYMBOLS
 from .timeline import bars, marked, timeline
 
 _TONES = {"passed": "ok", "failed": "bad", "unproven": "warn", "skipped": "calm"}
@@ -89,13 +89,13 @@ def time_line(case: Case) -> Html:
 
 def _hidden_nodes(case: Case) -> Html | None:
     names = {stay.name for attempt in case.attempts for stay in attempt.nodes}
-    more = len(names) - pictures.MAX_ROWS
+    more = len(names) - figures.MAX_ROWS
     return tag("p", f"{w.plural(more, 'more node')} took part without an event of their own.") if more > 0 else None
 
 
 def training(case: Case) -> Html:
     """Return the curves of loss and throughput."""
-    loss, rate = pictures.loss(case), pictures.throughput(case)
+    loss, rate = figures.loss(case), figures.throughput(case)
     if loss is None and rate is None:
         return section("Training", tag("p", "The program wrote no figures to MUSTER_METRICS_FILE."))
     keys = _legend(
@@ -180,7 +180,7 @@ def nodes(case: Case) -> Html:
     """Return the use of each node, or nothing where it was not measured."""
     if not case.run.usage:
         return Html("")
-    drawn = pictures.usage(case)
+    drawn = figures.usage(case)
     by_node: dict[str, list[Usage]] = {}
     for item in case.run.usage:
         by_node.setdefault(item.node, []).append(item)
@@ -197,7 +197,7 @@ def nodes(case: Case) -> Html:
         listed = tag("details", tag("summary", f"Figures of all {len(lines)} nodes"), listed)
     if drawn is None:
         return section("Nodes", listed)
-    more = f" The {pictures.MAX_USAGE} least used of {len(names)} nodes." if len(names) > pictures.MAX_USAGE else ""
+    more = f" The {figures.MAX_USAGE} least used of {len(names)} nodes." if len(names) > figures.MAX_USAGE else ""
     return section("Nodes", plot(*drawn[0], f"{drawn[1]} use, from none (faint) to full (strong).{more}"), listed)
 
 
@@ -216,7 +216,7 @@ def fabric(case: Case) -> Html:
 def _island(verdict: dict[str, t.Any], index: int) -> Html:
     name, outcome = v.text(verdict.get("island"), 80) or "island", v.text(verdict.get("outcome"), 20) or "unproven"
     transport = v.mapping(verdict.get("transport"))
-    drawn = pictures.pairs(verdict, str(index))
+    drawn = figures.pairs(verdict, str(index))
     causes = [
         [v.text(item.get("node")) or w.UNKNOWN, v.text(item.get("evidence")), v.text(item.get("fix"))]
         for item in v.rows(verdict.get("causes"))

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.plugin_utils._report import values as v
-from ansible_collections.muster.training.plugins.plugin_utils._report import words as w
+from ansible_collections.muster.training.plugins.plugin_utils._report.data import format as w
+from ansible_collections.muster.training.plugins.plugin_utils._report.data import parsing as v
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=40),

@@ -16,8 +16,8 @@ import os
 import pathlib
 import typing as t
 
-from ...module_utils._model.errors import InputError
-from . import values as v
+from ....module_utils._model.errors import InputError
+from . import parsing as v
 
 TAIL_BYTES = 64 * 1024
 TAIL_LINES = 14

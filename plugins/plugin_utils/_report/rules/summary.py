@@ -11,13 +11,13 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from . import values as v
+from ..data import parsing as v
+from ..data.attempts import Attempt
+from ..data.faults import Fault
+from ..data.load import RunFolder
+from ..data.run_model import Case, understand
 from .advice import advise
-from .case import Case, understand
 from .checks import make_checks
-from .faults import Fault
-from .source import RunFolder
-from .story import Attempt
 from .verdict import give_verdict
 
 SCHEMA = 1

@@ -13,11 +13,11 @@ import shlex
 import statistics
 import typing as t
 
-from . import values as v
-from . import words as w
-from .case import Case
-from .source import Log
-from .story import Attempt
+from ..data import format as w
+from ..data import parsing as v
+from ..data.attempts import Attempt
+from ..data.load import Log
+from ..data.run_model import Case
 
 PLAY = "ansible-playbook -i INVENTORY muster.training."
 # Signals and sysexits as shells, the kernel's OOM killer and the collection's examples use them.

@@ -10,16 +10,16 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._report.case import Case, understand
-from ansible_collections.muster.training.plugins.plugin_utils._report.source import (
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.attempts import effective_steps
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import (
     RunFolder,
     load_run,
     parse_events,
     parse_metrics,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._report.story import effective_steps
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import Case, understand
 
-FIXTURES = pathlib.Path(__file__).parents[4] / "fixtures" / "report"
+FIXTURES = pathlib.Path(__file__).parents[5] / "fixtures" / "report"
 ZERO = 1_000_000.0
 Line = dict[str, t.Any]
 

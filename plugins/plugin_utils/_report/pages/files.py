@@ -14,12 +14,12 @@ import pathlib
 import tempfile
 import typing as t
 
-from ...module_utils._model.errors import InputError
+from ....module_utils._model.errors import InputError
+from ..data.load import RunFolder, load_run
+from ..rules.summary import summarise
 from .compare import compare
 from .junit import render_junit
 from .page import render_compare, render_html
-from .source import RunFolder, load_run
-from .summary import summarise
 
 
 def write_report(folder: pathlib.Path, out: pathlib.Path | None = None) -> dict[str, pathlib.Path]:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as tree
 
-from .case import understand
-from .checks import Check, make_checks
-from .source import RunFolder
+from ..data.load import RunFolder
+from ..data.run_model import understand
+from ..rules.checks import Check, make_checks
 
 
 def render_junit(run: RunFolder) -> str:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import typing as t
 
-from . import body, front
-from . import words as w
-from .case import Case, understand
+from ..data import format as w
+from ..data.load import RunFolder
+from ..data.run_model import Case, understand
+from . import page_details, page_summary
 from .compare import comparison, title
-from .markup import Html, join, tag
-from .source import RunFolder
-from .style import style_sheet
+from .css import style_sheet
+from .html import Html, join, tag
 
 # Nothing may be fetched and no script may run, even if a text of the run got past the escaping.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -43,17 +43,17 @@ def render_html(run: RunFolder) -> str:
     """
     case = understand(run)
     content = join(
-        front.heading(case),
-        front.next_steps(case),
-        body.proofs(case),
-        body.time_line(case),
-        body.training(case),
-        body.attempts(case),
-        front.the_job(case),
-        body.nodes(case),
-        body.fabric(case),
-        front.the_cost(case),
-        front.notes(case),
+        page_summary.heading(case),
+        page_summary.next_steps(case),
+        page_details.proofs(case),
+        page_details.time_line(case),
+        page_details.training(case),
+        page_details.attempts(case),
+        page_summary.the_job(case),
+        page_details.nodes(case),
+        page_details.fabric(case),
+        page_summary.the_cost(case),
+        page_summary.notes(case),
         _foot(case),
     )
     return document(f"{case.name}: {case.outcome}", content)

@@ -12,9 +12,9 @@ import dataclasses
 import math
 import typing as t
 
-from . import values as v
-from .source import Step, Usage
-from .story import Clock
+from ..data import parsing as v
+from ..data.attempts import Clock
+from ..data.load import Step, Usage
 
 Point = tuple[float, float]
 LEVELS = 6

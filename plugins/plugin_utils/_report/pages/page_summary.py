@@ -8,13 +8,13 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-from . import values as v
-from . import words as w
-from .advice import advise
-from .case import Case
-from .markup import Child, Html, code, join, pairs, section, table, tag
-from .summary import job_figures
-from .verdict import Verdict, give_verdict
+from ..data import format as w
+from ..data import parsing as v
+from ..data.run_model import Case
+from ..rules.advice import advise
+from ..rules.summary import job_figures
+from ..rules.verdict import Verdict, give_verdict
+from .html import Child, Html, code, join, pairs, section, table, tag
 
 SYMBOLS = {
     "ok": "\N{CHECK MARK}",

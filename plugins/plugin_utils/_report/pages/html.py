@@ -11,7 +11,7 @@ from __future__ import annotations
 import html
 import typing as t
 
-from .words import UNKNOWN
+from ..data.format import UNKNOWN
 
 _VOID = {"meta", "br", "hr"}
 

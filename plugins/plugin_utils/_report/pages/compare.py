@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import typing as t
 
-from . import charts, pictures, plots
-from . import values as v
-from . import words as w
-from .body import mark
-from .case import Case, understand
-from .front import caveat, cost_words
-from .markup import Child, Html, join, plot, section, table, tag
+from ..data import format as w
+from ..data import parsing as v
+from ..data.load import RunFolder
+from ..data.run_model import Case, understand
+from ..rules.summary import figures
+from ..rules.verdict import give_verdict
+from . import figures as pages_figures
+from . import plots
+from . import series as pages_series
+from .html import Child, Html, join, plot, section, table, tag
+from .page_details import mark
+from .page_summary import caveat, cost_words
 from .plots import Size
-from .source import RunFolder
-from .summary import figures
-from .verdict import give_verdict
 
 if t.TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -129,7 +131,7 @@ def _outcomes(cases: t.Sequence[Case]) -> Html:
 
 
 def _curves(cases: t.Sequence[Case]) -> Html:
-    known = [(number, case) for number, case in enumerate(cases, start=1) if charts.losses(case.curve)]
+    known = [(number, case) for number, case in enumerate(cases, start=1) if pages_series.losses(case.curve)]
     shown = known[:MOST_CURVES]
     if not shown:
         return section("Loss", tag("p", "None of these runs wrote a loss."))
@@ -142,23 +144,23 @@ def _curves(cases: t.Sequence[Case]) -> Html:
     return section("Loss", plot(*_draw(shown), join(*spaced, more)))
 
 
-def _draw(shown: t.Sequence[tuple[int, Case]]) -> pictures.Picture:
-    series = [(number, charts.losses(case.curve)) for number, case in shown]
+def _draw(shown: t.Sequence[tuple[int, Case]]) -> pages_figures.Picture:
+    series = [(number, pages_series.losses(case.curve)) for number, case in shown]
 
     def paint(figure: Figure, size: Size) -> None:
         ax = plots.axes(figure, size, (48, 34, 22, 44))
         for place, (number, points) in enumerate(series):
             colour, style = plots.SERIES[place], STYLES[place % 2 + 2 * (place // 4 % 2)]
-            pictures.curve(ax, points, size, colour, 1.5, style)
-            last = charts.reduce(points, 260).line[-1]
+            pages_figures.curve(ax, points, size, colour, 1.5, style)
+            last = pages_series.reduce(points, 260).line[-1]
             ax.annotate(
                 str(number), last, (4, 0), "data", "offset points", color=colour, va="center", fontweight="bold"
             )
-        pictures.scale(ax, [y for _number, points in series for _x, y in points], None, size)
-        pictures.step_axis(ax, size)
-        pictures.name_axes(ax, size, "loss", "step")
+        pages_figures.scale(ax, [y for _number, points in series for _x, y in points], None, size)
+        pages_figures.step_axis(ax, size)
+        pages_figures.name_axes(ax, size, "loss", "step")
 
-    return pictures.both("compare", "Loss of each run by step", (330, 280), paint)
+    return pages_figures.both("compare", "Loss of each run by step", (330, 280), paint)
 
 
 def _differences(cases: t.Sequence[Case]) -> Html:

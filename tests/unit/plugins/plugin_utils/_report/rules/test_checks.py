@@ -15,15 +15,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.plugin_utils._report import advice
-from ansible_collections.muster.training.plugins.plugin_utils._report.case import understand
-from ansible_collections.muster.training.plugins.plugin_utils._report.checks import make_checks
-from ansible_collections.muster.training.plugins.plugin_utils._report.junit import render_junit
-from ansible_collections.muster.training.plugins.plugin_utils._report.source import RunFolder, load_run, parse_metrics
-from ansible_collections.muster.training.plugins.plugin_utils._report.summary import summarise
-from ansible_collections.muster.training.plugins.plugin_utils._report.verdict import cause_words, give_verdict
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import (
+    RunFolder,
+    load_run,
+    parse_metrics,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import understand
+from ansible_collections.muster.training.plugins.plugin_utils._report.pages.junit import render_junit
+from ansible_collections.muster.training.plugins.plugin_utils._report.rules import advice
+from ansible_collections.muster.training.plugins.plugin_utils._report.rules.checks import make_checks
+from ansible_collections.muster.training.plugins.plugin_utils._report.rules.summary import summarise
+from ansible_collections.muster.training.plugins.plugin_utils._report.rules.verdict import cause_words, give_verdict
 
-FIXTURES = pathlib.Path(__file__).parents[4] / "fixtures" / "report"
+FIXTURES = pathlib.Path(__file__).parents[5] / "fixtures" / "report"
 NAMES = ["resumed", "crash_loop", "cancelled", "running", "gpu64", "nulls"]
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),

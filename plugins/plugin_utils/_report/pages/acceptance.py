@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import typing as t
 
-from . import values as v
-from . import words as w
-from .front import verdict_block
-from .markup import Child, Html, join, pairs, section, table, tag
+from ..data import format as w
+from ..data import parsing as v
+from ..rules.verdict import Tone, Verdict
+from .html import Child, Html, join, pairs, section, table, tag
 from .page import document as page
-from .verdict import Tone, Verdict
+from .page_summary import verdict_block
 
 Dict = t.Mapping[str, t.Any]
 _WORDS: dict[str, tuple[str, Tone]] = {

@@ -12,10 +12,10 @@ import dataclasses
 import statistics
 import typing as t
 
-from . import values as v
+from . import parsing as v
+from .attempts import Attempt, Clock, all_checkpoints, checkpoint_interval, effective_steps, read_attempts, read_clock
 from .faults import Fault, find_faults
-from .source import Checkpoint, RunFolder, Step
-from .story import Attempt, Clock, all_checkpoints, checkpoint_interval, effective_steps, read_attempts, read_clock
+from .load import Checkpoint, RunFolder, Step
 
 Outcome = t.Literal["succeeded", "failed", "cancelled", "lost", "running", "waiting", "unknown"]
 

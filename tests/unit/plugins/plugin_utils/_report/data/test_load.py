@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
-from ansible_collections.muster.training.plugins.plugin_utils._report import source
+from ansible_collections.muster.training.plugins.plugin_utils._report.data import load
 
-FIXTURES = pathlib.Path(__file__).parents[4] / "fixtures" / "report"
+FIXTURES = pathlib.Path(__file__).parents[5] / "fixtures" / "report"
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.just({}) | st.just([1])
 KEYS = [
     *(
@@ -44,7 +44,7 @@ LINES = st.lists(
 
 
 def test_a_complete_run_leaves_no_note() -> None:
-    run = source.load_run(FIXTURES / "resumed")
+    run = load.load_run(FIXTURES / "resumed")
     assert run.notes == ()
     assert run.unit == "tokens_per_s"
     assert [(part.resumed_from, part.world_size, len(part.steps)) for part in run.segments] == [
@@ -58,12 +58,12 @@ def test_a_complete_run_leaves_no_note() -> None:
 
 def test_a_folder_without_run_json_is_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(InputError, match=r"run: no run\.json in .*Name a folder"):
-        source.load_run(tmp_path)
+        load.load_run(tmp_path)
 
 
 def test_missing_files_are_notes(tmp_path: pathlib.Path) -> None:
     (tmp_path / "run.json").write_text("{}", encoding="utf-8")
-    run = source.load_run(tmp_path)
+    run = load.load_run(tmp_path)
     assert run.notes == (
         "metrics.jsonl is missing",
         "events.jsonl is missing",
@@ -76,7 +76,7 @@ def test_missing_files_are_notes(tmp_path: pathlib.Path) -> None:
 def test_an_unreadable_record_is_a_note(tmp_path: pathlib.Path, content: bytes) -> None:
     shutil.copytree(FIXTURES / "resumed", tmp_path / "run")
     (tmp_path / "run" / "run.json").write_bytes(content)
-    run = source.load_run(tmp_path / "run")
+    run = load.load_run(tmp_path / "run")
     assert run.record == {}
     assert any(note.startswith("run.json is") for note in run.notes)
     assert run.segments
@@ -84,27 +84,27 @@ def test_an_unreadable_record_is_a_note(tmp_path: pathlib.Path, content: bytes) 
 
 def test_a_torn_last_line_is_dropped_and_said() -> None:
     notes: list[str] = []
-    lines = source.parse_lines('{"a": 1}\n{"a": 2}\n{"a": 3', "metrics.jsonl", notes)
+    lines = load.parse_lines('{"a": 1}\n{"a": 2}\n{"a": 3', "metrics.jsonl", notes)
     assert lines == [{"a": 1}, {"a": 2}]
     assert notes == ["metrics.jsonl: the last line is cut off and was left out"]
 
 
 def test_unreadable_lines_in_the_middle_are_counted() -> None:
     notes: list[str] = []
-    lines = source.parse_lines('{"a": 1}\nrubbish\n\n7\n{"a": 2}\n', "usage.jsonl", notes)
+    lines = load.parse_lines('{"a": 1}\nrubbish\n\n7\n{"a": 2}\n', "usage.jsonl", notes)
     assert lines == [{"a": 1}, {"a": 2}]
     assert notes == ["usage.jsonl: 2 unreadable lines left out"]
 
 
 def test_an_empty_file_is_said() -> None:
     notes: list[str] = []
-    assert source.parse_lines("\n", "events.jsonl", notes) == []
+    assert load.parse_lines("\n", "events.jsonl", notes) == []
     assert notes == ["events.jsonl is empty"]
 
 
 def test_a_step_that_falls_back_starts_a_segment_that_did_not_say_why() -> None:
     lines = [{"step": 1}, {"step": 2}, {"step": 3}, {"step": 2}, {"step": 3}]
-    segments, unit = source.parse_metrics(lines, [])
+    segments, unit = load.parse_metrics(lines, [])
     assert [([item.step for item in part.steps], part.resumed_from) for part in segments] == [
         ([1, 2, 3], None),
         ([2, 3], None),
@@ -115,7 +115,7 @@ def test_a_step_that_falls_back_starts_a_segment_that_did_not_say_why() -> None:
 def test_a_loss_that_is_not_a_number_is_a_note() -> None:
     notes: list[str] = []
     lines = [json.loads('{"step": 1, "loss": NaN}'), {"step": 2, "loss": 3.5, "samples_per_s": 9}]
-    segments, unit = source.parse_metrics(lines, notes)
+    segments, unit = load.parse_metrics(lines, notes)
     assert [item.loss for item in segments[0].steps] == [None, 3.5]
     assert (unit, segments[0].steps[1].throughput) == ("samples_per_s", 9.0)
     assert notes == ["metrics.jsonl: the loss is not a number (NaN or infinite) in 1 lines"]
@@ -128,24 +128,24 @@ def test_events_come_in_order_of_time_and_need_a_kind() -> None:
         {"at": 4},
         {"kind": "drill"},
     ]
-    events = source.parse_events(lines)
+    events = load.parse_events(lines)
     assert [(item.at, item.kind, item.detail) for item in events] == [(3.0, "drill", "step 4"), (9.0, "ended", None)]
 
 
 @given(LINES)
 def test_any_lines_are_read(lines: list[dict[str, t.Any]]) -> None:
-    segments, _unit = source.parse_metrics(lines, [])
+    segments, _unit = load.parse_metrics(lines, [])
     for part in segments:
         steps = [item.step for item in part.steps]
         assert steps == sorted(set(steps))
-    assert len(source.parse_events(lines)) <= len(lines)
-    assert len(source.parse_usage(lines)) <= len(lines)
+    assert len(load.parse_events(lines)) <= len(lines)
+    assert len(load.parse_usage(lines)) <= len(lines)
 
 
 @given(st.text(max_size=200))
 def test_any_text_is_read_as_lines(data: str) -> None:
-    assert all(isinstance(item, dict) for item in source.parse_lines(data, "x", []))
-    source.find_error(data.splitlines())
+    assert all(isinstance(item, dict) for item in load.parse_lines(data, "x", []))
+    load.find_error(data.splitlines())
 
 
 def test_links_among_the_logs_are_not_followed(tmp_path: pathlib.Path) -> None:
@@ -155,14 +155,14 @@ def test_links_among_the_logs_are_not_followed(tmp_path: pathlib.Path) -> None:
     (tmp_path / "private").write_text("do not show", encoding="utf-8")
     (run / "logs" / "evil.log").symlink_to(tmp_path / "private")
     (run / "logs" / "good.log").write_text("step=1", encoding="utf-8")
-    assert [log.path for log in source.load_run(run).logs] == ["logs/good.log"]
+    assert [log.path for log in load.load_run(run).logs] == ["logs/good.log"]
 
 
 def test_only_the_end_of_a_long_log_is_read(tmp_path: pathlib.Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "run.json").write_text("{}", encoding="utf-8")
     (tmp_path / "logs" / "a.log").write_bytes(b"x" * 3_000_000 + b"\nValueError: bad\n  at the end\n")
-    log = source.load_run(tmp_path).logs[0]
+    log = load.load_run(tmp_path).logs[0]
     assert log.size == 3_000_030
     assert log.tail[-2:] == ("ValueError: bad", "  at the end")
     assert log.error == "ValueError: bad"
@@ -182,4 +182,4 @@ def test_only_the_end_of_a_long_log_is_read(tmp_path: pathlib.Path) -> None:
     ],
 )
 def test_the_line_that_names_the_error(lines: list[str], expected: str | None) -> None:
-    assert source.find_error(lines) == expected
+    assert load.find_error(lines) == expected

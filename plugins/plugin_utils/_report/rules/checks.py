@@ -13,10 +13,10 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from . import values as v
-from . import words as w
-from .case import Case
-from .faults import Fault
+from ..data import format as w
+from ..data import parsing as v
+from ..data.faults import Fault
+from ..data.run_model import Case
 
 Status = t.Literal["passed", "failed", "unproven", "skipped"]
 

@@ -13,9 +13,9 @@ import itertools
 import statistics
 import typing as t
 
-from . import words as w
-from .source import Segment
-from .story import Attempt
+from . import format as w
+from .attempts import Attempt
+from .load import Segment
 
 Proof = t.Literal["proven", "fresh", "unproven", "contradicted"]
 

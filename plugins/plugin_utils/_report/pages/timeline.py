@@ -11,13 +11,13 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from ..data import parsing as v
+from ..data.attempts import EXITS, STOPPED, Attempt, exit_code_of
+from ..data.load import Event
+from ..data.run_model import Case
 from . import plots
-from . import values as v
-from .case import Case
-from .pictures import MAX_ROWS, Picture, both, label_room, read_times, rows_axis, time_axis
+from .figures import MAX_ROWS, Picture, both, label_room, read_times, rows_axis, time_axis
 from .plots import Size
-from .source import Event
-from .story import EXITS, STOPPED, Attempt, exit_code_of
 
 if t.TYPE_CHECKING:
     from matplotlib.axes import Axes

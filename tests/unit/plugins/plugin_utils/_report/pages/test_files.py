@@ -12,17 +12,17 @@ import shutil
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
-from ansible_collections.muster.training.plugins.plugin_utils._report.case import understand
-from ansible_collections.muster.training.plugins.plugin_utils._report.compare import compare, differences
-from ansible_collections.muster.training.plugins.plugin_utils._report.files import (
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import load_run
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import understand
+from ansible_collections.muster.training.plugins.plugin_utils._report.pages.compare import compare, differences
+from ansible_collections.muster.training.plugins.plugin_utils._report.pages.files import (
     write_comparison,
     write_report,
     write_text,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._report.page import render_compare
-from ansible_collections.muster.training.plugins.plugin_utils._report.source import load_run
+from ansible_collections.muster.training.plugins.plugin_utils._report.pages.page import render_compare
 
-FIXTURES = pathlib.Path(__file__).parents[4] / "fixtures" / "report"
+FIXTURES = pathlib.Path(__file__).parents[5] / "fixtures" / "report"
 NAMES = ["resumed", "crash_loop", "cancelled", "running", "gpu64", "nulls"]
 
 

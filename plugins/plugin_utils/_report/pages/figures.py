@@ -14,12 +14,12 @@ import dataclasses
 import itertools
 import typing as t
 
-from . import charts, plots
-from . import words as w
-from .case import Case
-from .charts import Grid, Point
-from .markup import Html
+from ..data import format as w
+from ..data.run_model import Case
+from . import plots, series
+from .html import Html
 from .plots import Size
+from .series import Grid, Point
 
 if t.TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +43,7 @@ def _budget(size: Size) -> int:
 
 def curve(ax: Axes, points: t.Sequence[Point], size: Size, colour: str, width: float = 1.5, style: str = "-") -> None:
     """Draw a series, long ones as their mean within the band of their extremes."""
-    made = charts.reduce(points, _budget(size))
+    made = series.reduce(points, _budget(size))
     if made.band:
         xs, low, high = zip(*made.band, strict=True)
         ax.fill_between(xs, low, high, color=colour, alpha=0.22, linewidth=0)
@@ -79,7 +79,7 @@ def step_axis(ax: Axes, size: Size) -> None:
 def time_axis(ax: Axes, span: float, size: Size) -> None:
     """Set an x axis of elapsed time, 0 to ``span`` seconds."""
     ax.set_xlim(0, span or 1.0)
-    ax.set_xticks(charts.nice_times(span or 1.0, 8 if size.name == "wide" else 4))
+    ax.set_xticks(series.nice_times(span or 1.0, 8 if size.name == "wide" else 4))
     ax.xaxis.set_major_formatter(lambda value, _place: w.clock(value))
 
 
@@ -109,10 +109,10 @@ def loss(case: Case) -> tuple[Picture, float | None] | None:
 
     With it comes the highest loss when it lies above the picture.
     """
-    kept, lost = ([charts.losses(part) for part in parts] for parts in (case.kept, case.lost))
+    kept, lost = ([series.losses(part) for part in parts] for parts in (case.kept, case.lost))
     if not any((*kept, *lost)):
         return None
-    heights, above = charts.settled([*kept, *lost])
+    heights, above = series.settled([*kept, *lost])
 
     def paint(figure: Figure, size: Size) -> None:
         ax = plots.axes(figure, size, (48, 34, 14, 44))
@@ -165,7 +165,7 @@ def throughput(case: Case) -> Picture | None:
     if times is None:
         return None
     reported = case.throughput is not None
-    parts = [charts.rates(part.steps, times.zero, reported) for part in case.run.segments]
+    parts = [series.rates(part.steps, times.zero, reported) for part in case.run.segments]
     heights = [y for part in parts for _x, y in part]
     if not heights:
         return None
@@ -196,7 +196,7 @@ def _standstills(case: Case, times: Times) -> list[Point]:
 
 def usage(case: Case) -> tuple[Picture, str] | None:
     """Return the use of each node over time as shades, and what it shows (``GPU`` or ``CPU``)."""
-    grid, measured = charts.usage_grid(case.run.usage, case.clock, 60, MAX_USAGE)
+    grid, measured = series.usage_grid(case.run.usage, case.clock, 60, MAX_USAGE)
     times = read_times(case)
     if not grid.cells or times is None:
         return None
@@ -205,7 +205,7 @@ def usage(case: Case) -> tuple[Picture, str] | None:
         ax = plots.axes(figure, size, (label_room(grid.rows, size), 8, 14, 36))
         shades(ax, grid, 100.0, 0.12)
         rows_axis(ax, grid.rows, size)
-        ticks = charts.nice_times(times.span, 8 if size.name == "wide" else 4)
+        ticks = series.nice_times(times.span, 8 if size.name == "wide" else 4)
         ax.set_xticks([tick / times.span * len(grid.columns) for tick in ticks], [w.clock(tick) for tick in ticks])
         ax.set_xlim(0, len(grid.columns))
 
@@ -235,14 +235,14 @@ def rows_axis(ax: Axes, names: t.Sequence[str], size: Size) -> None:
 
 def shades(ax: Axes, grid: Grid, full: float, gap: float) -> None:
     """Fill the cells of a grid by their share of ``full``; ``gap`` is what stays free between rows (0 to 1)."""
-    for shade, found in sorted(charts.shaded_runs(grid, full).items()):
+    for shade, found in sorted(series.shaded_runs(grid, full).items()):
         stretches = ((left, row + gap / 2, right, row + 1 - gap / 2) for row, left, right in found)
         plots.boxes(ax, stretches, plots.HEAT[shade])
 
 
 def pairs(verdict: dict[str, t.Any], salt: str) -> Picture | None:
     """Return the bandwidth of every measured pair of nodes as a square of shades, with its figures where they fit."""
-    grid = charts.pair_grid(verdict, 32)
+    grid = series.pair_grid(verdict, 32)
     if not grid.cells:
         return None
     full = max(grid.cells.values())
@@ -277,6 +277,6 @@ def _write_cells(ax: Axes, grid: Grid, full: float, cell: float) -> None:
     if cell < 34:
         return
     for (row, column), value in grid.cells.items():
-        colour = plots.PAPER if charts.level(value, full) >= 5 else plots.INK
+        colour = plots.PAPER if series.level(value, full) >= 5 else plots.INK
         place = (column + 0.5, row + 0.5)
         ax.text(*place, w.figure(value), color=colour, ha="center", va="center_baseline", fontsize=11)

@@ -11,9 +11,9 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from . import values as v
-from . import words as w
-from .case import Case
+from ..data import format as w
+from ..data import parsing as v
+from ..data.run_model import Case
 from .checks import Check, make_checks
 
 Tone = t.Literal["ok", "warn", "bad", "live", "calm"]

@@ -15,8 +15,8 @@ import itertools
 import statistics
 import typing as t
 
-from . import values as v
-from .source import Checkpoint, Event, RunFolder, Segment, Step
+from . import parsing as v
+from .load import Checkpoint, Event, RunFolder, Segment, Step
 
 ENDS = ("worker_exit", "agent_exit", "agent_restart", "node_lost", "drill", "cancelled")
 EXITS = ("worker_exit", "agent_exit", "agent_restart")

@@ -16,8 +16,8 @@ import logging
 import re
 import typing as t
 
-from ...module_utils._model.errors import InputError
-from .markup import Html, escape, tag
+from ....module_utils._model.errors import InputError
+from .html import Html, escape, tag
 
 if t.TYPE_CHECKING:
     from matplotlib.axes import Axes
