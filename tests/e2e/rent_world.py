@@ -19,7 +19,7 @@ import time
 import typing as t
 from collections.abc import Callable, Iterator
 
-from ansible_collections.muster.training.plugins.plugin_utils._rent.ledger_file import LedgerText, read
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import LedgerText, read
 from ansible_collections.muster.training.tests.e2e.playbook_world import Play
 from ansible_collections.muster.training.tests.fakes.api import FakeApi, _server
 from ansible_collections.muster.training.tests.fakes.cycle import KEY

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 import jinja2
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._rent.ledger_file import read
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read
 from ansible_collections.muster.training.tests.e2e.conftest import lacking
 from ansible_collections.muster.training.tests.e2e.rent_world import FAST_TIME, RentWorld
 from ansible_collections.muster.training.tests.fakes.runpod import FakeRunpod

@@ -29,12 +29,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._providers.tailsca
     TailscaleKeeper,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._providers.vastai.provision import VastRental
-from ansible_collections.muster.training.plugins.plugin_utils._rent.book import Book
-from ansible_collections.muster.training.plugins.plugin_utils._rent.giveback_run import give_back
-from ansible_collections.muster.training.plugins.plugin_utils._rent.giveback_state import GivebackRequest
-from ansible_collections.muster.training.plugins.plugin_utils._rent.mint import MintRequest, mint
-from ansible_collections.muster.training.plugins.plugin_utils._rent.pool_run import Terms, rent
-from ansible_collections.muster.training.plugins.plugin_utils._rent.pool_state import PoolRequest
+from ansible_collections.muster.training.plugins.plugin_utils._provision.create import Terms, rent
+from ansible_collections.muster.training.plugins.plugin_utils._provision.create_key import MintRequest, mint
+from ansible_collections.muster.training.plugins.plugin_utils._provision.create_state import PoolRequest
+from ansible_collections.muster.training.plugins.plugin_utils._provision.delete import give_back
+from ansible_collections.muster.training.plugins.plugin_utils._provision.delete_state import GivebackRequest
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_session import Book
 
 from .api import FakeApi, _server
 from .lambda_cloud import FakeLambda

@@ -21,7 +21,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.lease impor
     parse_name,
 )
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Offer, OfferQuery, Order
-from ansible_collections.muster.training.plugins.plugin_utils._rent.readiness import ProbeReport
+from ansible_collections.muster.training.plugins.plugin_utils._provision.readiness import ProbeReport
 
 from .virtual import VirtualClock
 

@@ -11,11 +11,11 @@ import typing as t
 from ansible_collections.muster.training.plugins.module_utils._model.lease import TeardownProof
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease, LedgerEvent
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Candidate
-from ansible_collections.muster.training.plugins.plugin_utils._rent.book import Book
-from ansible_collections.muster.training.plugins.plugin_utils._rent.giveback_run import give_back
-from ansible_collections.muster.training.plugins.plugin_utils._rent.giveback_state import GivebackRequest
-from ansible_collections.muster.training.plugins.plugin_utils._rent.pool_run import Outcome, Terms, rent
-from ansible_collections.muster.training.plugins.plugin_utils._rent.pool_state import PoolRequest
+from ansible_collections.muster.training.plugins.plugin_utils._provision.create import Outcome, Terms, rent
+from ansible_collections.muster.training.plugins.plugin_utils._provision.create_state import PoolRequest
+from ansible_collections.muster.training.plugins.plugin_utils._provision.delete import give_back
+from ansible_collections.muster.training.plugins.plugin_utils._provision.delete_state import GivebackRequest
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_session import Book
 from ansible_collections.muster.training.tests.fakes.landlord import SimLandlord, SimProber, h100
 from ansible_collections.muster.training.tests.fakes.virtual import InlineStage, VirtualClock
 

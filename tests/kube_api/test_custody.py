@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
-from ansible_collections.muster.training.plugins.plugin_utils._rent.ledger_file import read
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read
 from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_custody as subject
 from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_identity, kube_node, training_job
 from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda

@@ -13,7 +13,7 @@ import sys
 import typing as t
 
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease, LedgerEvent, epoch, iso
-from ansible_collections.muster.training.plugins.plugin_utils._rent.ledger_file import read
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read
 from ansible_collections.muster.training.tests.e2e.rent_world import RentWorld
 from ansible_collections.muster.training.tests.fakes.runpod import FakeRunpod
 from ansible_collections.muster.training.tests.lab.host import LabError

@@ -10,7 +10,7 @@ import pathlib
 import typing as t
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
-from ansible_collections.muster.training.plugins.plugin_utils._rent.run_ends import NodeEnd
+from ansible_collections.muster.training.plugins.plugin_utils._provision.run_exit_ssh import NodeEnd
 from ansible_collections.muster.training.plugins.plugin_utils._run import node_pool, reap, release
 from ansible_collections.muster.training.plugins.plugin_utils._run.landlords import Outside
 from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import StateHome

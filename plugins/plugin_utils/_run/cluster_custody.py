@@ -21,7 +21,7 @@ from ...module_utils._model.ledger import Lease
 from .._kube.api.client import Client
 from .._kube.jobs.spec import RUN_LABEL, label_value
 from .._kube.nodes import drain
-from .._rent.ledger_file import LEDGER, read
+from .._provision.ledger.ledger_store import LEDGER, read
 from .landlords import Outside
 from .lease_renewal import LEASE_S, Renewal, rented
 from .release import Place, Tenancy, begin, hand_over, ledger_sender, of_run
@@ -29,7 +29,7 @@ from .state_home import StateHome
 from .training_plan import Dict, Request
 
 if t.TYPE_CHECKING:
-    from .._rent.landlord import Stage
+    from .._provision.api import Stage
 
 # The run's own pods have ended: what else is on the node gets this long.
 _DRAIN_S = 60.0

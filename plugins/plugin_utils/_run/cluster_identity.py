@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from ...module_utils._model.errors import RefusedError
 from .._kube.api.client import Client
 from .._kube.api.errors import KubeError
-from .._rent import ledger_file
+from .._provision.ledger import ledger_store
 from .state_home import StateHome, read_record
 
 
@@ -60,7 +60,7 @@ def of_ledger(home: StateHome, names: Collection[str] | None = None) -> dict[str
 
     :param names: the machines; None for all whose lease is open.
     """
-    leases = ledger_file.read(home.folder).leases.values()
+    leases = ledger_store.read(home.folder).leases.values()
     last = {lease.name: lease for lease in sorted(leases, key=lambda lease: lease.intent_at) if lease.machine}
     found: dict[str, str] = {}
     for name, lease in last.items():

@@ -22,8 +22,8 @@ from ...module_utils._node import files
 from .._hosts import gang
 from .._kube.api.client import Client
 from .._kube.nodes import drain, out_of_service
-from .._rent.book import Book
-from .._rent.ledger_file import LedgerWriter, read
+from .._provision.ledger.ledger_session import Book
+from .._provision.ledger.ledger_store import LedgerWriter, read
 from . import heal_look, node_giveback, node_pool, record
 from .heal_look import SILENT, Look
 from .state_home import StateHome, read_record

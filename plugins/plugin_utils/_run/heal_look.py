@@ -24,9 +24,9 @@ from .._kube.api.errors import KubeError
 from .._kube.jobs import free_nodes
 from .._kube.jobs.spec import Object
 from .._kube.nodes import out_of_service
-from .._rent.giveback_run import look as list_account
-from .._rent.landlord import RealStage
-from .._rent.ledger_file import read
+from .._provision.api import RealStage
+from .._provision.delete import look as list_account
+from .._provision.ledger.ledger_store import read
 from . import cluster_identity, kube_access, node_pool
 from .cluster_custody import lease_of
 from .landlords import landlords

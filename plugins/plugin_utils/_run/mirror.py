@@ -15,8 +15,8 @@ import uuid
 from ...module_utils._model.errors import NodeError
 from ...module_utils._model.ledger import LedgerEvent
 from .._hosts.node_client import Remote
-from .._rent.book import Mirror
-from .._rent.ledger_merge import INCOMING
+from .._provision.ledger.ledger_merge import INCOMING
+from .._provision.ledger.ledger_session import Mirror
 
 STATE = "/var/lib/muster/reaper"
 

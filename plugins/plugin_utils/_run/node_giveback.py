@@ -18,13 +18,13 @@ from ...module_utils._model.lease import TeardownProof, cluster_name, pool_name
 from ...module_utils._model.ledger import Lease
 from ...module_utils._node.files import write_json
 from ...module_utils._secrets.scrubber import scrub_value
-from .._rent.book import Book
-from .._rent.giveback_run import give_back, preview
-from .._rent.giveback_state import GivebackRequest, GivebackState
-from .._rent.landlord import Keeper, RealStage, Stage
-from .._rent.ledger_file import LedgerWriter, read
-from .._rent.reaper import due
-from .._rent.run_ends import SshLooker
+from .._provision.api import Keeper, RealStage, Stage
+from .._provision.delete import give_back, preview
+from .._provision.delete_state import GivebackRequest, GivebackState
+from .._provision.due_rules import due
+from .._provision.ledger.ledger_session import Book
+from .._provision.ledger.ledger_store import LedgerWriter, read
+from .._provision.run_exit_ssh import SshLooker
 from . import run_views
 from .landlords import keepers
 from .node_pool import KNOWN_HOSTS, Context, Dict, Nowhere

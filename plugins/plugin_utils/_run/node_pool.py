@@ -23,15 +23,15 @@ from ...module_utils._model.offer import Candidate, parse_candidates
 from ...module_utils._secrets.scrubber import remember, scrub, scrub_value
 from .._providers.base import RentalProvider
 from .._providers.sshkeys import public_key
-from .._rent.book import Book, Mirror
-from .._rent.landlord import Prober, RealStage, Stage
-from .._rent.ledger_file import LedgerWriter, read
-from .._rent.pool_plan import planned, stuck
-from .._rent.pool_run import Outcome, Terms, rent, survey
-from .._rent.pool_state import PoolRequest, PoolState
-from .._rent.probe_ssh import SshProber, ssh_options
-from .._rent.readiness import Expectation
-from .._rent.run_ends import Look
+from .._provision.api import Prober, RealStage, Stage
+from .._provision.create import Outcome, Terms, rent, survey
+from .._provision.create_plan import planned, stuck
+from .._provision.create_state import PoolRequest, PoolState
+from .._provision.ledger.ledger_session import Book, Mirror
+from .._provision.ledger.ledger_store import LedgerWriter, read
+from .._provision.probe_ssh import SshProber, ssh_options
+from .._provision.readiness import Expectation
+from .._provision.run_exit_ssh import Look
 from .landlords import Outside, landlords
 from .state_home import StateHome
 

@@ -23,7 +23,7 @@ from ...module_utils._model import validators
 from ...module_utils._model.errors import InputError, MusterError
 from ...module_utils._model.lease import cluster_name
 from ...module_utils._secrets.scrubber import scrub
-from .._rent.ledger_merge import take_incoming
+from .._provision.ledger.ledger_merge import take_incoming
 from .landlords import given_providers
 from .node_giveback import absent
 from .node_pool import Context

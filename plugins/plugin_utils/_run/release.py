@@ -21,12 +21,12 @@ from ...module_utils._model.job import Job
 from ...module_utils._model.lease import parse_name
 from ...module_utils._model.ledger import Lease, LedgerEvent, iso
 from ...module_utils._secrets.scrubber import scrub_value
-from .._rent.book import Book, Mirror
-from .._rent.giveback_run import give_back
-from .._rent.giveback_state import GivebackRequest
-from .._rent.landlord import Keeper, RealStage, Stage
-from .._rent.ledger_file import LEDGER, LedgerWriter, read
-from .._rent.reaper import RunView, due
+from .._provision.api import Keeper, RealStage, Stage
+from .._provision.delete import give_back
+from .._provision.delete_state import GivebackRequest
+from .._provision.due_rules import RunView, due
+from .._provision.ledger.ledger_session import Book, Mirror
+from .._provision.ledger.ledger_store import LEDGER, LedgerWriter, read
 from . import mirror
 from .landlords import Outside, given_providers, keepers
 from .lease_renewal import LEASE_S, Renewal, rented

@@ -15,10 +15,10 @@ from ...module_utils._model import validators
 from ...module_utils._model.errors import InputError
 from ...module_utils._model.ledger import Lease
 from ...module_utils._node.files import read_json
-from .._rent.giveback_run import look as list_account
-from .._rent.landlord import Keeper, Stage
-from .._rent.reaper import RunView
-from .._rent.run_ends import Look, run_nodes, views, waits_for_its_run
+from .._provision.api import Keeper, Stage
+from .._provision.delete import look as list_account
+from .._provision.due_rules import RunView
+from .._provision.run_exit_ssh import Look, run_nodes, views, waits_for_its_run
 
 Ask = t.Callable[[t.Mapping[str, t.Any]], RunView | None]
 

@@ -21,13 +21,13 @@ from ...module_utils._node.files import write_atomic
 from .._providers.tailscale.devices import Changes, Device, DeviceApi
 from .._providers.tailscale.policy import PolicyApi
 from .._providers.tailscale.provision import KeyOrder, tags
-from .._rent.book import Book
-from .._rent.giveback_run import give_back
-from .._rent.giveback_state import GivebackRequest
-from .._rent.landlord import RealStage
-from .._rent.ledger_file import LedgerWriter, read
-from .._rent.mint import MintRequest, mint
-from .._rent.pool_run import new_token
+from .._provision.api import RealStage
+from .._provision.create import new_token
+from .._provision.create_key import MintRequest, mint
+from .._provision.delete import give_back
+from .._provision.delete_state import GivebackRequest
+from .._provision.ledger.ledger_session import Book
+from .._provision.ledger.ledger_store import LedgerWriter, read
 from .landlords import tailscale
 from .node_pool import Context, Dict
 from .state_home import StateHome

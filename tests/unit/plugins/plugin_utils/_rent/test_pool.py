@@ -11,7 +11,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._model.lease import Created, Refused, Traits, Unsettled
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Candidate
-from ansible_collections.muster.training.plugins.plugin_utils._rent.readiness import ProbeReport
+from ansible_collections.muster.training.plugins.plugin_utils._provision.readiness import ProbeReport
 from ansible_collections.muster.training.tests.fakes.landlord import SimLandlord, h100, outage
 from ansible_collections.muster.training.tests.fakes.pool_world import World
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock

@@ -10,10 +10,10 @@ import time
 
 from ansible_collections.muster.training.plugins.module_utils._model.lease import CreateAnswer, Rental, Traits
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Candidate, Order
-from ansible_collections.muster.training.plugins.plugin_utils._rent.book import Book
-from ansible_collections.muster.training.plugins.plugin_utils._rent.landlord import RealStage
-from ansible_collections.muster.training.plugins.plugin_utils._rent.pool_run import Terms, rent
-from ansible_collections.muster.training.plugins.plugin_utils._rent.pool_state import PoolRequest
+from ansible_collections.muster.training.plugins.plugin_utils._provision.api import RealStage
+from ansible_collections.muster.training.plugins.plugin_utils._provision.create import Terms, rent
+from ansible_collections.muster.training.plugins.plugin_utils._provision.create_state import PoolRequest
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_session import Book
 from ansible_collections.muster.training.tests.fakes.landlord import SimLandlord, h100
 from ansible_collections.muster.training.tests.fakes.pool_world import Lines
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock

@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     ProviderError,
 )
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import iso
-from ansible_collections.muster.training.plugins.plugin_utils._rent.ledger_file import LedgerWriter, read
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import LedgerWriter, read
 from ansible_collections.muster.training.plugins.plugin_utils._run import node_giveback, node_offer, node_pool
 from ansible_collections.muster.training.plugins.plugin_utils._run.landlords import Outside
 from ansible_collections.muster.training.tests.fakes.cycle import KEY

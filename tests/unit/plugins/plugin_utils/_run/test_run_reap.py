@@ -14,7 +14,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, iso
-from ansible_collections.muster.training.plugins.plugin_utils._rent.ledger_file import LedgerWriter, read
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import LedgerWriter, read
 from ansible_collections.muster.training.plugins.plugin_utils._run import reap
 from ansible_collections.muster.training.plugins.plugin_utils._run.landlords import Outside
 from ansible_collections.muster.training.plugins.plugin_utils._run.node_pool import Context

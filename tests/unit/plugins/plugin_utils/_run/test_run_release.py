@@ -17,8 +17,8 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
-from ansible_collections.muster.training.plugins.plugin_utils._rent.ledger_file import LedgerWriter, read
-from ansible_collections.muster.training.plugins.plugin_utils._rent.run_ends import NodeEnd
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import LedgerWriter, read
+from ansible_collections.muster.training.plugins.plugin_utils._provision.run_exit_ssh import NodeEnd
 from ansible_collections.muster.training.plugins.plugin_utils._run import mirror, node_pool, release
 from ansible_collections.muster.training.plugins.plugin_utils._run.lease_renewal import Renewal
 from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda

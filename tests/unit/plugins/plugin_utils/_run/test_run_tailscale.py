@@ -21,7 +21,7 @@ from ansible_collections.muster.training.plugins.module_utils._secrets.secret im
 from ansible_collections.muster.training.plugins.plugin_utils._providers.connection import Access
 from ansible_collections.muster.training.plugins.plugin_utils._providers.tailscale.client import TailscaleClient
 from ansible_collections.muster.training.plugins.plugin_utils._providers.tailscale.policy import PolicyApi
-from ansible_collections.muster.training.plugins.plugin_utils._rent.ledger_file import read
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read
 from ansible_collections.muster.training.plugins.plugin_utils._run import tailscale
 from ansible_collections.muster.training.plugins.plugin_utils._run.landlords import Outside
 from ansible_collections.muster.training.plugins.plugin_utils._run.node_pool import Context

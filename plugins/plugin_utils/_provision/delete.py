@@ -15,13 +15,13 @@ import typing as t
 from ...module_utils._model.errors import ApiError, TransportError
 from ...module_utils._model.lease import LeaseProof, Leftover, Rental, TeardownProof
 from ...module_utils._model.ledger import Lease, iso
-from . import giveback
-from .book import Book
-from .giveback_state import Claim, Deleted, GivebackEvent, GivebackRequest, GivebackState, Inventory
-from .journal import claim_line, giveback_lines
-from .landlord import Keeper, Stage
-from .loop import run
-from .pool_state import Discard, Drop, Listed, Look
+from . import delete_plan
+from .api import Keeper, Stage
+from .create_state import Discard, Drop, Listed, Look
+from .delete_state import Claim, Deleted, GivebackEvent, GivebackRequest, GivebackState, Inventory
+from .ledger.ledger_events import claim_line, giveback_lines
+from .ledger.ledger_session import Book
+from .reconcile import run
 
 Keepers = t.Mapping[str, Keeper]
 _HELD = ("created", "adopted", "joined")
@@ -41,7 +41,7 @@ class _Engine:
         self._stage = stage
 
     def decide(self, state: GivebackState, now: float) -> t.Sequence[t.Any]:
-        return giveback.decide(state, now)
+        return delete_plan.decide(state, now)
 
     def start(self, state: GivebackState, action: Look | Drop) -> tuple[GivebackState, t.Callable[[], t.Any]]:
         state = dataclasses.replace(state, busy=state.busy | {action.key})
@@ -50,13 +50,13 @@ class _Engine:
         return state, lambda: self._delete(action.discard)
 
     def take(self, state: GivebackState, event: GivebackEvent) -> GivebackState:
-        after = giveback.reduce(state, event)
+        after = delete_plan.reduce(state, event)
         for line in giveback_lines(state, event, after, self._stage.now()):
             self._book.note(line)
         return after
 
     def tick(self, state: GivebackState, now: float) -> GivebackState:
-        return giveback.tick(state, now)
+        return delete_plan.tick(state, now)
 
     def _delete(self, discard: Discard) -> Deleted:
         try:
@@ -103,14 +103,14 @@ def preview(
     looks = [stage.submit(functools.partial(look, item, stage)) for item in keepers.values()]
     for work in looks:
         stage.wait([work], stage.now() + 600.0)
-        state = giveback.reduce(state, work.result())
+        state = delete_plan.reduce(state, work.result())
     return state
 
 
 def _begin(request: GivebackRequest, scope: t.Callable[[Lease], bool], keepers: Keepers, book: Book) -> GivebackState:
     accounts = {name: item.account for name, item in keepers.items()}
     traits = {name: item.traits for name, item in keepers.items()}
-    return giveback.begin(request, tuple(book.leases.values()), scope, accounts, traits)
+    return delete_plan.begin(request, tuple(book.leases.values()), scope, accounts, traits)
 
 
 def _leftovers(state: GivebackState, keepers: Keepers) -> tuple[Leftover, ...]:

@@ -13,7 +13,7 @@ import typing as t
 
 from ...module_utils._model.lease import Rental, Traits
 from ...module_utils._model.ledger import Lease
-from .pool_state import Discard, Drop, End, Listed, Look, Rest
+from .create_state import Discard, Drop, End, Listed, Look, Rest
 
 ABSENCE_GAP_S = 5.0
 DELETE_AGAIN_S = 30.0

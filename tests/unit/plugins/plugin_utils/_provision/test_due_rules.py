@@ -11,7 +11,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease, iso
-from ansible_collections.muster.training.plugins.plugin_utils._rent.reaper import RunView, due
+from ansible_collections.muster.training.plugins.plugin_utils._provision.due_rules import RunView, due
 
 NOW = 1_795_255_200.0
 LEASE = Lease(

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.module_utils._model.errors import ApiError, MusterError, TransportError
 from ansible_collections.muster.training.plugins.module_utils._model.lease import Leftover, Unsettled
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, epoch, iso
-from ansible_collections.muster.training.plugins.plugin_utils._rent import giveback
-from ansible_collections.muster.training.plugins.plugin_utils._rent.giveback_run import preview
-from ansible_collections.muster.training.plugins.plugin_utils._rent.giveback_state import GivebackRequest, Inventory
-from ansible_collections.muster.training.plugins.plugin_utils._rent.pool_state import Listed
+from ansible_collections.muster.training.plugins.plugin_utils._provision import delete_plan
+from ansible_collections.muster.training.plugins.plugin_utils._provision.create_state import Listed
+from ansible_collections.muster.training.plugins.plugin_utils._provision.delete import preview
+from ansible_collections.muster.training.plugins.plugin_utils._provision.delete_state import GivebackRequest, Inventory
 from ansible_collections.muster.training.tests.fakes.landlord import SimLandlord, h100, outage
 from ansible_collections.muster.training.tests.fakes.pool_world import World
 from ansible_collections.muster.training.tests.fakes.virtual import InlineStage, VirtualClock
@@ -50,9 +50,9 @@ def test_two_listings_too_close_together_are_one(gap: float, verified: bool) -> 
     now = world.clock.time()
     request = GivebackRequest("lab", now + 600)
     accounts, traits = {"lambda": "acc1"}, {"lambda": world.lambda_.traits}
-    state = giveback.begin(request, tuple(world.leases.values()), lambda _lease: True, accounts, traits)
+    state = delete_plan.begin(request, tuple(world.leases.values()), lambda _lease: True, accounts, traits)
     for moment in (now, now + gap):
-        state = giveback.reduce(state, Inventory(Listed(moment, moment, "lambda")))
+        state = delete_plan.reduce(state, Inventory(Listed(moment, moment, "lambda")))
     assert [claim.verified for claim in state.claims.values()] == [verified]
 
 

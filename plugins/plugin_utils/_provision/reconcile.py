@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import typing as t
 
-from .landlord import Stage, Work
-from .pool_state import End, Rest
+from .api import Stage, Work
+from .create_state import End, Rest
 
 
 class Engine[S](t.Protocol):

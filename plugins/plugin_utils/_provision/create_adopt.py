@@ -17,8 +17,8 @@ import typing as t
 from ...module_utils._model.lease import Rental, Traits, parse_name
 from ...module_utils._model.ledger import Lease
 from ...module_utils._model.offer import Candidate, Offer, by_price, matches
-from .pool_reduce import advance, discard
-from .pool_state import Choice, Held, PoolRequest, PoolState, Slot
+from .create_reduce import advance, discard
+from .create_state import Choice, Held, PoolRequest, PoolState, Slot
 
 Listings = t.Mapping[str, tuple[Rental, ...]]
 

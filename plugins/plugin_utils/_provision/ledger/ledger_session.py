@@ -11,10 +11,10 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ...module_utils._model.errors import MusterError
-from ...module_utils._model.ledger import Lease, LedgerEvent, fold
-from ...module_utils._secrets.scrubber import scrub
-from .ledger_file import Appender
+from ....module_utils._model.errors import MusterError
+from ....module_utils._model.ledger import Lease, LedgerEvent, fold
+from ....module_utils._secrets.scrubber import scrub
+from .ledger_store import Appender
 
 # Brings a copy of the whole ledger to another machine; raises MusterError when it did not arrive there.
 Mirror = t.Callable[[t.Sequence[LedgerEvent]], None]

@@ -17,16 +17,11 @@ from ...module_utils._model.errors import MusterError, ProviderError, TransportE
 from ...module_utils._model.lease import RentedName, TeardownProof, Unsettled
 from ...module_utils._model.ledger import EventKind, Lease
 from ...module_utils._model.offer import Offer, Order
-from .book import Book
-from .giveback_run import Keepers, give_back, look
-from .giveback_state import GivebackRequest
-from .journal import line, pending_line, pool_lines
-from .landlord import Landlord, Prober, Stage
-from .loop import run
-from .pool_plan import decide
-from .pool_reduce import advance, reduce
-from .pool_start import Listings, begin, choose, pool_leases
-from .pool_state import (
+from .api import Landlord, Prober, Stage
+from .create_adopt import Listings, begin, choose, pool_leases
+from .create_plan import decide
+from .create_reduce import advance, reduce
+from .create_state import (
     Answered,
     Began,
     Choice,
@@ -41,7 +36,12 @@ from .pool_state import (
     PoolState,
     Probed,
 )
-from .pool_state import Probe as ProbeAction
+from .create_state import Probe as ProbeAction
+from .delete import Keepers, give_back, look
+from .delete_state import GivebackRequest
+from .ledger.ledger_events import line, pending_line, pool_lines
+from .ledger.ledger_session import Book
+from .reconcile import run
 
 Landlords = t.Mapping[str, Landlord]
 Tell = t.Callable[[str], None]

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.lease import Rental, SshEndpoint
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease
-from ansible_collections.muster.training.plugins.plugin_utils._rent.reaper import RunView
-from ansible_collections.muster.training.plugins.plugin_utils._rent.run_ends import (
+from ansible_collections.muster.training.plugins.plugin_utils._provision.due_rules import RunView
+from ansible_collections.muster.training.plugins.plugin_utils._provision.run_exit_ssh import (
     GRACE_S,
     NodeEnd,
     SshLooker,

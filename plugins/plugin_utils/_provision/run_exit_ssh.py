@@ -22,8 +22,8 @@ import typing as t
 
 from ...module_utils._model.lease import Rental
 from ...module_utils._model.ledger import Lease
+from .due_rules import RunView
 from .probe_ssh import Run, endpoint_of, ssh_argv
-from .reaper import RunView
 
 # A controller that still follows needs a while for the last logs.
 GRACE_S = 120.0

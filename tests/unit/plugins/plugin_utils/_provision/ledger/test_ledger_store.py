@@ -16,8 +16,13 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, iso
-from ansible_collections.muster.training.plugins.plugin_utils._rent.book import Book
-from ansible_collections.muster.training.plugins.plugin_utils._rent.ledger_file import LEDGER, LedgerWriter, parse, read
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_session import Book
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import (
+    LEDGER,
+    LedgerWriter,
+    parse,
+    read,
+)
 
 
 def event(number: int, kind: str = "intent") -> LedgerEvent:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from .pool_state import Action, Choice, Drop, End, Held, Look, Place, PoolRequest, PoolState, Probe, Rest, Slot
+from .create_state import Action, Choice, Drop, End, Held, Look, Place, PoolRequest, PoolState, Probe, Rest, Slot
 
 PROBE_INTERVAL_S = 5.0
 

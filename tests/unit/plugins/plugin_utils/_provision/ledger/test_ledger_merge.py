@@ -12,9 +12,13 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import EVENTS, LedgerEvent, iso
-from ansible_collections.muster.training.plugins.plugin_utils._rent.book import Book
-from ansible_collections.muster.training.plugins.plugin_utils._rent.ledger_file import LEDGER, LedgerWriter, read
-from ansible_collections.muster.training.plugins.plugin_utils._rent.ledger_merge import take_incoming, union
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_merge import take_incoming, union
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_session import Book
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import (
+    LEDGER,
+    LedgerWriter,
+    read,
+)
 
 START = 1_795_255_200.0
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.lease import Rental, SshEndpoint
-from ansible_collections.muster.training.plugins.plugin_utils._rent.probe_ssh import SshProber
-from ansible_collections.muster.training.plugins.plugin_utils._rent.readiness import (
+from ansible_collections.muster.training.plugins.plugin_utils._provision.probe_ssh import SshProber
+from ansible_collections.muster.training.plugins.plugin_utils._provision.readiness import (
     PROBE_SCRIPT,
     Expectation,
     judge,

@@ -17,8 +17,8 @@ import typing as t
 from ...module_utils._model.errors import ProviderError
 from ...module_utils._model.lease import CreateAnswer, Created, Refused, RentedName, Resource
 from ...module_utils._model.ledger import LedgerEvent, iso
-from .book import Book
-from .landlord import Keeper, Stage
+from .api import Keeper, Stage
+from .ledger.ledger_session import Book
 
 ATTEMPTS = 3
 _THROTTLE_S = 5.0

@@ -17,7 +17,8 @@ import typing as t
 
 from ...module_utils._model.lease import Rental, Traits, parse_name
 from ...module_utils._model.ledger import Lease
-from .giveback_state import (
+from .create_state import Discard, Drop, End, Look, Rest
+from .delete_state import (
     ABSENCE_GAP_S,
     DELETE_AGAIN_S,
     RETRY_S,
@@ -29,7 +30,6 @@ from .giveback_state import (
     GivebackState,
     Inventory,
 )
-from .pool_state import Discard, Drop, End, Look, Rest
 
 
 def begin(

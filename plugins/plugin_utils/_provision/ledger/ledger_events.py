@@ -11,10 +11,10 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ...module_utils._model.lease import Created, Refused, Resource
-from ...module_utils._model.ledger import EventKind, Lease, LedgerEvent, iso
-from .giveback_state import Claim, Deleted, GivebackEvent, GivebackState
-from .pool_state import Answered, Dropped, Event, Held, Listed, PoolRequest, PoolState
+from ....module_utils._model.lease import Created, Refused, Resource
+from ....module_utils._model.ledger import EventKind, Lease, LedgerEvent, iso
+from ..create_state import Answered, Dropped, Event, Held, Listed, PoolRequest, PoolState
+from ..delete_state import Claim, Deleted, GivebackEvent, GivebackState
 
 Accounts = t.Mapping[str, str]
 

@@ -20,8 +20,8 @@ import time
 import types
 import typing as t
 
-from ...module_utils._model.errors import InputError, MusterError, RefusedError
-from ...module_utils._model.ledger import Lease, LedgerEvent, fold
+from ....module_utils._model.errors import InputError, MusterError, RefusedError
+from ....module_utils._model.ledger import Lease, LedgerEvent, fold
 
 LEDGER = "ledger.jsonl"
 LOCK = "ledger.lock"

@@ -12,8 +12,8 @@ import dataclasses
 import typing as t
 
 from ...module_utils._model.lease import Created, Refused, Rental, Unsettled
-from .pool_plan import PROBE_INTERVAL_S, next_tier, open_choices, stuck
-from .pool_state import Answered, Began, Discard, Dropped, Event, Held, Listed, PoolState, Probed, Slot
+from .create_plan import PROBE_INTERVAL_S, next_tier, open_choices, stuck
+from .create_state import Answered, Began, Discard, Dropped, Event, Held, Listed, PoolState, Probed, Slot
 
 CAPACITY_RETRY_S = 30.0
 THROTTLE_S = 15.0

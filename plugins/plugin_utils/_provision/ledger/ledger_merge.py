@@ -14,9 +14,9 @@ from __future__ import annotations
 import pathlib
 import typing as t
 
-from ...module_utils._model.errors import InputError, MusterError
-from ...module_utils._model.ledger import LedgerEvent, epoch
-from .ledger_file import LedgerText, LedgerWriter, parse, read, replace
+from ....module_utils._model.errors import InputError, MusterError
+from ....module_utils._model.ledger import LedgerEvent, epoch
+from .ledger_store import LedgerText, LedgerWriter, parse, read, replace
 
 INCOMING = "incoming"
 _LIMIT = 256 * 1024 * 1024
