@@ -25,8 +25,9 @@ import typing as t
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
-from ansible_collections.muster.training.plugins.plugin_utils._run import planning, training_job
-from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import plan as hosts_plan
 from tools.bench_memory import memory
 from tools.bench_world import INTERVAL, NODES, ROOT, THREADS, Line, World, address, first_step, playbook, read, until
 
@@ -54,7 +55,7 @@ def launch_cost(world: World, rounds: int) -> list[Line]:
 
 def _torchrun(world: World, node: str, run_id: str, folder: pathlib.Path) -> list[str]:
     job = parse_job(world.job(run_id))
-    host = planning.Host(node, address(node), world.python, 0.0, "local", {})
+    host = hosts_plan.Host(node, address(node), world.python, 0.0, "local", {})
     hosts = [dataclasses.replace(host, name=name, address=address(name)) for name in NODES]
     info = {
         "state_dir": str(folder),
@@ -63,8 +64,8 @@ def _torchrun(world: World, node: str, run_id: str, folder: pathlib.Path) -> lis
         "tools": {},
         "user": "",
     }
-    slots = planning.slots(hosts, dict.fromkeys(NODES, info), run_id)
-    plan, _ = planning.launch(job, slots, run_id, 1)
+    slots = hosts_plan.slots(hosts, dict.fromkeys(NODES, info), run_id)
+    plan, _ = hosts_plan.launch(job, slots, run_id, 1)
     ours = list(plan.nodes[NODES.index(node)].argv)
     argv = [ours[0], "-m", "torch.distributed.run", *ours[2:]]
     script = argv.index("--no-python")

@@ -25,8 +25,12 @@ import typing as t
 from collections.abc import Callable, Sequence
 
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
-from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_plan, job_loading, planning
-from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import load
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import plan as hosts_plan
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
+    plan as kubernetes_plan,
+)
 from ansible_collections.muster.training.tests.lab.host import LabError, unmet
 from ansible_collections.muster.training.tests.lab.kube import plan
 from ansible_collections.muster.training.tests.lab.kube.stages import until
@@ -111,10 +115,12 @@ class Arena:
         placement = {"backend": "kubernetes", "namespace": self.team.namespace}
         given = {**self.sleeping(), "image": self.lab.image, "placement": placement}
         home = StateHome({"path": str(self.folder / "nowhere")}, "default")
-        job = job_loading.load({"job": given}, ROOT, home)
-        source = planning.source(job, ROOT, self.folder)
-        facts = cluster_plan.look(self.client, job, self.team.namespace)
-        return cluster_plan.objects(cluster_plan.plan(job, source, name, "default", self.team.namespace, 1, facts))
+        job = load.load({"job": given}, ROOT, home)
+        source = hosts_plan.source(job, ROOT, self.folder)
+        facts = kubernetes_plan.look(self.client, job, self.team.namespace)
+        return kubernetes_plan.objects(
+            kubernetes_plan.plan(job, source, name, "default", self.team.namespace, 1, facts)
+        )
 
     def ours_to_step(self) -> float:
         """Train; return the seconds from the start of the playbook to the first step."""

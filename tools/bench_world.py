@@ -14,7 +14,7 @@ import time
 import typing as t
 
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
-from ansible_collections.muster.training.plugins.plugin_utils._run import training_job
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
 
 ROOT = pathlib.Path(__file__).parents[1]
 NODES = ("node-1", "node-2")

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._run import bytecode
+from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
-    from ..plugin_utils._run import coreweave_node_pool
-    from ..plugin_utils._run.face import Face
-    from ..plugin_utils._run.landlords import API
-    from ..plugin_utils._run.node_pool import Context
+    from ..plugin_utils._ansible.base import Face
+    from ..plugin_utils._workflows import coreweave_node_pool
+    from ..plugin_utils._workflows.node_pool.accounts import API
+    from ..plugin_utils._workflows.node_pool.present import Context
 
 
 class ActionModule(Face):

@@ -9,11 +9,11 @@ import typing as t
 
 from ansible.plugins.action import ActionBase
 
-from ..plugin_utils._run import bytecode
+from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
-    from ..plugin_utils._run import boundary
-    from ..plugin_utils._run.diagnose import diagnose
+    from ..plugin_utils._ansible import errors as error_boundary
+    from ..plugin_utils._workflows.diagnose.logs import diagnose
 
 _OPTIONS: dict[str, dict[str, t.Any]] = {
     "path": {"type": "path", "required": True},
@@ -32,4 +32,4 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _unused, options = self.validate_argument_spec(_OPTIONS)
         check = bool(self._task.check_mode)
-        return boundary.run(lambda: diagnose(options["path"], options["dest"], check=check))
+        return error_boundary.run(lambda: diagnose(options["path"], options["dest"], check=check))

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._run import bytecode
+from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
-    from ..plugin_utils._run import diagnose_run
-    from ..plugin_utils._run.face import STATE_HOME, Face
-    from ..plugin_utils._run.state_home import StateHome
+    from ..plugin_utils._ansible.base import STATE_HOME, Face
+    from ..plugin_utils._workflows.diagnose import run as diagnose_run
+    from ..plugin_utils._workflows.shared.state_dir import StateHome
 
 
 class ActionModule(Face):

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._run import bytecode
+from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
-    from ..plugin_utils._run import accept
-    from ..plugin_utils._run.face import STATE_HOME, Face
+    from ..plugin_utils._ansible.base import STATE_HOME, Face
+    from ..plugin_utils._workflows.fleet_acceptance import run as fleet_acceptance
 
 
 class ActionModule(Face):
@@ -47,4 +47,4 @@ class ActionModule(Face):
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
         request = self.request(options, variables, options["hosts"] or list(variables["ansible_play_hosts_all"]))
-        return accept.run(request)
+        return fleet_acceptance.run(request)

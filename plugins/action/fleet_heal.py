@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._run import bytecode
+from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
-    from ..plugin_utils._run import heal, node_pool
-    from ..plugin_utils._run.face import STATE_HOME, Face
-    from ..plugin_utils._run.landlords import PROVIDERS
+    from ..plugin_utils._ansible.base import STATE_HOME, Face
+    from ..plugin_utils._workflows.fleet_heal import run as fleet_heal
+    from ..plugin_utils._workflows.node_pool import present as node_pool_present
+    from ..plugin_utils._workflows.node_pool.accounts import PROVIDERS
 
 
 class ActionModule(Face):
@@ -41,4 +42,4 @@ class ActionModule(Face):
         request = self.request(
             options, variables, list(variables["ansible_play_hosts_all"]) if named is None else named
         )
-        return heal.run(request, node_pool.Context(self.base, self.check, tell=self.reporter().say))
+        return fleet_heal.run(request, node_pool_present.Context(self.base, self.check, tell=self.reporter().say))

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._run import bytecode
+from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
-    from ..plugin_utils._run import team_kubeconfig
-    from ..plugin_utils._run.face import STATE_HOME, Face
-    from ..plugin_utils._run.kube_access import CONNECTION
+    from ..plugin_utils._ansible.base import STATE_HOME, Face
+    from ..plugin_utils._workflows import kubeconfig
+    from ..plugin_utils._workflows.shared.kube_connection import CONNECTION
 
 
 class ActionModule(Face):
@@ -30,4 +30,4 @@ class ActionModule(Face):
 
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
-        return team_kubeconfig.run(options, self.base, self.check)
+        return kubeconfig.run(options, self.base, self.check)

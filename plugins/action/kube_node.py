@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._run import bytecode
+from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
-    from ..plugin_utils._run import kube_node
-    from ..plugin_utils._run.face import STATE_HOME, Face
-    from ..plugin_utils._run.kube_access import CONNECTION
+    from ..plugin_utils._ansible.base import STATE_HOME, Face
+    from ..plugin_utils._workflows import kube_node
+    from ..plugin_utils._workflows.shared.kube_connection import CONNECTION
 
 
 class ActionModule(Face):

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._run import bytecode
+from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
-    from ..plugin_utils._run import local_nodes
-    from ..plugin_utils._run.face import Face
+    from ..plugin_utils._ansible.base import Face
+    from ..plugin_utils._workflows import local_nodes
 
 
 class ActionModule(Face):

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._run import bytecode
+from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
-    from ..plugin_utils._run import node_info
-    from ..plugin_utils._run.face import Face
+    from ..plugin_utils._ansible.base import Face
+    from ..plugin_utils._workflows import node_info
 
 
 class ActionModule(Face):

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._run import bytecode
+from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
-    from ..plugin_utils._run import node_offer
-    from ..plugin_utils._run.face import Face
-    from ..plugin_utils._run.landlords import PROVIDERS
+    from ..plugin_utils._ansible.base import Face
+    from ..plugin_utils._workflows import node_offer_info
+    from ..plugin_utils._workflows.node_pool.accounts import PROVIDERS
 
 
 class ActionModule(Face):
@@ -38,4 +38,4 @@ class ActionModule(Face):
 
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
-        return node_offer.offers(options)
+        return node_offer_info.offers(options)

@@ -10,12 +10,15 @@ import typing as t
 
 from ansible import constants as C
 
-from ..plugin_utils._run import bytecode
+from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
-    from ..plugin_utils._run import connections, mirror, node_giveback, node_pool
-    from ..plugin_utils._run.face import STATE_HOME, Face
-    from ..plugin_utils._run.landlords import PROVIDERS
+    from ..plugin_utils._ansible import connections
+    from ..plugin_utils._ansible.base import STATE_HOME, Face
+    from ..plugin_utils._workflows.node_pool import absent as node_pool_absent
+    from ..plugin_utils._workflows.node_pool import ledger_replica
+    from ..plugin_utils._workflows.node_pool import present as node_pool_present
+    from ..plugin_utils._workflows.node_pool.accounts import PROVIDERS
 
 
 class ActionModule(Face):
@@ -51,23 +54,23 @@ class ActionModule(Face):
         "context": {"type": "str"},
         "hygiene": {"type": "list", "elements": "dict", "default": []},
         "reaper_host": {"type": "str"},
-        "reaper_state": {"type": "path", "default": mirror.STATE},
+        "reaper_state": {"type": "path", "default": ledger_replica.STATE},
     }
     RULES: t.ClassVar[dict[str, t.Any]] = {"required_if": [("state", "present", ["pool", "candidates"])]}
 
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
-        context = node_pool.Context(self.base, self.check, tell=self.reporter().say)
+        context = node_pool_present.Context(self.base, self.check, tell=self.reporter().say)
         if options["state"] == "absent":
-            return node_giveback.absent(options, context)
+            return node_pool_absent.absent(options, context)
         if options.get("reaper_host"):
             # The play's connection is that of the controller; this is another machine.
             usual = str(t.cast(t.Any, C).DEFAULT_TRANSPORT)
             (remote,) = connections.remotes(
                 self._task, self._play_context, variables, [options["reaper_host"]], default=usual
             )
-            sender = mirror.to(remote, options["cluster"], options["reaper_state"])
+            sender = ledger_replica.to(remote, options["cluster"], options["reaper_state"])
             context = dataclasses.replace(context, mirror=sender)
         else:
-            node_pool.refuse_passing_controller(options, variables)
-        return node_pool.present(options, context)
+            node_pool_present.refuse_passing_controller(options, variables)
+        return node_pool_present.present(options, context)

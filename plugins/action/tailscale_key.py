@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._run import bytecode
+from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
-    from ..plugin_utils._run import tailscale
-    from ..plugin_utils._run.face import STATE_HOME, Face
-    from ..plugin_utils._run.landlords import API, TAILNET
-    from ..plugin_utils._run.node_pool import Context
+    from ..plugin_utils._ansible.base import STATE_HOME, Face
+    from ..plugin_utils._workflows import tailscale
+    from ..plugin_utils._workflows.node_pool.accounts import API, TAILNET
+    from ..plugin_utils._workflows.node_pool.present import Context
 
 
 class ActionModule(Face):

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._run import bytecode
+from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
-    from ..plugin_utils._run import training_job
-    from ..plugin_utils._run.face import STATE_HOME, Face
+    from ..plugin_utils._ansible.base import STATE_HOME, Face
+    from ..plugin_utils._workflows.training_job import run as training_job
 
 
 class ActionModule(Face):

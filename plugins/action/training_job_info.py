@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._run import bytecode
+from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
     from ..module_utils._model.errors import MusterError
-    from ..plugin_utils._run import history
-    from ..plugin_utils._run.face import STATE_HOME, Face
-    from ..plugin_utils._run.state_home import StateHome
+    from ..plugin_utils._ansible.base import STATE_HOME, Face
+    from ..plugin_utils._workflows import training_job_info
+    from ..plugin_utils._workflows.shared.state_dir import StateHome
 
 
 class ActionModule(Face):
@@ -34,21 +34,24 @@ class ActionModule(Face):
         home = StateHome(options["state_home"], options["cluster"])
         connect, known = self.connect(variables), variables["hostvars"]
         if options["logs"] is not None:
-            return history.logs(home, options["run_id"], options["logs"], options["ranks"], connect, known)
+            return training_job_info.logs(home, options["run_id"], options["logs"], options["ranks"], connect, known)
         asked = connect if options["live"] else None
-        return history.info(home, options["run_id"], asked, known, None if self.check else known, self._asking(options))
+        return training_job_info.info(
+            home, options["run_id"], asked, known, None if self.check else known, self._asking(options)
+        )
 
-    def _asking(self, options: dict[str, t.Any]) -> history.Ask:
+    def _asking(self, options: dict[str, t.Any]) -> training_job_info.Ask:
         """Return who asks the cluster of a run in pods; the modules that it takes are loaded when there is one."""
 
         def ask(record: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
             with bytecode.kept():
-                from ..plugin_utils._run import kube_access, run_in_cluster
+                from ..plugin_utils._workflows.node_pool import run_status_kubernetes
+                from ..plugin_utils._workflows.shared import kube_connection
             ref = record.get("backend_ref") or {}
             try:
-                client = kube_access.open_client(options, self.base, context=ref.get("context"))
+                client = kube_connection.open_client(options, self.base, context=ref.get("context"))
             except MusterError as error:
                 return {"phase": "unknown", "detail": f"the cluster cannot be asked: {error}"}
-            return run_in_cluster.told(client, str(record["run_id"]), ref)
+            return run_status_kubernetes.told(client, str(record["run_id"]), ref)
 
         return ask

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._run import bytecode
+from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
-    from ..plugin_utils._run import reporting
-    from ..plugin_utils._run.face import STATE_HOME, Face
-    from ..plugin_utils._run.state_home import StateHome
+    from ..plugin_utils._ansible.base import STATE_HOME, Face
+    from ..plugin_utils._workflows import training_report
+    from ..plugin_utils._workflows.shared.state_dir import StateHome
 
 
 class ActionModule(Face):
@@ -28,4 +28,4 @@ class ActionModule(Face):
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
         home = StateHome(options["state_home"], options["cluster"])
-        return reporting.report(home, options["run_id"], options["compare"], options["path"], self.check)
+        return training_report.report(home, options["run_id"], options["compare"], options["path"], self.check)

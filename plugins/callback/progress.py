@@ -26,8 +26,8 @@ import typing as t
 
 from ansible.plugins.callback import CallbackBase
 
-from ..plugin_utils._run.follow import describe
-from ..plugin_utils._run.progress import PIPE_VARIABLE
+from ..plugin_utils._workflows.shared.progress import PIPE_VARIABLE
+from ..plugin_utils._workflows.training_job.follower import describe
 
 
 class CallbackModule(CallbackBase):

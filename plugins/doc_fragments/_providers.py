@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """The option that :mod:`plugin_utils._run.landlords` reads."""
+    """The option that :mod:`plugin_utils._workflows.node_pool.accounts` reads."""
 
     DOCUMENTATION = r"""
 options:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """The options that :func:`plugin_utils._run.landlords.tailscale` reads beside those of every API."""
+    """The options that :func:`plugin_utils._workflows.node_pool.accounts.tailscale` reads beside those of every API."""
 
     DOCUMENTATION = r"""
 options:

@@ -48,7 +48,7 @@ node_pools: true
 group: managed_clusters
 """
 
-from ..plugin_utils._run import bytecode
+from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
     from ..module_utils._secrets.sources import SecretSource

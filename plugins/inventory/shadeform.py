@@ -45,7 +45,7 @@ keyed_groups:
     prefix: cloud
 """
 
-from ..plugin_utils._run import bytecode
+from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
     from ..module_utils._secrets.sources import SecretSource

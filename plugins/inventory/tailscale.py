@@ -104,7 +104,7 @@ groups:
 import datetime
 import functools
 
-from ..plugin_utils._run import bytecode
+from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
     from ..module_utils._secrets.sources import SecretSource

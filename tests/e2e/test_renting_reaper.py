@@ -131,6 +131,7 @@ def test_a_machine_without_systemd_is_told_what_to_run(keeper: Keeper) -> None:
         pytest.skip("systemd runs here")
     done = keeper.play("reaper", "-i", str(keeper.root / "keeper.json"), teardown_reaper_timer=True)
     assert done.code == 2
-    assert f"-m ansible_collections.muster.training.plugins.plugin_utils._run.reap {keeper.reaper}" in " ".join(
-        done.output.split()
+    assert (
+        f"-m ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.reaper_main {keeper.reaper}"
+        in " ".join(done.output.split())
     )

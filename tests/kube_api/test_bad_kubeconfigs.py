@@ -16,9 +16,9 @@ import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.plugins.plugin_utils._ansible import errors as error_boundary
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
-from ansible_collections.muster.training.plugins.plugin_utils._run import (
-    boundary,
+from ansible_collections.muster.training.plugins.plugin_utils._workflows import (
     kube_apply,
     kube_info,
     kube_secret,
@@ -47,7 +47,7 @@ def results(options: Dict) -> dict[str, Dict]:
             {"objects": wish, "until": "present", "timeout_s": 20, **options}, HERE, False, lambda _line: None
         ),
     }
-    return {name: boundary.run(work) for name, work in works.items()}
+    return {name: error_boundary.run(work) for name, work in works.items()}
 
 
 def refused_by_all(options: Dict, expected: str) -> None:

@@ -16,8 +16,10 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, RefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
-from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_claim as subject
-from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
+    leader_lease as subject,
+)
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 from ansible_collections.muster.training.tests.support.run_world import Said
 

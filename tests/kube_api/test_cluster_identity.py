@@ -21,15 +21,16 @@ from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect 
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import COMPANIONS, RUN_LABEL, selector
 from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.apply import apply
-from ansible_collections.muster.training.plugins.plugin_utils._run import (
-    cluster_identity,
-    cluster_job,
-    cluster_probe,
-    cluster_submit,
-    record,
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import cluster_identity, run_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts.state import Request
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
+    network_preflight,
+    submit,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import StateHome
-from ansible_collections.muster.training.plugins.plugin_utils._run.training_plan import Request
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
+    run as kubernetes_run,
+)
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 from ansible_collections.muster.training.tests.support.run_world import Said
 
@@ -70,7 +71,7 @@ def written(home: StateHome, namespace: str, cluster_id: str | None, state: str 
         "uid": "u",
         "context": "lab",
     }
-    value = record.new(RUN, to_yaml_names(job(namespace)), 1.0, backend="kubernetes", generation=1)
+    value = run_record.new(RUN, to_yaml_names(job(namespace)), 1.0, backend="kubernetes", generation=1)
     value |= {"state": state, "backend_ref": {**reference, **({"cluster_id": cluster_id} if cluster_id else {})}}
     folder = home.run_folder(RUN)
     folder.mkdir(parents=True)
@@ -81,7 +82,7 @@ def written(home: StateHome, namespace: str, cluster_id: str | None, state: str 
 @pytest.fixture
 def unproven(monkeypatch: pytest.MonkeyPatch, client: Client, namespace: str) -> t.Iterator[None]:
     """Two nodes without kubelets: no pod ever runs here, so none can prove that it reaches another."""
-    monkeypatch.setattr(cluster_probe, "prove", lambda *_args: None)
+    monkeypatch.setattr(network_preflight, "prove", lambda *_args: None)
     names = [f"{namespace}-{number}" for number in range(2)]
     room = {"cpu": "64", "memory": "256Gi", "pods": "110", "ephemeral-storage": "100Gi"}
     status = {"allocatable": room, "capacity": room, "conditions": [{"type": "Ready", "status": "True"}]}
@@ -98,11 +99,13 @@ def unproven(monkeypatch: pytest.MonkeyPatch, client: Client, namespace: str) ->
 def test_the_cluster_of_a_run_is_recorded(
     api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path
 ) -> None:
-    result = cluster_job.run(request(api, tmp_path), home, job(namespace))
+    result = kubernetes_run.run(request(api, tmp_path), home, job(namespace))
     assert result["changed"] and len(client.list("batch/v1/Job", namespace).items) == 1
     kept = json.loads((home.run_folder(RUN) / "run.json").read_text())
     assert kept["backend_ref"]["cluster_id"] == client.cluster_id()
-    assert not cluster_job.run(request(api, tmp_path), home, job(namespace))["changed"], "the same cluster is followed"
+    assert not kubernetes_run.run(request(api, tmp_path), home, job(namespace))["changed"], (
+        "the same cluster is followed"
+    )
 
 
 @pytest.mark.usefixtures("unproven")
@@ -112,16 +115,16 @@ def test_a_run_that_lives_elsewhere_is_left_alone(
     before = written(home, namespace, ELSEWHERE)
     expected = rf"run {RUN} lives on another cluster \({ELSEWHERE}\) than https.*its context was lab"
     with pytest.raises(RefusedError, match=expected):
-        cluster_job.run(request(api, tmp_path), home, job(namespace))
+        kubernetes_run.run(request(api, tmp_path), home, job(namespace))
     with pytest.raises(RefusedError, match=expected):
-        cluster_job.cancel(request(api, tmp_path), home, before)
+        kubernetes_run.cancel(request(api, tmp_path), home, before)
     assert client.list("batch/v1/Job", namespace).items == []
     assert json.loads((home.run_folder(RUN) / "run.json").read_text()) == before
 
 
 def started(api: ApiServer, client: Client, home: StateHome, namespace: str, base: pathlib.Path) -> Dict:
     """Start the run and return the object that runs it."""
-    cluster_job.run(request(api, base), home, job(namespace))
+    kubernetes_run.run(request(api, base), home, job(namespace))
     (live,) = client.list("batch/v1/Job", namespace).items
     return live
 
@@ -137,7 +140,7 @@ def test_a_run_that_lives_is_not_taken_for_another_job(
     for check in (False, True):
         asked = dataclasses.replace(request(api, tmp_path), check=check)
         with pytest.raises(RefusedError) as caught:
-            cluster_job.run(asked, home, other)
+            kubernetes_run.run(asked, home, other)
         assert caught.value.message == (
             f'run {RUN} runs already, with another job: args ([] there, ["--more"] asked for), '
             "timeout_s (null there, 60 asked for)"
@@ -156,18 +159,18 @@ def test_a_run_with_another_job_starts_anew_where_that_is_asked_for(
     again = dataclasses.replace(asked, options={**asked.options, "recreate": True})
     # What could not take its place stops nothing, and check mode says what would be.
     with pytest.raises(RefusedError, match="nodes fit"):
-        cluster_job.run(again, home, dataclasses.replace(other, gpus_per_node=8))
-    assert cluster_job.run(dataclasses.replace(again, check=True), home, other)["changed"]
+        kubernetes_run.run(again, home, dataclasses.replace(other, gpus_per_node=8))
+    assert kubernetes_run.run(dataclasses.replace(again, check=True), home, other)["changed"]
     assert client.list("batch/v1/Job", namespace).items[0]["metadata"]["uid"] == live["metadata"]["uid"]
     # Nobody collects garbage here.
-    assert cluster_job.run(again, home, other)["changed"]
+    assert kubernetes_run.run(again, home, other)["changed"]
     (anew,) = client.list("batch/v1/Job", namespace).items
     assert anew["metadata"]["uid"] != live["metadata"]["uid"]
     record = json.loads((home.run_folder(RUN) / "run.json").read_text())
     assert (record["job"]["args"], record["generation"]) == (["--more"], 2)
     assert record["backend_ref"]["uid"] == anew["metadata"]["uid"]
     # Asked for once more it is the run that was asked for.
-    assert not cluster_job.run(again, home, other)["changed"]
+    assert not kubernetes_run.run(again, home, other)["changed"]
 
 
 def killed_submit(api: ApiServer, home: StateHome, namespace: str, base: pathlib.Path, monkeypatch: t.Any) -> Dict:
@@ -177,9 +180,9 @@ def killed_submit(api: ApiServer, home: StateHome, namespace: str, base: pathlib
         raise SystemExit(137)
 
     with monkeypatch.context() as patch:
-        patch.setattr(cluster_submit, "adopt", killed)
+        patch.setattr(submit, "adopt", killed)
         with pytest.raises(SystemExit):
-            cluster_job.run(request(api, base), home, job(namespace))
+            kubernetes_run.run(request(api, base), home, job(namespace))
     return t.cast(Dict, json.loads((home.run_folder(RUN) / "run.json").read_text()))
 
 
@@ -191,7 +194,7 @@ def test_a_controller_that_is_killed_while_it_submits_leaves_a_run_that_can_be_f
     record = killed_submit(api, home, namespace, tmp_path, monkeypatch)
     assert (record["state"], record["backend_ref"]["uid"]) == ("starting", None)
     assert companions(client, namespace) and not any(owners for _name, owners in companions(client, namespace))
-    assert not cluster_job.run(request(api, tmp_path), home, job(namespace))["changed"]
+    assert not kubernetes_run.run(request(api, tmp_path), home, job(namespace))["changed"]
     (live,) = client.list("batch/v1/Job", namespace).items
     assert all(owners == [live["metadata"]["uid"]] for _name, owners in companions(client, namespace))
     assert json.loads((home.run_folder(RUN) / "run.json").read_text())["backend_ref"]["uid"] == live["metadata"]["uid"]
@@ -202,7 +205,7 @@ def test_a_cancelled_run_leaves_nothing_of_a_killed_submit(
     api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path, monkeypatch: t.Any
 ) -> None:
     record = killed_submit(api, home, namespace, tmp_path, monkeypatch)
-    assert cluster_job.cancel(request(api, tmp_path), home, record)["changed"]
+    assert kubernetes_run.cancel(request(api, tmp_path), home, record)["changed"]
     assert companions(client, namespace) == [] and not client.list("batch/v1/Job", namespace).items
 
 
@@ -227,7 +230,7 @@ def test_a_run_that_another_controller_ended_is_not_run_again(
     client.patch("batch/v1/Job", live["metadata"]["name"], {"status": status}, namespace, subresource="status")
     other = StateHome({"path": str(tmp_path / "other")}, "default")
     # Nobody has heard a rank: that is for the judge of attendance to say, not for a second start.
-    cluster_job.run(request(api, tmp_path, wait=True), other, job(namespace))
+    kubernetes_run.run(request(api, tmp_path, wait=True), other, job(namespace))
     assert client.list("batch/v1/Job", namespace).items[0]["metadata"]["uid"] == live["metadata"]["uid"]
     kept = json.loads((other.run_folder(RUN) / "run.json").read_text())
     assert (kept["state"], kept["backend_ref"]["uid"]) == ("ended", live["metadata"]["uid"])
@@ -242,13 +245,13 @@ def test_a_name_that_is_taken_is_not_followed(
     other = StateHome({"path": str(tmp_path / "other")}, "default")
     more = dataclasses.replace(job(namespace), args=("--more",))
     with pytest.raises(RefusedError, match=rf"run {RUN} was started elsewhere, with another job or other code"):
-        cluster_job.run(request(api, tmp_path), other, more)
-    assert not cluster_job.run(request(api, tmp_path), other, job(namespace))["changed"]
+        kubernetes_run.run(request(api, tmp_path), other, more)
+    assert not kubernetes_run.run(request(api, tmp_path), other, job(namespace))["changed"]
     bare = {"labels": {RUN_LABEL: "somebody-elses"}}
     client.patch("batch/v1/Job", live["metadata"]["name"], {"metadata": bare}, namespace)
     third = StateHome({"path": str(tmp_path / "third")}, "default")
     with pytest.raises(RefusedError, match=f"Job {RUN} is there already and belongs to no run"):
-        cluster_job.run(request(api, tmp_path), third, job(namespace))
+        kubernetes_run.run(request(api, tmp_path), third, job(namespace))
 
 
 @pytest.mark.usefixtures("unproven")
@@ -259,14 +262,14 @@ def test_a_run_whose_node_is_lost_is_followed_all_the_same(
     wide = dataclasses.replace(
         job(namespace), placement=dataclasses.replace(job(namespace).placement, network_mode="host")
     )
-    cluster_job.run(request(api, tmp_path), home, wide)
+    kubernetes_run.run(request(api, tmp_path), home, wide)
     client.patch("Node", f"{namespace}-0", {"spec": {"unschedulable": True}})
-    assert not cluster_job.run(request(api, tmp_path), home, wide)["changed"]
+    assert not kubernetes_run.run(request(api, tmp_path), home, wide)["changed"]
     client.delete("batch/v1/Job", RUN, namespace)
     with pytest.raises(RefusedError, match="is gone, and nobody saw how it ended"):
-        cluster_job.run(request(api, tmp_path), home, wide)
+        kubernetes_run.run(request(api, tmp_path), home, wide)
     with pytest.raises(RefusedError, match="nodes fit, 2 are needed"):
-        cluster_job.run(request(api, tmp_path, recreate=True), home, wide)
+        kubernetes_run.run(request(api, tmp_path, recreate=True), home, wide)
 
 
 @pytest.mark.usefixtures("unproven")
@@ -276,18 +279,18 @@ def test_a_secret_of_a_killed_submit_goes_with_its_run(
     monkeypatch.setenv("MUSTER_CANARY", "canary-0123456789")
     asks = {"name": "TOKEN", "from": "env", "key": "MUSTER_CANARY"}
     value = parse_job({**to_yaml_names(job(namespace)), "secret_refs": [asks]})
-    cluster_job.run(request(api, tmp_path), home, value)
+    kubernetes_run.run(request(api, tmp_path), home, value)
     (kept,) = [
         item for item in client.list("v1/Secret", namespace).items if item["metadata"]["name"].startswith("moved")
     ]
     assert kept["metadata"]["ownerReferences"][0]["kind"] == "Job"
     # As it is when whoever made it was killed before it said whose it is.
     client.patch("v1/Secret", kept["metadata"]["name"], {"metadata": {"ownerReferences": None}}, namespace)
-    cluster_job.run(request(api, tmp_path), home, value)
+    kubernetes_run.run(request(api, tmp_path), home, value)
     again = client.get("v1/Secret", kept["metadata"]["name"], namespace) or {}
     assert again["metadata"]["ownerReferences"] == kept["metadata"]["ownerReferences"] and again["data"] == kept["data"]
     client.patch("v1/Secret", kept["metadata"]["name"], {"metadata": {"ownerReferences": None}}, namespace)
-    cluster_job.cancel(request(api, tmp_path), home, json.loads((home.run_folder(RUN) / "run.json").read_text()))
+    kubernetes_run.cancel(request(api, tmp_path), home, json.loads((home.run_folder(RUN) / "run.json").read_text()))
     assert client.get("v1/Secret", kept["metadata"]["name"], namespace) is None
 
 
@@ -307,7 +310,7 @@ def test_of_a_job_that_is_refused_nothing_is_made(
         counted = {"status": {"hard": none, "used": none}}
         client.patch("v1/ResourceQuota", "none", counted, namespace, subresource="status")
     with pytest.raises(KubeError, match="exceeded quota"):
-        cluster_job.run(request(api, tmp_path), home, job(namespace))
+        kubernetes_run.run(request(api, tmp_path), home, job(namespace))
     for kind in ("v1/Service", "v1/ConfigMap", "networking.k8s.io/v1/NetworkPolicy"):
         names = [item["metadata"]["name"] for item in client.list(kind, namespace).items]
         assert [name for name in names if name.startswith("moved")] == [], kind
@@ -331,9 +334,9 @@ def test_what_was_there_before_survives_a_submit_that_fails(
                 raise KubeError("Job x", "the server is full", status=507)
         return apply(client, objects, **more)
 
-    monkeypatch.setattr(cluster_submit, "apply", fails)
+    monkeypatch.setattr(submit, "apply", fails)
     with pytest.raises(KubeError, match="the server is full"):
-        cluster_job.run(request(api, tmp_path), home, job(namespace))
+        kubernetes_run.run(request(api, tmp_path), home, job(namespace))
     assert {"Service", "ConfigMap", "NetworkPolicy"} <= set(done)
     left = client.list("v1/Service", namespace).items
     assert [item["metadata"]["uid"] for item in left] == [before[0]["metadata"]["uid"]]
@@ -382,9 +385,9 @@ def test_an_outage_during_a_submit_is_waited_for(
             away()
         return apply(client, objects, **more)
 
-    monkeypatch.setattr(cluster_submit, "apply", struck)
-    assert cluster_job.run(request(api, tmp_path), home, job(namespace))["changed"]
+    monkeypatch.setattr(submit, "apply", struck)
+    assert kubernetes_run.run(request(api, tmp_path), home, job(namespace))["changed"]
     back.join()
     (live,) = client.list("batch/v1/Job", namespace).items
     assert all(owners == [live["metadata"]["uid"]] for _name, owners in companions(client, namespace))
-    assert not cluster_job.run(request(api, tmp_path), home, job(namespace))["changed"]
+    assert not kubernetes_run.run(request(api, tmp_path), home, job(namespace))["changed"]

@@ -17,8 +17,12 @@ from ansible_collections.muster.training.plugins.module_utils._model.ledger impo
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read
-from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_custody as subject
-from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_identity, kube_node, training_job
+from ansible_collections.muster.training.plugins.plugin_utils._workflows import kube_node
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import cluster_identity
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
+    lease_guard as subject,
+)
 from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
@@ -247,7 +251,9 @@ def test_a_reaper_whose_cluster_is_away_keeps_to_the_other_rules(
 
 
 def test_a_run_started_again_is_another_object(world: Rented) -> None:
-    from ansible_collections.muster.training.plugins.plugin_utils._run.run_in_cluster import asked
+    from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.run_status_kubernetes import (
+        asked,
+    )
 
     assert asked(world.client, world.ref) is None
     assert asked(world.client, {"kind": "Job"}) is None, "a ledger may say anything"

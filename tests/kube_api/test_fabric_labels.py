@@ -12,7 +12,8 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
-from ansible_collections.muster.training.plugins.plugin_utils._run import fabric_cluster, training_job
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify import kubernetes_target
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 from ansible_collections.muster.training.tests.support.node_lab import eventually
 from ansible_collections.muster.training.tests.support.run_world import Said
@@ -42,7 +43,7 @@ def pair(client: Client) -> t.Iterator[tuple[str, str]]:
         client.delete("v1/Node", name)
 
 
-def cluster(kubeconfig: pathlib.Path, said: Said | None = None, **options: t.Any) -> fabric_cluster.Cluster:
+def cluster(kubeconfig: pathlib.Path, said: Said | None = None, **options: t.Any) -> kubernetes_target.Cluster:
     """Return the ground in check mode: there is no kubelet here that could run a pod."""
     values = {"kubeconfig": str(kubeconfig), "state_home": {}, "cluster": "default", "job": GIVEN, **options}
     request = training_job.Request(
@@ -54,9 +55,9 @@ def cluster(kubeconfig: pathlib.Path, said: Said | None = None, **options: t.Any
         connect=lambda _names: [],
         progress=said or Said(),
     )
-    given = fabric_cluster.wanted(values)
+    given = kubernetes_target.wanted(values)
     assert given is not None
-    return fabric_cluster.Cluster(request, given)
+    return kubernetes_target.Cluster(request, given)
 
 
 def test_labels_are_written_once_changed_and_taken_away(api: ApiServer, client: Client, pair: tuple[str, str]) -> None:
@@ -135,7 +136,7 @@ def labels(client: Client, node: str) -> dict[str, str]:
     return found
 
 
-def _readable(ground: fabric_cluster.Cluster) -> bool:
+def _readable(ground: kubernetes_target.Cluster) -> bool:
     try:
         return bool(ground.fleet().nodes)
     except RefusedError:

@@ -18,14 +18,12 @@ from ansible_collections.muster.training.plugins.module_utils._model.ledger impo
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.nodes import out_of_service as subject
-from ansible_collections.muster.training.plugins.plugin_utils._run import (
-    heal,
-    heal_look,
-    kube_access,
-    node_giveback,
-    training_job,
-)
-from ansible_collections.muster.training.plugins.plugin_utils._run.node_pool import Context
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.fleet_heal import facts
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.fleet_heal import run as fleet_heal
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool import absent as node_pool_absent
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.present import Context
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import kube_connection
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
 from ansible_collections.muster.training.tests.fakes.landlord import SimLandlord
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
@@ -135,7 +133,7 @@ class Healer:
         request = training_job.Request(
             {**usual, **more, **options}, [], {}, self.root, check, lambda names: [], self.said
         )
-        return heal.run(request, Context(self.root, check))
+        return fleet_heal.run(request, Context(self.root, check))
 
     def given_back(self, options: t.Any, context: t.Any) -> Dict:
         place = self.root / "lab" / "ledger.jsonl"
@@ -150,9 +148,9 @@ class Healer:
 @pytest.fixture
 def healer(api: ApiServer, tmp_path: pathlib.Path, pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> Healer:
     found = Healer(api, tmp_path, pair)
-    monkeypatch.setattr(heal_look, "landlords", lambda providers, outside: {"lambda": found.landlord})
+    monkeypatch.setattr(facts, "landlords", lambda providers, outside: {"lambda": found.landlord})
     # That giving back proves what it says is tested where it lives.
-    monkeypatch.setattr(node_giveback, "absent", found.given_back)
+    monkeypatch.setattr(node_pool_absent, "absent", found.given_back)
     return found
 
 
@@ -202,7 +200,7 @@ def test_what_the_provider_took_leaves_the_cluster(
     checked = healer.run(check=True)
     assert [item["kind"] for item in checked["actions"]] == ["mark_lost", "give_back", "release", "rent", "join"]
     assert checked["changed"] and healer.events() == ["joined"] and client.get("v1/Node", pair[1])
-    assert not (healer.root / "lab" / heal_look.SILENT).exists()
+    assert not (healer.root / "lab" / facts.SILENT).exists()
     result = healer.run()
     assert (result["rent"], result["join"], result["backend"]) == (1, True, "kubernetes")
     assert result["resume"] is None, "the run has not ended: its engine starts the gang again"
@@ -216,18 +214,18 @@ def test_a_machine_that_may_still_run_is_ended_first(
     healer: Healer, client: Client, pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its pods are freed only when giving it back was proved."""
-    monkeypatch.setattr(heal_look, "_usable", lambda *_args: True)
+    monkeypatch.setattr(facts, "_usable", lambda *_args: True)
     asked: list[t.Any] = []
 
     def stuck(options: t.Any, context: t.Any) -> Dict:
         asked.append(options["nodes"])
         return {"billing": [{"token": "0123abcd", "problem": "it is still listed"}]}
 
-    monkeypatch.setattr(node_giveback, "absent", stuck)
+    monkeypatch.setattr(node_pool_absent, "absent", stuck)
     with pytest.raises(Exception, match="could not be given back: it is still listed"):
         healer.run()
     assert asked == [["0123abcd"]] and client.get("v1/Node", pair[1]) is not None
-    monkeypatch.setattr(node_giveback, "absent", healer.given_back)
+    monkeypatch.setattr(node_pool_absent, "absent", healer.given_back)
     result = healer.run()
     assert client.get("v1/Node", pair[1]) is None and result["done"][0] == f"{pair[1]} was given back, with proof"
 
@@ -236,7 +234,7 @@ def test_pods_may_save_before_a_node_goes_that_was_given_notice(
     healer: Healer, client: Client, namespace: str, pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is evicted, which asks it to end, while its kubelet answers; only then the machine ends."""
-    monkeypatch.setattr(heal_look, "_usable", lambda *_args: True)
+    monkeypatch.setattr(facts, "_usable", lambda *_args: True)
     state(client, pair[1], True)
     ended: list[bool] = []
 
@@ -244,7 +242,7 @@ def test_pods_may_save_before_a_node_goes_that_was_given_notice(
         ended.append(client.get("v1/Node", pair[1]) is None)
         return healer.given_back(options, context)
 
-    monkeypatch.setattr(node_giveback, "absent", absent)
+    monkeypatch.setattr(node_pool_absent, "absent", absent)
     asked = threading.Event()
 
     def kubelet() -> None:
@@ -271,9 +269,9 @@ def test_a_controllers_clock_that_is_wrong_costs_no_machine(
     healer: Healer, client: Client, pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch, ahead_s: float
 ) -> None:
     """A node has just fallen silent; another time it was silent before is no part of that."""
-    monkeypatch.setattr(heal_look, "_usable", lambda *_args: True)
+    monkeypatch.setattr(facts, "_usable", lambda *_args: True)
     real = time.time
-    files.write_json(healer.root / "lab" / heal_look.SILENT, {pair[1]: real() - 3600})
+    files.write_json(healer.root / "lab" / facts.SILENT, {pair[1]: real() - 3600})
     state(client, pair[1], True)
     state(client, pair[1], False, 5)
     monkeypatch.setattr(time, "time", lambda: real() + ahead_s)
@@ -286,13 +284,13 @@ def test_a_controllers_clock_that_is_wrong_costs_no_machine(
 
 def test_the_patience_with_nodes_is_none_with_the_server(healer: Healer, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Client] = []
-    usual = kube_access.open_client
+    usual = kube_connection.open_client
 
     def open_client(*given: t.Any, **named: t.Any) -> Client:
         opened.append(usual(*given, **named))
         return opened[0]
 
-    monkeypatch.setattr(kube_access, "open_client", open_client)
+    monkeypatch.setattr(kube_connection, "open_client", open_client)
     healer.run(check=True, patience_s=3.0)
     assert [client.line.patience_s for client in opened] == [360.0]
 
@@ -311,7 +309,7 @@ def test_an_own_node_is_waited_for_until_somebody_says_that_it_is_off(
 ) -> None:
     (healer.root / "lab" / "ledger.jsonl").unlink()
     assert not healer.run()["changed"] and client.get("v1/Node", pair[1])
-    silent = json.loads((healer.root / "lab" / heal_look.SILENT).read_text())
+    silent = json.loads((healer.root / "lab" / facts.SILENT).read_text())
     assert list(silent) == [pair[1]] and time.time() - silent[pair[1]]["since"] > 500
     assert healer.run(lost_nodes=[pair[1]])["done"][0] == f"Node {pair[1]} is out of service"
     state(client, pair[1], True)

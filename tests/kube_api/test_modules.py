@@ -16,7 +16,12 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
-from ansible_collections.muster.training.plugins.plugin_utils._run import kube_apply, kube_info, kube_secret, kube_wait
+from ansible_collections.muster.training.plugins.plugin_utils._workflows import (
+    kube_apply,
+    kube_info,
+    kube_secret,
+    kube_wait,
+)
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 
 HERE = pathlib.Path("/")

@@ -12,7 +12,9 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
-from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_plan
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
+    plan as kubernetes_plan,
+)
 
 JOB = {
     "name": "x",
@@ -38,18 +40,18 @@ def claim(namespace: str, storage_class: str, *modes: str) -> dict[str, t.Any]:
 def test_a_claim_that_waits_for_a_class_that_is_not_there_is_refused(client: Client, namespace: str) -> None:
     client.create(claim(namespace, namespace, "ReadWriteMany"))
     wanted = parse_job(JOB)
-    facts = cluster_plan.look(client, wanted, namespace)
+    facts = kubernetes_plan.look(client, wanted, namespace)
     expected = rf"job\.mounts\.data: the claim data has no volume, and no StorageClass is called {namespace}"
     with pytest.raises(RefusedError, match=expected):
-        cluster_plan.judge(wanted, facts, namespace)
+        kubernetes_plan.judge(wanted, facts, namespace)
     kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": namespace}}
     client.create({**kind, "provisioner": "example.com/none"})
     try:
-        facts = cluster_plan.look(client, wanted, namespace)
+        facts = kubernetes_plan.look(client, wanted, namespace)
         assert namespace in (facts.classes or ())
         # Then the nodes are looked at, of which there are none here.
         with pytest.raises(RefusedError, match="no nodes"):
-            cluster_plan.judge(wanted, facts, namespace)
+            kubernetes_plan.judge(wanted, facts, namespace)
     finally:
         client.delete("storage.k8s.io/v1/StorageClass", namespace)
 
@@ -59,4 +61,4 @@ def test_storage_classes_are_not_read_for_claims_that_have_volumes(client: Clien
     bound = {"status": {"phase": "Bound"}}
     client.patch("v1/PersistentVolumeClaim", "data", bound, namespace, subresource="status")
     wanted = parse_job(JOB)
-    assert cluster_plan.look(client, wanted, namespace).classes is None
+    assert kubernetes_plan.look(client, wanted, namespace).classes is None

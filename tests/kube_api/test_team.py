@@ -22,7 +22,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client i
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.apply import apply
-from ansible_collections.muster.training.plugins.plugin_utils._run import accept_parts, team_kubeconfig
+from ansible_collections.muster.training.plugins.plugin_utils._workflows import kubeconfig
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.fleet_acceptance import parts
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 
 Dict = dict[str, t.Any]
@@ -179,7 +180,7 @@ def test_a_member_does_nothing_else(admin: Admin, member: Client) -> None:
     with pytest.raises(KubeError, match="exceeded quota"):
         member.create({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "out"}, "spec": open_})
     with pytest.raises(KubeError) as refused:
-        team_kubeconfig.issue(member, "member", "speech", 600)
+        kubeconfig.issue(member, "member", "speech", 600)
     assert refused.value.status == 403, "a member cannot make itself a token that lasts"
     with pytest.raises(KubeError) as refused:
         apply(member, [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "rival"}}])
@@ -187,8 +188,8 @@ def test_a_member_does_nothing_else(admin: Admin, member: Client) -> None:
 
 
 def test_acceptance_knows_a_plain_user_from_an_administrator(member: Client, client: Client) -> None:
-    assert accept_parts.too_many_rights(member) == []
-    assert "list secrets everywhere" in accept_parts.too_many_rights(client)
+    assert parts.too_many_rights(member) == []
+    assert "list secrets everywhere" in parts.too_many_rights(client)
 
 
 def test_a_job_without_a_queue_gets_no_gpu_past_the_quota(member: Client, client: Client) -> None:
@@ -279,7 +280,7 @@ def test_a_token_is_renewed_when_it_must(admin: Admin, client: Client, monkeypat
     admin.play("tokens", team_token_s=600)
 
     def run() -> bool:
-        return bool(team_kubeconfig.run(token_options(admin, namespace="tokens"), pathlib.Path("/"), False)["changed"])
+        return bool(kubeconfig.run(token_options(admin, namespace="tokens"), pathlib.Path("/"), False)["changed"])
 
     assert not run()
     admin.file("tokens").chmod(0o644)

@@ -11,9 +11,10 @@ import typing as t
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
 from ansible_collections.muster.training.plugins.plugin_utils._provision.run_exit_ssh import NodeEnd
-from ansible_collections.muster.training.plugins.plugin_utils._run import node_pool, reap, release
-from ansible_collections.muster.training.plugins.plugin_utils._run.landlords import Outside
-from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool import present as node_pool_present
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool import reaper_main, run_leases
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.accounts import Outside
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.tests.fakes.cycle import KEY
 from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
 from ansible_collections.muster.training.tests.fakes.landlord import SimProber
@@ -44,7 +45,7 @@ class World:
         reaper = {"cluster": "lab", "state_home": {"path": str(folder / "reaper")}, "providers": [account]}
         self.settings.write_text(json.dumps(reaper))
 
-    def rent(self, **options: t.Any) -> list[release.Place]:
+    def rent(self, **options: t.Any) -> list[run_leases.Place]:
         values: dict[str, t.Any] = {
             "cluster": "lab",
             "pool": "h100",
@@ -61,15 +62,15 @@ class World:
             "release_timeout_s": 900,
             **options,
         }
-        context = node_pool.Context(self.folder, False, self.outside, self.stage, SimProber())
-        result = node_pool.present(values, context)
+        context = node_pool_present.Context(self.folder, False, self.outside, self.stage, SimProber())
+        result = node_pool_present.present(values, context)
         assert not result.get("failed"), result
-        return [release.Place(item["name"], item, f"/state/{item['id']}/runs/r1") for item in result["nodes"]]
+        return [run_leases.Place(item["name"], item, f"/state/{item['id']}/runs/r1") for item in result["nodes"]]
 
-    def begin(self, given: Job, places: t.Sequence[release.Place], run_id: str = "r1", **more: t.Any) -> t.Any:
-        return release.begin(self.home, given, run_id, places, stage=self.stage, **more)
+    def begin(self, given: Job, places: t.Sequence[run_leases.Place], run_id: str = "r1", **more: t.Any) -> t.Any:
+        return run_leases.begin(self.home, given, run_id, places, stage=self.stage, **more)
 
-    def end(self, tenancy: release.Tenancy, outcome: str, **more: t.Any) -> dict[str, t.Any]:
+    def end(self, tenancy: run_leases.Tenancy, outcome: str, **more: t.Any) -> dict[str, t.Any]:
         more.setdefault("providers", self.providers)
         return tenancy.end(outcome, tell=self.said.append, outside=self.outside, stage=self.stage, **more)
 
@@ -84,8 +85,8 @@ class World:
             assert run_dir == f"/state/{machine.id}/runs/r1"
             return self.ends.get(machine.id, NodeEnd("running"))
 
-        context = node_pool.Context(self.folder, outside=self.outside, stage=self.stage, look=look)
-        return reap.main([str(self.settings)], context)
+        context = node_pool_present.Context(self.folder, outside=self.outside, stage=self.stage, look=look)
+        return reaper_main.main([str(self.settings)], context)
 
     def alive(self) -> int:
         return len(self.api.alive())

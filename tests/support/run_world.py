@@ -11,8 +11,8 @@ import typing as t
 import uuid
 
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
-from ansible_collections.muster.training.plugins.plugin_utils._run import training_job
-from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
 from ansible_collections.muster.training.tests.support.node_lab import NodeLab
 
 Dict = dict[str, t.Any]

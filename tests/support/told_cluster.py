@@ -16,8 +16,10 @@ from ansible_collections.muster.training.plugins.module_utils._model.drill impor
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._node.pod_log import MARK
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import Event
-from ansible_collections.muster.training.plugins.plugin_utils._run.cluster_follow import ClusterFollower
-from ansible_collections.muster.training.plugins.plugin_utils._run.follow import Outcome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import Outcome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.follower import (
+    ClusterFollower,
+)
 from ansible_collections.muster.training.tests.support.run_world import Said
 
 Dict = dict[str, t.Any]

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The one exception tree of the collection.
 
-Capabilities raise; the runners' single boundary (``plugin_utils/_run/boundary.py``) turns an error into one
+Capabilities raise; the runners' single boundary (``plugin_utils/_ansible/errors.py``) turns an error into one
 scrubbed line. A message says what is wrong and where; ``fix`` says what to do about it.
 
 This is a private utility of the collection; it may change without notice.

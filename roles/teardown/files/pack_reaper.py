@@ -13,9 +13,9 @@ import pathlib
 import sys
 import zipfile
 
-_RUN = (
-    *("reap", "node_giveback", "node_pool", "landlords", "state_home", "run_views"),
-    *("run_in_cluster", "cluster_identity", "kube_access"),
+_WORKFLOWS = (
+    *(f"node_pool/{name}" for name in ("reaper_main", "absent", "present", "accounts", "run_states")),
+    *("node_pool/run_status_kubernetes", "shared/state_dir", "shared/cluster_identity", "shared/kube_connection"),
 )
 PARTS = (
     "module_utils/_model",
@@ -24,8 +24,8 @@ PARTS = (
     "module_utils/_node/files.py",
     "plugin_utils/_kube",
     "plugin_utils/_providers",
-    "plugin_utils/_rent",
-    *(f"plugin_utils/_run/{name}.py" for name in _RUN),
+    "plugin_utils/_provision",
+    *(f"plugin_utils/_workflows/{name}.py" for name in _WORKFLOWS),
 )
 _TOP = "ansible_collections/muster/training/plugins"
 _WHEN = (2026, 1, 1, 0, 0, 0)

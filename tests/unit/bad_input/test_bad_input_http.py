@@ -41,7 +41,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._providers.connect
 from ansible_collections.muster.training.plugins.plugin_utils._providers.lambda_cloud.client import LambdaClient
 from ansible_collections.muster.training.plugins.plugin_utils._providers.runpod.client import RunpodClient
 from ansible_collections.muster.training.plugins.plugin_utils._providers.vastai.provision import VastRental
-from ansible_collections.muster.training.plugins.plugin_utils._run.landlords import Outside, landlords
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.accounts import Outside, landlords
 from ansible_collections.muster.training.tests.fakes.api import Fault, FaultKind
 from ansible_collections.muster.training.tests.fakes.cycle import NODES, PRODUCTS, Cycle, Server
 from ansible_collections.muster.training.tests.fakes.landlord import SimLandlord, h100

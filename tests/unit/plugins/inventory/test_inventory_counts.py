@@ -26,7 +26,7 @@ from ansible.inventory.data import InventoryData
 from ansible.inventory.manager import InventoryManager
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.inventory import Constructable
-from ansible_collections.muster.training.plugins.plugin_utils._providers import access
+from ansible_collections.muster.training.plugins.plugin_utils._providers import connection
 from ansible_collections.muster.training.tools import bench_inventory as bench
 
 counts = collections.Counter()
@@ -52,7 +52,7 @@ with tempfile.TemporaryDirectory() as place:
     data = folder / "devices.json"
     data.write_text(json.dumps({"devices": [bench.device(number) for number in range(hosts)]}))
     source = bench.plugin(data, folder)
-    count(access.Wire, "__call__")
+    count(connection.Wire, "__call__")
     manager = InventoryManager(DataLoader(), sources=[str(source)])
 groups = {name: len(group.hosts) for name, group in manager.groups.items()}
 print(json.dumps({"hosts": len(manager.hosts), "groups": groups, **counts}))

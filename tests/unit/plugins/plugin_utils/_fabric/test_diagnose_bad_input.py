@@ -169,7 +169,7 @@ def test_a_big_file_takes_no_memory(block: bytes) -> None:
 
 JUDGE = """
 import json, pathlib, resource, sys
-from ansible_collections.muster.training.plugins.plugin_utils._run.diagnose import diagnose_file
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.diagnose.logs import diagnose_file
 before = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 limit = before + (160 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

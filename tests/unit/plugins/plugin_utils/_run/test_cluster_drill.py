@@ -17,7 +17,10 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.drill import Drill
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.module_utils._node.pod_log import MARK
-from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_follow, cluster_job
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import follower
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
+    run as kubernetes_run,
+)
 from ansible_collections.muster.training.tests.support.told_cluster import Told, follow, stamped
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._kube.jobs.plans import plan
 
@@ -35,7 +38,7 @@ from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._kube.j
 def test_a_drill_hits_a_pod_or_all_of_the_run_on_a_node(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, drill: Drill, killed: list[str]
 ) -> None:
-    monkeypatch.setattr(cluster_follow, "_IDLE_S", 0.01)
+    monkeypatch.setattr(follower, "_IDLE_S", 0.01)
     told = Told()
     for uid, node in (("a", "gpu-1"), ("b", "gpu-1"), ("c", "gpu-2")):
         told.tell_pod(uid, node=node)
@@ -57,10 +60,10 @@ def test_a_node_of_a_drill_is_one_of_the_clusters() -> None:
     def asked(**drill: t.Any) -> t.Any:
         return type("Request", (), {"options": {"drill": {"target": "host", "at_step": 1, **drill}}})()
 
-    found = cluster_job._drill(asked(node="gpu-1"), job, known)
+    found = kubernetes_run._drill(asked(node="gpu-1"), job, known)
     assert found is not None and (found.node, found.rank) == ("gpu-1", None)
-    assert cluster_job._drill(asked(node="gpu-7"), job, unread) is not None
-    whole = cluster_job._drill(asked(), job, known)
+    assert kubernetes_run._drill(asked(node="gpu-7"), job, unread) is not None
+    whole = kubernetes_run._drill(asked(), job, known)
     assert whole is not None and whole.rank == job.world_size - 1
     with pytest.raises(InputError, match=r"drill\.node: 'gpu-7' is not a node of the job"):
-        cluster_job._drill(asked(node="gpu-7"), job, known)
+        kubernetes_run._drill(asked(node="gpu-7"), job, known)

@@ -8,7 +8,9 @@ from __future__ import annotations
 import types
 import typing as t
 
-from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_plan
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
+    plan as kubernetes_plan,
+)
 from ansible_collections.muster.training.tests.support.kube_lab import queue_objects
 
 LOCAL = {"metadata": {"name": "main"}, "spec": {"clusterQueue": "team"}}
@@ -21,7 +23,7 @@ def queue(*objects: dict[str, t.Any]) -> t.Any:
     def get(kind: str, name: str) -> t.Any:
         return kept.get((kind.split("/")[0], kind.rpartition("/")[2], name))
 
-    return cluster_plan._queue(t.cast(t.Any, types.SimpleNamespace(get=get)), LOCAL)
+    return kubernetes_plan._queue(t.cast(t.Any, types.SimpleNamespace(get=get)), LOCAL)
 
 
 def test_the_only_flavor_says_which_nodes() -> None:

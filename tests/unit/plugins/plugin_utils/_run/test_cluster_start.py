@@ -13,7 +13,10 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import Event
-from ansible_collections.muster.training.plugins.plugin_utils._run import cluster_follow, cluster_waits
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
+    follower,
+    pending,
+)
 from ansible_collections.muster.training.tests.support.told_cluster import MAIN, Told, follow, warning
 
 Dict = dict[str, t.Any]
@@ -21,7 +24,7 @@ Dict = dict[str, t.Any]
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Told:
-    monkeypatch.setattr(cluster_follow, "_IDLE_S", 0.01)
+    monkeypatch.setattr(follower, "_IDLE_S", 0.01)
     return Told()
 
 
@@ -50,7 +53,7 @@ def test_what_no_waiting_mends_ends_a_run_that_never_started(
 def test_a_registry_that_stays_away_is_an_end(
     tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_waits, "_MAY_PASS_S", 0.2)
+    monkeypatch.setattr(pending, "_MAY_PASS_S", 0.2)
     waits = {"name": "node", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "dial tcp: no such host"}}}
     news: Dict = {"containerStatuses": [waits], "phase": "Pending"}
     told.tell_pod("a", "waiting", **news)
@@ -75,7 +78,7 @@ def test_what_was_asked_too_early_is_told_and_ends_a_run_only_if_it_goes_on(
     told.tell_main("Completed")
     outcome, _, progress = follow(tmp_path, told)
     assert outcome.outcome == "succeeded" and sum(message in line for line in progress.lines) == 1
-    monkeypatch.setattr(cluster_waits, "_MAY_PASS_S", -1.0)
+    monkeypatch.setattr(pending, "_MAY_PASS_S", -1.0)
     told.heard.put(("event", Event("ADDED", warning("r-node-0", "FailedCreate", message, "Job"))))
     assert follow(tmp_path, told)[0].cause == "admission"
 
@@ -155,7 +158,7 @@ def test_what_keeps_it_from_starting_is_said_once(tmp_path: pathlib.Path, told: 
 def test_a_suspended_job_that_no_queue_knows_is_named(
     tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_waits, "_UNQUEUED_S", -1.0)
+    monkeypatch.setattr(pending, "_UNQUEUED_S", -1.0)
     told.tell_main("Suspended")
     threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
     _, _, progress = follow(tmp_path, told)

@@ -20,10 +20,11 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, fold, iso
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
-from ansible_collections.muster.training.plugins.plugin_utils._run import heal as subject
-from ansible_collections.muster.training.plugins.plugin_utils._run import heal_look, training_job
-from ansible_collections.muster.training.plugins.plugin_utils._run.node_pool import Context
-from ansible_collections.muster.training.plugins.plugin_utils._run.state_home import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.fleet_heal import facts
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.fleet_heal import run as subject
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.present import Context
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
 from ansible_collections.muster.training.tests.support.run_world import Said
 from ansible_collections.muster.training.tests.unit.plugins.action.test_rent_faces import compare, documented
 
@@ -120,7 +121,7 @@ def test_silence_is_remembered_from_call_to_call(world: World) -> None:
     """A host that answers with an error is there; check mode remembers nothing."""
     world.record()
     world.problems = {"a": NodeError("a", "a problem"), "b": silent("b")}
-    place = world.root / "lab" / heal_look.SILENT
+    place = world.root / "lab" / facts.SILENT
     assert world.run(check=True)["resume"] is None and not place.exists()
     assert world.run()["resume"] is None
     since = json.loads(place.read_text())
@@ -174,7 +175,7 @@ def test_a_name_that_no_node_has_is_said(world: World) -> None:
 def test_a_damaged_memory_is_no_memory(world: World, memory: str) -> None:
     world.record()
     world.problems = {"b": silent("b")}
-    (world.root / "lab" / heal_look.SILENT).write_text(memory)
+    (world.root / "lab" / facts.SILENT).write_text(memory)
     assert world.run()["resume"] is None
 
 
@@ -209,6 +210,6 @@ def test_a_node_that_was_ready_once_more_is_newly_silent(tmp_path: pathlib.Path,
     home.folder.mkdir(parents=True)
     week = 604800.0
     kept = {"since": 1000.0, "seen": 1000.0, "mark": "2026-11-01T00:00:00Z"}
-    (home.folder / heal_look.SILENT).write_text(json.dumps({"gpu-1": kept}))
-    found = heal_look._silence(home, {"gpu-1": (False, None, False, mark)}, 1000.0 + week)
+    (home.folder / facts.SILENT).write_text(json.dumps({"gpu-1": kept}))
+    found = facts._silence(home, {"gpu-1": (False, None, False, mark)}, 1000.0 + week)
     assert found["gpu-1"]["since"] == (1000.0 if lost else 1000.0 + week)

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.action.coreweave_node_pool import ActionModule
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._providers.coreweave.scale import read_pool
-from ansible_collections.muster.training.plugins.plugin_utils._run.coreweave_node_pool import node_pool
-from ansible_collections.muster.training.plugins.plugin_utils._run.landlords import Outside
-from ansible_collections.muster.training.plugins.plugin_utils._run.node_pool import Context
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.coreweave_node_pool import node_pool
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.accounts import Outside
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.present import Context
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
 from ansible_collections.muster.training.tests.fakes.wire import TOKEN
 from ansible_collections.muster.training.tests.support.scripted_http import Call, Script

@@ -13,7 +13,8 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
 from ansible_collections.muster.training.plugins.module_utils._secrets import scrubber
-from ansible_collections.muster.training.plugins.plugin_utils._run import boundary, secrets
+from ansible_collections.muster.training.plugins.plugin_utils._ansible import errors as error_boundary
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import secrets
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +101,7 @@ def test_a_missing_variable_or_path_says_what_to_set(monkeypatch: pytest.MonkeyP
 def test_a_short_secret_does_not_mask_the_message_that_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", "s")
 
-    def work() -> boundary.Result:
+    def work() -> error_boundary.Result:
         return {"found": secrets.resolve(job(**{"from": "env"}))}
 
-    assert boundary.run(work)["msg"].startswith("job.secret_refs.TOKEN: is shorter than 8 characters")
+    assert error_boundary.run(work)["msg"].startswith("job.secret_refs.TOKEN: is shorter than 8 characters")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pathlib
 
-from ansible_collections.muster.training.plugins.plugin_utils._run.follow import Outcome
-from ansible_collections.muster.training.plugins.plugin_utils._run.training_follow import explained
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import Outcome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.outcome import explained
 
 CRASH = Outcome("failed", 3, "crash", "a rank on n1 ended with exit code 3", "n1")
 

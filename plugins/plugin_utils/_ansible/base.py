@@ -1,0 +1,96 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What every action plugin of the collection shares: options are parsed, work is done in process, errors are one line.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from .._workflows.shared import progress
+from . import bytecode
+from . import errors as error_boundary
+
+if t.TYPE_CHECKING:
+    from .._hosts.node_client import Remote
+    from .._workflows.training_job.hosts import state
+
+Dict = dict[str, t.Any]
+_PLAYBOOKS = pathlib.Path(__file__).resolve().parents[3] / "playbooks"
+STATE_HOME: dict[str, Dict] = {
+    "cluster": {"type": "str", "default": "default"},
+    "state_home": {"type": "dict", "default": {}},
+}
+
+# The strategy loads an action in the process that prints, before it forks the one in which the action runs.
+progress.write_lines_at_once()
+
+
+class Face(ActionBase):
+    """Base of the action plugins: ``OPTIONS`` (and ``RULES`` between them) and a ``work`` that returns the result."""
+
+    OPTIONS: t.ClassVar[dict[str, Dict]] = {}
+    RULES: t.ClassVar[Dict] = {}
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+
+    def work(self, options: Dict, variables: Dict) -> Dict:
+        """Return the module's result; raise MusterError for what the user must know."""
+        raise NotImplementedError
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> Dict:
+        """Parse the options and return what ``work`` returns, or a failure of one line."""
+        super().run(tmp, task_vars)
+        parse: t.Any = self.validate_argument_spec
+        _unused, options = parse(self.OPTIONS, **self.RULES)
+        # An empty answer of a survey means that the question was left open.
+        cleaned = {key: None if value == "" else value for key, value in options.items()}
+        return error_boundary.run(lambda: self.work(cleaned, task_vars or {}))
+
+    @property
+    def check(self) -> bool:
+        """Return whether nothing may be changed."""
+        return bool(self._task.check_mode)
+
+    @property
+    def base(self) -> pathlib.Path:
+        """Return the folder that relative paths of options are relative to.
+
+        It is the playbook's; with a playbook of the collection itself it is the working directory, for nothing of the
+        user's lies beside that one.
+        """
+        folder = pathlib.Path(self._loader.get_basedir())
+        return pathlib.Path.cwd() if folder.resolve() == _PLAYBOOKS else folder
+
+    def connect(self, variables: Dict) -> t.Callable[[t.Sequence[str]], list[Remote]]:
+        """Return a function from host names to remotes over Ansible's own connections."""
+        # Late: most actions ask nobody but the controller.
+        with bytecode.kept():
+            from . import connections
+        return lambda names: connections.remotes(self._task, self._play_context, variables, names)
+
+    def request(self, options: Dict, variables: Dict, hosts: t.Sequence[str]) -> state.Request:
+        """Return what runners of jobs take: ``options``, and the play's hosts that ``hosts`` names."""
+        # Late: most actions need nothing of jobs.
+        from .._workflows.training_job.hosts import state
+
+        return state.Request(
+            options=options,
+            hosts=hosts,
+            hostvars=variables["hostvars"],
+            base=self.base,
+            check=self.check,
+            connect=self.connect(variables),
+            progress=self.reporter(),
+        )
+
+    def reporter(self) -> progress.Reporter:
+        """Return where progress goes."""
+        return progress.Reporter(Display().display)

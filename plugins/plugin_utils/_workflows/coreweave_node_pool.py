@@ -1,0 +1,93 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A CoreWeave node pool of a wanted size, or none.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Mapping
+
+from ...module_utils._model import validators
+from ...module_utils._model.errors import InputError, RefusedError
+from ...module_utils._secrets.sources import SecretSource
+from .._providers.coreweave.client import CoreweaveClient
+from .._providers.coreweave.scale import NodePool, NodePoolApi, Wish, patch
+from .node_pool.accounts import Outside, access
+from .node_pool.present import Context, Dict
+
+TOKEN = SecretSource("api_token", "api_token_file", ("COREWEAVE_API_TOKEN",))
+
+
+def node_pool(options: Mapping[str, t.Any], context: Context) -> Dict:
+    """Return the result of ``coreweave_node_pool``."""
+    wish = _wish(options)
+    api = NodePoolApi(_access(options, context.outside), _endpoint(options, context.outside))
+    found = api.get(wish.name)
+    if options["state"] == "absent":
+        return _absent(api, found, context.check)
+    change = wish.manifest()["spec"] if found is None else patch(found, wish)
+    after = _planned(found, wish)
+    if change and not context.check:
+        after = api.create(wish) if found is None else api.scale(wish.name, change)
+    before = found.to_dict() if found else {}
+    return {
+        "changed": bool(change),
+        "node_pool": after.to_dict(),
+        "diff": {"before": before, "after": after.to_dict()},
+    }
+
+
+def _wish(options: Mapping[str, t.Any]) -> Wish:
+    count = validators.integer(0, 100_000)
+    target = options["target_nodes"] if options["target_nodes"] is not None else 0
+    return Wish(
+        name=validators.name(63)(options["name"], "name"),
+        target_nodes=count(target, "target_nodes"),
+        instance_type=options.get("instance_type"),
+        min_nodes=None if options.get("min_nodes") is None else count(options["min_nodes"], "min_nodes"),
+        max_nodes=None if options.get("max_nodes") is None else count(options["max_nodes"], "max_nodes"),
+        labels=validators.mapping(options.get("labels") or {}, "labels"),
+    )
+
+
+def _access(options: Mapping[str, t.Any], outside: Outside) -> t.Any:
+    secret = TOKEN.need(options.get("api_token"), options.get("api_token_file"), outside.environ)
+    return access(options, secret, outside)
+
+
+def _endpoint(options: Mapping[str, t.Any], outside: Outside) -> str:
+    """Return the address of the cluster's API server: given, or looked up by the cluster's name or id."""
+    if options.get("endpoint"):
+        return str(options["endpoint"])
+    wanted = options["cluster"]
+    clusters = CoreweaveClient(_access(options, outside)).clusters()
+    named = [item for item in clusters if wanted in (item.get("id"), item.get("name"))]
+    if len(named) != 1:
+        raise InputError("cluster", f"names {len(named)} clusters", "Give the id of one")
+    state, endpoint = named[0].get("status"), named[0].get("apiServerEndpoint")
+    if state not in ("STATUS_RUNNING", "STATUS_UPDATING", "STATUS_UPGRADING") or not endpoint:
+        raise RefusedError(f"cluster {wanted} has no API server yet ({state})", "Wait until it runs")
+    return str(endpoint)
+
+
+def _planned(found: NodePool | None, wish: Wish) -> NodePool:
+    """Return the pool as it will be once the change is made."""
+    return NodePool(
+        name=wish.name,
+        instance_type=found.instance_type if found else wish.instance_type,
+        target_nodes=wish.target_nodes,
+        min_nodes=wish.min_nodes if wish.min_nodes is not None or found is None else found.min_nodes,
+        max_nodes=wish.max_nodes if wish.max_nodes is not None or found is None else found.max_nodes,
+        nodes=found.nodes if found else None,
+    )
+
+
+def _absent(api: NodePoolApi, found: NodePool | None, check: bool) -> Dict:
+    if found is not None and not check:
+        api.delete(found.name)
+    before = found.to_dict() if found else {}
+    return {"changed": found is not None, "node_pool": None, "diff": {"before": before, "after": {}}}

@@ -1,0 +1,344 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The parts of an acceptance: each starts what it needs through the runners that users' jobs take, and judges it.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import pathlib
+import typing as t
+
+from ....module_utils._model import acceptance
+from ....module_utils._model.acceptance import Part
+from ....module_utils._model.errors import InputError, MusterError, RefusedError
+from ....module_utils._model.job import Job, parse_job
+from ....module_utils._model.job_backends import ENGINE_LAUNCHERS
+from ....module_utils._model.job_templates import PRESETS
+from ....module_utils._model.verdict import OUTCOMES, worst
+from ..._fabric.bench import scaling as rules
+from ..._hosts import log_follow
+from ..._hosts.node_client import each, first_error
+from ..._kube.api.client import Client
+from ..fabric_verify import run as fabric_verify
+from ..fabric_verify.bench_group import Quiet
+from ..shared import kube_connection
+from ..shared.state_dir import StateHome, read_record
+from ..training_job import run as training_job
+from ..training_job.hosts import plan as hosts_plan
+from ..training_job.hosts.state import Dict, Request
+
+ROOT = pathlib.Path(__file__).parents[4]
+FILES = ROOT / "roles" / "fleet_acceptance" / "files"
+# The runs of acceptances, kept as their evidence, beside the cluster's own.
+CLUSTER = "acceptance"
+# What the tests take over from the user's job: the image and the place that will be used.
+_KEPT = ("image", "placement", "python", "env", "mounts", "resources", "gpu", "gpus_per_node", "processes_per_node")
+_STEPS, _INTERVAL, _KILL_AT = 160, 20, 50
+_GANG_S = 15
+_OF_ONE_LAUNCHER = tuple(engine for engine, launchers in ENGINE_LAUNCHERS.items() if "torchrun" not in launchers)
+_ONCE = {"max_crashes": 0, "max_lost_nodes": 0, "on_lost_node": "fail"}
+
+
+@dataclasses.dataclass
+class Fleet:
+    """What is accepted: the request, the job's keys that all tests share, the hosts, and what was measured so far."""
+
+    request: Request
+    home: StateHome
+    identity: str
+    backend: str
+    job: Dict
+    hosts: list[str]
+    nodes: int
+    loopback: bool = False
+    changed: bool = False
+    points: list[rules.Point] = dataclasses.field(default_factory=list)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Return the numbers of nodes to measure."""
+        return rules.sizes(self.nodes)
+
+    @property
+    def on_kubernetes(self) -> bool:
+        """Return whether the fleet is a cluster."""
+        return self.backend == "kubernetes"
+
+
+def fleet(request: Request, home: StateHome, identity: str) -> Fleet:
+    """Return the fleet that the options describe.
+
+    :raises InputError: when a cluster's number of nodes is not given.
+    """
+    given = request.options.get("job") or {}
+    placement = given.get("placement") or {}
+    if not isinstance(given, dict) or not isinstance(placement, dict):
+        raise InputError("job", "must be a mapping")
+    nodes = request.options.get("nodes")
+    if nodes is not None and nodes < 1:
+        raise InputError("nodes", f"must be at least 1, not {nodes}")
+    _insist(given, request.options.get("resume_job") or {}, nodes or 1)
+    job = {key: given[key] for key in _KEPT if given.get(key) is not None}
+    registry = [ref for ref in given.get("secret_refs") or [] if isinstance(ref, dict) and ref.get("as") == "registry"]
+    job |= {"secret_refs": registry} if registry else {}
+    if placement.get("backend") == "kubernetes":
+        nodes = nodes or given.get("nodes")
+        if not nodes:
+            raise InputError("nodes", "is required on Kubernetes", "Say how many nodes the fleet has")
+        # What the fabric's part found is told there, and keeps nobody from measuring.
+        job["placement"] = {**placement, "allow_slow_network": True}
+        if placement.get("engine") in _OF_ONE_LAUNCHER:
+            # The tests run torchrun and plain commands, whatever the user's job runs.
+            del job["placement"]["engine"]
+        return Fleet(request, home, identity, "kubernetes", job, [], int(nodes))
+    names = list(request.hosts)[: request.options.get("nodes") or None]
+    if not names:
+        raise RefusedError("there is no host to accept", "Name an inventory with -i, or other hosts")
+    found = hosts_plan.hosts(names, request.hostvars, Job(name="acceptance", nodes=len(names)))
+    loopback = len(names) > 1 and hosts_plan.lane(found) == "loopback"
+    job["placement"] = {**placement, "allow_slow_network": True}
+    job.setdefault("gpus_per_node", 0 if request.check else _gpus(request, names))
+    return Fleet(request, home, identity, "hosts", job, names, len(names), loopback)
+
+
+def _insist(given: Dict, resuming: Dict, nodes: int) -> None:
+    """Refuse keys that no job has, and values that none may have: the fleet would be accepted for another job.
+
+    :raises InputError: naming them.
+    """
+    told = {key: value for key, value in given.items() if key != "template" or value in PRESETS}
+    if not any(told.get(key) for key in ("script", "module", "command", "template")):
+        # What the job runs is not run here; which launcher it has decides what else it may have.
+        told |= {"command": ["true"]} if told.get("launcher") == "command" else {"script": "/train.py"}
+        engine = (told.get("placement") or {}).get("engine")
+        if engine in _OF_ONE_LAUNCHER:
+            told.setdefault("launcher", ENGINE_LAUNCHERS[engine][0])
+    parse_job({"name": "acceptance", "nodes": nodes, **told}, PRESETS)
+    if resuming:
+        shared = {key: value for key, value in given.items() if key in _KEPT}
+        parse_job({"nodes": nodes, **shared, **resuming, "name": "acceptance"}, PRESETS)
+
+
+def fabric(fleet: Fleet) -> Part:
+    """Verify the fabric; the verdicts are those of ``fabric_verify``."""
+    options = {
+        **fleet.request.options,
+        "backend": None,
+        "collective": "all_reduce",
+        "seconds": 0.6,
+        "timeout_s": 60.0,
+        "bench": "torch",
+        "nccl_tests": None,
+        "idle_only": False,
+        "allow_unproven": True,
+        "python": None,
+        "job": {**fleet.job, "nodes": fleet.nodes} if fleet.on_kubernetes else None,
+    }
+    result = fabric_verify.run(dataclasses.replace(fleet.request, options=options, hosts=fleet.hosts))
+    islands = [item for item in result["fabric"]["islands"] if _of(item, fleet)]
+    outcomes = [item["outcome"] for item in islands if item.get("outcome") in OUTCOMES]
+    _choose_island(fleet, islands)
+    # On a cluster its verdicts become labels of the nodes.
+    fleet.changed = bool(result.get("changed"))
+    lines = [str(line) for line in result["table"]]
+    values = {"islands": islands, "file": result.get("file")}
+    return Part("fabric", worst(outcomes), "; ".join(lines) or "no island was found", tuple(lines[1:]), values)
+
+
+def _of(entry: t.Mapping[str, t.Any], fleet: Fleet) -> bool:
+    return fleet.on_kubernetes or bool(set(entry.get("nodes") or []) & set(fleet.hosts))
+
+
+def _choose_island(fleet: Fleet, islands: t.Sequence[t.Mapping[str, t.Any]]) -> None:
+    """Let the other tests run on the largest island: a synchronous job does not cross two."""
+    largest = max((list(item.get("nodes") or []) for item in islands), key=len, default=[])
+    if fleet.on_kubernetes or not largest or len(islands) < 2:
+        return
+    fleet.request.progress.say(f"  the other tests run on the largest island ({len(largest)} nodes)")
+    fleet.hosts = [name for name in fleet.hosts if name in largest]
+    fleet.nodes = len(fleet.hosts)
+
+
+def scaling(fleet: Fleet) -> Part:
+    """Measure training steps at a fixed batch per rank on 1, 2, 4, 8 … nodes."""
+    problems, shared = [], []
+    for nodes in fleet.sizes:
+        try:
+            found = _measured(fleet, nodes)
+        except MusterError as exc:
+            problems.append(f"{nodes} nodes: {exc}")
+            continue
+        fleet.points.append(found)
+        if found.nodes != nodes:
+            shared.append(f"{nodes} pods ran on {found.nodes} nodes: ask for so much that a node takes one pod")
+        milliseconds = found.step_s * 1e3
+        fleet.request.progress.say(
+            f"  {nodes} nodes: {found.samples_per_s:.4g} samples/s, {milliseconds:.3g} ms a step"
+        )
+    options = fleet.request.options
+    judged = rules.judge(fleet.points, options["efficiency_pass"], options["efficiency_fail"])
+    values = {"points": list(judged.rows), "device": fleet.points[0].device if fleet.points else None}
+    if problems:
+        return Part("scaling", "fail", "a size could not be measured", (*problems, *judged.reasons), values)
+    if shared:
+        said = "pods shared nodes: the network between nodes was not measured"
+        return Part("scaling", "unproven", said, (*shared, *judged.reasons), values)
+    if fleet.loopback:
+        # What several "nodes" on one machine show of a network is nothing, good or bad.
+        said = "all nodes are on the loopback of one machine: no network was measured"
+        return Part("scaling", "unproven", judged.summary, (said, *judged.reasons), values)
+    return Part("scaling", judged.outcome, judged.summary, judged.reasons, values)
+
+
+def _measured(fleet: Fleet, nodes: int, placement: Dict | None = None, **options: t.Any) -> rules.Point:
+    seconds = float(fleet.request.options["seconds"])
+    job = {
+        **fleet.job,
+        **({"placement": placement} if placement else {}),
+        "name": "accept-scaling",
+        "nodes": nodes,
+        "code": {"from": "path", "ref": str(FILES)},
+        "script": "scaling_bench.py",
+        "args": ["--seconds", str(seconds), *fleet.request.options["bench_args"]],
+        "restart": _ONCE,
+        "checkpoints": {"grace_s": 1},
+        "timeout_s": int(20 * seconds) + 300,
+    }
+    suffix = f"user-n{nodes}" if options else f"n{nodes}"
+    folder, _unused = _train(fleet, job, suffix, **options)
+    document = None
+    for line in log_follow.lines((folder / "metrics.jsonl").read_text(errors="replace")):
+        document = line.get("acceptance") or document
+    if document is None:
+        raise MusterError("the bench wrote no result", f"Look at the logs in {folder}")
+    return rules.point(document)
+
+
+def _train(fleet: Fleet, job: Dict, suffix: str, **options: t.Any) -> tuple[pathlib.Path, Dict]:
+    """Run a job to its end and return its folder and record.
+
+    :raises MusterError: when it did not succeed.
+    """
+    request = fleet.request
+    identity = f"{fleet.identity}-{suffix}"
+    inner = {
+        **{key: request.options.get(key) for key in ("kubeconfig", "context", "state_home")},
+        "cluster": CLUSTER,
+        "job": job,
+        "run_id": identity,
+        "state": "present",
+        "wait": True,
+        "take_over": False,
+        "drill": None,
+        "template_paths": [],
+        **options,
+    }
+    wanted = dataclasses.replace(request, options=inner, hosts=fleet.hosts, progress=Quiet())
+    try:
+        result = training_job.run(wanted)
+    except KeyboardInterrupt:
+        training_job.run(dataclasses.replace(wanted, options={**inner, "state": "cancelled"}))
+        raise
+    folder = StateHome(request.options["state_home"], CLUSTER).run_folder(identity)
+    if result.get("failed"):
+        raise MusterError(str(result.get("msg")))
+    return folder, read_record(folder) or {}
+
+
+def queue(fleet: Fleet) -> Part:
+    """Submit two gangs where one fits (Kueue)."""
+    if not fleet.on_kubernetes:
+        return Part("queue", "not_applicable", "plain hosts have no queue: a gang takes its hosts or is refused")
+    nodes = int(fleet.request.options.get("queue_nodes") or fleet.nodes)
+    sleep = ["sh", "-c", f"sleep {_GANG_S}"]
+    job = {**fleet.job, "name": "accept-queue", "nodes": nodes, "launcher": "command", "command": sleep}
+    job |= {"restart": _ONCE, "processes_per_node": 1, "timeout_s": 600}
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        futures = [pool.submit(_train, fleet, job, f"gang-{name}") for name in "ab"]
+        records = [future.result()[1] for future in futures]
+    return acceptance.queueing(*records)
+
+
+def user(fleet: Fleet) -> Part:
+    """Launch a job with the rights of a plain user."""
+    if not fleet.on_kubernetes:
+        points = fleet.points or [_measured(fleet, 1)]
+        return acceptance.users((rank.node, rank.uid) for item in points for rank in item.per_rank)
+    given = fleet.request.options.get("user_kubeconfig")
+    if not given:
+        fix = "Name it with user_kubeconfig; the role team makes one"
+        return Part("user", "unproven", "no kubeconfig of a plain user was given", (fix,))
+    own = {"kubeconfig": given, "context": None}
+    rights = too_many_rights(kube_connection.open_client(own, fleet.request.base))
+    if rights:
+        said = f"it may {', '.join(rights)}"
+        return Part("user", "fail", "the kubeconfig is not that of a plain user", (said,))
+    # The context is that of the plain user's kubeconfig, which knows no other.
+    placement = {key: value for key, value in fleet.job["placement"].items() if key != "cluster"}
+    found = _measured(fleet, 1, placement, **own)
+    return Part("user", "pass", f"a job of {found.ranks} ranks ran with the rights of a plain user")
+
+
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+# What no plain user may do, whatever the cluster: (verb, group, resource), in all namespaces.
+_NOT_PLAIN = (
+    ("*", "*", "*"),
+    ("list", "", "secrets"),
+    ("create", "", "namespaces"),
+    ("patch", "kueue.x-k8s.io", "clusterqueues"),
+)
+
+
+def too_many_rights(client: Client) -> list[str]:
+    """Return what the client may do that a plain user may not, as the API server says."""
+    found = []
+    for verb, group, resource in _NOT_PLAIN:
+        asked = {"verb": verb, "group": group, "resource": resource}
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+        answer = kube_connection.ask(
+            client, "rights of the plain user", _REVIEWS, {**review, "spec": {"resourceAttributes": asked}}
+        )
+        if (answer.get("status") or {}).get("allowed"):
+            found.append(f"{verb} {resource} everywhere")
+    return found
+
+
+def resume(fleet: Fleet) -> Part:
+    """Kill an agent with its ranks in a training run and see it resume."""
+    options = fleet.request.options
+    given = options.get("resume_job") or {}
+    own: Dict = {
+        "template": "pytorch_ddp",
+        "code": {"from": "path", "ref": str(ROOT / "examples" / "char_lm")},
+        "script": "train.py",
+        "args": [
+            *("--steps", str(_STEPS), "--checkpoint-every", str(_INTERVAL), "--batch-size", "8"),
+            *("--step-time-min", "0.05", "--data", "{run_dir}/data/text/LICENSE"),
+        ],
+        "datasets": [{"name": "text", "path": str(ROOT / "LICENSE")}],
+        "checkpoints": {"interval_steps": _INTERVAL, "grace_s": 10, **_checkpoint_path(options)},
+        "nodes": fleet.nodes,
+    }
+    job = {**fleet.job, **(given or own), "name": "accept-resume"}
+    drill = {"target": "agent", "at_step": int(options["kill_at_step"] or _KILL_AT)}
+    _unused, found = _train(fleet, job, "resume", drill=drill)
+    return acceptance.resumed(found)
+
+
+def _checkpoint_path(options: t.Mapping[str, t.Any]) -> Dict:
+    given = (options.get("job") or {}).get("checkpoints") or {}
+    return {"path": given["path"]} if given.get("path") else {}
+
+
+def _gpus(request: Request, names: t.Sequence[str]) -> int:
+    """Return how many GPUs every host has at least."""
+    remotes = request.connect(names)
+    answers, errors = each(remotes, lambda remote: remote.call("info", facts=True)["facts"])
+    if errors:
+        raise first_error(errors)
+    return min(int((facts.get("gpu") or {}).get("count") or 0) for facts in answers.values())

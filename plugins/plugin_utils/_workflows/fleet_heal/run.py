@@ -1,0 +1,213 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The runner of ``fleet_heal``: look at nodes, provider, ledger and run -> plan -> mark, give back, release, stop.
+
+Renting, joining and resuming are the playbook's: they are other modules' work and may be replaced by a user's own.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import typing as t
+
+from ....module_utils._model import heal_plan
+from ....module_utils._model.errors import MusterError, RefusedError
+from ....module_utils._model.heal_plan import Action
+from ....module_utils._model.ledger import Lease, LedgerEvent, iso
+from ....module_utils._node import files
+from ..._hosts import gang
+from ..._kube.api.client import Client
+from ..._kube.nodes import drain, out_of_service
+from ..._provision.ledger.ledger_session import Book
+from ..._provision.ledger.ledger_store import LedgerWriter, read
+from ..node_pool import absent as node_pool_absent
+from ..node_pool import present as node_pool_present
+from ..shared import run_record
+from ..shared.state_dir import StateHome, read_record
+from ..training_job.hosts.state import Dict, Request
+from . import facts
+from .facts import SILENT, Look
+
+
+def run(request: Request, context: node_pool_present.Context) -> Dict:
+    """Heal what can be healed from here; return the plan, with what the playbook has to do."""
+    home = StateHome(request.options["state_home"], request.options["cluster"])
+    seen = facts.look(request, home, context)
+    actions = heal_plan.heal_plan(seen.facts)
+    for action in actions:
+        names = f" {', '.join(action.nodes)}" if action.nodes else ""
+        request.progress.say(f"{action.kind.replace('_', ' ')}{names}: {action.reason}")
+    result = _result(seen, actions)
+    if not request.check:
+        _remember(home, seen)
+        result["done"] = _carry_out(request, home, seen, actions, context)
+        result["changed"] = bool(result["done"] or result["rent"] or result["resume"])
+    stopped = [action for action in actions if action.kind in ("fail", "refuse")]
+    if stopped:
+        said = "; ".join(f"{', '.join(action.nodes)}: {action.reason}".lstrip(": ") for action in stopped)
+        result.update(failed=True, msg=f"not healed: {said}")
+    return result
+
+
+def _result(seen: Look, actions: t.Sequence[Action]) -> Dict:
+    """Return the module's result; ``resume`` is what the run goes on with."""
+    kinds = {action.kind for action in actions}
+    found = next((action for action in actions if action.kind == "resume"), None)
+    run = seen.facts.run
+    resume: Dict | None = None
+    if found and run:
+        shrunk = {**_plain(seen.job), "nodes": found.count} if found.count < run.nodes else None
+        hosts = [] if seen.facts.kubernetes else list(found.nodes)
+        resume = {"run_id": run.run_id, "nodes": found.count, "hosts": hosts, "job": shrunk}
+    return {
+        "changed": bool(kinds & set(heal_plan.CHANGES)),
+        "actions": [action.to_dict() for action in actions],
+        "lost": sorted(
+            {name for action in actions if action.kind in ("mark_lost", "release") for name in action.nodes}
+        ),
+        "backend": "kubernetes" if seen.facts.kubernetes else "hosts",
+        "rent": next((action.count for action in actions if action.kind == "rent"), 0),
+        "join": "join" in kinds,
+        "resume": resume,
+        # The machines of the pool that are none of the replacements.
+        "known_tokens": sorted(lease.token for lease in seen.leases.values()),
+        "done": [],
+    }
+
+
+def _plain(job: Dict) -> Dict:
+    return {key: value for key, value in job.items() if value is not None and key != "template"}
+
+
+def _remember(home: StateHome, seen: Look) -> None:
+    """Keep since when nodes are silent, for the next call."""
+    place = home.folder / SILENT
+    if seen.silent or place.exists():
+        files.private_dir(home.folder)
+        files.write_json(place, seen.silent)
+
+
+def _carry_out(
+    request: Request, home: StateHome, seen: Look, actions: t.Sequence[Action], context: node_pool_present.Context
+) -> list[str]:
+    done: list[str] = []
+    # The plan's order, but for losses and ends of leases, which are one transaction each.
+    marks = [action for action in actions if action.kind == "mark_lost"]
+    if marks:
+        _mark(home, seen, marks)
+        done += [f"{action.nodes[0]} is lost in the ledger" for action in marks]
+    for action in actions:
+        if action.kind == "stop":
+            _stop(request, home, seen, action.nodes)
+            done.append(f"what was left of the run was stopped on {', '.join(action.nodes)}")
+        elif action.kind == "drain":
+            (name,) = action.nodes
+            left = drain.leave(_client(seen), name, _grace_s(seen) + 20, request.progress.say)
+            done.append(
+                f"{name} left the cluster: {len(left.evicted)} pods were evicted, {len(left.forced)} forced off"
+            )
+    ending = [name for action in actions if action.kind == "give_back" for name in action.nodes]
+    if ending:
+        done += _give_back(request, seen, ending, context)
+    for action in actions:
+        if action.kind == "release":
+            (name,) = action.nodes
+            gone = seen.tokens.get(name) is not None or not seen.may_return(name)
+            done += out_of_service.release(_client(seen), name, gone)
+        elif action.kind == "admit":
+            done += [
+                f"Node {name} takes pods again" for name in action.nodes if out_of_service.admit(_client(seen), name)
+            ]
+    for line in done:
+        request.progress.say(f"  {line}")
+    return done
+
+
+def _client(seen: Look) -> Client:
+    return t.cast(Client, seen.client)
+
+
+def _grace_s(seen: Look) -> int:
+    return int((seen.job.get("checkpoints") or {}).get("grace_s") or 30)
+
+
+def _mark(home: StateHome, seen: Look, marks: t.Sequence[Action]) -> None:
+    """Write the losses into the ledger, whose state may have changed since it was read."""
+    with LedgerWriter(home.folder) as writer:
+        book = Book(read(home.folder).events, writer)
+        for action in marks:
+            (name,) = action.nodes
+            lease = book.leases[(seen.leases[name].token, seen.leases[name].resource)]
+            if lease.open and lease.state != "lost":
+                book.note(lost_line(lease, time.time(), action.reason))
+        if book.problem:
+            raise MusterError(book.problem)
+
+
+def lost_line(lease: Lease, at: float, reason: str) -> LedgerEvent:
+    """Return the ledger's line that a machine is lost."""
+    return LedgerEvent(
+        at=iso(at),
+        cluster=lease.cluster,
+        token=lease.token,
+        event="lost",
+        resource=lease.resource,
+        provider=lease.provider,
+        account=lease.account,
+        pool=lease.pool,
+        name=lease.name,
+        region=lease.region,
+        id=lease.id,
+        run_id=lease.run_id,
+        price_usd_per_hour=lease.price_usd_per_hour,
+        reason=reason,
+    )
+
+
+def _give_back(request: Request, seen: Look, names: t.Sequence[str], context: node_pool_present.Context) -> list[str]:
+    """End machines that may still run, and prove it: their pods must not write beside the new gang's."""
+    tokens = [str(seen.tokens[name]) for name in names]
+    options = {
+        **request.options,
+        "providers": seen.providers,
+        "pool": None,
+        "nodes": tokens,
+        "due_only": False,
+        "orphans": "report",
+        "hygiene": [],
+        "release_timeout_s": 900,
+    }
+    result = node_pool_absent.absent(options, dataclasses.replace(context, check=False))
+    mine = [item for item in result["billing"] if item.get("token") in tokens]
+    if mine:
+        raise RefusedError(f"{', '.join(names)} could not be given back: {mine[0].get('problem')}", "Run heal again")
+    return [f"{name} was given back, with proof" for name in names]
+
+
+def _note_end(home: StateHome, run: heal_plan.Run, lost: t.Sequence[str]) -> None:
+    folder, now = home.run_folder(run.run_id), time.time()
+    before = read_record(folder)
+    if before is None or before["state"] == "ended":
+        return
+    for name in lost:
+        files.append_json(folder / "events.jsonl", {"at": now, "kind": "node_lost", "node": name})
+    detail = f"{', '.join(lost)} was lost; heal stopped what was left of the gang"
+    ended = run_record.end(before, now, outcome="lost", cause="node_lost", detail=detail, exit_code=1)
+    files.write_json(folder / "run.json", ended)
+
+
+def _stop(request: Request, home: StateHome, seen: Look, names: t.Sequence[str]) -> None:
+    """Stop what is left of a gang; its program saves first. The record says then that this start of it is over."""
+    run = t.cast(heal_plan.Run, seen.facts.run)
+    remotes = request.connect([name for name in names if name in request.hostvars])
+    for remote in remotes:
+        remote.owner = home.owner(create=False)["owner"]
+    with home.lock(run.run_id):
+        _unused, errors = gang.stop(remotes, run.run_id, _grace_s(seen) + 20)
+        _note_end(home, run, [node.name for node in seen.facts.nodes if heal_plan.why_lost(node, seen.facts)])
+    for name, error in errors.items():
+        request.progress.say(f"  warning: {name}: {error}")

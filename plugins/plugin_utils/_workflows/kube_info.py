@@ -1,0 +1,58 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Reading objects of an API server.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+from collections.abc import Mapping
+
+from ...module_utils._secrets.scrubber import MASK
+from .._kube.api.kinds import Object
+from .._kube.objects import status
+from .shared.kube_connection import Dict, open_client
+
+# kubectl keeps the whole object in it, values and all.
+_LAST_APPLIED = "/last-applied-configuration"
+
+
+def run(options: Mapping[str, t.Any], base: pathlib.Path) -> Dict:
+    """Return the result of ``kube_info``."""
+    client = open_client(options, base)
+    kind = str(options["kind"])
+    if options.get("api_version"):
+        kind = f"{options['api_version']}/{kind}"
+    resource = client.resource(kind)
+    if options.get("name"):
+        found = client.get(resource, str(options["name"]), options.get("namespace"))
+        items = [found] if found else []
+    else:
+        labels = ",".join(str(part) for part in options["label_selectors"])
+        fields = ",".join(str(part) for part in options["field_selectors"])
+        items = client.list(resource, options.get("namespace"), labels=labels, fields=fields).items
+    states = [status.state(item) for item in items]
+    return {
+        "changed": False,
+        "resources": [shown(item, bool(options["managed_fields"])) for item in items],
+        "states": [{"state": state.phase, "reason": state.reason} for state in states],
+        "requests": client.requests,
+    }
+
+
+def shown(item: Object, managed_fields: bool) -> Object:
+    """Return an object without the values of a Secret, and without field managers unless they are asked for."""
+    meta = dict(item.get("metadata") or {})
+    if not managed_fields:
+        meta.pop("managedFields", None)
+    result = {**item, "metadata": meta}
+    if item.get("kind") == "Secret" and item.get("apiVersion") == "v1":
+        result["data"] = dict.fromkeys(item.get("data") or {}, MASK)
+        if "annotations" in meta:
+            notes = meta["annotations"].items()
+            meta["annotations"] = {key: text for key, text in notes if not key.endswith(_LAST_APPLIED)}
+    return result

@@ -1,0 +1,168 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A kubeconfig of a service account: the server of the administrator's, and a token that ends by itself.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import json
+import pathlib
+import time
+import typing as t
+from collections.abc import Mapping
+
+import yaml
+
+from ...module_utils._model.errors import InputError, MusterError, RefusedError
+from ...module_utils._node import files
+from .._kube.api import connect, kubeconfig
+from .._kube.api.client import Client
+from .._kube.api.kubeconfig import Access
+from .shared import run_record
+from .shared.kube_connection import Dict, ask, chosen
+from .shared.state_dir import StateHome
+
+_LEAST_S = 600
+# A token is renewed when less than this part of its life is left.
+_RENEW_BELOW = 0.25
+_MODE = 0o600
+_ACCOUNT = "v1/ServiceAccount"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Token:
+    """What a token says of itself. It proves nothing: the server judges it. Times are Unix seconds."""
+
+    subject: str
+    uid: str
+    issued_at: float
+    expires_at: float
+
+    def serves(self, account: str, namespace: str, uid: str, now: float) -> bool:
+        """Return whether the token is of this very account and lasts for some time to come."""
+        life = self.expires_at - self.issued_at
+        same = self.subject == f"system:serviceaccount:{namespace}:{account}" and self.uid == uid
+        return same and self.expires_at - now > _RENEW_BELOW * life
+
+
+def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool) -> Dict:
+    """Return the result of ``kube_kubeconfig``."""
+    account, namespace = str(options["account"]), str(options["namespace"])
+    if int(options["lifetime_s"]) < _LEAST_S:
+        raise InputError("lifetime_s", f"must be {_LEAST_S} at least", "The API server issues none for less")
+    place = _place(options, namespace)
+    answer: Dict = {"path": str(place), "account": account, "namespace": namespace, "expires_at": None}
+    if options["state"] == "absent":
+        there = place.exists()
+        if there and not check:
+            place.unlink()
+        return {**answer, "changed": there}
+    given = chosen(options, base)
+    access = kubeconfig.load(given)
+    client = connect.connect(given)
+    live = client.get(_ACCOUNT, account, namespace)
+    uid = str(live["metadata"]["uid"]) if live else ""
+    wanted = document(access, account, namespace)
+    token = _kept(place, wanted)
+    known = read_token(token) if token else None
+    if known and live and known.serves(account, namespace, uid, time.time()):
+        return {**answer, "changed": False, "expires_at": run_record.iso(known.expires_at)}
+    if check:
+        # The account may be among what would have been made before.
+        return {**answer, "changed": True}
+    if live is None:
+        raise RefusedError(f"there is no ServiceAccount {account} in the namespace {namespace}", "Make it first")
+    token = issue(client, account, namespace, int(options["lifetime_s"]))
+    _write(place, with_token(wanted, token))
+    issued = read_token(token)
+    return {**answer, "changed": True, "expires_at": run_record.iso(issued.expires_at) if issued else None}
+
+
+def document(access: Access, account: str, namespace: str) -> Dict:
+    """Return the kubeconfig without its token."""
+    cluster: Dict = {"server": str(access.server)}
+    if access.ca_pem:
+        cluster["certificate-authority-data"] = base64.b64encode(access.ca_pem.encode()).decode()
+    if not access.verify:
+        cluster["insecure-skip-tls-verify"] = True
+    if access.server_name:
+        cluster["tls-server-name"] = access.server_name
+    if access.cluster.get("proxy-url"):
+        cluster["proxy-url"] = str(access.cluster["proxy-url"])
+    name = f"{namespace}-{account}"
+    context = {"cluster": namespace, "user": name, "namespace": namespace}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": namespace,
+        "clusters": [{"name": namespace, "cluster": cluster}],
+        "contexts": [{"name": namespace, "context": context}],
+        "users": [{"name": name, "user": {}}],
+    }
+
+
+def with_token(wanted: Dict, token: str) -> Dict:
+    """Return the kubeconfig with its token."""
+    (user,) = wanted["users"]
+    return {**wanted, "users": [{**user, "user": {"token": token}}]}
+
+
+def read_token(token: str) -> Token | None:
+    """Return what a JSON Web Token of Kubernetes says of itself, None when it is none."""
+    try:
+        body = token.split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+        account = claims["kubernetes.io"]["serviceaccount"]
+        return Token(str(claims["sub"]), str(account["uid"]), float(claims["iat"]), float(claims["exp"]))
+    except (LookupError, TypeError, ValueError, binascii.Error, RecursionError):
+        return None
+
+
+def issue(client: Client, account: str, namespace: str, seconds: int) -> str:
+    """Return a new token of an account (TokenRequest)."""
+    path = client.resource(_ACCOUNT).path(namespace, account, "token")
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": seconds}}
+    what = f"token of ServiceAccount {namespace}/{account}"
+    try:
+        # A token whose answer was lost is one that nobody has.
+        answer = ask(client, what, path, body)
+        return kubeconfig.secret(str(answer["status"]["token"]))
+    except (LookupError, TypeError, ValueError):
+        raise MusterError(f"{what}: the API server gave no token", "Check its version: 1.24 or newer") from None
+
+
+def _place(options: Mapping[str, t.Any], namespace: str) -> pathlib.Path:
+    if not options.get("path"):
+        home = StateHome(options["state_home"], options["cluster"])
+        return home.folder / "teams" / f"{namespace}.kubeconfig"
+    place = pathlib.Path(str(options["path"])).expanduser()
+    if not place.is_absolute():
+        raise InputError("path", f"{place} is not absolute", "Begin it with / or ~")
+    return place
+
+
+def _kept(place: pathlib.Path, wanted: Dict) -> str:
+    """Return the token of the file, empty when the file is missing, is another one or can be read by others."""
+    try:
+        if place.stat().st_mode & 0o777 != _MODE:
+            return ""
+        found = yaml.safe_load(place.read_text())
+        token = str(found["users"][0]["user"]["token"])
+    except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):
+        return ""
+    return kubeconfig.secret(token) if found == with_token(wanted, token) else ""
+
+
+def _write(place: pathlib.Path, value: Dict) -> None:
+    try:
+        files.private_dir(place.parent)
+        files.write_atomic(place, yaml.safe_dump(value, sort_keys=False).encode(), _MODE)
+    except OSError as exc:
+        problem = f"{place} cannot be written: {(exc.strerror or str(exc)).lower()}"
+        raise RefusedError(problem, "Name another place with path") from exc

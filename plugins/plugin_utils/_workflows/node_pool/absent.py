@@ -1,0 +1,192 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Giving back nodes, keys and devices: which leases, the engine's proof, and a failure while anything of ours bills.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+from collections.abc import Mapping
+
+from ....module_utils._model import validators
+from ....module_utils._model.errors import InputError, MusterError
+from ....module_utils._model.lease import TeardownProof, cluster_name, pool_name
+from ....module_utils._model.ledger import Lease
+from ....module_utils._node.files import write_json
+from ....module_utils._secrets.scrubber import scrub_value
+from ..._provision.api import Keeper, RealStage, Stage
+from ..._provision.delete import give_back, preview
+from ..._provision.delete_state import GivebackRequest, GivebackState
+from ..._provision.due_rules import due
+from ..._provision.ledger.ledger_session import Book
+from ..._provision.ledger.ledger_store import LedgerWriter, read
+from ..._provision.run_exit_ssh import SshLooker
+from ..shared.state_dir import StateHome
+from . import run_states
+from .accounts import keepers
+from .present import KNOWN_HOSTS, Context, Dict, Nowhere
+
+PROOF = "teardown.json"
+_CLUSTER = ("kubeconfig", "context")
+_CLUSTER_S = 30
+Scope = t.Callable[[Lease], bool]
+Key = tuple[str, str]
+
+
+def absent(options: Mapping[str, t.Any], context: Context) -> Dict:
+    """Return the result of ``node_pool`` with state absent; failed while anything of ours is there or unproved."""
+    stage = context.stage
+    if stage is None:
+        with RealStage() as real:
+            return absent(options, dataclasses.replace(context, stage=real))
+    home = StateHome(options["state_home"], cluster_name(options["cluster"]))
+    found = keepers(options["providers"], context.outside)
+    timeout_s = validators.integer(10, 86400)(options["release_timeout_s"], "release_timeout_s")
+    request = GivebackRequest(options["cluster"], stage.now() + timeout_s, options["orphans"] == "delete")
+    if context.check:
+        return _preview(options, home, request, found, context, stage)
+    if not home.folder.exists() and not found:
+        return _result(TeardownProof(), False, [])
+    with LedgerWriter(home.folder) as writer:
+        text = read(home.folder)
+        book = Book(text.events, writer)
+        scope, reasons = _scope(options, home, book, _due(options, home, book, found, context, stage))
+        proof = give_back(request, scope, found, book, stage)
+        lines = len(book.events) - len(text.events)
+    proof = dataclasses.replace(proof, hygiene=tuple(options.get("hygiene") or ()))
+    whole = options.get("pool") is None and options.get("nodes") is None and not options["due_only"]
+    if whole or proof.leases:
+        write_json(home.folder / PROOF, scrub_value(proof.to_dict()))
+    result = _result(proof, lines > 0, list(text.warnings), book.problem)
+    return t.cast(Dict, scrub_value({**result, "reasons": reasons}))
+
+
+def _due(
+    options: Mapping[str, t.Any],
+    home: StateHome,
+    book: Book,
+    found: Mapping[str, Keeper],
+    context: Context,
+    stage: Stage,
+) -> dict[Key, str]:
+    """Return why leases are due, when only those are meant; machines are asked about runs that nobody follows."""
+    if not options["due_only"]:
+        return {}
+    look = context.look or SshLooker(home.folder / KNOWN_HOSTS, options.get("ssh_private_key_file"))
+    runs = run_states.all_runs(home.folder, book.leases.values(), found, look, stage, _ask(options, context))
+    return due(book.leases.values(), runs, stage.now())
+
+
+def _ask(options: Mapping[str, t.Any], context: Context) -> run_states.Ask | None:
+    """Return what asks the cluster about runs in pods, None where no cluster is given."""
+    if not options.get("kubeconfig"):
+        return None
+    # A cluster that cannot be asked says nothing of its runs: their machines are due by their other rules only.
+    try:
+        from ..shared.kube_connection import open_client
+        from .run_status_kubernetes import asked
+
+        client = open_client({"patience_s": _CLUSTER_S, **{key: options.get(key) for key in _CLUSTER}}, context.base)
+    except (MusterError, ImportError) as error:
+        context.tell(f"warning: the cluster is not asked about its runs: {error}")
+        return None
+    return lambda place: asked(client, place)
+
+
+def _scope(
+    options: Mapping[str, t.Any], home: StateHome, book: Book, reasons: Mapping[Key, str]
+) -> tuple[Scope, list[Dict]]:
+    """Return which leases are meant, and for those that are due, why."""
+    leases = book.leases
+    pool = pool_name(options["pool"]) if options.get("pool") is not None else None
+    nodes = options.get("nodes")
+    names = _names(nodes or [], leases.values())
+
+    def scope(lease: Lease) -> bool:
+        if options["due_only"] and (lease.token, lease.resource) not in reasons:
+            return False
+        # An empty list of nodes is a list: a play whose hosts came to nothing must not end everything.
+        return (pool is None or lease.pool == pool) and (nodes is None or lease.token in names)
+
+    told = [{"name": leases[key].name, "token": key[0], "reason": reason} for key, reason in reasons.items()]
+    return scope, told
+
+
+def _names(nodes: t.Sequence[str], leases: t.Collection[Lease]) -> set[str]:
+    """Return the tokens of the leases that are named by name, id or token. A name that means nothing is refused."""
+    tokens: set[str] = set()
+    for index, name in enumerate(nodes):
+        # A machine of a cluster has a number of its own behind the cluster's name.
+        meant = {
+            lease.token
+            for lease in leases
+            if name in (lease.token, lease.name, *lease.ids) or name.startswith(f"{lease.name}-")
+        }
+        if not meant:
+            raise InputError(f"nodes[{index}]", "is in no lease of this cluster", "Name nodes that were rented here")
+        tokens |= meant
+    return tokens
+
+
+def _preview(
+    options: Mapping[str, t.Any],
+    home: StateHome,
+    request: GivebackRequest,
+    found: Mapping[str, Keeper],
+    context: Context,
+    stage: Stage,
+) -> Dict:
+    text = read(home.folder)
+    book = Book(text.events, Nowhere())
+    scope, reasons = _scope(options, home, book, _due(options, home, book, found, context, stage))
+    state = preview(request, scope, found, book, stage)
+    names = sorted(claim.lease.name for claim in state.claims.values())
+    problems = [claim.problem for claim in state.claims.values() if claim.problem]
+    result: Dict = {
+        "changed": bool(names),
+        "leases": [],
+        "orphans": _orphans(state),
+        "reasons": reasons,
+        "problem": "; ".join(sorted(set(problems))),
+        "diff": {"before": {"leases": names}, "after": {"leases": []}},
+        "ledger_warnings": list(text.warnings),
+    }
+    return t.cast(Dict, scrub_value(result))
+
+
+def _orphans(state: GivebackState) -> list[Dict]:
+    items = state.orphans.values()
+    return [{"provider": item.provider, "id": item.id, "name": item.name} for item in items]
+
+
+def _result(proof: TeardownProof, changed: bool, warnings: list[str], problem: str = "") -> Dict:
+    names = sorted(lease.token for lease in proof.leases)
+    result: Dict = {
+        **{key: value for key, value in proof.to_dict().items() if key != "schema"},
+        "changed": changed,
+        "clean": proof.clean and not problem,
+        "ledger_warnings": warnings,
+        "diff": {"before": {"leases": names}, "after": {"leases": []}},
+    }
+    words = _words(proof)
+    if problem:
+        words.append(problem)
+    if words:
+        price = proof.residual_usd_per_hour
+        cost = "an unknown price" if price is None else f"{price:.2f} USD per hour"
+        result |= {"failed": True, "msg": f"not everything is given back (at {cost}): {'; '.join(words)}"}
+    return result
+
+
+def _words(proof: TeardownProof) -> list[str]:
+    words = []
+    for item in proof.billing:
+        ids = ", ".join(item.get("ids") or []) or "no id known"
+        words.append(f"{item.get('name') or item['provider']} ({ids}): {item['problem']}")
+    words += [f"orphan {item['name']} ({item['id']} at {item['provider']})" for item in proof.orphans]
+    words += [f"left over: {item.resource} {item.name} ({item.id} at {item.provider})" for item in proof.leftovers]
+    return words

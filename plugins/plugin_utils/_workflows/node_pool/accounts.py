@@ -1,0 +1,144 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From a user's ``providers`` to accounts that can rent and give back; credentials also come from the environment.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import os
+import typing as t
+from collections.abc import Mapping
+
+from ....module_utils._http.clock import SYSTEM_CLOCK, Clock
+from ....module_utils._http.connection_pool import Exchange
+from ....module_utils._model import validators
+from ....module_utils._model.errors import InputError
+from ....module_utils._secrets.secret import Secret
+from ....module_utils._secrets.sources import SecretSource
+from ..._providers.base import Keeper, RentalProvider
+from ..._providers.connection import Access
+from ..._providers.registry import CATALOG
+from ..._providers.tailscale.provision import TailscaleKeeper
+
+Dict = dict[str, t.Any]
+NAMES = (*CATALOG, "tailscale")
+
+# The options that every API has; the modules add what is theirs.
+API: dict[str, Dict] = {
+    "api_token": {"type": "str", "no_log": True},
+    "api_token_file": {"type": "path"},
+    "api_url": {"type": "str"},
+    "timeout_s": {"type": "int", "default": 120},
+    "validate_certs": {"type": "bool", "default": True},
+    "ca_path": {"type": "path"},
+    "proxy": {"type": "str", "default": "env"},
+    "account": {"type": "str"},
+}
+TAILNET: dict[str, Dict] = {
+    "oauth_client_id": {"type": "str"},
+    "oauth_client_secret": {"type": "str", "no_log": True},
+    "oauth_client_secret_file": {"type": "path"},
+    "tailnet": {"type": "str", "default": "-"},
+}
+PROVIDERS: dict[str, Dict] = {
+    "providers": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {"name": {"type": "str", "required": True, "choices": list(NAMES)}, **API, **TAILNET},
+    }
+}
+
+
+class Outside(t.NamedTuple):
+    """What lies beyond this process, so that tests can replace it."""
+
+    clock: Clock = SYSTEM_CLOCK
+    exchange: Exchange | None = None
+    environ: Mapping[str, str] = os.environ
+
+
+def access(options: Mapping[str, t.Any], secret: Secret | None, outside: Outside) -> Access:
+    """Return the access that the shared options of one API describe."""
+    return Access(
+        secret=secret,
+        api_url=options.get("api_url") or "",
+        validate_certs=options.get("validate_certs") is not False,
+        ca_path=options.get("ca_path") or "",
+        proxy=options.get("proxy") or "env",
+        timeout_s=float(options.get("timeout_s") or 120),
+        exchange=outside.exchange,
+        clock=outside.clock,
+    )
+
+
+def account(options: Mapping[str, t.Any], path: str) -> str:
+    """Return the user's own name for the account, empty when there is none."""
+    given = options.get("account")
+    return validators.text(given, f"{path}account") if given else ""
+
+
+def tailscale(options: Mapping[str, t.Any], outside: Outside, path: str = "") -> TailscaleKeeper:
+    """Return the tailnet that the options describe, with an API token or an OAuth client."""
+    client = options.get("oauth_client_id") or ""
+    if client:
+        source = SecretSource(
+            f"{path}oauth_client_secret", f"{path}oauth_client_secret_file", ("TAILSCALE_OAUTH_CLIENT_SECRET",)
+        )
+        secret = source.need(
+            options.get("oauth_client_secret"), options.get("oauth_client_secret_file"), outside.environ
+        )
+    else:
+        variables = ("TAILSCALE_API_KEY", "HEADSCALE_API_KEY")
+        source = SecretSource(f"{path}api_token", f"{path}api_token_file", variables)
+        secret = source.need(options.get("api_token"), options.get("api_token_file"), outside.environ)
+    tailnet = options.get("tailnet") or "-"
+    return TailscaleKeeper(access(options, secret, outside), account(options, path), client_id=client, tailnet=tailnet)
+
+
+def given_providers(value: t.Any, path: str) -> list[Dict]:
+    """Return providers that no module has checked (a variable, a settings file), or raise InputError."""
+    known = PROVIDERS["providers"]["options"]
+    found = []
+    for index, item in enumerate(validators.list_of(validators.mapping)(value or [], path)):
+        place = f"{path}[{index}]"
+        for key in item:
+            if key not in known:
+                near = validators.nearest(str(key), known)
+                raise InputError(f"{place}.{key}", "is not an option", f"Did you mean '{near}'?" if near else "")
+        found.append({**item, "name": validators.choice(*NAMES)(item.get("name"), f"{place}.name")})
+    return found
+
+
+def landlords(providers: t.Sequence[Mapping[str, t.Any]], outside: Outside) -> dict[str, RentalProvider]:
+    """Return the providers of machines that are configured, by name.
+
+    Those whose environment variable is set need no entry. Raises InputError for a name twice or a missing credential.
+    """
+    found: dict[str, RentalProvider] = {}
+    seen = [item["name"] for item in providers]
+    for index, item in enumerate(providers):
+        name, path = str(item["name"]), f"providers[{index}]"
+        if seen.count(name) > 1:
+            raise InputError(f"{path}.name", f"names {name} a second time", "One account of a provider at a time")
+        if name in CATALOG:
+            entry = CATALOG[name]
+            secret = entry.secret(path).need(item.get("api_token"), item.get("api_token_file"), outside.environ)
+            found[name] = entry.make(access(item, secret, outside), account(item, f"{path}."))
+    for name, entry in CATALOG.items():
+        secret_found = entry.secret(name).find(environ=outside.environ) if name not in seen else None
+        if secret_found is not None:
+            found[name] = entry.make(access({}, secret_found, outside), "")
+    return found
+
+
+def keepers(providers: t.Sequence[Mapping[str, t.Any]], outside: Outside) -> dict[str, Keeper]:
+    """Return everything that is configured and may hold something of ours: the landlords, and a tailnet."""
+    found: dict[str, Keeper] = dict(landlords(providers, outside))
+    for index, item in enumerate(providers):
+        if item["name"] == "tailscale":
+            found["tailscale"] = tailscale(item, outside, f"providers[{index}].")
+    return found

@@ -1,0 +1,78 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Renewing the dead-man timers of rented machines while somebody uses them (role ``lease``).
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import typing as t
+
+from ....module_utils._model.errors import MusterError, NodeError
+from ..._hosts.node_client import Remote, each
+
+SCRIPT = "/usr/local/sbin/muster-lease"
+LEASE_S = 14_400
+# Without the script there is no lease, which is no problem.
+_COMMAND = "s={script}; if [ -x $s ]; then $s renew {lease} {below} 2>/dev/null || sudo -n $s renew {lease} {below}; fi"
+
+
+def renew(remotes: t.Sequence[Remote], lease_s: int = LEASE_S) -> dict[str, MusterError]:
+    """Renew the lease of every machine that has one; return the problem of each that could not, by name."""
+    command = _COMMAND.format(script=SCRIPT, lease=lease_s, below=lease_s * 9 // 10)
+
+    def work(remote: Remote) -> None:
+        code, _out, err = remote.shell(command, b"")
+        if code:
+            said = (err.strip().splitlines() or ["no reason given"])[-1][:160]
+            raise NodeError(remote.name, f"its lease could not be renewed ({said})")
+
+    return each(remotes, work)[1]
+
+
+class Renewal:
+    """Renews again and again beside a loop that must not wait for machines. ``tell`` hears of each problem once."""
+
+    def __init__(
+        self,
+        remotes: t.Sequence[Remote],
+        tell: t.Callable[[str], None],
+        lease_s: int = LEASE_S,
+        now: t.Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._remotes = remotes
+        self._tell = tell
+        self._lease_s = lease_s
+        self._now = now
+        self._next: float | None = None
+        self._told: set[str] = set()
+        self._work: threading.Thread | None = None
+
+    def tick(self) -> None:
+        """Renew when a tenth of the lease has gone by since the last time, the first time at once."""
+        busy = self._work is not None and self._work.is_alive()
+        if not self._remotes or busy or (self._next is not None and self._now() < self._next):
+            return
+        self._next = self._now() + max(30.0, min(600.0, self._lease_s / 10))
+        self._work = threading.Thread(target=self._renew, daemon=True, name="muster-lease")
+        self._work.start()
+
+    def wait(self) -> None:
+        """Wait for a renewal that is on its way."""
+        if self._work is not None:
+            self._work.join()
+
+    def _renew(self) -> None:
+        for name, error in renew(self._remotes, self._lease_s).items():
+            if name not in self._told:
+                self._told.add(name)
+                self._tell(f"warning: {error}")
+
+
+def rented(remotes: t.Sequence[Remote], hostvars: t.Mapping[str, t.Any]) -> list[Remote]:
+    """Return the remotes of machines that are rented: no other machine may be switched off by a lease."""
+    return [item for item in remotes if ((hostvars[item.name].get("muster_node")) or {}).get("ownership") == "rented"]

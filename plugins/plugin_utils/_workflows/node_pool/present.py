@@ -1,0 +1,286 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Renting a pool of nodes: options to a request, the engine to a result.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import shlex
+import typing as t
+from collections.abc import Mapping
+
+from ....module_utils._model import validators
+from ....module_utils._model.errors import InputError, RefusedError
+from ....module_utils._model.lease import Rental, cluster_name, pool_name
+from ....module_utils._model.ledger import iso
+from ....module_utils._model.offer import Candidate, parse_candidates
+from ....module_utils._secrets.scrubber import remember, scrub, scrub_value
+from ..._providers.base import RentalProvider
+from ..._providers.sshkeys import public_key
+from ..._provision.api import Prober, RealStage, Stage
+from ..._provision.create import Outcome, Terms, rent, survey
+from ..._provision.create_plan import planned, stuck
+from ..._provision.create_state import PoolRequest, PoolState
+from ..._provision.ledger.ledger_session import Book, Mirror
+from ..._provision.ledger.ledger_store import LedgerWriter, read
+from ..._provision.probe_ssh import SshProber, ssh_options
+from ..._provision.readiness import Expectation
+from ..._provision.run_exit_ssh import Look
+from ..shared.state_dir import StateHome
+from .accounts import Outside, landlords
+
+Dict = dict[str, t.Any]
+KNOWN_HOSTS = "known_hosts"
+_USER_DATA_LIMIT = 1_000_000
+# Shorter lines are such as "#cloud-config" or "packages:" and would only spoil the output.
+_QUOTED_CHARS = 16
+_QUOTED_LINES = 500
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Readiness:
+    """The user's wishes for the readiness gate (option ``readiness``)."""
+
+    ssh: bool = validators.field(validators.boolean, True)
+    cuda: bool = validators.field(validators.boolean, True)
+    k3s: bool = validators.field(validators.boolean, False)
+    disk_free_gib_min: float = validators.field(validators.decimal(0), 5.0)
+    memory_gib_min: float = validators.field(validators.decimal(0), 0.0)
+    patience_s: float = validators.field(validators.decimal(10), 240.0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Context:
+    """Where a call of the module takes place; ``tell`` shows progress, ``mirror`` keeps a copy of the ledger elsewhere.
+
+    ``stage``, ``prober`` and ``look`` are for tests.
+    """
+
+    base: pathlib.Path
+    check: bool = False
+    outside: Outside = Outside()
+    stage: Stage | None = None
+    prober: Prober | None = None
+    look: Look | None = None
+    tell: t.Callable[[str], None] = lambda _line: None
+    mirror: Mirror | None = None
+
+
+def present(options: Mapping[str, t.Any], context: Context) -> Dict:
+    """Return the result of ``node_pool`` with state present; a failed one names what is still there."""
+    if context.stage is None:
+        with RealStage() as stage:
+            return present(options, dataclasses.replace(context, stage=stage))
+    now = context.stage.now()
+    request = _request(options, now)
+    folder = StateHome(options["state_home"], request.cluster).folder
+    found = landlords(options["providers"], context.outside)
+    terms = _terms(options, context.base)
+    _check(request, found, terms)
+    if context.check:
+        text = read(folder)
+        state = survey(request, found, Book(text.events, Nowhere()), context.stage)
+        return {**_plan(state, now), "ledger_warnings": list(text.warnings)}
+    readiness = validators.section(Readiness)(options["readiness"] or {}, "readiness")
+    prober = context.prober or _prober(options, readiness, folder)
+    with LedgerWriter(folder) as writer:
+        text = read(folder)
+        book = Book(text.events, writer, context.mirror)
+        outcome = rent(
+            request,
+            found,
+            book,
+            context.stage,
+            prober=prober,
+            terms=terms,
+            tell=lambda line: context.tell(scrub(line)),
+            gone=parent_gone(),
+        )
+        book.tell_mirror()
+    warnings = [*text.warnings, *([book.mirror_problem] if book.mirror_problem else [])]
+    result = _result(outcome, request, folder)
+    return t.cast(Dict, scrub_value({**result, "ledger_warnings": warnings}))
+
+
+def refuse_passing_controller(options: Mapping[str, t.Any], variables: Mapping[str, t.Any]) -> None:
+    """Refuse to rent from a controller whose state goes with its job (AWX), unless the user says where it is kept."""
+    passing = any(name in variables for name in ("awx_job_id", "tower_job_id"))
+    if passing and not (options["state_home"] or {}).get("path"):
+        raise RefusedError(
+            "this job's folder vanishes with it, and with the ledger the only trace of what was rented",
+            "Set muster_reaper_host, or muster_state.path to a folder that outlives the job",
+        )
+
+
+def parent_gone() -> t.Callable[[], bool]:
+    """Return whether the process that started this one has ended: a killed ansible-playbook leaves its worker."""
+    parent = os.getppid()
+    return lambda: os.getppid() != parent
+
+
+class Nowhere:
+    """The ledger of check mode: whoever writes to it is wrong."""
+
+    def append(self, event: object) -> None:
+        raise InputError("check_mode", "would write the ledger")
+
+
+def _request(options: Mapping[str, t.Any], now: float) -> PoolRequest:
+    lease_s = options.get("lease_s")
+    readiness = validators.section(Readiness)(options["readiness"] or {}, "readiness")
+    return PoolRequest(
+        cluster=cluster_name(options["cluster"]),
+        pool=pool_name(options["pool"]),
+        count=validators.integer(1, 1000)(options["count"], "count"),
+        candidates=parse_candidates(options["candidates"] or []),
+        timeout_at=now + validators.integer(60, 86400)(options["wait_timeout_s"], "wait_timeout_s"),
+        max_price_usd_per_hour=options.get("max_price_usd_per_hour"),
+        max_total_usd_per_hour=options.get("max_total_usd_per_hour"),
+        run_id=validators.name(63)(options["run_id"], "run_id") if options.get("run_id") else None,
+        deadline=iso(now + validators.integer(300, 10**8)(lease_s, "lease_s")) if lease_s is not None else None,
+        release=options.get("release"),
+        max_cost_usd=options.get("max_cost_usd"),
+        mixed=options["mixed"],
+        max_rerolls=validators.integer(0, 100)(options["max_replacements"], "max_replacements"),
+        capacity_wait_s=validators.integer(0, 86400)(options["capacity_wait_s"], "capacity_wait_s"),
+        patience_s=readiness.patience_s,
+        gate=readiness.ssh,
+    )
+
+
+def _read(base: pathlib.Path, name: str, option: str) -> str:
+    try:
+        return (base / pathlib.Path(name).expanduser()).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise InputError(option, f"cannot be read ({reason})") from None
+
+
+def _terms(options: Mapping[str, t.Any], base: pathlib.Path) -> Terms:
+    key, place = options.get("ssh_public_key") or "", options.get("ssh_public_key_file") or ""
+    if not key and not place:
+        raise InputError("ssh_public_key", "is missing", "Give it, or ssh_public_key_file")
+    line = public_key(key or _read(base, place, "ssh_public_key_file"))
+    data = options.get("user_data")
+    if data and len(data.encode()) > _USER_DATA_LIMIT:
+        raise InputError("user_data", "is larger than a megabyte")
+    _remember(data or "")
+    return Terms(line, data or None, float(options["release_timeout_s"]))
+
+
+def _remember(script: str) -> None:
+    """Keep a first-boot script out of all output: a provider may quote it in an error, whole, in a line, or by line."""
+    lines = script.splitlines()[:_QUOTED_LINES]
+    for text in (script.strip(), " ".join(script.split()), *(line.strip() for line in lines)):
+        if len(text) >= _QUOTED_CHARS:
+            remember(text)
+
+
+def _check(request: PoolRequest, found: Mapping[str, RentalProvider], terms: Terms) -> None:
+    """Refuse what a provider cannot do before anything is sent."""
+    for index, candidate in enumerate(request.candidates):
+        provider = found.get(str(candidate.provider))
+        if provider is not None:
+            _check_candidate(f"candidates[{index}]", candidate, provider, terms)
+    if request.whole and request.count < 2:
+        raise InputError("count", "must be at least 2 for a cluster")
+
+
+def _check_candidate(path: str, candidate: Candidate, provider: RentalProvider, terms: Terms) -> None:
+    able = provider.capabilities
+    if able.image_required and not candidate.image:
+        raise InputError(f"{path}.image", f"is required: {provider.name} starts containers or machines by image")
+    if candidate.unit == "cluster" and not able.clusters:
+        raise InputError(f"{path}.unit", f"{provider.name} sells no clusters")
+    if terms.user_data and able.user_data == "none":
+        raise InputError("user_data", f"{provider.name} runs nothing at first boot", "Leave it out")
+
+
+def _prober(options: Mapping[str, t.Any], readiness: Readiness, folder: pathlib.Path) -> Prober | None:
+    if not readiness.ssh:
+        return None
+    wanted = Expectation(
+        cuda=readiness.cuda,
+        disk_free_gib_min=readiness.disk_free_gib_min,
+        memory_gib_min=readiness.memory_gib_min,
+        k3s=readiness.k3s,
+    )
+    return SshProber(folder / KNOWN_HOSTS, wanted, options.get("ssh_private_key_file"))
+
+
+def _plan(state: PoolState, now: float) -> Dict:
+    """Return what would be done: the first choice for every missing machine, and what would be given back."""
+    orders = planned(state, now)
+    before = sorted(slot.held.name for slot in state.slots if slot.held)
+    given_up = sorted(item.rental.name for item in state.discards)
+    wishes = [
+        f"new: {choice.offer.product} in {choice.offer.region or 'any region'} of {choice.offer.provider} "
+        f"at {choice.offer.price_usd_per_hour:.2f} USD per hour"
+        for choice in orders
+    ]
+    missing = sum(1 for slot in state.slots if slot.held is None)
+    reason = stuck(state, now)
+    if not reason and len(orders) < missing:
+        reason = f"offers for {len(orders)} of {missing} missing machines are known"
+    return {
+        "changed": bool(orders or given_up or missing),
+        "nodes": [],
+        "history": list(state.history),
+        "planned": [choice.offer.to_dict() for choice in orders],
+        "problem": reason,
+        "diff": {"before": {"nodes": sorted(before + given_up)}, "after": {"nodes": before + wishes}},
+    }
+
+
+def _result(outcome: Outcome, request: PoolRequest, folder: pathlib.Path) -> Dict:
+    proof, state = outcome.proof, outcome.state
+    nodes = [] if outcome.failure else [_node(item, folder) for item in _machines(state)]
+    result: Dict = {
+        "changed": bool(outcome.placed or proof.leases or state.history),
+        "nodes": nodes,
+        "history": list(state.history),
+        "placed": outcome.placed,
+        "price_usd_per_hour": _price(state),
+        "deadline": request.deadline,
+        "not_proved_gone": list(proof.billing),
+        "diff": {
+            "before": {"nodes": sorted(slot.held.name for slot in state.slots if slot.held and slot.held.kept)},
+            "after": {"nodes": sorted(slot.held.name for slot in state.slots if slot.held)},
+        },
+    }
+    if outcome.failure:
+        kept = "" if proof.clean else f"; may still be billing: {_words(proof.billing)}"
+        result |= {"failed": True, "msg": f"{request.cluster}/{request.pool}: {outcome.failure}{kept}"}
+        result["diff"]["after"] = result["diff"]["before"]
+    elif stuck_there := [item for item in proof.billing if item.get("delete_failed")]:
+        result |= {"failed": True, "msg": f"the pool is complete, but these cannot be deleted: {_words(stuck_there)}"}
+    return result
+
+
+def _words(billing: t.Sequence[Mapping[str, t.Any]]) -> str:
+    return ", ".join(
+        f"{item.get('name') or item.get('provider')} ({', '.join(item.get('ids') or ['no id known'])})"
+        for item in billing
+    )
+
+
+def _machines(state: PoolState) -> list[Rental]:
+    return [item for slot in state.slots if slot.held and slot.held.rental for item in slot.held.rental.machines]
+
+
+def _price(state: PoolState) -> float | None:
+    prices = [slot.held.price for slot in state.slots if slot.held]
+    return None if None in prices else round(sum(price for price in prices if price is not None), 6)
+
+
+def _node(item: Rental, folder: pathlib.Path) -> Dict:
+    """Return a node record with its SSH endpoint, and the arguments that pin its host key."""
+    endpoint = dataclasses.asdict(item.ssh) if item.ssh else {"host": None, "port": None, "user": None}
+    arguments = shlex.join(ssh_options(folder / KNOWN_HOSTS, item.provider, item.id))
+    return {**item.record, "ssh": endpoint, "ssh_arguments": arguments}

@@ -1,0 +1,80 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The reaper: ``python -m …node_pool.reaper_main SETTINGS.json``, for a unit on a permanent machine, without Ansible.
+
+The settings are options of ``node_pool``: ``cluster``, ``state_home``, ``providers`` with ``api_token_file``. To ask
+about runs that nobody follows: ``ssh_private_key_file`` for machines, ``kubeconfig`` with ``context`` for a cluster. It
+takes the ledgers that controllers have sent, ends what is due and exits with 0 when nothing of the cluster bills that
+should not, 1 when something does, 2 when it cannot tell.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import sys
+import typing as t
+
+from ....module_utils._model import validators
+from ....module_utils._model.errors import InputError, MusterError
+from ....module_utils._model.lease import cluster_name
+from ....module_utils._secrets.scrubber import scrub
+from ..._provision.ledger.ledger_merge import take_incoming
+from ..shared.state_dir import StateHome
+from .absent import absent
+from .accounts import given_providers
+from .present import Context
+
+_CLUSTER = ("kubeconfig", "context")
+_KNOWN = ("cluster", "state_home", "providers", "orphans", "release_timeout_s", "ssh_private_key_file", *_CLUSTER)
+_SHOWN = ("leases", "billing", "orphans", "residual_usd_per_hour", "reasons")
+
+
+def settings(path: pathlib.Path) -> dict[str, t.Any]:
+    """Return the options of one pass. Raises InputError for a file that cannot be read or has other keys."""
+    try:
+        given = validators.mapping(json.loads(path.read_bytes()), str(path))
+    except (OSError, ValueError):
+        raise InputError(str(path), "cannot be read as JSON") from None
+    for key in given:
+        if key not in _KNOWN:
+            near = validators.nearest(key, _KNOWN)
+            raise InputError(f"{path}: {key}", "is not a setting", f"Did you mean '{near}'?" if near else "")
+    if "cluster" not in given:
+        raise InputError(f"{path}: cluster", "is required")
+    defaults = {"state_home": {}, "orphans": "report", "release_timeout_s": 900}
+    fixed: dict[str, t.Any] = {"due_only": True, "pool": None, "nodes": None, "hygiene": []}
+    return {**defaults, **given, "providers": given_providers(given.get("providers"), "providers"), **fixed}
+
+
+def _warn(line: str) -> None:
+    print(scrub(line), file=sys.stderr)
+
+
+def main(argv: t.Sequence[str], context: Context | None = None) -> int:
+    """Make one pass and print its outcome as one line of JSON; return the exit status."""
+    if len(argv) != 1:
+        print("usage: reap SETTINGS.json", file=sys.stderr)
+        return 2
+    try:
+        options = settings(pathlib.Path(argv[0]))
+        for line in take_incoming(StateHome(options["state_home"], cluster_name(options["cluster"])).folder):
+            _warn(f"warning: {line}")
+        context = dataclasses.replace(context or Context(pathlib.Path.cwd()), tell=_warn)
+        result = absent(options, context)
+    except MusterError as error:
+        print(scrub(str(error)), file=sys.stderr)
+        return 2
+    print(json.dumps({key: result.get(key) for key in _SHOWN}, separators=(",", ":")))
+    if result.get("failed"):
+        print(result["msg"], file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

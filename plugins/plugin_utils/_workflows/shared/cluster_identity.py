@@ -1,0 +1,117 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A run stays on the cluster on which it was started: a kubeconfig that points elsewhere by now is refused.
+
+Looked for on another cluster, a run that lives would seem gone, and would be started there a second time.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Collection, Mapping
+
+from ....module_utils._model.errors import RefusedError
+from ..._kube.api.client import Client
+from ..._kube.api.errors import KubeError
+from ..._provision.ledger import ledger_store
+from .state_dir import StateHome, read_record
+
+
+def read(client: Client) -> str:
+    """Return the cluster's id, empty where this user may not read it."""
+    try:
+        return client.cluster_id()
+    except KubeError as error:
+        if error.status != 403:
+            raise
+        return ""
+
+
+def elsewhere(client: Client, reference: Mapping[str, t.Any]) -> str:
+    """Return the id of this cluster when it is another one than that of ``reference`` (a run's ``backend_ref``).
+
+    Empty for the same cluster; without an id of both nothing can be told.
+    """
+    known = str(reference.get("cluster_id") or "")
+    seen = read(client) if known else ""
+    return seen if seen != known else ""
+
+
+def insist(client: Client, record: Mapping[str, t.Any] | None, *, ended: bool = False) -> None:
+    """Refuse another cluster than the one on which the run of this record lives.
+
+    A run that has ended may go on elsewhere; with ``ended`` it is asked about where it was.
+    """
+    if record is None or (record.get("state") == "ended" and not ended):
+        return
+    reference = record.get("backend_ref") or {}
+    known, seen = reference.get("cluster_id"), elsewhere(client, reference)
+    if seen:
+        run, context = record.get("run_id"), reference.get("context")
+        fix = "Give the kubeconfig of that cluster" + (f" (its context was {context})" if context else "")
+        raise RefusedError(f"run {run} lives on another cluster ({known}) than {client.server} ({seen})", fix)
+
+
+def of_ledger(home: StateHome, names: Collection[str] | None = None) -> dict[str, str]:
+    """Return by id the clusters on which machines had their last run, by the ledger, each with one machine's name.
+
+    :param names: the machines; None for all whose lease is open.
+    """
+    leases = ledger_store.read(home.folder).leases.values()
+    last = {lease.name: lease for lease in sorted(leases, key=lambda lease: lease.intent_at) if lease.machine}
+    found: dict[str, str] = {}
+    for name, lease in last.items():
+        known = str(((lease.run_place or {}).get("cluster") or {}).get("cluster_id") or "")
+        if known and (lease.open if names is None else name in names):
+            found.setdefault(known, name)
+    return found
+
+
+def insist_home(client: Client, home: StateHome) -> None:
+    """Refuse to begin a run on a cluster that has none of the rented machines, when others have them by the ledger."""
+    known = of_ledger(home)
+    seen = read(client) if known else ""
+    if seen and seen not in known:
+        there, name = next(iter(known.items()))
+        raise RefusedError(
+            f"{name} is a node of another cluster by the ledger ({there}) than {client.server} ({seen})",
+            "Give the kubeconfig of that cluster, or another muster_cluster for runs on this one. If the machines"
+            f" belong to this one now, say so with muster_cluster_id: {seen}",
+        )
+
+
+def insist_ledger(client: Client, home: StateHome, names: Collection[str]) -> None:
+    """Refuse a cluster other than the one on which, by the ledger, a machine of these names had its last run.
+
+    Names repeat from cluster to cluster, and a node of the same name elsewhere is somebody else's.
+    """
+    # Most nodes are of one cluster, and its id is a question to the server.
+    for known, name in of_ledger(home, names).items():
+        seen = elsewhere(client, {"cluster_id": known})
+        if seen:
+            raise RefusedError(
+                f"{name} is a node of another cluster by the ledger ({known}) than {client.server} ({seen})",
+                "Give the kubeconfig of that cluster; nothing was changed on this one. If its machines belong to this"
+                f" one now (moved, or its control plane was built anew), say so with muster_cluster_id: {seen}",
+            )
+
+
+def insist_records(client: Client, home: StateHome, names: Collection[str]) -> None:
+    """Refuse a cluster other than the one on which the newest run was that had a node of these names.
+
+    For nodes that nobody rented, of which the ledger knows nothing.
+    """
+    left = set(names)
+    for folder in home.runs() if left else ():
+        try:
+            record = read_record(folder) or {}
+        except RefusedError:
+            # A damaged record says nothing about its nodes.
+            continue
+        here = left & set(record.get("hosts") or ()) if record.get("backend") == "kubernetes" else set()
+        if here:
+            insist(client, record, ended=True)
+            left -= here

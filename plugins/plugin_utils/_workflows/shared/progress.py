@@ -1,0 +1,75 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Progress of a long task: plain lines, or values for the progress callback when it listens.
+
+The callback (``muster.training.progress``) opens a pipe before workers are forked and names it in the environment;
+without it, lines go out as ordinary output, so AWX and log files show them too.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+import time
+import typing as t
+
+from ....module_utils._model.errors import one_line
+
+PIPE_VARIABLE = "MUSTER_PROGRESS_FD"
+_SHOW_EVERY_S = 0.25
+
+
+def write_lines_at_once() -> None:
+    """Have this process write each line of its output when it is complete, into files and pipes too.
+
+    Ansible flushes when it starts the next task: what a task says that runs for hours would be seen at its end.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.line_buffering:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.reconfigure(line_buffering=True)
+
+
+class Progress(t.Protocol):
+    """Where progress goes: lines for people and values for the progress callback."""
+
+    def say(self, line: str) -> None: ...
+
+    def show(self, values: t.Mapping[str, t.Any]) -> None: ...
+
+
+class Reporter:
+    """Sends lines with ``display`` (a function that prints one line) or through the callback's pipe."""
+
+    def __init__(self, display: t.Callable[[str], None]) -> None:
+        self._display = display
+        self._shown_at = 0.0
+        number = os.environ.get(PIPE_VARIABLE, "")
+        self._pipe = int(number) if number.isdecimal() else None
+
+    def say(self, line: str) -> None:
+        """Print one line that stays. It may quote what a program or a server said."""
+        line = f"{time.strftime('%H:%M:%S')}  {one_line(line)}"
+        if not self._send({"line": line}):
+            self._display(line)
+
+    def show(self, values: t.Mapping[str, t.Any]) -> None:
+        """Hand over the present state; only the callback shows it, at most four times a second."""
+        if self._pipe is not None and time.monotonic() - self._shown_at > _SHOW_EVERY_S:
+            self._shown_at = time.monotonic()
+            self._send({"values": dict(values)})
+
+    def _send(self, message: t.Mapping[str, t.Any]) -> bool:
+        if self._pipe is None:
+            return False
+        try:
+            os.write(self._pipe, json.dumps(message).encode() + b"\n")
+        except OSError:
+            self._pipe = None
+            return False
+        return True

@@ -1,0 +1,141 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The state home on the controller: run folders, the owner's identity, and the lock of a run (contracts: "State home").
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pathlib
+import platform
+import shutil
+import time
+import typing as t
+import uuid
+
+from ....module_utils._model import validators
+from ....module_utils._model.errors import InputError, RefusedError
+from ....module_utils._node import files
+
+# Longest run id: a job name of 40 characters, and what is appended to it.
+RUN_ID_LIMIT = 63
+
+
+_LOCK_S = 3.0
+_FIELDS = {"schema", "run_id", "job", "state", "outcome", "attempts", "submitted_at", "world_size"}
+
+
+class StateHome:
+    """The folder of one cluster's state; everything in it is 0700/0600 whatever the umask says."""
+
+    def __init__(self, setting: t.Any, cluster: str) -> None:
+        given = validators.mapping(setting or {}, "muster_state")
+        store = given.get("store", "local")
+        if store in ("s3", "kubernetes"):
+            raise InputError(
+                "muster_state.store",
+                f"'{store}' is not available yet",
+                "Use local, with muster_reaper_host for a copy elsewhere",
+            )
+        validators.choice("local")(store, "muster_state.store")
+        for key in given:
+            if key not in ("store", "path"):
+                raise InputError(f"muster_state.{key}", "is not an option", "Known are: store, path")
+        self.root = pathlib.Path(str(given.get("path") or default_root())).expanduser()
+        self.folder = self.root / validators.name(63)(cluster, "muster_cluster")
+
+    def run_folder(self, run_id: str) -> pathlib.Path:
+        """Return the folder of a run (it may not exist); a run's name is a label, so that it names no other folder."""
+        validators.name(RUN_ID_LIMIT)(run_id, "run_id")
+        return self.folder / "runs" / run_id
+
+    def runs(self) -> list[pathlib.Path]:
+        """Return the folders of all runs, the newest first."""
+        found = (self.folder / "runs").glob("*/run.json")
+        return [path.parent for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
+
+    def owner(self, create: bool) -> dict[str, str]:
+        """Return ``{owner, controller}``: a random identity of this state home and a name for people."""
+        place = self.root / "owner"
+        try:
+            identity = place.read_text().strip()
+        except OSError:
+            identity = ""
+        if not identity and create:
+            files.private_dir(self.root)
+            files.write_atomic(place, uuid.uuid4().hex.encode())
+            identity = place.read_text().strip()
+        return {"owner": identity, "controller": f"{platform.node()}:{self.root}"}
+
+    def lock(self, run_id: str) -> t.IO[bytes]:
+        """Hold the run's lock until the returned file is closed.
+
+        :raises RefusedError: when another process on this controller holds it.
+        """
+        folder = files.private_dir(self.run_folder(run_id))
+        # Unbuffered: on a full disk it is the write that fails, not closing the file later.
+        handle = open(folder / "lock", "r+b", 0, opener=_private)  # noqa: SIM115 (held beyond this function)
+        # One that was killed needs a moment to notice (see Follower.run).
+        end = time.monotonic() + _LOCK_S
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as exc:
+                if time.monotonic() < end:
+                    time.sleep(0.05)
+                    continue
+                handle.seek(0)
+                holder = handle.read().decode().strip() or "another process"
+                handle.close()
+                raise RefusedError(
+                    f"run {run_id} is being followed by {holder} on this controller",
+                    "Wait for it, end it, or look with the status playbook",
+                ) from exc
+        handle.truncate(0)
+        try:
+            handle.write(f"process {os.getpid()}".encode())
+        except OSError:
+            handle.close()
+            raise
+        return handle
+
+
+def default_root() -> pathlib.Path:
+    """Return ``$XDG_STATE_HOME/muster`` or its default below the home directory."""
+    base = os.environ.get("XDG_STATE_HOME")
+    return (pathlib.Path(base) if base else files.home() / ".local" / "state") / "muster"
+
+
+def read_record(folder: pathlib.Path) -> dict[str, t.Any] | None:
+    """Return run.json, or None when there is none.
+
+    :raises RefusedError: when it is there but not readable as a record: nothing is guessed from a damaged file.
+    """
+    place = folder / "run.json"
+    try:
+        value = json.loads(place.read_bytes())
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError as exc:
+        raise RefusedError(f"{folder} cannot be a folder", "Set muster_state.path to a folder") from exc
+    except (OSError, ValueError) as exc:
+        raise RefusedError(f"{place} is damaged", "Move it away or name another run id (muster_run_id)") from exc
+    if not isinstance(value, dict) or not set(value) >= _FIELDS or not isinstance(value["job"], dict):
+        raise RefusedError(f"{place} is damaged", "Move it away or name another run id (muster_run_id)")
+    return value
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CREAT, 0o600)
+
+
+def forget_unborn(folder: pathlib.Path) -> None:
+    """Remove the folder of a run that never got a record."""
+    if not (folder / "run.json").exists():
+        shutil.rmtree(folder, ignore_errors=True)

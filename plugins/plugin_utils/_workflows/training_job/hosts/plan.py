@@ -1,0 +1,295 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From a job and what its nodes answered to everything that is placed and started. No side effects.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import ipaddress
+import json
+import pathlib
+import typing as t
+
+from .....module_utils._model.errors import InputError, RefusedError
+from .....module_utils._model.job import Job, to_yaml_names
+from ...._hosts import file_sync, gang
+from ...._hosts.node_client import Remote
+from ...._launch import environment, registry
+from ...._launch.base import Launch, RunContext, Slot
+
+_PORT_FIRST, _PORT_PAIRS = 20_000, 5_000
+_REACH_S = 15
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Host:
+    """One host of the play: its name, its variables that matter here, and how it is reached."""
+
+    name: str
+    address: str
+    python: str
+    price_usd_per_hour: float | None
+    connection: str
+    node: t.Mapping[str, t.Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Source:
+    """The trees of a job on the controller: its code (with the git commit, if any) and its datasets."""
+
+    placed: tuple[gang.Placed, ...]
+    code_sha256: str | None
+    commit: str | None
+
+    def blobs(self) -> list[str]:
+        """Return the checksums of all files."""
+        return sorted({file.sha256 for item in self.placed for file in item.tree.files})
+
+
+def hosts(names: t.Sequence[str], hostvars: t.Mapping[str, t.Any], job: Job) -> list[Host]:
+    """Return the job's hosts in the order of the play: rank 0 lives on the first.
+
+    :raises InputError: when the job asks for more nodes than there are.
+    """
+    if job.nodes > len(names):
+        raise InputError(
+            "job.nodes", f"asks for {job.nodes} nodes, the play has {len(names)} hosts", "Add hosts or ask for fewer"
+        )
+    found = [_host(name, hostvars[name], job) for name in names[: job.nodes]]
+    addresses = [host.address for host in found]
+    for address in addresses:
+        if addresses.count(address) > 1:
+            twins = ", ".join(host.name for host in found if host.address == address)
+            raise RefusedError(
+                f"{twins} have the same address {address}", "Give each host its own ansible_host or muster_address"
+            )
+    return found
+
+
+def source(job: Job, base: pathlib.Path, cache: pathlib.Path) -> Source:
+    """Return the job's trees, read from the controller (relative paths are relative to ``base``)."""
+    placed: list[gang.Placed] = []
+    code_sha = commit = None
+    if job.code is not None and job.code.source != "image":
+        folder = pathlib.Path(base, job.code.ref).expanduser()
+        if job.code.source == "git":
+            folder, commit = file_sync.from_git(job.code.ref, cache, "job.code.ref")
+        tree = file_sync.read(folder, "job.code.ref")
+        code_sha = tree.sha256
+        if job.code.sha256 and job.code.sha256 != code_sha:
+            raise RefusedError(
+                f"job.code.sha256: the code has checksum {code_sha}", "Check the code, or update job.code.sha256"
+            )
+        _script_in(job, tree)
+        placed.append(gang.Placed(tree, environment.CODE_DIR, False))
+    for dataset in job.datasets:
+        tree = file_sync.read(pathlib.Path(base, str(dataset.path)).expanduser(), f"job.datasets.{dataset.name}.path")
+        placed.append(gang.Placed(tree, f"{environment.DATA_DIR}/{dataset.name}", dataset.read_only))
+    return Source(tuple(placed), code_sha, commit)
+
+
+def run_id(job: Job, found: Source) -> str:
+    """Return the id that the same job with the same code always gets: a second run of it changes nothing."""
+    return f"{job.name}-{digest(job, found)[:8]}"
+
+
+def digest(job: Job, found: Source) -> str:
+    """Return what tells a job with its code and data from any other (SHA-256 in hexadecimal)."""
+    content = [to_yaml_names(job), found.code_sha256, [item.tree.sha256 for item in found.placed]]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def port(identity: str) -> int:
+    """Return the rendezvous port of a run: below the kernel's ephemeral range, even (the next one is the run's too)."""
+    number = int.from_bytes(hashlib.sha256(identity.encode()).digest()[:4], "big")
+    return _PORT_FIRST + 2 * (number % _PORT_PAIRS)
+
+
+def info_request(
+    job: Job, index: int, host: Host, identity: str, found: Source, reserve: dict[str, t.Any] | None
+) -> dict[str, t.Any]:
+    """Return what the preflight asks one host.
+
+    :param reserve: the claim that the first host takes before anything else, so that of two controllers that start the
+        same run at the same moment exactly one goes on; None in check mode.
+    """
+    wanted = port(identity)
+    paths = [job.checkpoints.path] if job.checkpoints.path else []
+    absolute = [job.script] if job.script and job.script.startswith("/") else []
+    return {
+        "run_id": identity,
+        "reserve": reserve if index == 0 else None,
+        "python": host.python,
+        "packages": list(registry.packages(job)),
+        "env": {key: job.env[key] for key in ("PYTHONPATH",) if key in job.env},
+        "address": host.address,
+        "ports": [[host.address, wanted]]
+        if index == 0
+        else ([[host.address, wanted + 1]] if job.launcher == "mpi" else []),
+        "paths": paths,
+        "files": absolute,
+        "tools": list(registry.tools(job, index)),
+        "blobs": found.blobs(),
+        "facts": bool(job.gpus_per_node),
+    }
+
+
+def slots(found: t.Sequence[Host], infos: t.Mapping[str, t.Mapping[str, t.Any]], identity: str) -> tuple[Slot, ...]:
+    """Return the nodes as launchers see them."""
+    return tuple(
+        Slot(
+            name=host.name,
+            rank=index,
+            address=host.address,
+            interface=infos[host.name].get("interface"),
+            python=infos[host.name]["training"]["executable"],
+            run_dir=f"{infos[host.name]['state_dir']}/runs/{identity}",
+            agent_python=infos[host.name]["executable"],
+            tools=infos[host.name]["tools"],
+            user=infos[host.name]["user"],
+        )
+        for index, host in enumerate(found)
+    )
+
+
+def launch(job: Job, nodes: tuple[Slot, ...], identity: str, attempt: int) -> tuple[Launch, RunContext]:
+    """Return what every node starts for the attempts from ``attempt`` on."""
+    path = job.checkpoints.path
+    context = RunContext(identity, port(identity), attempt, f"{path.rstrip('/')}/{identity}" if path else None)
+    return registry.launch(job, nodes, context), context
+
+
+def members(
+    job: Job,
+    remotes: t.Sequence[Remote],
+    nodes: tuple[Slot, ...],
+    plan: Launch,
+    context: RunContext,
+    infos: t.Mapping[str, t.Mapping[str, t.Any]],
+    secrets: tuple[dict[str, str], dict[str, bytes]],
+) -> list[gang.Member]:
+    """Return what each node needs: unit, store, files, and the meeting that proves that the gang can form."""
+    result = []
+    meet = {"host": nodes[0].address, "port": context.port, "seconds": _REACH_S}
+    for index, (remote, slot, item) in enumerate(zip(remotes, nodes, plan.nodes, strict=True)):
+        first_without_store = index == 0 and plan.store is None and len(nodes) > 1
+        result.append(
+            gang.Member(
+                remote=remote,
+                spec=_agent_spec(job, slot, plan, context, index, secrets),
+                files=item.files,
+                store=_store_spec(job, slot, plan, context) if index == 0 and plan.store else None,
+                secrets=gang.secret_payload(*secrets),
+                missing=infos[remote.name].get("missing", {}),
+                free_bytes=infos[remote.name]["free_bytes"],
+                write=(context.checkpoint_dir or f"{slot.run_dir}/checkpoints",),
+                meet={**meet, "peers": len(nodes) - 1} if first_without_store else None,
+                reach=meet if index > 0 else None,
+            )
+        )
+    return result
+
+
+def _agent_spec(
+    job: Job,
+    slot: Slot,
+    plan: Launch,
+    context: RunContext,
+    index: int,
+    secrets: tuple[dict[str, str], dict[str, bytes]],
+) -> dict[str, t.Any]:
+    item = plan.nodes[index]
+    store = {"host": plan_host(plan, context), "port": context.port, "seconds": job.restart.wait_s}
+    files = [f"{slot.run_dir}/secrets/{name}" for name in secrets[1]]
+    return gang.unit_spec(
+        job,
+        slot.name,
+        slot.run_dir,
+        context.run_id,
+        "agent",
+        argv=list(item.argv),
+        env={**item.env, **{f"{name}_FILE": f"{slot.run_dir}/secrets/{name}" for name in secrets[1]}},
+        cwd=environment.workdir(job, slot),
+        policy=plan.policy,
+        wait_for=store if plan.store and item.wait_for_peer else None,
+        secrets=f"{slot.run_dir}/secrets/env.json" if secrets[0] or secrets[1] else None,
+        secret_files=files,
+        usage=f"{slot.run_dir}/usage.jsonl",
+        timeout_s=job.timeout_s,
+        memory=job.resources.memory,
+        generation=context.attempt,
+    )
+
+
+def _store_spec(job: Job, slot: Slot, plan: Launch, context: RunContext) -> dict[str, t.Any]:
+    where = {"host": slot.address, "port": context.port}
+    return gang.unit_spec(
+        job,
+        slot.name,
+        slot.run_dir,
+        context.run_id,
+        "store",
+        argv=list(plan.store or ()),
+        # The store only passes keys on: it must not take GPU memory or threads from the ranks.
+        env={"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+        policy="store",
+        listen=where,
+        generation=context.attempt,
+    )
+
+
+def plan_host(plan: Launch, context: RunContext) -> str:
+    """Return the rendezvous address out of the store's argument list."""
+    return plan.store[3] if plan.store else ""
+
+
+def _host(name: str, variables: t.Mapping[str, t.Any], job: Job) -> Host:
+    node = variables.get("muster_node") or {}
+    connection = str(variables.get("ansible_connection") or "ssh")
+    python = str(job.python or variables.get("muster_training_python") or "python3")
+    price = node.get("price_usd_per_hour")
+    if price is None and node.get("ownership", "owned") == "owned":
+        price = 0.0
+    return Host(name, _address(name, variables, node, job), python, price, connection.rsplit(".", 1)[-1], node)
+
+
+def _address(name: str, variables: t.Mapping[str, t.Any], node: t.Mapping[str, t.Any], job: Job) -> str:
+    """Return the address at which the other nodes reach this one: asked types first, then LAN, mesh, public."""
+    if variables.get("muster_address"):
+        return str(variables["muster_address"])
+    known = node.get("addresses") or {}
+    wanted = job.placement.required_network_types
+    for kind in wanted or ("lan", "mesh", "public"):
+        if known.get(kind):
+            return str(known[kind])
+    if wanted:
+        raise RefusedError(f"{name}: has no {' or '.join(wanted)} address", "See job.placement.required_network_types")
+    address = str(variables.get("ansible_host") or name)
+    if address == "localhost":
+        return "127.0.0.1"
+    return address
+
+
+def lane(found: t.Sequence[Host]) -> str:
+    """Return ``loopback`` when all nodes are this one machine, else ``network``."""
+    return "loopback" if all(_is_loopback(host.address) for host in found) else "network"
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+def _script_in(job: Job, tree: file_sync.Tree) -> None:
+    if not job.script or job.script.startswith("/") or job.code is None:
+        return
+    wanted = str(pathlib.PurePosixPath(job.code.workdir, job.script))
+    if wanted not in {file.path for file in tree.files}:
+        raise InputError("job.script", f"there is no {wanted} in the code {job.code.ref}")

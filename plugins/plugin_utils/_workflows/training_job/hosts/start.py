@@ -1,0 +1,183 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Starting a gang: its record, its members, and the way back when it cannot start.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import time
+import typing as t
+
+from .....module_utils._model.errors import MusterError
+from .....module_utils._model.job import to_yaml_names
+from .....module_utils._node import files
+from ...._hosts import gang, ssh_keys
+from ...._launch import mpi
+from ...shared import run_record
+from ...shared.progress import Progress
+from ...shared.state_dir import StateHome
+from .. import lease_guard as custodies
+from . import plan as hosts_plan
+from .state import AGENTS, Dict, Plan, Request, alive, claim, ended_unseen, part_is_over, result, running
+
+if t.TYPE_CHECKING:
+    from .....module_utils._model import drill
+
+
+def present(
+    request: Request,
+    home: StateHome,
+    plan: Plan,
+    before: Dict | None,
+    resolved: tuple[dict[str, str], dict[str, bytes]],
+    drilling: drill.Drill | None,
+) -> Dict:
+    folder = files.private_dir(home.run_folder(plan.run_id))
+    unseen = ended_unseen(plan, before)
+    lives = running(plan) or unseen
+    if lives and not unseen and plan.job.launcher == "mpi" and not all(alive(plan, host.name) for host in plan.hosts):
+        # Its parts share keys that nobody keeps: one part cannot be joined to the others later.
+        gang.stop(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
+        lives = False
+    attempt = _generation(plan, before, lives)
+    current = _open_record(plan, before, attempt, lives)
+    members, held = _members(home, plan, attempt, resolved), claim(request, home, plan.job)
+    missing = [] if unseen else [m for m in members if not (lives and _needs_no_start(plan, m.remote.name, before))]
+    started: list[str] = []
+    custody = custodies.begin(request, home, plan)
+    _announce(request.progress, plan, lives)
+    files.write_json(folder / "run.json", current)
+    files.write_json(folder / "claim.json", held)
+    if plan.gate.verdict:
+        files.write_json(folder / "fabric.json", {"schema": run_record.SCHEMA, "islands": [plan.gate.verdict]})
+    if lives and request.options.get("take_over"):
+        gang.claim(plan.remotes, plan.run_id, held)
+    if missing:
+        if not lives:
+            files.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "submitted", "attempt": attempt})
+        try:
+            ready = members if not lives else [gang.alone(member, members) for member in missing]
+            gang.prepare(ready, plan.source.placed, held, plan.run_id, fresh=before is None)
+            started = gang.start(missing, plan.run_id, fresh=before is None)
+        except MusterError as exc:
+            _failed_start(folder, before, current, exc, lives)
+            raise
+        files.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "started", "attempt": attempt})
+    _remember_agents(home, plan)
+    if not request.options["wait"]:
+        return result(current, folder, changed=bool(started))
+    # Only now: by the time that this is imported, the agents are at work.
+    from ..outcome import follow
+
+    return follow(request, plan, members, folder, current, drilling, changed=bool(started), custody=custody)
+
+
+def _needs_no_start(plan: Plan, node: str, before: Dict | None) -> bool:
+    """Return whether a node of a gang that lives does its part, or has done it a moment before the others."""
+    return alive(plan, node) or part_is_over(plan, node, before)
+
+
+def _remember_agents(home: StateHome, plan: Plan) -> None:
+    place = home.folder / AGENTS
+    known = files.read_json(place) or {}
+    found = {**known, **{remote.name: remote.program for remote in plan.remotes}}
+    if found != known:
+        files.write_json(place, found)
+
+
+def _failed_start(folder: pathlib.Path, before: Dict | None, current: Dict, exc: MusterError, running: bool) -> None:
+    """Put the record back: a run that never started leaves no trace, one that had run stays ended."""
+    if running:
+        return
+    if before is not None:
+        files.write_json(folder / "run.json", before)
+        return
+    for name in ("run.json", "claim.json", "events.jsonl", "offsets.json", "fabric.json", "lock"):
+        (folder / name).unlink(missing_ok=True)
+    try:
+        folder.rmdir()
+    except OSError:
+        return
+
+
+def _generation(plan: Plan, before: Dict | None, running: bool) -> int:
+    """Return the number of the first attempt of this start; a gang that runs keeps the one it has.
+
+    Nodes know numbers that this controller does not when another one started the run before.
+    """
+    agents = [info["units"].get("agent", {}) for info in plan.infos.values()]
+    seen = [int(agent["generation"]) for agent in agents if agent.get("generation") is not None]
+    if running:
+        return max(seen)
+    done = [int(item["n"]) for item in (before or {}).get("attempts", [])]
+    return max([int((before or {}).get("generation", 0)), *done, *seen]) + 1
+
+
+def _open_record(plan: Plan, before: Dict | None, attempt: int, running: bool) -> Dict:
+    values = {
+        "launcher": plan.job.launcher,
+        "code_sha256": plan.source.code_sha256,
+        "versions": _versions(plan),
+        "derived": plan.derived,
+        "generation": attempt,
+        "fabric": _fabric(plan),
+        "hosts": [host.name for host in plan.hosts],
+    }
+    if before is None:
+        return run_record.new(plan.run_id, to_yaml_names(plan.job), time.time(), **values)
+    again = {"state": "running" if running else "starting", "ended_at": None, "outcome": None, "exit_code": None}
+    job = to_yaml_names(plan.job)
+    # A gang may go on with fewer nodes than it began with.
+    size = {**before["world_size"], "asked": run_record.job_world_size(job)}
+    return {**before, **values, **again, "job": job, "world_size": size, "cause": None, "detail": None}
+
+
+def _fabric(plan: Plan) -> Dict | None:
+    verdict = plan.gate.verdict
+    return {key: verdict[key] for key in ("island", "outcome", "lane")} if verdict else None
+
+
+def _versions(plan: Plan) -> Dict:
+    first = plan.infos[plan.hosts[0].name]
+    found = {"python": first["training"]["version"], "kernel": first["kernel"], **first["training"]["packages"]}
+    return {**found, "commit": plan.source.commit} if plan.source.commit else found
+
+
+def _members(
+    home: StateHome, plan: Plan, attempt: int, resolved: tuple[dict[str, str], dict[str, bytes]]
+) -> list[gang.Member]:
+    nodes = hosts_plan.slots(plan.hosts, plan.infos, plan.run_id)
+    launched, context = hosts_plan.launch(plan.job, nodes, plan.run_id, attempt)
+    env, files = resolved
+    if launched.keypair:
+        pair = ssh_keys.make(home.run_folder(plan.run_id))
+        known = mpi.known_hosts(nodes, context, pair.host_public)
+        files = {
+            **files,
+            mpi.KEY_FILE: pair.private,
+            mpi.HOST_KEY_FILE: pair.host_private,
+            mpi.AUTHORIZED_FILE: pair.public,
+            mpi.KNOWN_HOSTS_FILE: known.encode(),
+        }
+    made = hosts_plan.members(plan.job, plan.remotes, nodes, launched, context, plan.infos, (env, files))
+    return made
+
+
+def _announce(progress: Progress, plan: Plan, running: bool) -> None:
+    derived = plan.derived
+    parts = [f"run {plan.run_id}: {plan.job.nodes} nodes × {plan.job.nproc} = world size {derived['world_size']}"]
+    if derived["effective_batch"]:
+        parts.append(f"effective batch {derived['effective_batch']}")
+    if derived["learning_rate_advice"]:
+        parts.append(f"linear scaling suggests learning rate {derived['learning_rate_advice']:g}")
+    if derived["price_usd_per_hour"]:
+        parts.append(f"${derived['price_usd_per_hour']:.2f} an hour")
+    if derived["predicted_allreduce_s"]:
+        parts.append(f"{derived['predicted_allreduce_s']:.3g} s per all-reduce of all gradients")
+    progress.say(" · ".join(parts) + (" · runs already, following it" if running else ""))
+    for warning in plan.gate.warnings:
+        progress.say(f"warning: {warning}")

@@ -1,0 +1,398 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Following a run on a cluster: one watch per kind, one log stream per pod, one queue for all of them.
+
+The log of a pod carries what its ranks recorded as marked lines, so that following logs is following the run. Logs are
+read while the pods live: an engine that restarts a gang deletes its pods, and their logs with them.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import time
+import typing as t
+
+from .....module_utils._model import drill as drills
+from .....module_utils._model.errors import MusterError
+from .....module_utils._model.job import Job
+from .....module_utils._model.run_history import moment
+from .....module_utils._node import files
+from .....module_utils._secrets.scrubber import scrub
+from ...._hosts import log_follow
+from ...._kube.api.logs import Place
+from ...._kube.api.watch import Event
+from ...._kube.jobs.spec import CONTAINER, Object
+from ...._kube.objects import events, status
+from ...shared import run_record
+from ...shared.progress import Progress
+from ..follower import Follower, Outcome, tail
+from .container_exits import Ends
+from .force_delete import Evictions
+from .pending import Waits
+from .pod_logs import PodLogs
+from .run_events import Warnings
+from .timestamps import local
+from .watches import Sources
+
+_IDLE_S = 0.5
+# So long what was heard is taken in before the run's limits are looked at again.
+_TURN_S = 0.2
+_DRAIN_S = 20.0
+# The engine's own deadline comes first: it says in the cluster why the job ended.
+_OWN_DEADLINE_S = 10.0
+
+
+class ClusterFollower(Follower):
+    """A follower whose news come from a cluster instead of from nodes."""
+
+    def __init__(
+        self,
+        job: Job,
+        run_id: str,
+        folder: pathlib.Path,
+        sources: Sources,
+        progress: Progress,
+        save: t.Callable[[Follower], None],
+        drill: drills.Drill | None,
+        over: t.Callable[[], str] = lambda: "",
+    ) -> None:
+        super().__init__(job, run_id, folder, [], progress, lambda _remote: None, save, drill, over)
+        self.sources = sources
+        self.evictions = Evictions(sources.client, progress)
+        self.pods: dict[str, Object] = {}
+        self.nodes: dict[str, str] = {}
+        self.read: dict[str, Place] = {
+            uid: (str(place["stamp"]), int(place["same"])) for uid, place in self.offsets.items() if "stamp" in place
+        }
+        self.logs = PodLogs(self.nodes, self.read, self._write, self._refused, self._kept_log, progress)
+        self.main: Object = sources.main
+        self._main_seen = False
+        self.lost_pods: set[str] = set()
+        self.image_ids: set[str] = set()
+        self.admitted_at: float | None = None
+        self.warnings = Warnings(sources.plan, [mount.pvc for mount in job.mounts if mount.pvc])
+        self.waits = Waits(sources.plan.queue is not None, sources.client.line.recovering)
+        self.ends = Ends(self.main["kind"], job.nodes)
+        self._ending: tuple[Outcome, float] | None = None
+        self._engine_told = False
+        self.refusal: Outcome | None = None
+        self.refused_at = 0.0
+
+    def run(self) -> Outcome:
+        """Follow until the run has ended and its logs are read."""
+        parent = os.getppid()
+        self.sources.start()
+        try:
+            while True:
+                if os.getppid() != parent:
+                    raise MusterError(f"run {self.run_id} is no longer followed: ansible-playbook has ended")
+                self._hear()
+                self._ending = self._ending or self._ended()
+                self.waits.begun(len(self.story.attempts))
+                if self._ending and (not self.sources.reading() or time.monotonic() > self._ending[1]):
+                    return self._at_last(self._ending[0])
+                self._drill_if_due()
+                self._force_off()
+                if not self._ending:
+                    self.logs.open_again(self.sources, self.pods)
+                self._once(self.waits.unexplained(self.main))
+                self._tell()
+        finally:
+            self.sources.close()
+            self.logs.flush()
+            self._keep_place()
+            self._save(force=True)
+
+    def state(self) -> dict[str, t.Any]:
+        """Return where the run is; a node counts while its pod runs."""
+        running = [pod for pod in self.pods.values() if pod.get("status", {}).get("phase") == "Running"]
+        values = {**super().state(), "nodes": len(running), "nodes_asked": self.job.nodes}
+        return {**values, "ranks": 0, "waiting": "waits for its place"} if self.waits.suspended else values
+
+    def dated(self, stamp: t.Any) -> float:
+        """Return when something was that the cluster has dated; now, where that is no other time."""
+        return local(stamp, self.sources.client.line.tally.server_time())
+
+    def _hear(self) -> None:
+        item = self.sources.hear(_IDLE_S)
+        if item is None:
+            return
+        # What is there already is taken in at once: a burst of lines is saved once. One that never ends must not keep
+        # the run's limits from being looked at.
+        end = time.monotonic() + _TURN_S
+        while item is not None:
+            self._take_item(*item)
+            item = self.sources.hear(0.0) if time.monotonic() < end else None
+        self.logs.flush()
+        self._keep_place()
+        self._save()
+
+    def _at_last(self, outcome: Outcome) -> Outcome:
+        """Take in what was heard before now, and return how the run ended by all of that."""
+        self.sources.close()
+        while (item := self.sources.hear(0.0)) is not None:
+            # A watch that breaks as it is closed says nothing of the run.
+            if item[0] != "error" or item[1][0].startswith("log-"):
+                self._take_item(*item)
+        self.logs.flush()
+        # A log that went on for too long was not read to its end.
+        self.logs.keep_last_words()
+        told = self._engine_ended() if self._engine_told else None
+        return told[0] if told else outcome
+
+    def _take_item(self, source: str, value: t.Any) -> None:
+        if source == "line":
+            self.logs.take(*value)
+            return
+        self.logs.flush()
+        if source == "error":
+            self._source_failed(*value)
+        elif source == "end":
+            self.logs.ended(value)
+        elif source == "main" and value.type == "SYNCED":
+            self._look_for_main()
+        elif value.type != "SYNCED":
+            takers = {"main": self._take_main, "pod": self._take_pod, "event": self._take_event}
+            takers.get(source, self._take_workload)(value)
+
+    def _take_main(self, event: Event) -> None:
+        if event.object["metadata"].get("uid") != self.sources.main["metadata"].get("uid"):
+            return
+        self.main, self._main_seen = event.object, True
+        if event.type == "DELETED":
+            self._main_gone()
+        elif self.waits.set_back(self.main) and (self.admitted_at is not None or self.story.placed):
+            # Its pods go, and with them its time: the engine's own limit begins anew with the next ones, too.
+            self.admitted_at = None
+            self.waits.forget()
+            self.ends.forget()
+            self.event("set_back", cause=self.waits.why, detail=status.state(self.main).reason)
+            self.progress.say(f"the run was {self.waits.why}: it waits for its place")
+
+    def _look_for_main(self) -> None:
+        """End a run whose object was gone before the first listing: nobody would tell it any more."""
+        if not self._main_seen:
+            self._main_gone()
+
+    def _main_gone(self) -> None:
+        # One that had ended was deleted because its time to live was over.
+        gone = Outcome("cancelled", 143, "cancelled", f"the {self.main['kind']} was deleted")
+        self._ending = self._ending or self._engine_ended() or (gone, self._saved())
+
+    def _take_pod(self, event: Event) -> None:
+        pod, uid = event.object, event.object["metadata"]["uid"]
+        if event.type == "DELETED":
+            self._pod_gone(pod)
+            self.pods.pop(uid, None)
+            return
+        self.pods[uid] = pod
+        for early in self.warnings.about(uid):
+            self._once(early)
+        node = (pod.get("spec") or {}).get("nodeName")
+        if node:
+            self.nodes[uid] = node
+        self._look_at_conditions(pod)
+        statuses = pod.get("status", {}).get("containerStatuses") or []
+        main = next((item for item in statuses if item["name"] == CONTAINER), None)
+        now = (main or {}).get("state") or {}
+        if main and main.get("imageID"):
+            self.image_ids.add(str(main["imageID"]))
+        if ("running" in now or "terminated" in now) and f"log-{uid}" not in self.sources.threads:
+            begun = (now.get("running") or now.get("terminated") or {}).get("startedAt")
+            if not self.waits.suspended and not pod["metadata"].get("deletionTimestamp"):
+                self.admitted_at = self.admitted_at or self.dated(begun)
+            self.sources.follow_log(pod, self.read.get(uid))
+        if "terminated" in now:
+            self.logs.container_ended(uid, str(now["terminated"].get("message") or ""))
+            place = self.nodes.get(uid, "")
+            self._note(place, self.ends.of_container(pod, main or {}, place, bool(self.story.attempts)))
+            self.sources.container_ended(uid)
+        elif "running" in now:
+            return
+        else:
+            cause = events.of_pod(pod)
+            self._once(cause)
+            if cause is not None and cause.code == "container":
+                words = self.ends.before_any_rank(pod, cause.line, bool(self.story.attempts))
+                self._note(self.nodes.get(uid, ""), words)
+
+    def _note(self, node: str, words: t.Iterable[str]) -> None:
+        """Say and record what no rank says: it went with its recorder, or never began."""
+        for line in words:
+            self.progress.say(line)
+            self.event("cluster", node=node, detail=line)
+
+    def _look_at_conditions(self, pod: Object) -> None:
+        """Note a pod that its node or the scheduler took away: that is a lost node, no crash."""
+        uid = pod["metadata"]["uid"]
+        conditions = status.conditions(pod)
+        taken = conditions.get("DisruptionTarget")
+        if taken and taken.get("status") == "True" and uid not in self.lost_pods:
+            self.lost_pods.add(uid)
+            node = self.nodes.get(uid) or pod["metadata"]["name"]
+            self.event("node_lost", node=node, detail=f"{taken.get('reason')}: {taken.get('message')}")
+            self.progress.say(f"{node}: {pod['metadata']['name']} was taken away: {taken.get('reason')}")
+
+    def _pod_gone(self, pod: Object) -> None:
+        if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
+            self.lost_pods.add(pod["metadata"]["uid"])
+
+    def _force_off(self) -> None:
+        """Take pods off nodes that are gone, so that the gang can start again and nothing stays held."""
+        for uid in self.evictions.look(self.pods.values()):
+            self.sources.drop_log(uid)
+            node, name = self.nodes.get(uid, ""), self.pods[uid]["metadata"]["name"]
+            if uid not in self.lost_pods:
+                self.lost_pods.add(uid)
+                self.event("node_lost", node=node or name, detail=f"the node of {name} does not answer")
+
+    def _take_event(self, event: Event) -> None:
+        self._once(self.warnings.take(event, self.pods, self.main))
+
+    def _take_workload(self, event: Event) -> None:
+        owners = event.object["metadata"].get("ownerReferences") or []
+        mine = any(owner.get("uid") == self.main["metadata"].get("uid") for owner in owners)
+        if event.type != "DELETED" and mine:
+            cause = self.waits.workload(event.object)
+            if cause is not None and cause.final:
+                # Its pods are gone or never came, and no others will: also of a run that was under way.
+                given_up = Outcome("failed", 1, cause.code, cause.text)
+                self._ending = self._ending or (given_up, self._drained())
+            self._once(cause)
+
+    def _refused(self, node: str, line: t.Mapping[str, t.Any]) -> None:
+        """Note that a pod did not start its program, and why: no rank of it will say so."""
+        detail = scrub(str(line.get("detail") or ""))
+        code = line.get("exit_code")
+        self.refusal = Outcome("failed", code if isinstance(code, int) else 1, "crash", f"{node}: {detail}")
+        self.refused_at = moment(line.get("at")) or log_follow.now()
+        self.progress.say(f"{node}: the pod did not start its program: {detail}")
+
+    def _source_failed(self, name: str, exc: Exception) -> None:
+        if name in ("event", "workload") and isinstance(exc, MusterError):
+            # Both only explain; a limited user may not read them.
+            if name == "workload":
+                self.waits.unreadable()
+            return
+        if name.startswith("log-") and isinstance(exc, MusterError):
+            self.logs.failed(name.removeprefix("log-"), exc)
+            return
+        raise exc
+
+    def _ended(self) -> tuple[Outcome, float] | None:
+        found = self._engine_ended()
+        if found:
+            return found
+        early = self._fatal() or self._too_long() or self._too_dear() or self._too_many_lost() or self._never_began()
+        if early is None:
+            return None
+        # A rule of ours: what the ranks save and say as they are told to end is still read.
+        meta = self.main["metadata"]
+        with contextlib.suppress(MusterError):
+            self.sources.client.delete(self.main, meta["name"], self.sources.plan.namespace, uid=meta["uid"])
+        return early, self._saved()
+
+    def _too_many_lost(self) -> Outcome | None:
+        if not self.job.lost_budget or self._lost_restarts() <= self.job.lost_budget:
+            return None
+        detail = f"restart.max_lost_nodes is spent after {self._lost_restarts()} lost nodes"
+        return Outcome("lost", 1, "node_lost", detail)
+
+    def _never_began(self) -> Outcome | None:
+        why = "" if self.story.attempts else self.ends.hopeless()
+        return Outcome("failed", 1, "crash", why) if why else None
+
+    def _engine_ended(self) -> tuple[Outcome, float] | None:
+        now = status.state(self.main)
+        self._engine_told = now.phase in ("done", "failed")
+        if now.phase == "done":
+            return Outcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0"), self._drained()
+        return (self._failure(now.reason), self._drained()) if now.phase == "failed" else None
+
+    def _fatal(self) -> Outcome | None:
+        """Return the end of a run by an exit code that must not be repeated; not every engine knows exit codes."""
+        attempt = self.story.attempts[-1] if self.story.attempts else None
+        found = (
+            [item for item in attempt.exits.values() if item[1] in self.job.restart.fatal_exit_codes] if attempt else []
+        )
+        if not found:
+            return None
+        _unused, code, node = min(found)
+        return Outcome("failed", code, "fatal_exit_code", f"a rank on {node} ended with exit code {code}", node)
+
+    def _too_long(self) -> Outcome | None:
+        """Return the end of a run whose time is over. An engine's own deadline begins anew with every restart."""
+        limit, since = self.job.timeout_s, self.admitted_at
+        if limit is None or since is None or time.time() <= since + limit + _OWN_DEADLINE_S:
+            return None
+        return Outcome("failed", 124, "timeout", f"timeout_s ({limit} s) has passed")
+
+    def _failure(self, reason: str) -> Outcome:
+        last = max((attempt.started_at for attempt in self.story.attempts), default=0.0)
+        if self.refusal is not None and self.refused_at > last:
+            return self.refusal
+        killed = self.ends.killed_since(last)
+        if killed:
+            return Outcome("failed", 137, "out_of_memory", f"{killed[1]} ({reason})", killed[0])
+        if "Deadline" in reason or self.sources.deadline_passed():
+            # Ranks that were told to end for it say so as they end.
+            return Outcome("failed", 124, "timeout", f"timeout_s ({self.job.timeout_s} s) has passed ({reason})")
+        failure = self.story.attempts[-1].first_failure if self.story.attempts else None
+        fault = self.story.attempts[-1].fault if self.story.attempts else None
+        if failure is None and fault is not None and fault[1]:
+            return Outcome("lost", 1, "node_lost", f"{fault[1]} was lost: {reason}", fault[1])
+        if failure is None:
+            return Outcome("failed", 1, "crash", reason)
+        code, node = failure[1], failure[2]
+        cause = "fatal_exit_code" if code in self.job.restart.fatal_exit_codes else "crash"
+        return Outcome("failed", code, cause, f"a rank on {node} ended with exit code {code} ({reason})", node)
+
+    def _lost_restarts(self) -> int:
+        """Return how often the engine restarted the gang for another reason than its program."""
+        status = self.main.get("status") or {}
+        return int(status.get("restarts") or 0) - int(status.get("restartsCountTowardsMax") or 0)
+
+    def _drill_if_due(self) -> None:
+        if not self.drill or self.drilled_at is not None or not drills.due(self.drill, self.story, time.time()):
+            return
+        ranks = self.story.attempts[-1].ranks if self.story.attempts else {}
+        wanted = ranks.get(self.drill.rank) if self.drill.rank is not None else self.drill.node
+        there = [self.pods[uid]["metadata"] for uid, node in self.nodes.items() if node == wanted and uid in self.pods]
+        if not there:
+            return
+        self.drilled_at = time.time()
+        line = {"at": self.drilled_at, "kind": "drill", "node": wanted, "detail": f"killed {self.drill.target}"}
+        files.append_json(self.folder / "events.jsonl", line)
+        self.story.event(line)
+        for meta in there if self.drill.target == "host" else there[:1]:
+            self.sources.client.delete("v1/Pod", meta["name"], meta["namespace"], uid=meta["uid"], grace_s=0)
+            self.progress.say(f"drill: killed {meta['name']} on {wanted} at step {int(self.story.last.get('step', 0))}")
+
+    def _once(self, cause: events.Cause | None) -> None:
+        """Say what keeps the run from starting, each thing once; what no waiting mends ends one that never started."""
+        if cause is None:
+            return
+        if not self.story.attempts and self._ending is None and self.waits.hopeless(cause):
+            self._ending = Outcome("failed", 1, cause.code, cause.text), time.monotonic()
+        if self.waits.is_new(cause):
+            self.progress.say(cause.text)
+            self.event("cluster", detail=cause.text)
+
+    def _drained(self) -> float:
+        return time.monotonic() + _DRAIN_S
+
+    def _saved(self) -> float:
+        """Return until when ranks that were told to end are heard: they may save as long as the job lets them."""
+        return self._drained() + self.job.checkpoints.grace_s
+
+    def _kept_log(self, node: str) -> str:
+        return tail(self.folder / run_record.log_file(node))
+
+    def _keep_place(self) -> None:
+        self.offsets = {uid: {"stamp": stamp, "same": same} for uid, (stamp, same) in self.read.items()}
+        files.write_json(self.folder / "offsets.json", self.offsets)

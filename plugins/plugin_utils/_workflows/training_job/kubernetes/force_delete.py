@@ -1,0 +1,119 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Pods of nodes that are gone: told to go, and nobody is left there to confirm it.
+
+Kubernetes keeps such a pod for ever, its gang is not started again, and what it held is not given back. A pod is taken
+off by force only when it is being deleted already (the node's taint, the engine or a user asked for it) and its node
+does not answer. Whoever may not read nodes waits for the pod's own deadline and some more.
+
+Before it goes it gets the end that its kubelet cannot report, as Kubernetes' own collector of orphaned pods gives it:
+without that, engines take its loss for a crash.
+
+A node that only lost its network or its kubelet still runs the pod's program. That stops by itself where attempts
+share their checkpoints: ``_node/pod_fence.py``.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import time
+import typing as t
+
+from .....module_utils._model.errors import MusterError
+from ...._kube.api.client import Client
+from ...._kube.api.errors import KubeError
+from ...._kube.api.kinds import moment
+from ...._kube.jobs.spec import Object
+from ...._kube.objects import status
+from ...shared.progress import Progress
+
+_EVERY_S = 2.0
+# Without a word on the node: so long after the time that the pod had to end.
+_LATE_S = 30.0
+_FORBIDDEN = (401, 403)
+Node = t.Literal["answers", "silent", "gone", "unknown"]
+
+
+class Evictions:
+    """Takes pods off nodes that are gone. One of them for a run; it asks for nodes only while pods are leaving."""
+
+    def __init__(self, client: Client, progress: Progress) -> None:
+        self._client, self._progress = client, progress
+        self._asked_at = 0.0
+        self.forced: set[str] = set()
+
+    def look(self, pods: t.Iterable[Object]) -> list[str]:
+        """Force off what has to be; return the uids of those pods. Called often, it asks seldom."""
+        # One without a node waits for a controller to let go of it, and for no kubelet.
+        leaving = [pod for pod in pods if pod["metadata"].get("deletionTimestamp") and pod["spec"].get("nodeName")]
+        leaving = [pod for pod in leaving if pod["metadata"]["uid"] not in self.forced]
+        if not leaving or time.monotonic() - self._asked_at < _EVERY_S:
+            return []
+        self._asked_at = time.monotonic()
+        states: dict[str, Node] = {}
+        taken = []
+        for pod in leaving:
+            name = str(pod["spec"]["nodeName"])
+            if name not in states:
+                states[name] = self._node(name)
+            if due(pod, states[name], time.time()) and self._take_off(pod, name):
+                taken.append(str(pod["metadata"]["uid"]))
+        return taken
+
+    def _node(self, name: str) -> Node:
+        try:
+            found = self._client.get("v1/Node", name)
+        except KubeError as exc:
+            return "unknown" if exc.status in _FORBIDDEN else "answers"
+        except MusterError:
+            return "answers"
+        return node_state(found)
+
+    def _take_off(self, pod: Object, node: str) -> bool:
+        meta = pod["metadata"]
+        self._call_failed(pod)
+        try:
+            self._client.delete("v1/Pod", meta["name"], meta["namespace"], uid=meta["uid"], grace_s=0)
+        except MusterError as exc:
+            self._progress.say(f"{meta['name']} is stuck on {node}: {exc.message}")
+            return False
+        self.forced.add(meta["uid"])
+        self._progress.say(f"{node}: does not answer, {meta['name']} is taken off it")
+        return True
+
+    def _call_failed(self, pod: Object) -> None:
+        """Give the pod the end that its kubelet cannot report: by that, the engine tells a lost node from a crash."""
+        meta = pod["metadata"]
+        about = {key: meta[key] for key in ("name", "namespace", "uid")}
+        end = {"phase": "Failed", "reason": "NodeLost", "message": "its node does not answer"}
+        value = {"apiVersion": "v1", "kind": "Pod", "metadata": about, "status": end}
+        if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+            return
+        try:
+            self._client.apply(value, force=True, subresource="status")
+        except MusterError:
+            # A team's rights may end here; the loss then counts as a crash.
+            return
+
+
+def node_state(node: Object | None) -> Node:
+    """Return what is known of a Node object, None for one that is not there."""
+    if node is None:
+        return "gone"
+    ready = status.conditions(node).get("Ready") or {}
+    # False is a kubelet's own word: it lives and may still end the pod.
+    return "silent" if ready.get("status") == "Unknown" else "answers"
+
+
+def due(pod: Object, node: Node, now: float) -> bool:
+    """Return whether a leaving pod is to be taken off its node by force."""
+    if node in ("gone", "silent"):
+        return True
+    if node == "answers" or now < (moment(pod["metadata"]["deletionTimestamp"]) or now) + _LATE_S:
+        return False
+    # The node controller says so of all pods of a node that does not answer.
+    ready = status.conditions(pod).get("Ready") or {}
+    running = any("running" in (item.get("state") or {}) for item in pod["status"].get("containerStatuses") or ())
+    return ready.get("status") == "False" and running

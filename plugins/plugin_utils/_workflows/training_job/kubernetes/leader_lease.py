@@ -1,0 +1,168 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A run on a cluster has one follower: a Lease under the run's name, held while it is submitted and followed.
+
+Two of them would judge its budgets, force its pods off and give its machines back at the same time. Whether a holder
+still lives is told by its renewals as they are seen here, as in client-go's leader election: clocks may differ.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import threading
+import time
+import typing as t
+
+from .....module_utils._model.errors import MusterError, RefusedError
+from ...._kube.api.client import Client
+from ...._kube.api.errors import KubeError
+from ...._kube.api.kinds import moment
+from ...._kube.jobs.spec import KubePlan, Object
+from ...shared.progress import Progress
+from ...shared.state_dir import StateHome
+
+DURATION_S = 60
+RENEW_S = 15.0
+_LOOK_S = 0.5
+_KIND = "coordination.k8s.io/v1/Lease"
+_FORBIDDEN = (401, 403)
+
+
+class Claim:
+    """One controller's hold on a run. ``lost_to``: who has taken the run over, empty while nobody has."""
+
+    def __init__(self, client: Client, made: KubePlan, holder: str, progress: Progress) -> None:
+        self._client, self._made, self._holder, self._progress = client, made, holder, progress
+        self._over = threading.Event()
+        self._renewer: threading.Thread | None = None
+        self.lost_to = ""
+
+    def take(self, take_over: bool) -> None:
+        """Take the run, from nobody, from a holder that is seen to renew no more, or with ``take_over`` from anybody.
+
+        :raises RefusedError: naming the controller that follows it.
+        """
+        try:
+            self._take(take_over)
+        except KubeError as error:
+            if error.status not in _FORBIDDEN:
+                raise
+            self._progress.say("warning: leases may not be used here: nobody keeps other controllers from this run")
+            return
+        self._renewer = threading.Thread(target=self._renew, daemon=True)
+        self._renewer.start()
+
+    def check(self) -> None:
+        """Raise when another controller has taken the run over."""
+        if self.lost_to:
+            raise MusterError(f"run {self._made.run_id} was taken over by {self.lost_to}, and is followed there")
+
+    def give_back(self) -> None:
+        """Let the next one in at once."""
+        self._over.set()
+        if self._renewer is None:
+            return
+        self._renewer.join()
+        with contextlib.suppress(MusterError):
+            live = self._read()
+            if live is not None and self._holder_of(live) == self._holder:
+                self._client.delete(_KIND, self._made.name, self._made.namespace, uid=live["metadata"]["uid"])
+
+    def _take(self, take_over: bool) -> None:
+        seen: tuple[str, str] | None = None
+        since = 0.0
+        while True:
+            live = self._read()
+            holder = self._holder_of(live) if live else ""
+            if take_over or holder in ("", self._holder):
+                if self._write(live):
+                    return
+                continue
+            spec = (live or {})["spec"]
+            now, sign = time.monotonic(), (holder, str(spec.get("renewTime")))
+            if seen is not None and sign != seen:
+                fix = "Follow or cancel it there, or take it over with muster_take_over: true"
+                raise RefusedError(f"run {self._made.run_id} is followed by another controller: {holder}", fix)
+            if seen is None:
+                seen, since = sign, now
+                self._progress.say(f"run {self._made.run_id}: {holder} follows it; looking whether it still does")
+            if now - since > float(spec.get("leaseDurationSeconds") or DURATION_S):
+                if self._write(live):
+                    return
+                seen = None
+            time.sleep(_LOOK_S)
+
+    def _read(self) -> Object | None:
+        return self._client.get(_KIND, self._made.name, self._made.namespace)
+
+    @staticmethod
+    def _holder_of(live: Object) -> str:
+        return str((live.get("spec") or {}).get("holderIdentity") or "")
+
+    def _write(self, live: Object | None) -> bool:
+        """Write our name into the lease as it was read; return whether nobody was faster."""
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        spec: Object = {"holderIdentity": self._holder, "leaseDurationSeconds": DURATION_S, "renewTime": now}
+        try:
+            if live is None:
+                meta = {"name": self._made.name, "namespace": self._made.namespace, "labels": dict(self._made.labels)}
+                api_version, _unused, kind = _KIND.rpartition("/")
+                spec["acquireTime"] = now
+                self._client.create({"apiVersion": api_version, "kind": kind, "metadata": meta, "spec": spec})
+                return True
+            if self._holder_of(live) != self._holder:
+                spec["acquireTime"] = now
+            version = {"resourceVersion": live["metadata"]["resourceVersion"]}
+            body = {"metadata": version, "spec": spec}
+            self._client.patch(_KIND, self._made.name, body, self._made.namespace)
+        except KubeError as error:
+            # 409: written meanwhile, or there already; 404: given back meanwhile, or nowhere to write it.
+            if live is None and error.status == 404:
+                fix = "Make it, or name another one in placement.namespace"
+                raise RefusedError(f"there is no namespace {self._made.namespace}", fix) from None
+            if error.status in (404, 409):
+                return False
+            raise
+        return True
+
+    def _renew(self) -> None:
+        while not self._over.wait(RENEW_S):
+            try:
+                live = self._read()
+                holder = self._holder_of(live) if live else ""
+                if holder not in ("", self._holder):
+                    self.lost_to = holder
+                    return
+                self._write(live)
+            except MusterError:
+                # An outage; whoever looks meanwhile sees no change, and nobody can write.
+                continue
+
+
+def forget_stale(client: Client, name: str, namespace: str) -> None:
+    """Remove the Lease of a run that has ended when its holder renews it no more: it was killed while it followed."""
+    now = client.line.tally.server_time()
+    with contextlib.suppress(MusterError):
+        live = client.get(_KIND, name, namespace) or {}
+        renewed = moment((live.get("spec") or {}).get("renewTime"))
+        if now is not None and renewed is not None and now - renewed > DURATION_S:
+            client.delete(_KIND, name, namespace, uid=live["metadata"]["uid"])
+
+
+@contextlib.contextmanager
+def held(client: Client, made: KubePlan, home: StateHome, progress: Progress, take_over: bool) -> t.Iterator[Claim]:
+    """Hold a run for as long as the block lasts.
+
+    :raises RefusedError: when another controller follows it.
+    """
+    who = home.owner(create=True)
+    claim = Claim(client, made, f"{who['controller']} ({who['owner'][:12]})", progress)
+    claim.take(take_over)
+    try:
+        yield claim
+    finally:
+        claim.give_back()

@@ -1,0 +1,227 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A run in pods on rented machines: its rules are in the ledger once its pods have nodes, and end its machines.
+
+Which machines a run in a cluster uses is the scheduler's choice, so the follower tells each node that it sees. A node
+is rented when the ledger has an open lease under its name. A machine that another run is on by then is kept.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import time
+import typing as t
+
+from .....module_utils._model.errors import InputError, MusterError
+from .....module_utils._model.job import Job, parse_job
+from .....module_utils._model.ledger import Lease
+from ...._kube.api.client import Client
+from ...._kube.jobs.spec import RUN_LABEL, label_value
+from ...._kube.nodes import drain
+from ...._provision.ledger.ledger_store import LEDGER, read
+from ...node_pool.accounts import Outside
+from ...node_pool.lease_renewal import LEASE_S, Renewal, rented
+from ...node_pool.run_leases import Place, Tenancy, begin, hand_over, ledger_sender, of_run
+from ...shared.state_dir import StateHome
+from ..hosts.state import Dict, Request
+
+if t.TYPE_CHECKING:
+    from ...._provision.api import Stage
+
+# The run's own pods have ended: what else is on the node gets this long.
+_DRAIN_S = 60.0
+_LOOK_S = 1.0
+_AGAIN_S = 10.0
+
+
+def insist(job: Job, wait: bool) -> None:
+    """Refuse rules that nobody would keep: a run's machines are known only to whoever follows it.
+
+    :raises InputError: a job with ``release`` or ``max_cost_usd`` that is only submitted.
+    """
+    option = "job.release" if job.release != "never" else "job.max_cost_usd" if job.max_cost_usd else ""
+    if option and not wait:
+        raise InputError(option, "needs somebody who follows the run on Kubernetes", "Leave out wait: false")
+
+
+def lease_of(name: str, hostvars: t.Mapping[str, t.Any], leases: t.Iterable[Lease]) -> Lease | None:
+    """Return the lease of a node by its name, or by what the inventory says of the host of this name."""
+    # What is no host has no variables: hostvars would raise only when they are used.
+    values = hostvars[name] if name in hostvars else {}  # noqa: SIM401
+    node = values.get("muster_node") or {}
+    token = (node.get("owner") or {}).get("token")
+    for lease in leases:
+        if name == lease.name or lease.token == token or (node.get("id") in lease.ids and node.get("id")):
+            return lease
+    return None
+
+
+class ClusterCustody:
+    """The rented machines of one run, in the hands of whoever follows it."""
+
+    def __init__(
+        self,
+        request: Request,
+        home: StateHome,
+        job: Job,
+        run_id: str,
+        client: Client,
+        *,
+        outside: Outside | None = None,
+        stage: Stage | None = None,
+    ) -> None:
+        self._request, self._home, self._job, self._run_id, self._client = request, home, job, run_id, client
+        self._outside, self._stage = outside, stage
+        self._now = stage.now if stage else time.time
+        self._tenancy: Tenancy | None = None
+        self._renewals: list[Renewal] = []
+        self._noted: set[str] = set()
+        self._prices: dict[str, float | None] = {}
+        self._next = self._retry = 0.0
+        self._said = ""
+
+    def placed(self, nodes: t.Collection[str], ref: t.Mapping[str, t.Any]) -> None:
+        """Note in the ledger that pods of the run are on these nodes; those that were noted before cost nothing.
+
+        The run is on its way by now, so what cannot be noted is said, and tried again.
+
+        :param ref: the record's ``backend_ref``, by which a reaper can ask the cluster for the run.
+        """
+        new = {name for name in nodes if name not in self._noted}
+        if not new or time.monotonic() < self._retry:
+            return
+        try:
+            self._note(sorted(new), ref)
+        except MusterError as error:
+            self._retry = time.monotonic() + _AGAIN_S
+            if str(error) != self._said:
+                self._said = str(error)
+                self._request.progress.say(f"warning: the rules of this run are not in the ledger: {error}")
+            return
+        self._noted |= new
+
+    def prices(self, nodes: t.Iterable[str]) -> dict[str, float | None]:
+        """Return dollars per hour of each node, None where no lease tells one."""
+        return {name: self._prices.get(name) for name in nodes}
+
+    def over(self) -> str:
+        """Return why the run has to end now (its cost, the deadline of a lease), empty while it may go on."""
+        now = self._now()
+        if now < self._next:
+            return ""
+        self._next = now + _LOOK_S
+        for renewal in self._renewals:
+            renewal.tick()
+        return self._tenancy.over(now) if self._tenancy else ""
+
+    def end(self, result: Dict, outcome: str) -> Dict:
+        """Give back what is due after the run's end; return its result with what came of that (see Tenancy.end).
+
+        Its nodes leave the cluster first. One that another run is on by then, or of which the cluster cannot tell,
+        stays: ``kept`` says why, by name.
+        """
+        tenancy = of_run(self._home, self._run_id)
+        due = tenancy.due(outcome, self._now()) if tenancy else ()
+        if tenancy is None or not due:
+            return result
+        kept = self._leave(due)
+        providers = self._variable("muster_providers")
+        found = tenancy.end(
+            outcome,
+            providers,
+            self._request.progress.say,
+            outside=self._outside,
+            stage=self._stage,
+            keep=frozenset(lease.token for lease in due if lease.name in kept),
+        )
+        unsure = [f"{name} is not given back: {why[1]}" for name, why in kept.items() if why[0] == "unsure"]
+        told = [str(item["msg"]) for item in (result, found) if item.get("failed")] + unsure
+        held: Dict = {"kept": {name: why[1] for name, why in kept.items()}} if kept else {}
+        return {**result, **found, **held, **({"failed": True, "msg": "; ".join(told)} if told else {})}
+
+    def _note(self, names: list[str], ref: t.Mapping[str, t.Any]) -> None:
+        if not (self._home.folder / LEDGER).exists():
+            return
+        leases = [item for item in read(self._home.folder).leases.values() if item.open and item.machine]
+        found = {name: lease_of(name, self._request.hostvars, leases) for name in names}
+        mine = {name: lease for name, lease in found.items() if lease is not None}
+        if not mine:
+            return
+        places = [
+            Place(name, {"name": lease.name, "provider": lease.provider, "owner": {"token": lease.token}}, "")
+            for name, lease in mine.items()
+        ]
+        cluster = {key: ref.get(key) for key in ("api_version", "kind", "name", "namespace", "uid", "cluster_id")}
+        more: Dict = {} if self._stage is None else {"stage": self._stage}
+        self._tenancy = begin(
+            self._home,
+            self._job,
+            self._run_id,
+            places,
+            sender=ledger_sender(self._request, self._home, self._variable),
+            cluster=cluster,
+            **more,
+        )
+        # A lease of several machines has one price.
+        self._prices |= {name: item.price_usd_per_hour for name, item in mine.items() if item.resource == "instance"}
+        hosts = [name for name in mine if name in self._request.hostvars]
+        if hosts:
+            lease_s = int(self._variable("muster_lease_s") or LEASE_S)
+            remotes = rented(self._request.connect(hosts), self._request.hostvars)
+            self._renewals.append(Renewal(remotes, self._request.progress.say, lease_s))
+
+    def _variable(self, name: str) -> t.Any:
+        """Return a variable of the first of the play's hosts that has it, None where none has."""
+        for host in self._request.hosts:
+            value = self._request.hostvars[host].get(name) if host in self._request.hostvars else None
+            if value:
+                return value
+        return None
+
+    def _leave(self, leases: t.Sequence[Lease]) -> dict[str, tuple[str, str]]:
+        """Take the nodes of leases out of the cluster; return which stay: (``used`` or ``unsure``, why), by name."""
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(self._leave_one, leases))
+        return {lease.name: answer for lease, answer in zip(leases, answers, strict=True) if answer}
+
+    def _leave_one(self, lease: Lease) -> tuple[str, str] | None:
+        tell = self._request.progress.say
+        try:
+            drain.cordon(self._client, lease.name, True)
+            other = self._other_run(lease.name)
+            if other:
+                drain.cordon(self._client, lease.name, False)
+                hand_over(self._home, lease, other, stage=self._stage)
+                tell(f"{lease.name} is not given back: run {other} is on it by now")
+                return "used", f"run {other} is on it by now"
+        except MusterError as error:
+            return "unsure", f"the cluster does not tell whether another run is on it ({error})"
+        try:
+            left = drain.leave(self._client, lease.name, _DRAIN_S, tell)
+            if left.forced:
+                tell(f"{lease.name}: not ended in time, forced off: {', '.join(left.forced)}")
+        except MusterError as error:
+            # No run is on it: it ends whatever its cluster says.
+            tell(f"warning: {lease.name} did not leave the cluster in order: {error}")
+        return None
+
+    def _other_run(self, node: str) -> str:
+        """Return another run with a pod on a node that has not ended, empty when there is none."""
+        own = label_value(self._run_id)
+        for pod in drain.movable(self._client.list("v1/Pod", None, fields=f"spec.nodeName={node}").items):
+            run = (pod["metadata"].get("labels") or {}).get(RUN_LABEL)
+            if run and run != own:
+                return str(run)
+        return ""
+
+
+def ended(request: Request, home: StateHome, record: Dict, connect: t.Callable[[], Client], result: Dict) -> Dict:
+    """Return the result of a run that had ended, or was cancelled, after giving back what that makes due."""
+    tenancy = of_run(home, str(record["run_id"]))
+    if tenancy is None or not tenancy.due(str(record["outcome"]), time.time()):
+        return result
+    custody = ClusterCustody(request, home, parse_job(record["job"]), tenancy.run_id, connect())
+    return custody.end(result, str(record["outcome"]))

@@ -1,0 +1,132 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Attempts that nobody followed: their pods are gone, what they kept beside their checkpoints is read back.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import typing as t
+
+from .....module_utils._model.errors import MusterError
+from .....module_utils._model.run_history import Story, moment
+from .....module_utils._node import files
+from .....module_utils._node.pod_log import MARK
+from .....module_utils._secrets.scrubber import scrub
+from ...._hosts import log_follow
+from ...._kube.api.client import Client
+from ...._kube.jobs import log_reader_job
+from ...._kube.jobs.spec import CONTAINER, KubePlan, Object
+from ...._kube.objects import wait
+from ...._kube.objects.apply import apply
+from ..follower import Follower
+from .network_preflight import clear
+
+_LIMIT_S = 120.0
+# Above every attempt's number.
+_ANY = 1 << 31
+_STREAMS = ("events", "metrics", "usage")
+Dict = dict[str, t.Any]
+
+
+def missing(events: t.Iterable[Dict], first: int) -> set[int]:
+    """Return the attempts of a start that began with number ``first`` of which nothing was heard, before the last one.
+
+    Empty also where nothing at all was heard of the start.
+    """
+    told = {line.get("attempt") for line in events if line.get("kind") != "submitted"}
+    seen = {number for number in told if isinstance(number, int) and number >= first}
+    return set(range(first, max(seen))) - seen if seen else set()
+
+
+def recover(client: Client, plan: KubePlan, follower: Follower, done: bool) -> None:
+    """Complete the run's folder and story by attempts that were not followed. What cannot be had is only told.
+
+    :param done: whether the engine says that the job was done; then some attempt there must have been.
+    """
+    first = next(iter(plan.pods.values())).attempt
+    wanted: t.Collection[int] = missing(_lines(follower.folder / "events.jsonl"), first)
+    if done and not any(item.n >= first for item in follower.story.attempts):
+        wanted = range(first, _ANY)
+    made = log_reader_job.build(plan) if wanted else None
+    if made is None:
+        return
+    names = f"any attempt from {first} on" if isinstance(wanted, range) else f"attempt {_listed(wanted)}"
+    follower.progress.say(f"nothing was heard of {names}: reading what was kept beside the checkpoints")
+    try:
+        lines = _read(client, made)
+    except MusterError as exc:
+        follower.progress.say(f"it cannot be read: {exc.message}")
+        return
+    finally:
+        clear(client, made)
+    take(follower, of_attempts(lines, wanted))
+
+
+def _listed(numbers: t.Iterable[int]) -> str:
+    return ", ".join(str(number) for number in sorted(numbers))
+
+
+def of_attempts(lines: t.Iterable[Dict], wanted: t.Collection[int]) -> list[Dict]:
+    """Return the lines of these attempts; what a program wrote among them may have any form."""
+    return [line for line in lines if isinstance(line.get("attempt"), int) and line["attempt"] in wanted]
+
+
+def take(follower: Follower, lines: t.Iterable[Dict]) -> None:
+    """Put lines into the run's folder, in the order of their times, and tell the story anew."""
+    news: dict[str, list[Dict]] = {stream: [] for stream in _STREAMS}
+    for line in lines:
+        if line.get("stream") in news and isinstance(line.get("data"), dict):
+            news[str(line["stream"])].append(line["data"])
+        elif line.get("stream") == "kept" and isinstance(line.get("node"), str):
+            place = follower.folder / "logs" / f"{files.plain_name(line['node'])}.attempt-{line['attempt']}.log"
+            files.private_dir(place.parent)
+            files.append_text(place, scrub(f"{line.get('data')}\n"))
+    for stream, items in news.items():
+        _merge(follower.folder / f"{stream}.jsonl", items)
+    follower.story = _told(follower.folder)
+
+
+def _read(client: Client, made: t.Sequence[Object]) -> list[Dict]:
+    *companions, main = made
+    apply(client, companions)
+    apply(client, [main])
+    space, name = main["metadata"]["namespace"], main["metadata"]["name"]
+    outcome = wait.wait(client, [wait.Wish(client.resource(main), space, name)], timeout_s=_LIMIT_S)
+    if outcome.end != "done":
+        raise MusterError(outcome.line() or f"it did not end within {_LIMIT_S:.0f} s")
+    found: list[Dict] = []
+    for pod in client.list("v1/Pod", space, labels=f"batch.kubernetes.io/job-name={name}").items:
+        for raw in client.stream_log(space, pod["metadata"]["name"], CONTAINER, follow=False, timeout_s=60):
+            text = raw.decode(errors="replace")
+            found += log_follow.lines(text[len(MARK) :]) if text.startswith(MARK) else []
+    return found
+
+
+def _merge(place: pathlib.Path, news: t.Sequence[Dict]) -> None:
+    """Add lines to a file of JSON lines that is in the order of their times."""
+    if not news:
+        return
+    lines = sorted([*_lines(place), *news], key=_time)
+    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+    files.write_atomic(place, scrub(text).encode())
+
+
+def _told(folder: pathlib.Path) -> Story:
+    story = Story()
+    for stream, feed in (("events", story.event), ("metrics", story.metric)):
+        for line in _lines(folder / f"{stream}.jsonl"):
+            feed(line)
+    return story
+
+
+def _lines(place: pathlib.Path) -> list[Dict]:
+    return list(log_follow.lines(place.read_text(encoding="utf-8", errors="replace"))) if place.exists() else []
+
+
+def _time(line: t.Mapping[str, t.Any]) -> float:
+    return moment(line.get("at")) or 0.0

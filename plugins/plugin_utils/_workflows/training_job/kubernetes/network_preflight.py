@@ -1,0 +1,231 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The short gang before the first job: do pods of this namespace find and reach each other at all?
+
+What was proven is noted in the state home and believed for a day, of the nodes that the gang could lie on then. The
+policies of the namespace and how pods are attached belong to what was proven.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+import time
+import typing as t
+
+from .....module_utils._model.errors import MusterError, RefusedError
+from .....module_utils._node import files
+from .....module_utils._node.pod_log import MARK
+from ...._kube.api.client import Client
+from ...._kube.jobs import network_test_job
+from ...._kube.jobs.spec import CONTAINER, RUN_LABEL, KubePlan, Object
+from ...._kube.objects import events, status, wait
+from ...._kube.objects.apply import apply
+from ...shared.progress import Progress
+from ...shared.state_dir import StateHome
+from .plan import Facts
+
+_BELIEVED_S = 24 * 3600.0
+_LIMIT_S = 600.0
+_TAIL = 40
+# What runs in a probe's pods has nothing to save.
+_GONE_S = 90.0
+_ADVICE: t.Final[t.Mapping[str, str]] = {
+    "image": "Check the image's name and the rights to pull it",
+    "admission": "Change the job, or the rules of the namespace",
+}
+
+
+def prove(client: Client, plan: KubePlan, home: StateHome, progress: Progress, facts: Facts) -> None:
+    """Run the probe unless the same was proven lately.
+
+    :param facts: what the cluster said of its nodes and of the namespace's policies.
+    :raises RefusedError: with what a pod said, when the pods do not reach each other.
+    """
+    if plan.job.nodes < 2:
+        return
+    place = home.folder / "pod_network.json"
+    known = files.read_json(place) or {}
+    key, nodes = _key(client, plan, facts.policies), sorted(facts.eligible(plan.job))
+    if _believed(known.get(key), nodes, time.time()):
+        return
+    progress.say("probing whether the pods of a gang reach each other")
+    *companions, main = network_test_job.build(plan)
+    # One that a killed controller left has a verdict of its own.
+    _sweep(client, plan, main)
+    while True:
+        try:
+            apply(client, companions)
+            live = apply(client, [main]).objects()[0]
+            said = _judge(client, plan, live or main, progress)
+        finally:
+            clear(client, [main, *companions])
+        if not said:
+            break
+        if not client.line.recovering():
+            raise RefusedError(
+                f"pods of the namespace {plan.namespace} do not reach each other: {said}",
+                "Look at the network policies of the namespace, the pod network and cluster DNS",
+            )
+        progress.say("the API server was away just now, and with it the names of pods: probing again")
+        _sweep(client, plan, main)
+    files.write_json(place, {**known, key: {"at": time.time(), "nodes": nodes}})
+
+
+def _believed(entry: t.Any, nodes: t.Sequence[str], now: float) -> bool:
+    """Return whether what was noted covers these nodes (their uids) and is young enough."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("at"), (int, float)):
+        return False
+    return 0 <= now - entry["at"] < _BELIEVED_S and set(nodes) <= set(entry.get("nodes") or ())
+
+
+def _judge(client: Client, plan: KubePlan, main: Object, progress: Progress) -> str:
+    """Return why the pods do not reach each other, empty when they do.
+
+    :raises RefusedError: when one of them cannot run at all.
+    """
+    resource = client.resource(main)
+    wish = wait.Wish(resource, plan.namespace, main["metadata"]["name"])
+    pods = wait.Wish(client.resource("v1/Pod"), plan.namespace, labels=_of(main), count=plan.job.nodes)
+    seen = _Causes(client, plan, main, progress)
+    try:
+        outcome = wait.wait(client, [wish, pods], rule=seen.rule, timeout_s=_LIMIT_S)
+    finally:
+        seen.close()
+    if outcome.end == "timeout":
+        raise RefusedError(
+            f"the probe {plan.namespace}/{wish.name} did not end within {_LIMIT_S:.0f} s: {outcome.line()}",
+            "Look at what its pods wait for",
+        )
+    if outcome.end != "done":
+        said = _last_words(client, plan, main) or outcome.line() or outcome.end
+        if events.foreign(said):
+            raise _foreign(plan.job.image, said)
+        return said
+    return ""
+
+
+class _Causes:
+    """What keeps the probe's pods from starting: told once each; what no waiting mends ends the wait."""
+
+    def __init__(self, client: Client, plan: KubePlan, main: Object, progress: Progress) -> None:
+        self._client, self._image, self._main, self._progress = client, plan.job.image, main, progress
+        self._told: set[tuple[str, str, str]] = set()
+        self._final: RefusedError | None = None
+        self._warnings = client.watch("v1/Event", plan.namespace, fields="type=Warning")
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._warnings.close()
+
+    def rule(self, value: Object) -> status.State:
+        """Return how far the probe's Job or one of its pods is.
+
+        :raises RefusedError: when one of them will not start, however long one waits.
+        """
+        now = status.state(value)
+        if value.get("kind") == "Pod" and now.phase != "done":
+            self._take(events.of_pod(value))
+        if self._final is not None:
+            raise self._final
+        return now
+
+    def _listen(self) -> None:
+        try:
+            for event in self._warnings:
+                if event.type in ("DELETED", "SYNCED"):
+                    continue
+                about = str((event.object.get("involvedObject") or {}).get("name"))
+                # The Job itself, and the pods of an indexed one: another run's name may begin with this one's.
+                mine = re.fullmatch(rf"{re.escape(self._main['metadata']['name'])}(-[0-9]+-[a-z0-9]{{5}})?", about)
+                if mine and not events.stale(event.object, self._main):
+                    self._take(events.cause(event.object))
+        except MusterError:
+            # Only an explanation is missing then.
+            return
+
+    def _take(self, cause: events.Cause | None) -> None:
+        if cause is None:
+            return
+        if cause.key not in self._told:
+            self._told.add(cause.key)
+            self._progress.say(f"probe: {cause.text}")
+        # What answers just after an outage may not know the cluster yet.
+        if not cause.final or self._client.line.recovering():
+            return
+        if events.foreign(cause.line):
+            self._final = _foreign(self._image, cause.line)
+        else:
+            what = f"job.image: {self._image} cannot be pulled" if cause.code == "image" else cause.object
+            self._final = RefusedError(f"{what}: {cause.line}", _ADVICE[cause.code])
+
+
+def _foreign(image: str | None, said: str) -> RefusedError:
+    what = f"job.image: {image} is not made for the architecture of its node: {said}"
+    return RefusedError(what, "Build it for that architecture, or place the job on nodes of the image's own")
+
+
+def _of(main: Object) -> str:
+    """Return the label selector of a Job's pods: of this very one when it is live, else of all of its name."""
+    uid = main["metadata"].get("uid")
+    name = f"batch.kubernetes.io/job-name={main['metadata']['name']}"
+    return f"{name},batch.kubernetes.io/controller-uid={uid}" if uid else name
+
+
+def _sweep(client: Client, plan: KubePlan, main: Object) -> None:
+    """Remove a probe of this name and wait until its pods are gone: names would still lead to them."""
+    name, labels = main["metadata"]["name"], _of(main)
+    existed = client.delete(main, name, plan.namespace)
+    if existed or client.list("v1/Pod", plan.namespace, labels=labels).items:
+        gone = [wait.Wish(client.resource(main), plan.namespace, name)]
+        gone.append(wait.Wish(client.resource("v1/Pod"), plan.namespace, labels=labels))
+        wait.wait(client, gone, until="absent", timeout_s=_GONE_S)
+
+
+def _last_words(client: Client, plan: KubePlan, main: Object) -> str:
+    """Return what the pods of a failed probe said for people."""
+    found: list[str] = []
+    try:
+        pods = client.list("v1/Pod", plan.namespace, labels=_of(main)).items
+        for pod in pods:
+            lines = client.stream_log(
+                plan.namespace, pod["metadata"]["name"], CONTAINER, follow=False, tail=_TAIL, timeout_s=20
+            )
+            texts = [line.decode(errors="replace") for line in lines]
+            found += [text for text in texts if text and not text.startswith(MARK)][-1:]
+    except MusterError:
+        pass
+    return "; ".join(dict.fromkeys(found))
+
+
+def clear(client: Client, made: t.Sequence[Object]) -> None:
+    """Remove what was made for a probe, or for a job that could not be submitted; what is gone already is passed over.
+
+    A job has a policy of the same name and content as its probe: making it again costs one request.
+    """
+    for item in made:
+        try:
+            client.delete(item, item["metadata"]["name"], item["metadata"].get("namespace"))
+        except MusterError:
+            continue
+
+
+def _key(client: Client, plan: KubePlan, policies: t.Sequence[Object]) -> str:
+    # Those of runs come and go with them.
+    standing = [item for item in policies if RUN_LABEL not in (item["metadata"].get("labels") or {})]
+    about: list[t.Any] = [
+        client.server,
+        plan.namespace,
+        plan.host_network,
+        plan.job.placement.island,
+        sorted(json.dumps([item["metadata"]["name"], item.get("spec")], sort_keys=True) for item in standing),
+    ]
+    if plan.queue is not None and plan.queue.node_labels:
+        about.append(sorted(plan.queue.node_labels.items()))
+    return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]

@@ -1,0 +1,97 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What keeps a run from starting or from going on: its queue, its suspension, what the cluster warns of.
+
+Each cause is told once, and again when it comes back after the run has run.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ...._kube.api.kinds import Object, title
+from ...._kube.objects import events, status
+
+# Kueue makes a Workload of a job within moments.
+_UNQUEUED_S = 8.0
+# Kubelets and controllers try again at least every five minutes.
+_MAY_PASS_S = 600.0
+
+
+class Waits:
+    """What a run waits for, and what of it was said. ``recovering``: whether the API server was away a moment ago."""
+
+    def __init__(self, queued: bool, recovering: Callable[[], bool]) -> None:
+        self._recovering = recovering
+        self._looked = queued
+        self._explained = False
+        self._since = time.monotonic()
+        self._evicted = ""
+        self._said: set[tuple[str, str, str]] = set()
+        # Since when an image could not be pulled, or a pod was not allowed, by what wants it.
+        self._hindered: dict[tuple[str, str], float] = {}
+        self._attempts = 0
+        self.suspended = False
+
+    def begun(self, attempts: int) -> None:
+        """Take in how many attempts have begun: what kept one from starting is news when it keeps the next one."""
+        if attempts != self._attempts:
+            self._attempts = attempts
+            self.forget()
+
+    def set_back(self, main: Object) -> bool:
+        """Take in the run's object; return whether it has just been suspended."""
+        before, self.suspended = self.suspended, status.suspended(main)
+        if self.suspended and not before:
+            self._since = time.monotonic()
+        return self.suspended and not before
+
+    @property
+    def why(self) -> str:
+        """Return the record's cause for an attempt that a suspension ended."""
+        return "preempted" if self._evicted == "Preempted" else "suspended"
+
+    def workload(self, workload: Object) -> events.Cause | None:
+        """Take in Kueue's Workload of the run; return what keeps it in its queue."""
+        self._explained = True
+        known = status.conditions(workload).get("Evicted") or {}
+        self._evicted = str(known.get("reason") or "") if known.get("status") == "True" else ""
+        found = events.of_workload(workload)
+        if found is None:
+            # Admitted: whatever holds it up from now on is news, in whatever words it was said before.
+            meta = workload["metadata"]
+            self.forget(title("Workload", meta.get("namespace"), meta.get("name")))
+        return found
+
+    def unreadable(self) -> None:
+        """Note that Workloads may not be read here."""
+        self._looked = False
+
+    def unexplained(self, main: Object) -> events.Cause | None:
+        """Return that the run is suspended and no Workload says why, once that has lasted."""
+        if self._explained or time.monotonic() - self._since <= _UNQUEUED_S:
+            return None
+        return events.of_unqueued(main, self._looked)
+
+    def is_new(self, cause: events.Cause) -> bool:
+        """Return whether a cause was not said yet; from now on it was."""
+        new = cause.key not in self._said
+        self._said.add(cause.key)
+        return new
+
+    def forget(self, about: str | None = None) -> None:
+        """Let what was said of an object, or of all, be news when it comes again."""
+        self._said = {key for key in self._said if about is not None and key[0] != about}
+
+    def hopeless(self, cause: events.Cause) -> bool:
+        """Return whether nothing mends it by waiting, or what may pass, such as a registry away, has not for long."""
+        if self._recovering():
+            return False
+        if cause.final or cause.code not in ("image", "admission"):
+            return cause.final
+        now = time.monotonic()
+        return now - self._hindered.setdefault((cause.code, cause.object), now) > _MAY_PASS_S

@@ -1,0 +1,68 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which of a namespace's warning events are about a run: another run's name may begin with this one's.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from ...._kube.api.watch import Event
+from ...._kube.jobs.spec import KubePlan, Object
+from ...._kube.objects import events
+
+_MOST = 64
+
+
+class Warnings:
+    """Takes the namespace's events and gives those of the run."""
+
+    def __init__(self, plan: KubePlan, claims: t.Iterable[str]) -> None:
+        self._name = plan.name
+        self._claims = frozenset(claims)
+        own, roles = re.escape(plan.name), "|".join(map(re.escape, plan.pods))
+        # By the names that engines give to what they make.
+        self._made = {
+            "RayCluster": re.compile(rf"{own}((-raycluster)?-[a-z0-9]{{5}})?"),
+            "PodGroup": re.compile(rf"{own}(-[0-9a-f-]{{36}})?"),
+            "": re.compile(rf"{own}(-({roles})(-[0-9]+)?)?"),
+        }
+        # What was told of pods that were not heard of yet, by uid and words.
+        self._early: dict[tuple[str, str], events.Cause] = {}
+
+    def take(self, event: Event, pods: t.Container[str], main: Object) -> events.Cause | None:
+        """Return the cause that an event tells, None for one that is not about the run, is of before it or tells none.
+
+        :param pods: the uids of the run's pods that are known.
+        :param main: the object that runs the job.
+        """
+        if event.type == "DELETED":
+            return None
+        involved = event.object.get("involvedObject") or {}
+        kind, name, uid = (str(involved.get(key) or "") for key in ("kind", "name", "uid"))
+        found = events.cause(event.object)
+        # A claim that gets no volume keeps its pods waiting, and says why by events of its own.
+        if found is None or (kind == "PersistentVolumeClaim" and name in self._claims):
+            return found
+        if events.stale(event.object, main):
+            return None
+        if kind == "Pod" and uid not in pods:
+            # The pod itself tells whose it is, should it come.
+            if name.startswith(f"{self._name}-"):
+                self._keep(uid, found)
+            return None
+        return found if kind == "Pod" or self._made.get(kind, self._made[""]).fullmatch(name) else None
+
+    def about(self, uid: str) -> list[events.Cause]:
+        """Return what was told of a pod before the pod was heard of."""
+        keys = [key for key in self._early if key[0] == uid]
+        return [self._early.pop(key) for key in keys]
+
+    def _keep(self, uid: str, cause: events.Cause) -> None:
+        self._early.setdefault((uid, cause.line), cause)
+        if len(self._early) > _MOST:
+            del self._early[next(iter(self._early))]

@@ -1,0 +1,178 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Making a run's objects, and telling whether an object that is there is the run that was asked for.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import typing as t
+
+from .....module_utils._model.errors import InputError, RefusedError
+from .....module_utils._model.job import Job, to_yaml_names
+from ...._kube.api.client import Client
+from ...._kube.api.errors import KubeError
+from ...._kube.jobs.spec import COMPANIONS, DIGEST, RUN_LABEL, KubePlan, Object, label_value, owned, selector
+from ...._kube.objects.apply import apply
+from ...kube_secret import manifest
+from ..hosts import plan as hosts_plan
+from . import network_preflight
+from . import plan as kubernetes_plan
+
+_FORBIDDEN = (401, 403)
+_SHOWN = 60
+Dict = dict[str, t.Any]
+
+
+def found(client: Client, reference: t.Mapping[str, t.Any]) -> Object | None:
+    """Return the object of a record's ``backend_ref``, None when it, or its kind, is not there."""
+    kind = f"{reference['api_version']}/{reference['kind']}"
+    try:
+        return client.get(kind, str(reference["name"]), str(reference["namespace"]))
+    except InputError:
+        # The cluster does not serve it any more.
+        return None
+
+
+def rehearse(client: Client, made: KubePlan, live: Object | None) -> None:
+    """Let the server judge the run's objects without making any; ``live`` is what would go away first."""
+    *companions, main = kubernetes_plan.objects(made)
+    if live is not None:
+        # Laid over what is there it would be refused: parts of a job cannot be changed.
+        meta = main["metadata"]
+        main = {**main, "metadata": {**meta, "name": f"{meta['name'][:-2]}-x"}}
+    apply(client, [*companions, main], check=True)
+
+
+def submit(
+    client: Client, made: KubePlan, values: tuple[dict[str, str], dict[str, bytes]], digest: str
+) -> tuple[Object, list[Object]]:
+    """Make the run's objects, the one that runs it last, and return that one and the others.
+
+    What was made goes away again when that fails.
+
+    :param values: the job's secrets, as variables and as files.
+    :param digest: of the job and its code, by which another controller knows it again.
+    """
+    *companions, main = kubernetes_plan.objects(made)
+    meta = main["metadata"]
+    main = {**main, "metadata": {**meta, "annotations": {**(meta.get("annotations") or {}), DIGEST: digest}}}
+    wanted = kubernetes_plan.secret(made, values)
+    if wanted:
+        data = {name: base64.b64encode(value).decode() for name, value in wanted["data"].items()}
+        kept = {"name": wanted["name"], "labels": wanted["labels"], "data_base64": data, "type": "Opaque"}
+        stored = manifest(kept)
+        companions.append({**stored, "metadata": {**stored["metadata"], "namespace": made.namespace}})
+    # All is judged before anything is made; what was there before belongs to somebody else and stays in any case.
+    judged = apply(client, [*companions, main], check=True)
+    created = [change.after for change in judged.changes if change.action == "created" and change.after]
+    try:
+        apply(client, companions)
+        return t.cast(Object, apply(client, [main]).objects()[0]), companions
+    except BaseException:
+        # Whatever ended it, and be it the user: half of a run is none.
+        network_preflight.clear(client, created)
+        raise
+
+
+def adopt(client: Client, companions: t.Iterable[Object], live: Object) -> None:
+    """Have what was just made go when the run goes; what the end of an earlier one took meanwhile is made again."""
+    apply(client, owned(companions, live))
+
+
+def own(client: Client, made: KubePlan, live: Object, *, known: bool) -> None:
+    """Have what came with a run that lives go with it: whoever made it may have been killed before it said so.
+
+    :param known: whether it was said already, but for the Secret, of which one is sure each time.
+    """
+    found = [client.get("v1/Secret", made.secret, made.namespace)] if made.secret else []
+    if not known:
+        for kind in COMPANIONS:
+            found += _listed(client, kind, made)
+    (said,) = owned([{"metadata": {}}], live)
+    for item in found:
+        owners = [owner["uid"] for owner in item["metadata"].get("ownerReferences") or ()] if item else []
+        if item is not None and live["metadata"]["uid"] not in owners:
+            client.patch(item, item["metadata"]["name"], said, made.namespace)
+
+
+def _listed(client: Client, kind: str, made: KubePlan) -> list[Object]:
+    try:
+        items = client.list(kind, made.namespace, labels=selector(made.run_id)).items
+    except KubeError as error:
+        if error.status not in _FORBIDDEN:
+            raise
+        return []
+    version, _unused, name = kind.rpartition("/")
+    # Lists leave out what all of their items are.
+    return [{**item, "apiVersion": version, "kind": name} for item in items]
+
+
+def is_run(live: Object, run_id: str) -> bool:
+    """Return whether an object is one of this run."""
+    return bool((live["metadata"].get("labels") or {}).get(RUN_LABEL) == label_value(run_id))
+
+
+def insist_seen(run_id: str, before: t.Mapping[str, t.Any] | None, live: Object | None, recreate: bool) -> None:
+    """Refuse to start a run again whose object is gone and of which nobody saw the end: it may have succeeded.
+
+    Its time to live was over, or somebody deleted it, while nobody followed it.
+    """
+    known = (before or {}).get("backend_ref") or {}
+    if live is None and before is not None and before["state"] != "ended" and known.get("uid") and not recreate:
+        gone = f"{known['kind']} {known['name']} of run {run_id} is gone, and nobody saw how it ended"
+        fix = (
+            "Look at its checkpoints; then recreate: true (muster_recreate) starts it again, and cancel ends its record"
+        )
+        raise RefusedError(gone, fix)
+
+
+def other_job(
+    live: Object, run_id: str, before: Dict | None, job: Job, source: hosts_plan.Source
+) -> RefusedError | None:
+    """Return why a run that lives is not the one that was asked for, None when it is.
+
+    It names the options that differ with both values, where this controller knows them.
+    """
+    advice = (
+        "Set recreate: true (muster_recreate) to stop it and start this one, or name another run_id (muster_run_id)"
+    )
+    if before is None:
+        meta = live["metadata"]
+        if not is_run(live, run_id):
+            what = f"{live['kind']} {meta['name']} is there already and belongs to no run"
+            return RefusedError(what, "Name another run_id, or remove it")
+        started = (meta.get("annotations") or {}).get(DIGEST)
+        if started and started != hosts_plan.digest(job, source):
+            return RefusedError(f"run {run_id} was started elsewhere, with another job or other code", advice)
+        return None
+    known, wanted = before["job"], to_yaml_names(job)
+    differs = list(_differences(known, wanted))
+    codes = before.get("code_sha256"), source.code_sha256
+    differs += ["the code itself"] if not differs and all(codes) and codes[0] != codes[1] else []
+    if not differs:
+        return None
+    return RefusedError(f"run {run_id} runs already, with another job: {', '.join(differs)}", advice)
+
+
+def _differences(known: Dict, wanted: Dict, path: str = "") -> t.Iterator[str]:
+    """Yield each option that differs with both values; of variables only the names, for people put secrets there."""
+    for key in sorted({*known, *wanted}):
+        old, new = known.get(key), wanted.get(key)
+        if old == new:
+            continue
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _differences(old, new, f"{path}{key}.")
+        elif path == "env.":
+            yield f"{path}{key}"
+        else:
+            yield f"{path}{key} ({_shown(old)} there, {_shown(new)} asked for)"
+
+
+def _shown(value: t.Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -1,0 +1,40 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""When things were that the cluster has dated, and since when a run has its place. Pure but for the clock.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import time
+import typing as t
+
+from .....module_utils._model.run_history import Story
+from ...._kube.api.kinds import moment
+
+# What is less than this ago is seen as it happens; clocks differ by some of it.
+_LATE_S = 60.0
+
+
+def local(stamp: t.Any, server: float | None) -> float:
+    """Return when something was that the cluster has dated, by our clock; now, where that is no other time.
+
+    :param server: the time by the API server's clock, None where it is not known.
+    """
+    now = time.time()
+    at = moment(stamp)
+    if at is None:
+        return now
+    at += now - server if server is not None else 0.0
+    return at if at < now - _LATE_S else now
+
+
+def placed_at(story: Story, admitted: float) -> float | None:
+    """Return since when a run has its place, None while it waits; ``admitted``: when this start first had one."""
+    # The story is of all starts of the run.
+    back = max((at for at in story.set_back if at > admitted), default=None)
+    if back is None:
+        return admitted
+    return min((item.started_at for item in story.attempts if item.started_at > back), default=None)

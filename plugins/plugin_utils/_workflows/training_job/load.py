@@ -1,0 +1,55 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where a job comes from: the options with their template, or the record of a run that is to continue.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+import yaml
+
+from ....module_utils._model import job_templates, validators
+from ....module_utils._model.errors import RefusedError
+from ....module_utils._model.job import Job, parse_job
+from ..shared.state_dir import StateHome, read_record
+
+Dict = dict[str, t.Any]
+
+
+def load(options: Dict, base: pathlib.Path, home: StateHome) -> Job:
+    """Return the job that the options describe, with its template resolved, or the one of a recorded run.
+
+    :param base: folder that relative template folders are relative to.
+    :raises InputError: for what is wrong in the job.
+    """
+    known = {**job_templates.PRESETS, **_own_presets(options, base)}
+    if options.get("job"):
+        return parse_job(options["job"], known)
+    run_id = options.get("run_id")
+    before = read_record(home.run_folder(str(run_id))) if run_id else None
+    if before is None:
+        raise RefusedError("job: is required", "Set muster_job, or muster_run_id to continue a recorded run")
+    return parse_job(_without_template(before["job"]), known)
+
+
+def _without_template(job: Dict) -> Dict:
+    """Drop nulls and the resolved template: the recorded job is complete as it stands."""
+    return {key: value for key, value in job.items() if value is not None and key != "template"}
+
+
+def _own_presets(options: Dict, base: pathlib.Path) -> Dict:
+    """Return a team's templates: ``NAME.yml`` in the given folders; the first folder wins."""
+    found: Dict = {}
+    for folder in options.get("template_paths") or []:
+        for place in sorted(pathlib.Path(base, str(folder)).expanduser().glob("*.yml")):
+            try:
+                content = yaml.safe_load(place.read_text()) or {}
+            except (OSError, ValueError, yaml.YAMLError) as exc:
+                raise RefusedError(f"{place}: is not readable as YAML", "Fix it or remove it") from exc
+            found.setdefault(place.stem, validators.mapping(content, str(place)))
+    return found

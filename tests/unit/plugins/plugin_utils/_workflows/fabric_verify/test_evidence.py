@@ -1,0 +1,94 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From what a test of NCCL showed to its verdict: whatever is missing of the proof keeps the island from passing."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.expectation import Expectation
+from ansible_collections.muster.training.plugins.module_utils._model.island import Island
+from ansible_collections.muster.training.plugins.module_utils._model.node import Node
+from ansible_collections.muster.training.plugins.module_utils._model.verdict import Verdict
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench import plan
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.result import BenchResult
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.verdict.verdict import judge
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify import evidence, stages
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify.bench_group import GroupRun
+from ansible_collections.muster.training.tests.support.nccl_text import ring
+
+NODES = ("gpu-1", "gpu-2")
+ISLAND = Island("lab", NODES, "A", "ib", 1, 400.0, 46.0)
+STAGE = plan.Stage("island", ((NODES,),), 1, (1 << 27, 1 << 30), 0.6, 60.0, {"NCCL_ALGO": "RING"})
+PLAN = plan.BenchPlan("lab", "nccl", "all_reduce", (STAGE,))
+LINES = list(ring("NET/IB/0/GDRDMA", local=1))
+
+
+def result(**changes: t.Any) -> BenchResult:
+    row = {"size_bytes": 1 << 30, "iterations": 9, "time_us": 9.0, "algbw_gb_s": 45.0, "busbw_gb_s": 45.0}
+    # The host is what NCCL's lines name: in a pod that is the pod's, not the node's.
+    evidence = [{"rank": rank, "host": f"node-{rank + 1}", "node": NODES[rank]} for rank in range(2)]
+    common = {"schema": 1, "collective": "all_reduce", "backend": "nccl", "ranks": 2, "nodes": 2}
+    return BenchResult.from_dict({**common, "results": [{**row, "wrong_values": 0}], "evidence": evidence, **changes})
+
+
+def verdict(lines: t.Sequence[str] | None = None, found: BenchResult | None = None, **changes: t.Any) -> Verdict:
+    text = "\n".join(LINES if lines is None else lines)
+    run = GroupRun(NODES, found or result(), (0, 1), 2, "", {"both": text}, 3.0)
+    outcome = stages.Outcome({"island": [dataclasses.replace(run, **changes)]})
+    wanted = Expectation(46.0, "computed", "rdma_gdr", algorithm="RING")
+    subject = evidence.Subject(ISLAND, tuple(Node(name) for name in NODES), wanted, {})
+    return judge(evidence.make(subject, outcome, PLAN, "2026-11-21T18:00:00Z", 3.0))
+
+
+def test_a_whole_proof_passes_with_the_names_of_the_nodes() -> None:
+    found = verdict()
+    assert (found.outcome, found.transport.verdict, found.reasons) == ("pass", "rdma_gdr", ())
+    assert {(pair.a, pair.b) for pair in found.transport.pairs} == {NODES, NODES[::-1]}
+
+
+@pytest.mark.parametrize(
+    ("lines", "what"),
+    [
+        ([], "nothing shows what carried the traffic"),
+        ([line for line in LINES if "Channel" not in line], "nothing shows what carried the traffic"),
+        ([line for line in LINES if "Init START" not in line and "node-2" not in line], "no proof for node"),
+        # The rank map is missing: nobody can say which machines a pair of ranks is on.
+        ([line[line.index("[0]") :] for line in LINES if "Channel" in line], "no proof for node"),
+        ([line for line in LINES if not line.startswith("node-2")], "no proof for node"),
+        (["\x00\xff torn"], "nothing shows"),
+    ],
+    ids=["empty", "start-up only", "one node, no map", "no rank map", "one node's log", "rubbish"],
+)
+def test_a_proof_with_a_part_missing_never_passes(lines: list[str], what: str) -> None:
+    found = verdict(lines)
+    assert found.outcome == "unproven" and what in " ".join(found.reasons)
+
+
+def test_lines_of_another_job_prove_nothing_for_this_one() -> None:
+    foreign = [line.replace("node-", "other-") for line in LINES]
+    found = verdict(foreign)
+    assert found.outcome == "unproven" and found.checks.transport == "unproven"
+
+
+def test_values_that_nobody_checked_are_unproven_and_wrong_ones_fail() -> None:
+    row = {"size_bytes": 1 << 30, "iterations": 9, "time_us": 9.0, "algbw_gb_s": 45.0, "busbw_gb_s": 45.0}
+    assert verdict(found=result(results=[{**row, "wrong_values": None}])).outcome == "unproven"
+    assert verdict(found=result(results=[{**row, "wrong_values": 3}])).outcome == "fail"
+
+
+def test_a_test_that_did_not_end_says_which_rank_fell_silent() -> None:
+    found = verdict(result=None, silent={1: "gpu-2"}, problem="timeout_s (65 s) has passed")
+    assert found.outcome == "fail" and found.ranks.missing == (1,)
+    assert [(cause.code, cause.node) for cause in found.causes] == [("ranks_missing", "gpu-2")]
+    assert any("timeout_s" in reason for reason in found.reasons)
+
+
+def test_a_figure_that_is_no_number_of_this_network_is_unproven() -> None:
+    row = {"size_bytes": 1 << 30, "iterations": 9, "time_us": 9.0, "algbw_gb_s": 450.0, "busbw_gb_s": 450.0}
+    found = verdict(found=result(results=[{**row, "wrong_values": 0}]))
+    assert found.outcome == "unproven" and "more than this network can carry" in found.reasons[0]

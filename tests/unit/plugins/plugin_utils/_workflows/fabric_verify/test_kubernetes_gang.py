@@ -1,0 +1,154 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The bench as a gang of pods: the builders of jobs make it, it runs on the named nodes, its log holds its result."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import pathlib
+import typing as t
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.plan import Stage
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import Fleet
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify import (
+    bench_group,
+    kubernetes_gang,
+    kubernetes_target,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify.bench_group import Bench
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import plan as hosts_plan
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
+    plan as kubernetes_plan,
+)
+from ansible_collections.muster.training.tests.support.kube_schemas import problems
+
+STAGE = Stage("island", ((("n1", "n2"),),), 8, (1 << 27, 1 << 30), 0.5, 60.0, {"NCCL_ALGO": "RING"})
+GIVEN: dict[str, t.Any] = {
+    "name": "char-lm",
+    "nodes": 64,
+    "image": "registry.example/train:1",
+    "script": "train.py",
+    "args": ["--steps", "9"],
+    "timeout_s": 9,
+    "env": {"PYTHONPATH": "/opt/torch", "NCCL_DEBUG": "WARN"},
+    "mounts": [{"name": "torch", "path": "/opt/torch", "host_path": "/opt/torch", "read_only": True}],
+    "placement": {"backend": "kubernetes", "namespace": "team-a", "island": "old", "network_mode": "host"},
+    "secret_refs": [
+        {"name": "PULL", "from": "kubernetes", "path": "pull", "as": "registry"},
+        {"name": "TOKEN", "from": "env"},
+    ],
+}
+
+
+def job(backend: str = "nccl", stage: Stage = STAGE) -> dict[str, t.Any]:
+    return kubernetes_gang.job_of(GIVEN, ("n1", "n2"), stage, Bench(backend, "all_reduce"), {})
+
+
+def test_the_users_image_and_place_run_the_benchs_own_program() -> None:
+    made = job()
+    assert (made["image"], made["nodes"], made["script"]) == ("registry.example/train:1", 2, "allreduce_bench.py")
+    assert made["args"][-2:] == ["--out", "-"] and "--steps" not in made["args"] and made["timeout_s"] == 65
+    # The proof needs NCCL's own lines, whatever the job says.
+    assert made["env"]["PYTHONPATH"] == "/opt/torch" and made["env"]["NCCL_DEBUG"] == "INFO"
+    assert made["env"]["NCCL_ALGO"] == "RING" and "NCCL_DEBUG_FILE" not in made["env"]
+    assert made["placement"] == {
+        "backend": "kubernetes",
+        "namespace": "team-a",
+        "network_mode": "host",
+        "engine": "indexed_job",
+        # A network that failed must be testable again.
+        "allow_slow_network": True,
+    }
+    # Secrets of the job are no business of a test.
+    assert [item["name"] for item in made["secret_refs"]] == ["PULL"]
+    assert parse_job(made).gpus_per_node == 8
+    # A user's job is not changed.
+    assert GIVEN["placement"]["island"] == "old"
+
+
+def test_an_api_server_takes_the_gang_and_it_runs_on_these_nodes_alone() -> None:
+    made = parse_job(job("gloo"))
+    source = hosts_plan.source(made, bench_group.BENCH, bench_group.BENCH)
+    facts = kubernetes_plan.Facts([], (), None, {}, [])
+    plan = kubernetes_plan.plan(made, source, "lan-0a1b-island-0-0", "fabric", "team-a", 1, facts)
+    fleet = kubernetes_gang.on_nodes(plan.fleet, ["n1", "n2"])
+    *companions, main = kubernetes_plan.objects(t.cast(t.Any, plan).__class__(**{**_fields(plan), "fleet": fleet}))
+    for item in (*companions, main):
+        assert problems(item) == []
+    pod = main["spec"]["template"]["spec"]
+    assert main["kind"] == "Job" and main["spec"]["completionMode"] == "Indexed" and main["spec"]["completions"] == 2
+    (term,) = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1", "n2"]} in term["matchExpressions"]
+    (apart,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert apart["topologyKey"] == "kubernetes.io/hostname"
+    assert main["spec"]["activeDeadlineSeconds"] == 65 and pod["hostNetwork"] is True
+
+
+def _fields(value: t.Any) -> dict[str, t.Any]:
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
+def test_other_expressions_of_the_fleet_stay() -> None:
+    ours = {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["H100"]}
+    found = kubernetes_gang.on_nodes(Fleet((ours,), rdma_resource="rdma/ib"), ["n1"])
+    assert found.expressions[0] == ours and found.rdma_resource == "rdma/ib" and found.whole_node
+
+
+def bench_module() -> t.Any:
+    """Return the bench's own function for a log."""
+    spec = importlib.util.spec_from_file_location("bench_output", bench_group.BENCH / "bench_output.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.pieces
+
+
+@given(st.text(alphabet=st.characters(min_codepoint=32, max_codepoint=126), max_size=40_000), st.integers(0, 3))
+def test_a_document_comes_out_of_a_log_as_it_went_in(text: str, noise: int) -> None:
+    document = json.dumps({"evidence": text})
+    lines = []
+    for line in bench_module()(document):
+        assert len(line) < 16_384
+        # torchrun puts a prefix before each line of a rank, and others write in between.
+        lines += [f"[default0]:{line}", *["n2:77:90 [1] NCCL INFO Channel 00/0 : 0[0] -> 1[0] via NET/IB/0"] * noise]
+    assert kubernetes_gang.documents({"n1": "\n".join(lines), "n2": "no result here\n"}) == [document]
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_document_without_one_of_its_lines_is_none(lost: int) -> None:
+    lines = bench_module()(json.dumps({"x": "y" * 20_000}))
+    assert len(lines) == 3
+    assert kubernetes_gang.documents({"n1": "\n".join(lines[:lost] + lines[lost + 1 :])}) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ({}, None),
+        ({"placement": {"backend": "hosts"}, "image": "x"}, None),
+        ({"placement": "kubernetes"}, None),
+        ({"placement": {"backend": "kubernetes"}, "image": "x"}, "x"),
+        ({"template": "pytorch_ddp", "placement": {"backend": "kubernetes"}, "image": "y"}, "y"),
+    ],
+)
+def test_a_job_for_kubernetes_means_a_cluster(value: t.Any, found: str | None) -> None:
+    given = kubernetes_target.wanted({"job": value})
+    assert (given or {}).get("image") == found
+
+
+@pytest.mark.parametrize("value", ["text", ["list"], {"template": "nobody's"}])
+def test_what_is_no_job_is_named(value: t.Any) -> None:
+    with pytest.raises(InputError, match=r"^job"):
+        kubernetes_target.wanted({"job": value})
+
+
+def test_the_bench_is_found_where_the_role_has_it() -> None:
+    assert (pathlib.Path(bench_group.BENCH) / "allreduce_bench.py").is_file()

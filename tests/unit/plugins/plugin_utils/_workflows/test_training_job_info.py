@@ -1,0 +1,182 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Reading runs back: lists, live state and logs, with and without the nodes."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import typing as t
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError, UnreachableError
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.module_utils._node import files
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._workflows import training_job_info
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+
+Dict = dict[str, t.Any]
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path) -> StateHome:
+    return StateHome({"path": str(tmp_path)}, "lab")
+
+
+def place(home: StateHome, run_id: str, age: int, **values: t.Any) -> pathlib.Path:
+    folder = files.private_dir(home.run_folder(run_id))
+    job = to_yaml_names(parse_job({"name": run_id.split("-")[0], "script": "/t.py"}))
+    files.write_json(folder / "run.json", run_record.new(run_id, job, 1000.0, **values))
+    os.utime(folder / "run.json", (1_000_000 - age, 1_000_000 - age))
+    return folder
+
+
+class Node(Remote):
+    """A node that gives scripted answers or an error."""
+
+    def __init__(self, name: str, answers: dict[str, t.Any]) -> None:
+        super().__init__(name, lambda command, data: (0, "", ""))
+        self.answers = answers
+
+    def call(self, op: str, **values: t.Any) -> Dict:
+        answer = self.answers[op]
+        if isinstance(answer, Exception):
+            raise answer
+        return t.cast(Dict, answer(values) if callable(answer) else answer)
+
+
+def connect(answers: dict[str, Dict]) -> t.Callable[[t.Sequence[str]], list[Remote]]:
+    return lambda names: [Node(name, answers[name]) for name in names]
+
+
+def test_runs_are_listed_with_the_newest_first(home: StateHome) -> None:
+    place(home, "old-1", 100, state="ended", outcome="failed", exit_code=3)
+    place(home, "new-1", 0, attempts=[{"n": 1}, {"n": 2}, {"n": 3}])
+    found = training_job_info.info(home, None, None, ())
+    assert [item["run_id"] for item in found["runs"]] == ["new-1", "old-1"] and found["changed"] is False
+    first, second = found["summary"]
+    assert (first["name"], first["restarts"], first["world_size"]["asked"]) == ("new", 2, 1)
+    assert (second["outcome"], second["exit_code"], second["restarts"]) == ("failed", 3, 0)
+    place(home, "lost-1", 0, attempts=[{"n": 2}])
+    assert training_job_info.info(home, "lost-1", None, ())["summary"][0]["restarts"] == 1, (
+        "no rank of the first one started"
+    )
+    assert [item["run_id"] for item in training_job_info.info(home, "old-1", None, ())["runs"]] == ["old-1"]
+    assert training_job_info.info(StateHome({"path": str(home.root)}, "empty"), None, None, ())["runs"] == []
+
+
+def test_a_run_that_is_not_there_is_answered_with_those_that_are(home: StateHome) -> None:
+    with pytest.raises(RefusedError, match="there is no run x-1 in .*/lab. The newest are: none$"):
+        training_job_info.info(home, "x-1", None, ())
+    place(home, "new-1", 0)
+    with pytest.raises(RefusedError, match="The newest are: new-1$"):
+        training_job_info.info(home, "x-1", None, ())
+
+
+def test_live_is_what_known_nodes_say_now(home: StateHome) -> None:
+    place(home, "run-1", 0, state="running", hosts=["a", "b", "gone"])
+    place(home, "done-1", 9, state="ended", hosts=["a"])
+    answers: dict[str, Dict] = {
+        "a": {"info": {"units": {"agent": {"alive": True}}}},
+        "b": {"info": UnreachableError("b", "timed out")},
+    }
+    running, done = training_job_info.info(home, None, connect(answers), {"a", "b"})["runs"]
+    assert running["live"] == {"units": {"a": {"agent": {"alive": True}}}, "unreachable": {"b": "b: timed out"}}
+    assert done["live"] is None
+
+
+def test_asking_for_a_run_that_lives_renews_the_leases_of_its_rented_machines(home: StateHome) -> None:
+    place(home, "run-1", 0, state="running", hosts=["a", "b", "c"])
+    alive = {"info": {"units": {"agent": {"alive": True}}}}
+    asked: list[str] = []
+
+    def found(names: t.Sequence[str]) -> list[Remote]:
+        nodes: list[Remote] = [Node(name, alive if name != "c" else {"info": {"units": {}}}) for name in names]
+        for node in nodes:
+            node.shell = lambda command, _data, name=node.name: (asked.append(f"{name} {command}"), (0, "", ""))[1]
+        return nodes
+
+    rented, owned = {"muster_node": {"ownership": "rented"}}, {"muster_node": {"ownership": "owned"}}
+    hostvars = {"a": rented, "b": owned, "c": rented}
+    (run,) = training_job_info.info(home, None, found, set(hostvars), hostvars)["runs"]
+    assert run["live"]["leases"] == {"a": "renewed"}, "neither an owned machine nor one where nothing runs"
+    assert [line.split()[0] for line in asked] == ["a"] and "muster-lease" in asked[0]
+
+
+def test_the_last_lines_of_every_log(home: StateHome) -> None:
+    folder = place(home, "run-1", 0)
+    for name in ("a", "b"):
+        (files.private_dir(folder / "logs") / f"{name}.log").write_text(
+            "".join(f"{name} {number}\n" for number in range(9))
+        )
+    found = training_job_info.logs(home, None, 2, False, connect({}), ())
+    assert found["logs"] == {"a.log": ["a 7", "a 8"], "b.log": ["b 7", "b 8"]} and found["problems"] == {}
+    with pytest.raises(RefusedError, match="there is no run in .*/none. Start one with the train playbook"):
+        training_job_info.logs(StateHome({"path": str(home.root)}, "none"), None, 2, False, connect({}), ())
+
+
+def test_the_logs_of_ranks_are_fetched_from_the_nodes_that_answer(home: StateHome) -> None:
+    folder = place(home, "run-1", 0, hosts=["a", "b"])
+
+    def read(values: Dict) -> Dict:
+        files = {"ranks/**/std*.log": "ranks/0/stdout.log", "units/*/log": "units/agent/log"}
+        path = files.get(values["pattern"])
+        return {"files": [{"path": path, "size": 3, "text": f"{path}\n"}] if path else []}
+
+    found = training_job_info.logs(
+        home, "run-1", 5, True, connect({"a": {"read": read}, "b": {"read": UnreachableError("b", "no")}}), {"a", "b"}
+    )
+    assert found["logs"] == {
+        "a/ranks/0/stdout.log": ["ranks/0/stdout.log"],
+        "a/units/agent/log.log": ["units/agent/log"],
+    }
+    assert found["problems"] == {"b": "b: no"}
+    assert (folder / "logs" / "a" / "ranks" / "0" / "stdout.log").stat().st_mode & 0o777 == 0o600
+
+
+@given(
+    lines=st.lists(st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_size=30), max_size=30),
+    count=st.integers(0, 20),
+)
+def test_the_tail_of_a_file_is_its_last_lines(
+    lines: list[str], count: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "tail.log"
+    file.write_text("".join(f"{line}\n" for line in lines))
+    assert training_job_info.tail(file, count) == (lines[-count:] if count else [])
+
+
+def test_the_tail_of_a_huge_file_reads_its_end_only(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "huge.log"
+    with open(file, "wb") as handle:
+        handle.truncate(1 << 33)
+        handle.seek(1 << 33)
+        handle.write(b"\nlast\n")
+    assert training_job_info.tail(file, 1) == ["last"]
+
+
+def test_a_path_that_a_node_answers_stays_in_its_folder(home: StateHome) -> None:
+    folder = place(home, "run-1", 0, hosts=["a"])
+    answer = {"files": [{"path": "../../../../escaped.log", "size": 1, "text": "x"}]}
+    training_job_info.logs(home, "run-1", 5, True, connect({"a": {"read": answer}}), {"a"})
+    assert [path for path in home.root.rglob("escaped*") if folder / "logs" not in path.parents] == []
+
+
+def test_a_run_in_pods_is_asked_of_its_cluster(home: StateHome) -> None:
+    place(home, "far-1", 0, backend="kubernetes", backend_ref={"kind": "JobSet"})
+    place(home, "done-1", 10, backend="kubernetes", state="ended")
+    asked: list[str] = []
+
+    def ask(record: t.Mapping[str, t.Any]) -> Dict:
+        asked.append(record["run_id"])
+        return {"phase": "done", "detail": "JobSet team/far-1: all jobs are done"}
+
+    found = training_job_info.info(home, None, connect({}), (), None, ask)
+    assert asked == ["far-1"] and found["runs"][0]["live"]["phase"] == "done"
+    assert [item.get("live") for item in found["summary"]] == ["JobSet team/far-1: all jobs are done", None]

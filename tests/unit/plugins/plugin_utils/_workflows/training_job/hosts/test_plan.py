@@ -1,0 +1,207 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From a job and its nodes' answers to what is placed and started, without any side effect."""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
+from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import gang
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import plan as hosts_plan
+
+Dict = dict[str, t.Any]
+VARS: Dict = {"a": {"ansible_host": "10.0.0.1"}, "b": {"ansible_host": "10.0.0.2"}, "c": {"ansible_host": "10.0.0.3"}}
+
+
+def job(**changes: t.Any) -> Job:
+    return parse_job({"name": "x", "nodes": 2, "script": "/t.py", **changes})
+
+
+def answers(**changes: t.Any) -> dict[str, Dict]:
+    """Return what the nodes answered to a preflight."""
+    common: Dict = {
+        "executable": "/usr/bin/python3",
+        "interface": "eth0",
+        "tools": {},
+        "user": "uid 0",
+        "free_bytes": 9,
+    }
+    training = {"executable": "/py", "version": "3.12", "packages": {}}
+    return {
+        name: {**common, "training": training, "state_dir": f"/s/{name}", "missing": {"ab": 0}, **changes}
+        for name in ("a", "b")
+    }
+
+
+def test_the_first_hosts_of_the_play_are_the_nodes() -> None:
+    found = hosts_plan.hosts(["c", "a", "b"], VARS, job())
+    assert [(host.name, host.address) for host in found] == [("c", "10.0.0.3"), ("a", "10.0.0.1")]
+    with pytest.raises(InputError, match="job.nodes: asks for 4 nodes, the play has 3 hosts"):
+        hosts_plan.hosts(["c", "a", "b"], VARS, job(nodes=4))
+
+
+ADDRESSES = {"lan": "10.1.0.1", "mesh": "100.64.0.1", "public": "203.0.113.1"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "wanted", "address"),
+    [
+        ({}, [], "n1"),
+        ({"ansible_host": "localhost"}, [], "127.0.0.1"),
+        ({"ansible_host": "10.0.0.1", "muster_node": {"addresses": ADDRESSES}}, [], "10.1.0.1"),
+        ({"muster_node": {"addresses": {**ADDRESSES, "lan": None}}}, [], "100.64.0.1"),
+        ({"muster_node": {"addresses": ADDRESSES}}, ["public", "mesh"], "203.0.113.1"),
+        ({"muster_node": {"addresses": ADDRESSES}, "muster_address": "10.9.9.9"}, ["mesh"], "10.9.9.9"),
+        ({"muster_node": {"addresses": {"lan": "10.1.0.1"}}}, ["mesh"], None),
+        ({"ansible_host": "10.0.0.1"}, ["lan"], None),
+    ],
+)
+def test_the_address_at_which_the_others_reach_a_node(variables: Dict, wanted: list[str], address: str | None) -> None:
+    one = job(nodes=1, placement={"required_network_types": wanted})
+    if address is None:
+        with pytest.raises(RefusedError, match=f"^n1: has no {' or '.join(wanted)} address"):
+            hosts_plan.hosts(["n1"], {"n1": variables}, one)
+    else:
+        assert hosts_plan.hosts(["n1"], {"n1": variables}, one)[0].address == address
+
+
+def test_two_hosts_at_one_address_are_refused_by_name() -> None:
+    with pytest.raises(RefusedError, match=r"^a, b have the same address 10\.0\.0\.1\. Give each host its own"):
+        hosts_plan.hosts(["a", "b"], {"a": VARS["a"], "b": VARS["a"]}, job())
+
+
+@pytest.mark.parametrize(
+    ("node", "price"),
+    [({}, 0.0), ({"ownership": "rented"}, None), ({"ownership": "rented", "price_usd_per_hour": 2.5}, 2.5)],
+)
+def test_what_a_node_costs(node: Dict, price: float | None) -> None:
+    assert hosts_plan.hosts(["a"], {"a": {"muster_node": node}}, job(nodes=1))[0].price_usd_per_hour == price
+
+
+def test_the_interpreter_of_the_job_wins_over_the_hosts() -> None:
+    variables = {"a": {"muster_training_python": "/env/py", "ansible_connection": "community.docker.docker"}}
+    host = hosts_plan.hosts(["a"], variables, job(nodes=1))[0]
+    assert (host.python, host.connection) == ("/env/py", "docker")
+    assert hosts_plan.hosts(["a"], variables, job(nodes=1, python="/own"))[0].python == "/own"
+
+
+@pytest.mark.parametrize(
+    ("addresses", "lane"),
+    [
+        (["127.0.0.1", "127.0.0.2"], "loopback"),
+        (["127.0.0.1", "10.0.0.1"], "network"),
+        (["localhost"], "loopback"),
+        (["n1"], "network"),
+    ],
+)
+def test_all_on_this_machine_is_loopback(addresses: list[str], lane: str) -> None:
+    found = [hosts_plan.Host(str(index), address, "py", None, "ssh", {}) for index, address in enumerate(addresses)]
+    assert hosts_plan.lane(found) == lane
+
+
+def test_the_trees_of_a_job_are_read_relative_to_the_playbook(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").write_text("1")
+    (tmp_path / "text").write_text("2")
+    wanted: Dict = {
+        "script": "train.py",
+        "code": {"ref": ".", "workdir": "src"},
+        "datasets": [{"name": "d", "path": "text"}],
+    }
+    found = hosts_plan.source(job(**wanted), tmp_path, tmp_path / "git")
+    assert [(item.target, item.link) for item in found.placed] == [("code", False), ("data/d", True)]
+    assert found.code_sha256 == found.placed[0].tree.sha256 and found.commit is None
+    assert len(found.blobs()) == 2 and found.blobs() == sorted(found.blobs())
+    pinned = {**wanted, "code": {"ref": ".", "workdir": "src", "sha256": found.code_sha256}}
+    assert hosts_plan.source(job(**pinned), tmp_path, tmp_path / "git") == found
+    (tmp_path / "src" / "train.py").write_text("changed")
+    with pytest.raises(RefusedError, match=r"^job\.code\.sha256: the code has checksum "):
+        hosts_plan.source(job(**pinned), tmp_path, tmp_path / "git")
+
+
+def test_a_script_that_is_not_in_the_code_is_known_at_once(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "train.py").touch()
+    with pytest.raises(InputError, match=r"^job\.script: there is no src/train\.py in the code \.$"):
+        hosts_plan.source(job(script="train.py", code={"ref": ".", "workdir": "src"}), tmp_path, tmp_path / "git")
+    assert hosts_plan.source(job(script=None, module="m", code={"ref": "."}), tmp_path, tmp_path / "git").code_sha256
+
+
+def test_one_job_with_one_code_has_one_run_id(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "train.py").write_text("1")
+    wanted = job(script="train.py", code={"ref": "."})
+
+    def identity(one: Job) -> str:
+        return hosts_plan.run_id(one, hosts_plan.source(one, tmp_path, tmp_path / "git"))
+
+    first = identity(wanted)
+    assert first == identity(wanted) and first.startswith("x-") and len(first) == 10
+    others = [identity(job(script="train.py", code={"ref": "."}, args=["--lr", "1"])), identity(job(nodes=2))]
+    (tmp_path / "train.py").write_text("2")
+    assert len({first, identity(wanted), *others}) == 4
+
+
+@given(identity=st.text(max_size=20))
+def test_a_port_is_even_below_the_ephemeral_range_and_always_the_same(identity: str) -> None:
+    number = hosts_plan.port(identity)
+    assert 20_000 <= number < 30_000 and number % 2 == 0 and hosts_plan.port(identity) == number
+
+
+def test_what_a_preflight_asks(tmp_path: pathlib.Path) -> None:
+    found = hosts_plan.hosts(["a", "b"], VARS, job())
+    port, nothing = hosts_plan.port("x-1"), hosts_plan.Source((), None, None)
+    wanted = job(env={"PYTHONPATH": "/lib", "TOKEN": "geheim"}, checkpoints={"path": "/mnt/c"}, requires={"numpy": ""})
+    first, second = (
+        hosts_plan.info_request(wanted, index, found[index], "x-1", nothing, {"owner": "me"}) for index in (0, 1)
+    )
+    assert (first["ports"], second["ports"]) == ([["10.0.0.1", port]], [])
+    assert (first["reserve"], second["reserve"]) == ({"owner": "me"}, None)
+    assert first["env"] == {"PYTHONPATH": "/lib"} and first["packages"] == ["torch", "numpy"]
+    assert (first["files"], first["paths"], first["facts"]) == (["/t.py"], ["/mnt/c"], False)
+    mpi = hosts_plan.info_request(job(launcher="mpi", gpus_per_node=1), 1, found[1], "x-1", nothing, None)
+    assert mpi["ports"] == [["10.0.0.2", port + 1]] and "sshd" in mpi["tools"] and mpi["facts"] is True
+
+
+def made(wanted: Job, secrets: tuple[dict[str, str], dict[str, bytes]] = ({}, {})) -> list[gang.Member]:
+    found = hosts_plan.hosts(["a", "b"], VARS, wanted)
+    nodes = hosts_plan.slots(found, answers(), "x-1")
+    plan, context = hosts_plan.launch(wanted, nodes, "x-1", 4)
+    remotes = [Remote(host.name, lambda command, data: (0, "", "")) for host in found]
+    return hosts_plan.members(wanted, remotes, nodes, plan, context, answers(), secrets)
+
+
+def test_a_gang_under_torchrun_meets_at_the_first_nodes_store() -> None:
+    wanted = job(timeout_s=60, resources={"memory": "8Gi"}, restart={"wait_s": 77}, checkpoints={"path": "/mnt/c/"})
+    first, second = made(wanted)
+    port = hosts_plan.port("x-1")
+    assert first.store is not None and second.store is None and first.meet is None and first.reach is None
+    assert first.store["listen"] == {"host": "10.0.0.1", "port": port} and first.store["policy"] == "store"
+    assert first.spec["wait_for"] == second.spec["wait_for"] == {"host": "10.0.0.1", "port": port, "seconds": 77}
+    assert second.reach is not None and (second.reach["host"], second.reach["port"]) == ("10.0.0.1", port)
+    assert (first.spec["timeout_s"], first.spec["memory"], first.spec["generation"]) == (60, 8 << 30, 4)
+    assert first.write == second.write == ("/mnt/c/x-1",) and first.missing == {"ab": 0}
+
+
+def test_a_gang_without_a_store_meets_once_at_the_first_node() -> None:
+    first, second = made(job(script=None, launcher="command", command=["x"]))
+    assert (
+        first.store is None and first.meet is not None and first.meet["peers"] == 1 and first.spec["wait_for"] is None
+    )
+    assert second.meet is None and second.reach is not None and second.write == ("/s/b/runs/x-1/checkpoints",)
+
+
+def test_secrets_are_beside_a_unit_and_never_in_it() -> None:
+    first, _ = made(job(), ({"TOKEN": "geheim-42"}, {"CERT": b"geheim-43"}))
+    assert "geheim" not in str(first.spec) and "geheim-42" in str(first.secrets)
+    assert first.spec["secrets"] == "/s/a/runs/x-1/secrets/env.json"
+    assert first.spec["secret_files"] == ["/s/a/runs/x-1/secrets/CERT"]
+    assert first.spec["env"]["CERT_FILE"] == "/s/a/runs/x-1/secrets/CERT"
+    assert made(job())[0].spec["secrets"] is None

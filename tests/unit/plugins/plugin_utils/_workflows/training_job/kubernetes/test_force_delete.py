@@ -1,0 +1,138 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which pods are taken off their nodes by force, and which are not."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import force_delete
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.force_delete import (
+    Evictions,
+)
+
+Dict = dict[str, t.Any]
+DEADLINE = "2026-11-21T10:00:00Z"
+AT = 1795255200.0
+
+
+class Cluster:
+    """Nodes by the status of their condition Ready; None: they may not be read."""
+
+    def __init__(self, **nodes: str | None) -> None:
+        self.nodes = nodes
+        self.asked: list[str] = []
+        self.deleted: list[tuple[str, str, int]] = []
+        self.applied: list[tuple[str, Dict]] = []
+        self.may_apply = True
+
+    def get(self, _kind: str, name: str) -> Dict | None:
+        self.asked.append(name)
+        if self.nodes.get(name, "") is None:
+            raise KubeError(name, "forbidden", status=403)
+        if name not in self.nodes:
+            return None
+        return {"status": {"conditions": [{"type": "Ready", "status": self.nodes[name]}]}}
+
+    def apply(self, value: Dict, *, force: bool, subresource: str) -> None:
+        if not self.may_apply:
+            raise KubeError("x", "forbidden", status=403)
+        assert force and subresource == "status" and value["metadata"]["uid"] not in {uid for _, uid, _ in self.deleted}
+        self.applied.append((value["metadata"]["uid"], value["status"]))
+
+    def delete(self, _kind: str, name: str, _space: str, *, uid: str, grace_s: int) -> bool:
+        self.deleted.append((name, uid, grace_s))
+        return True
+
+
+class Said:
+    """Keeps lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.say = self.lines.append
+
+
+def pod(name: str, node: str, leaving: bool = True, ready: str = "False") -> Dict:
+    meta = {"name": name, "namespace": "n", "uid": f"u-{name}"}
+    status = {
+        "conditions": [{"type": "Ready", "status": ready}],
+        "containerStatuses": [{"name": "node", "state": {"running": {}}}],
+    }
+    return {
+        "metadata": {**meta, **({"deletionTimestamp": DEADLINE} if leaving else {})},
+        "spec": {"nodeName": node},
+        "status": status,
+    }
+
+
+def look(cluster: Cluster, *pods: Dict) -> list[str]:
+    return Evictions(t.cast(t.Any, cluster), t.cast(t.Any, Said())).look(pods)
+
+
+@pytest.fixture(autouse=True)
+def now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(force_delete.time, "time", lambda: AT + 10)
+
+
+def test_a_leaving_pod_goes_when_its_node_is_silent_or_gone() -> None:
+    cluster = Cluster(up="True", ill="False", silent="Unknown")
+    pods = [pod(name, name) for name in ("up", "ill", "silent", "gone")]
+    assert look(cluster, *pods) == ["u-silent", "u-gone"]
+    assert cluster.deleted == [("silent", "u-silent", 0), ("gone", "u-gone", 0)]
+
+
+def test_a_leaving_pod_that_has_no_node_is_no_lost_node() -> None:
+    """The controller that counts it holds it for a moment."""
+    cluster = Cluster(up="True")
+    pending = pod("pending", "")
+    assert look(cluster, pending) == [] and cluster.deleted == [] and cluster.asked == []
+    del pending["spec"]["nodeName"]
+    assert look(cluster, pending) == []
+
+
+def test_a_pod_that_is_taken_off_has_failed_first_where_one_may_say_so() -> None:
+    """The engine's policy looks at failed pods only: a loss would else count as a crash."""
+    cluster = Cluster(silent="Unknown")
+    assert look(cluster, pod("a", "silent")) == ["u-a"]
+    assert [(uid, status["phase"]) for uid, status in cluster.applied] == [("u-a", "Failed")]
+    limited = Cluster(silent="Unknown")
+    limited.may_apply = False
+    assert look(limited, pod("a", "silent")) == ["u-a"] and limited.deleted
+
+
+def test_a_pod_that_nobody_asked_to_go_stays() -> None:
+    cluster = Cluster(silent="Unknown")
+    assert look(cluster, pod("a", "silent", leaving=False)) == []
+    assert cluster.asked == [] and cluster.deleted == []
+
+
+def test_without_a_word_on_the_node_the_pods_own_deadline_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert look(Cluster(x=None), pod("a", "x")) == []
+    monkeypatch.setattr(force_delete.time, "time", lambda: AT + 31)
+    assert look(Cluster(x=None), pod("a", "x")) == ["u-a"]
+    assert look(Cluster(x=None), pod("a", "x", ready="True")) == []
+
+
+def test_a_server_that_does_not_answer_proves_nothing() -> None:
+    class Away(Cluster):
+        def get(self, _kind: str, name: str) -> Dict | None:
+            raise KubeError(name, "away", status=503)
+
+    assert look(Away(), pod("a", "x")) == []
+
+
+def test_each_pod_is_forced_once_and_nodes_are_asked_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, said, clock = Cluster(silent="Unknown"), Said(), [100.0]
+    monkeypatch.setattr(force_delete.time, "monotonic", lambda: clock[0])
+    evictions = Evictions(t.cast(t.Any, cluster), t.cast(t.Any, said))
+    assert evictions.look([pod("a", "silent")]) == ["u-a"]
+    assert evictions.look([pod("a", "silent"), pod("b", "silent")]) == []
+    clock[0] += 3
+    assert evictions.look([pod("a", "silent"), pod("b", "silent")]) == ["u-b"]
+    assert cluster.asked == ["silent", "silent"]
+    assert said.lines[0] == "silent: does not answer, a is taken off it"

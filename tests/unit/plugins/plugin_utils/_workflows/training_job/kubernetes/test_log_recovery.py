@@ -1,0 +1,75 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Attempts that nobody followed take their place in the story; reading them on a cluster is in tests/lab."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import types
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import Story
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import log_recovery
+
+Dict = dict[str, t.Any]
+
+
+def started(at: float, rank: int, attempt: int) -> Dict:
+    gang = f"{attempt}/a"
+    return {"at": at, "kind": "worker_started", "rank": rank, "node": "n", "attempt": attempt, "gang": gang}
+
+
+def test_what_was_not_heard_of_is_missing() -> None:
+    lines = [{"kind": "submitted", "attempt": 2}, {"kind": "pod_ready", "attempt": 3}, started(1.0, 0, 5)]
+    assert log_recovery.missing(lines, 2) == {2, 4}
+    assert log_recovery.missing(lines[:1], 2) == set()
+    assert log_recovery.missing([{"kind": "x", "attempt": None}, started(1.0, 0, 1)], 1) == set()
+
+
+def test_lines_of_an_attempt_come_before_those_of_the_next(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "events.jsonl").write_text(json.dumps(started(100.0, 0, 2)) + "\n")
+    (tmp_path / "metrics.jsonl").write_text('{"at": 101.0, "resumed_from_step": 20}\n{"at": 102.0, "step": 21}\ntorn')
+    follower = types.SimpleNamespace(folder=tmp_path, story=Story())
+    lines: list[Dict] = [
+        {"stream": "metrics", "attempt": 1, "data": {"at": 12.0, "step": 25}},
+        {"stream": "events", "attempt": 1, "data": started(10.0, 0, 1)},
+        {"stream": "kept", "attempt": 1, "node": "../n 1", "data": "ValueError: x"},
+        {"stream": "kept", "attempt": 1, "node": "../n 1", "data": "end"},
+        {"stream": "other", "attempt": 1, "data": {}},
+        # As a program may write them.
+        {"stream": "kept", "attempt": 1, "data": "no node"},
+        {"stream": "kept", "attempt": [1], "node": "x", "data": "y"},
+        {"stream": "kept", "attempt": 2, "node": "x", "data": "another attempt"},
+    ]
+    log_recovery.take(t.cast(t.Any, follower), log_recovery.of_attempts(lines, {1}))
+    assert [item.name for item in (tmp_path / "logs").iterdir()] == ["_n_1.attempt-1.log"]
+    assert [(item.n, item.last_step) for item in follower.story.attempts] == [(1, 25), (2, 21)]
+    assert follower.story.last["step"] == 21 and follower.story.losses()[0] == 5
+    assert (tmp_path / "logs" / "_n_1.attempt-1.log").read_text() == "ValueError: x\nend\n"
+    times = [json.loads(line)["at"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert times == [12.0, 101.0, 102.0]
+
+
+@pytest.mark.parametrize(("done", "asked"), [(True, range(3, 1 << 31)), (False, None)])
+def test_a_job_that_was_done_unheard_is_read_from_what_it_kept(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, done: bool, asked: range | None
+) -> None:
+    """An operator removes pods that have ended, and their logs with them; attempts of an earlier start are no proof."""
+    (tmp_path / "events.jsonl").write_text(json.dumps(started(1.0, 0, 2)) + "\n")
+    story = Story()
+    story.event(started(1.0, 0, 2))
+    said: list[str] = []
+    progress = types.SimpleNamespace(say=said.append)
+    follower = types.SimpleNamespace(folder=tmp_path, story=story, progress=progress)
+    plan = types.SimpleNamespace(pods={"launcher": types.SimpleNamespace(attempt=3)})
+    lines: list[Dict] = [{"stream": "events", "attempt": 3, "data": started(10.0, 0, 3)}]
+    monkeypatch.setattr(log_recovery.log_reader_job, "build", lambda _plan: [{}])
+    monkeypatch.setattr(log_recovery, "_read", lambda _client, _made: lines)
+    monkeypatch.setattr(log_recovery, "clear", lambda _client, _made: None)
+    log_recovery.recover(t.cast(t.Any, None), t.cast(t.Any, plan), t.cast(t.Any, follower), done)
+    assert [item.n for item in follower.story.attempts] == ([2, 3] if asked else [2])
+    assert bool(said) is done

@@ -1,0 +1,47 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""When a run whose launcher reports success has succeeded: its ranks are the witnesses."""
+
+from __future__ import annotations
+
+import types
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import Story
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import Outcome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.outcome import attended
+
+DONE = Outcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0")
+
+
+def judged(exits: dict[int, int], **job: t.Any) -> Outcome:
+    """Return how a gang of two is judged whose ranks recorded these ends in their last attempt."""
+    story = Story()
+    for attempt, codes in ((1, {0: 3, 1: 143}), (2, exits)):
+        for rank in (0, 1):
+            told = {"rank": rank, "attempt": attempt, "gang": str(attempt), "node": "n", "at": 1000.0 + attempt}
+            story.event({"kind": "worker_started", **told, "world_size": 2})
+            if rank in codes:
+                story.event({"kind": "worker_exit", **told, "at": 1000.5 + attempt, "exit_code": codes[rank]})
+    follower = t.cast(t.Any, types.SimpleNamespace(story=story))
+    return attended(parse_job({"name": "x", "script": "/t.py", "nodes": 2, **job}), follower, DONE)
+
+
+def test_ranks_that_ended_badly_make_no_success() -> None:
+    """mpirun ended with 0 after it had lost a daemon, and the engine believed it."""
+    outcome = judged({0: 143})
+    assert (outcome.outcome, outcome.cause) == ("failed", "attendance")
+    assert outcome.detail == "rank 0 ended with exit code 143, and its launcher calls the gang done"
+
+
+@pytest.mark.parametrize("exits", [{0: 0, 1: 0}, {0: 0}, {}])
+def test_ends_that_were_not_heard_are_no_proof_against_it(exits: dict[int, int]) -> None:
+    assert judged(exits) is DONE
+
+
+def test_an_elastic_gang_may_lose_ranks() -> None:
+    assert judged({0: 0, 1: 143}, elastic={"min": 1, "max": 2}, image="i", placement={"backend": "kubernetes"}) is DONE
