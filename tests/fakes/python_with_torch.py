@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A stand-in for the job's interpreter in tests without torch: what torchrun's launch asks of it, it does.
 
-``…/elastic.py OPTIONS --no-python COMMAND`` becomes ``elastic_launcher.py``, ``…/store.py FD HOST PORT``
+``…/elastic.py OPTIONS --no-python COMMAND`` becomes ``elastic_launcher.py``, ``…/torch_store.py FD HOST PORT``
 accepts connections on the socket that it was given, and ``-c PROGRAM NAMES`` says that torch 2.9.0 is installed. All
 else is run by the real interpreter.
 """
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
     if len(argv) > 2 and argv[1].endswith("/elastic.py"):
         command = launcher(argv[2:])
         os.execv(command[0], command)
-    if len(argv) > 2 and argv[1].endswith("/store.py"):
+    if len(argv) > 2 and argv[1].endswith("/torch_store.py"):
         serve(int(argv[2]))
     if argv[1:2] == ["-c"]:
         print(json.dumps({"version": "3.12.0", "packages": dict.fromkeys(argv[3:], "2.9.0")}))
