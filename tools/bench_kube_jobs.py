@@ -115,7 +115,7 @@ class Arena:
         placement = {"backend": "kubernetes", "namespace": self.team.namespace}
         given = {**self.sleeping(), "image": self.lab.image, "placement": placement}
         home = StateHome({"path": str(self.folder / "nowhere")}, "default")
-        job = load.load({"job": given}, ROOT, home)
+        job = load.load_job({"job": given}, ROOT, home)
         source = hosts_plan.source(job, ROOT, self.folder)
         facts = kubernetes_plan.look(self.client, job, self.team.namespace)
         return kubernetes_plan.objects(

@@ -114,9 +114,9 @@ def test_a_recorded_run_whose_pods_are_gone_is_judged_by_the_kept_logs(
     (folder / "logs" / "gpu-1.log").write_text("[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB\n")
     ref = {"namespace": namespace, "context": None}
     job = to_yaml_names(parse_job({"name": "char-lm", "nodes": 2, "script": "/train.py"}))
-    value = run_record.new(RUN, job, 1.0, backend="kubernetes", backend_ref=ref)
+    value = run_record.new_record(RUN, job, 1.0, backend="kubernetes", backend_ref=ref)
     (folder / "run.json").write_text(
-        json.dumps(run_record.end(value, 2.0, outcome="failed", cause="crash", exit_code=1))
+        json.dumps(run_record.end_record(value, 2.0, outcome="failed", cause="crash", exit_code=1))
     )
     found = look(api, namespace, tmp_path)
     assert "oom_gpu" in [code for code, _ in causes(found)]

@@ -99,8 +99,8 @@ def fleet(request: Request, home: StateHome, identity: str) -> Fleet:
     names = list(request.hosts)[: request.options.get("nodes") or None]
     if not names:
         raise RefusedError("there is no host to accept", "Name an inventory with -i, or other hosts")
-    found = hosts_plan.hosts(names, request.hostvars, Job(name="acceptance", nodes=len(names)))
-    loopback = len(names) > 1 and hosts_plan.lane(found) == "loopback"
+    found = hosts_plan.select_hosts(names, request.hostvars, Job(name="acceptance", nodes=len(names)))
+    loopback = len(names) > 1 and hosts_plan.network_lane(found) == "loopback"
     job["placement"] = {**placement, "allow_slow_network": True}
     job.setdefault("gpus_per_node", 0 if request.check else _gpus(request, names))
     return Fleet(request, home, identity, "hosts", job, names, len(names), loopback)
@@ -300,7 +300,7 @@ def too_many_rights(client: Client) -> list[str]:
     for verb, group, resource in _NOT_PLAIN:
         asked = {"verb": verb, "group": group, "resource": resource}
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
-        answer = kube_connection.ask(
+        answer = kube_connection.post_review(
             client, "rights of the plain user", _REVIEWS, {**review, "spec": {"resourceAttributes": asked}}
         )
         if (answer.get("status") or {}).get("allowed"):

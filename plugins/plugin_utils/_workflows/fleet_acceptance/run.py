@@ -63,7 +63,7 @@ def run(request: Request) -> Dict:
         backend=fleet.backend,
         nodes=fleet.nodes,
         loopback=fleet.loopback,
-        started_at=run_record.iso(began),
+        started_at=run_record.format_time(began),
         duration_s=round(time.monotonic() - clock, 3),
     )
     write_text(place / "accept.json", as_json(document))

@@ -32,7 +32,7 @@ from ..node_pool.accounts import landlords
 from ..shared import cluster_identity, kube_connection
 from ..shared.state_dir import StateHome, read_record
 from ..training_job.hosts.state import Dict, Request
-from ..training_job.kubernetes.lease_guard import lease_of
+from ..training_job.kubernetes.lease_guard import find_lease
 
 # Of the cluster's folder: since when a node does not answer, as far as heal has seen.
 SILENT = "silent.json"
@@ -78,7 +78,7 @@ def look(request: Request, home: StateHome, context: node_pool_present.Context) 
     client = _client(request, found) if on_kubernetes else None
     if client is not None and (found or {}).get("backend") == "kubernetes" and not options.get("cluster_id"):
         # Nodes of another cluster would all seem gone, and be replaced.
-        cluster_identity.insist(client, found, ended=True)
+        cluster_identity.require_same_cluster(client, found, ended=True)
     run = _run(found, job, on_kubernetes, options.get("on_lost_node"))
     told = {str(name): "it was named as lost" for name in options.get("lost_nodes") or []}
     told |= {str(name): "its provider gave notice" for name in options.get("preempted_nodes") or []}
@@ -88,8 +88,8 @@ def look(request: Request, home: StateHome, context: node_pool_present.Context) 
     states = _in_cluster(live, clock, names) if client else _answers(request, names)
     if client is not None and not options.get("cluster_id"):
         # Nodes of the same names on another cluster are somebody else's, whatever run there is or none.
-        cluster_identity.insist_ledger(client, home, states)
-        cluster_identity.insist_records(client, home, states.keys() & told.keys())
+        cluster_identity.require_node_cluster(client, home, states)
+        cluster_identity.require_run_cluster(client, home, states.keys() & told.keys())
     # What the cluster dates is measured by its own clock, which the controller's may be minutes ahead of.
     now = time.time() if clock is None else clock
     unfit = _unfit(client, live, run, job) if client else {}
@@ -235,7 +235,7 @@ def _leases(
 ) -> tuple[dict[str, Lease], dict[str, bool | None]]:
     """Return the open lease of each node that has one, and what its account lists of it."""
     ledger = [lease for lease in read(home.folder).leases.values() if lease.machine and lease.open]
-    leases = {name: lease for name in names if (lease := lease_of(name, request.hostvars, ledger)) is not None}
+    leases = {name: lease for name in names if (lease := find_lease(name, request.hostvars, ledger)) is not None}
     known = {lease.token for lease in leases.values()}
     # A machine that vanished may have vanished from the inventory too.
     leases |= {lease.name: lease for lease in ledger if lease.token not in known and lease.state in _HELD}

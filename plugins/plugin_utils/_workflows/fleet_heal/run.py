@@ -196,7 +196,7 @@ def _note_end(home: StateHome, run: heal_plan.Run, lost: t.Sequence[str]) -> Non
     for name in lost:
         files.append_json(folder / "events.jsonl", {"at": now, "kind": "node_lost", "node": name})
     detail = f"{', '.join(lost)} was lost; heal stopped what was left of the gang"
-    ended = run_record.end(before, now, outcome="lost", cause="node_lost", detail=detail, exit_code=1)
+    ended = run_record.end_record(before, now, outcome="lost", cause="node_lost", detail=detail, exit_code=1)
     files.write_json(folder / "run.json", ended)
 
 

@@ -28,7 +28,7 @@ from ..._provision.due_rules import RunView, due
 from ..._provision.ledger.ledger_session import Book, Mirror
 from ..._provision.ledger.ledger_store import LEDGER, LedgerWriter, read
 from ..shared.state_dir import StateHome
-from ..training_job.hosts.state import Plan, Request
+from ..training_job.hosts.state import HostsPlan, Request
 from . import ledger_replica
 from .accounts import Outside, given_providers, keepers
 from .lease_renewal import LEASE_S, Renewal, rented
@@ -310,7 +310,7 @@ class _Locked:
         self._writer.__exit__(None, None, None)
 
 
-class Custody:
+class HostsLeaseGuard:
     """A run's machines in the hands of whoever follows it: leases renewed, costs counted, given back at the end."""
 
     def __init__(
@@ -346,7 +346,7 @@ class Custody:
         return {**result, **found, **({"msg": "; ".join(told)} if told else {})}
 
 
-def ledger_sender(request: Request, home: StateHome, variable: t.Callable[[str], t.Any]) -> Mirror | None:
+def open_replica(request: Request, home: StateHome, variable: t.Callable[[str], t.Any]) -> Mirror | None:
     """Return what copies the ledger to the reaper's machine, None where the variables name none."""
     keeper = variable("muster_reaper_host")
     if not keeper:
@@ -355,20 +355,20 @@ def ledger_sender(request: Request, home: StateHome, variable: t.Callable[[str],
     return ledger_replica.to(request.connect([str(keeper)])[0], home.folder.name, state)
 
 
-def begin_run(request: Request, home: StateHome, plan: Plan) -> Custody:
+def guard_run(request: Request, home: StateHome, plan: HostsPlan) -> HostsLeaseGuard:
     """Note in the ledger that a planned run begins, or goes on; return what its follower asks. Raises as begin."""
     variables = request.hostvars[plan.hosts[0].name]
-    sender = ledger_sender(request, home, variables.get)
+    sender = open_replica(request, home, variables.get)
     where = places(plan.job, plan.run_id, plan.hosts, plan.infos)
     tenancy = begin(home, plan.job, plan.run_id, where, sender=sender)
     lease_s = int(variables.get("muster_lease_s") or LEASE_S)
     renewal = Renewal(rented(plan.remotes, request.hostvars), request.progress.say, lease_s)
-    return Custody(tenancy, renewal, variables.get("muster_providers"), request.progress.say)
+    return HostsLeaseGuard(tenancy, renewal, variables.get("muster_providers"), request.progress.say)
 
 
-def ended_run(request: Request, home: StateHome, run_id: str, result: Dict, outcome: str) -> Dict:
+def delete_after_end(request: Request, home: StateHome, run_id: str, result: Dict, outcome: str) -> Dict:
     """Return the result of a run that had ended, or was cancelled, after giving back what that makes due."""
     first = next((name for name in request.hosts if name in request.hostvars), None)
     providers = request.hostvars[first].get("muster_providers") if first else None
     nobody = Renewal([], request.progress.say)
-    return Custody(of_run(home, run_id), nobody, providers, request.progress.say).end(result, outcome)
+    return HostsLeaseGuard(of_run(home, run_id), nobody, providers, request.progress.say).end(result, outcome)

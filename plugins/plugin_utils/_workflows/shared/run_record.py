@@ -19,7 +19,7 @@ SCHEMA = 1
 Record = dict[str, t.Any]
 
 
-def iso(at: float | None) -> str | None:
+def format_time(at: float | None) -> str | None:
     """Return Unix seconds as ISO 8601 UTC with milliseconds, None for what is no time."""
     if at is None:
         return None
@@ -29,7 +29,7 @@ def iso(at: float | None) -> str | None:
         return None
 
 
-def new(run_id: str, job: t.Mapping[str, t.Any], now: float, **values: t.Any) -> Record:
+def new_record(run_id: str, job: t.Mapping[str, t.Any], now: float, **values: t.Any) -> Record:
     """Return the record of a run that is about to start; unknown fields are null."""
     empty = ("backend_ref", "image_digest", "code_sha256", "admitted_at", "first_step_at", "ended_at", "duration_s")
     return {
@@ -37,13 +37,13 @@ def new(run_id: str, job: t.Mapping[str, t.Any], now: float, **values: t.Any) ->
         "run_id": run_id,
         "job": dict(job),
         "state": "starting",
-        "submitted_by": _user(),
+        "submitted_by": _current_user(),
         "backend": "hosts",
         "engine": None,
         **dict.fromkeys(empty),
         "versions": {},
-        "submitted_at": iso(now),
-        "queued_at": iso(now),
+        "submitted_at": format_time(now),
+        "queued_at": format_time(now),
         "outcome": None,
         "exit_code": None,
         "cause": None,
@@ -74,45 +74,45 @@ def job_world_size(job: t.Mapping[str, t.Any]) -> int:
     return int(job["nodes"]) * int(job.get("processes_per_node") or job.get("gpus_per_node") or 1)
 
 
-def update(record: Record, story: Story, prices: t.Mapping[str, float | None], now: float) -> Record:
+def update_record(record: Record, story: Story, prices: t.Mapping[str, float | None], now: float) -> Record:
     """Return ``record`` with what the story says by now."""
     steps, seconds = story.losses()
     checkpoint = {"step": story.checkpoint[0], "path": story.checkpoint[1]} if story.checkpoint else None
     restarting = len(story.attempts) > 1 and story.attempts[-1].first_step is None
     running = "restarting" if restarting else "running"
-    first = record["first_step_at"] or iso(story.first_step_at)
+    first = record["first_step_at"] or format_time(story.first_step_at)
     return {
         **record,
         "state": record["state"] if record["state"] == "ended" else (running if story.attempts else "starting"),
         "first_step_at": first,
-        "attempts": [_attempt(item, story, prices) for item in story.attempts],
+        "attempts": [_build_attempt(item, story, prices) for item in story.attempts],
         "world_size": {**record["world_size"], "seen": story.ranks_seen() if story.attempts else None},
         "checkpoint": checkpoint or record["checkpoint"],
         "steps_lost": steps if len(story.attempts) > 1 else 0,
         "seconds_lost": round(seconds, 3),
-        "cost": _cost(record, story, prices, now),
+        "cost": _sum_cost(record, story, prices, now),
     }
 
 
-def end(record: Record, now: float, **values: t.Any) -> Record:
+def end_record(record: Record, now: float, **values: t.Any) -> Record:
     """Return ``record`` as ended."""
     started = datetime.datetime.fromisoformat(record["submitted_at"]).timestamp()
     now = max(now, started)
-    return {**record, "state": "ended", "ended_at": iso(now), "duration_s": round(now - started, 3), **values}
+    return {**record, "state": "ended", "ended_at": format_time(now), "duration_s": round(now - started, 3), **values}
 
 
-def _attempt(item: Attempt, story: Story, prices: t.Mapping[str, float | None]) -> Record:
+def _build_attempt(item: Attempt, story: Story, prices: t.Mapping[str, float | None]) -> Record:
     following = next((later for later in story.attempts if later.n > item.n), None)
     ended = item.ended_at or (item.last_step_at if following else None)
     failure = item.first_failure
     cause = item.fault[0] if item.fault else ("crash" if failure else None)
     node = item.fault[1] if item.fault else (failure[2] if failure else None)
     names = sorted(set(item.ranks.values()))
-    span = {"from": iso(item.started_at), "to": iso(ended)}
+    span = {"from": format_time(item.started_at), "to": format_time(ended)}
     return {
         "n": item.n,
-        "started_at": iso(item.started_at),
-        "ended_at": iso(ended),
+        "started_at": format_time(item.started_at),
+        "ended_at": format_time(ended),
         "cause": cause,
         "node": node,
         "exit_code": failure[1] if failure else (0 if item.exits and not following else None),
@@ -126,7 +126,7 @@ def _attempt(item: Attempt, story: Story, prices: t.Mapping[str, float | None]) 
     }
 
 
-def _cost(record: Record, story: Story, prices: t.Mapping[str, float | None], now: float) -> Record:
+def _sum_cost(record: Record, story: Story, prices: t.Mapping[str, float | None], now: float) -> Record:
     # What waits in a queue holds no node.
     started = datetime.datetime.fromisoformat(record["admitted_at"] or record["submitted_at"]).timestamp()
     ended = datetime.datetime.fromisoformat(record["ended_at"]).timestamp() if record["ended_at"] else now
@@ -134,11 +134,11 @@ def _cost(record: Record, story: Story, prices: t.Mapping[str, float | None], no
     for name, price in prices.items():
         if price is None:
             return {"usd": None, "complete": False}
-        dollars += price * _stay(name, story, started, ended) / 3600
+        dollars += price * _node_seconds(name, story, started, ended) / 3600
     return {"usd": round(dollars, 4), "complete": record["state"] == "ended"}
 
 
-def _stay(name: str, story: Story, started: float, ended: float) -> float:
+def _node_seconds(name: str, story: Story, started: float, ended: float) -> float:
     """Return the seconds that a node counts for: from the first attempt with a rank on it to the one without.
 
     Before the first attempt and after the last one the run holds its nodes, too. A node without any rank, as under
@@ -155,7 +155,7 @@ def _stay(name: str, story: Story, started: float, ended: float) -> float:
     return max(0.0, ended - started - away)
 
 
-def _user() -> str | None:
+def _current_user() -> str | None:
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -13,12 +13,12 @@ from __future__ import annotations
 import typing as t
 
 from ..shared.state_dir import StateHome
-from .hosts.state import Dict, Plan, Request
+from .hosts.state import Dict, HostsPlan, Request
 
 _LEDGER = "ledger.jsonl"
 
 
-class Custody(t.Protocol):
+class LeaseGuard(t.Protocol):
     """What a follower asks."""
 
     def over(self) -> str:
@@ -28,7 +28,7 @@ class Custody(t.Protocol):
         """Give back what the run's end makes due; return the result with what came of that."""
 
 
-class Nobody:
+class NoLeases:
     """The custody of machines that nobody rents: the run may go on, and nothing is given back."""
 
     def over(self) -> str:
@@ -41,15 +41,15 @@ class Nobody:
         return result
 
 
-def begin(request: Request, home: StateHome, plan: Plan) -> Custody:
+def begin(request: Request, home: StateHome, plan: HostsPlan) -> LeaseGuard:
     """Return the custody of a planned run that begins, or goes on."""
     wanted = plan.job.release != "never" or plan.job.max_cost_usd is not None
     rented = any(host.node.get("ownership") == "rented" for host in plan.hosts)
     if not wanted and not rented and not _has_ledger(home):
-        return Nobody()
+        return NoLeases()
     from ..node_pool import run_leases
 
-    return run_leases.begin_run(request, home, plan)
+    return run_leases.guard_run(request, home, plan)
 
 
 def ended(request: Request, home: StateHome, run_id: str, result: Dict, outcome: str) -> Dict:
@@ -58,7 +58,7 @@ def ended(request: Request, home: StateHome, run_id: str, result: Dict, outcome:
         return result
     from ..node_pool import run_leases
 
-    return run_leases.ended_run(request, home, run_id, result, outcome)
+    return run_leases.delete_after_end(request, home, run_id, result, outcome)
 
 
 def _has_ledger(home: StateHome) -> bool:

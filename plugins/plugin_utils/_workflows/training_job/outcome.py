@@ -21,20 +21,20 @@ from ....module_utils._node import files
 from ..._hosts import gang
 from ..._hosts.node_client import Remote
 from ..shared import run_record
-from .follower import Follower, Outcome, describe, tail
-from .hosts.state import Dict, Plan, Request, result
-from .lease_guard import Custody
+from .follower import Follower, RunOutcome, describe_state, read_tail
+from .hosts.state import Dict, HostsPlan, Request, result
+from .lease_guard import LeaseGuard
 
 
 def follow(
     request: Request,
-    plan: Plan,
+    plan: HostsPlan,
     members: t.Sequence[gang.Member],
     folder: pathlib.Path,
     current: Dict,
     drilling: drill.Drill | None,
     changed: bool,
-    custody: Custody,
+    custody: LeaseGuard,
 ) -> Dict:
     by_name = {member.remote.name: member for member in members}
     claim = json.loads((folder / "claim.json").read_text())
@@ -47,7 +47,7 @@ def follow(
         gang.start([by_name[remote.name]], plan.run_id)
 
     def save(follower: Follower) -> None:
-        state["record"] = run_record.update(state["record"], follower.story, prices, time.time())
+        state["record"] = run_record.update_record(state["record"], follower.story, prices, time.time())
         files.write_json(folder / "run.json", state["record"])
 
     follower = Follower(
@@ -59,14 +59,14 @@ def follow(
         request.progress.say(f"run {plan.run_id} goes on without us: the same command follows it, cancel stops it")
         raise
     gang.stop(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
-    outcome = explained(folder, attended(plan.job, follower, outcome))
-    ended = finished(follower, outcome, state["record"], prices)
-    return custody.end(result(ended, folder, changed), outcome.outcome)
+    outcome = add_error_line(folder, check_attendance(plan.job, follower, outcome))
+    ended = record_end(follower, outcome, state["record"], prices)
+    return custody.end(build_result(ended, folder, changed), outcome.outcome)
 
 
-def finished(
+def record_end(
     follower: Follower,
-    outcome: Outcome,
+    outcome: RunOutcome,
     current: Dict,
     prices: t.Mapping[str, float | None],
     at: float | None = None,
@@ -76,18 +76,18 @@ def finished(
     outcome = dataclasses.replace(outcome, detail=one_line(outcome.detail))
     follower.event("ended", detail=outcome.outcome)
     values = {"outcome": outcome.outcome, "exit_code": outcome.exit_code, "cause": outcome.cause}
-    ended = run_record.end(current, time.time() if at is None else at, **values, detail=outcome.detail)
-    ended = run_record.update(ended, follower.story, prices, time.time())
+    ended = run_record.end_record(current, time.time() if at is None else at, **values, detail=outcome.detail)
+    ended = run_record.update_record(ended, follower.story, prices, time.time())
     proof = drill_proof(follower.job, follower)
     if proof:
         ended["drill"] = proof
     files.write_json(follower.folder / "run.json", ended)
-    said = describe({**follower.state(), "nodes": 0})
+    said = describe_state({**follower.state(), "nodes": 0})
     follower.progress.say(f"run {follower.run_id} {outcome.outcome}: {outcome.detail} · {said}")
     return ended
 
 
-def attended(job: Job, follower: Follower, outcome: Outcome) -> Outcome:
+def check_attendance(job: Job, follower: Follower, outcome: RunOutcome) -> RunOutcome:
     """Fail a run that saw fewer ranks than asked, whatever its exit code."""
     last = follower.story.attempts[-1] if follower.story.attempts else None
     seen = len(last.ranks) if last else 0
@@ -100,16 +100,16 @@ def attended(job: Job, follower: Follower, outcome: Outcome) -> Outcome:
     bad = [(rank, item[1]) for rank, item in sorted(last.exits.items()) if item[1]] if last else []
     if bad and job.elastic.min is None:
         words = ", ".join(f"rank {rank} ended with exit code {code}" for rank, code in bad[:4])
-        return Outcome("failed", 1, "attendance", f"{words}, and its launcher calls the gang done")
+        return RunOutcome("failed", 1, "attendance", f"{words}, and its launcher calls the gang done")
     if complete:
         return outcome
     detail = f"{seen} ranks with world size {believed} were seen, {job.world_size} were asked"
     if last is None and job.on_kubernetes:
         detail += "; nothing of its ranks was heard, or could be read beside its checkpoints"
-    return Outcome("failed", 1, "attendance", detail)
+    return RunOutcome("failed", 1, "attendance", detail)
 
 
-def explained(folder: pathlib.Path, outcome: Outcome) -> Outcome:
+def add_error_line(folder: pathlib.Path, outcome: RunOutcome) -> RunOutcome:
     """Add what the failed program said last, so that nobody has to open a log for the first answer.
 
     Its node's log comes first; mpirun prints what all ranks say where it runs itself.
@@ -118,7 +118,7 @@ def explained(folder: pathlib.Path, outcome: Outcome) -> Outcome:
         return outcome
     own = folder / run_record.log_file(outcome.node)
     for place in [own, *sorted(other for other in own.parent.glob("*.log") if other != own)]:
-        said = error_line.last_error(tail(place))
+        said = error_line.last_error(read_tail(place))
         if said:
             return dataclasses.replace(outcome, detail=f"{outcome.detail}: {said}")
     return outcome

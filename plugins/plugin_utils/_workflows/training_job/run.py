@@ -22,19 +22,19 @@ from ....module_utils._node import files
 from ..._hosts import agent_package, gang
 from ..._hosts.node_client import Remote, each, first_error
 from ..shared import run_record
-from ..shared.state_dir import StateHome, forget_unborn, read_record
+from ..shared.state_dir import StateHome, delete_unstarted, read_record
 from . import lease_guard, load, secrets
 from .hosts import plan as hosts_plan
-from .hosts.start import present
-from .hosts.state import AGENTS, Dict, Plan, Request, claim, result, running
+from .hosts.start import start_or_join
+from .hosts.state import AGENTS_FILE, Dict, HostsPlan, Request, build_claim, is_running, result
 
 if t.TYPE_CHECKING:
     from ....module_utils._model import drill
 
-__all__ = ["Request", "run"]
+__all__ = ["RunRequest", "run"]
 
 
-def run(request: Request) -> Dict:
+def run(request: RunRequest) -> Dict:
     """Bring the job to its asked state and return the module's result."""
     home = StateHome(request.options["state_home"], request.options["cluster"])
     try:
@@ -48,13 +48,13 @@ def run(request: Request) -> Dict:
         raise RefusedError(problem, "Set muster_state.path to a folder on a disk with room") from exc
 
 
-def _run(request: Request, home: StateHome) -> Dict:
-    job = load.load(request.options, request.base, home)
+def _run(request: RunRequest, home: StateHome) -> Dict:
+    job = load.load_job(request.options, request.base, home)
     if job.on_kubernetes:
         from .kubernetes import run as kubernetes_run
 
         return kubernetes_run.run(request, home, job)
-    found = hosts_plan.hosts(request.hosts, request.hostvars, job)
+    found = hosts_plan.select_hosts(request.hosts, request.hostvars, job)
     given = request.options.get("run_id")
     with tempfile.TemporaryDirectory(prefix="muster-") as nowhere:
         cache = pathlib.Path(nowhere) if request.check else home.folder / "git"
@@ -65,21 +65,21 @@ def _run(request: Request, home: StateHome) -> Dict:
         if before and before["state"] == "ended" and before["outcome"] == "succeeded":
             request.progress.say(f"run {run_id} has succeeded already; name another run_id to run it again")
             return lease_guard.ended(request, home, run_id, result(before, folder, changed=False), "succeeded")
-        resolved = secrets.resolve(job)
+        resolved = secrets.resolve_secrets(job)
         drilling = _drill(request, job, found)
         if request.check:
             plan = _plan(request, home, job, found, source, run_id)
-            changed = not running(plan)
+            changed = not is_running(plan)
             return {"changed": changed, "run_id": run_id, "derived": plan.derived, "checks": checks.result(plan.checks)}
         with home.lock(run_id):
             try:
                 plan = _plan(request, home, job, found, source, run_id)
-                return present(request, home, plan, before, resolved, drilling)
+                return start_or_join(request, home, plan, before, resolved, drilling)
             finally:
-                forget_unborn(folder)
+                delete_unstarted(folder)
 
 
-def cancel(request: Request, home: StateHome) -> Dict:
+def cancel(request: RunRequest, home: StateHome) -> Dict:
     """Stop a run on all its nodes; cancelling what does not run changes nothing."""
     run_id = str(request.options["run_id"])
     folder = home.run_folder(run_id)
@@ -101,7 +101,9 @@ def cancel(request: Request, home: StateHome) -> Dict:
     stopped = any(answer["stopped"] for answer in answers.values())
     if before["state"] != "ended":
         now = time.time()
-        before = run_record.end(before, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143)
+        before = run_record.end_record(
+            before, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143
+        )
         files.write_json(folder / "run.json", before)
         files.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
         stopped = True
@@ -110,7 +112,7 @@ def cancel(request: Request, home: StateHome) -> Dict:
     return lease_guard.ended(request, home, run_id, result(before, folder, changed=stopped), str(before["outcome"]))
 
 
-def _drill(request: Request, job: Job, found: t.Sequence[hosts_plan.Host]) -> drill.Drill | None:
+def _drill(request: RunRequest, job: Job, found: t.Sequence[hosts_plan.TrainingHost]) -> drill.Drill | None:
     value = request.options.get("drill")
     if not value:
         return None
@@ -120,12 +122,17 @@ def _drill(request: Request, job: Job, found: t.Sequence[hosts_plan.Host]) -> dr
 
 
 def _plan(
-    request: Request, home: StateHome, job: Job, found: list[hosts_plan.Host], source: hosts_plan.Source, run_id: str
-) -> Plan:
+    request: RunRequest,
+    home: StateHome,
+    job: Job,
+    found: list[hosts_plan.TrainingHost],
+    source: hosts_plan.Source,
+    run_id: str,
+) -> HostsPlan:
     """Ask all hosts at once and apply every rule; raises before anything was written."""
     remotes = request.connect([host.name for host in found])
-    reserve = None if request.check else claim(request, home, job)
-    known = files.read_json(home.folder / AGENTS) or {}
+    reserve = None if request.check else build_claim(request, home, job)
+    known = files.read_json(home.folder / AGENTS_FILE) or {}
     for remote in remotes:
         remote.owner = reserve["owner"] if reserve else None
         # An agent that was there the last time answers sooner than one that is sent along.
@@ -135,7 +142,7 @@ def _plan(
     def ask(remote: Remote) -> tuple[Dict, float]:
         index, host = by_name[remote.name]
         began = time.time()
-        info = remote.call("info", **hosts_plan.info_request(job, index, host, run_id, source, reserve))
+        info = remote.call("info", **hosts_plan.build_info_request(job, index, host, run_id, source, reserve))
         # The node read its clock about half-way between our two readings.
         return info, info["time"] - (began + time.time()) / 2
 
@@ -166,13 +173,13 @@ def _unreserve(first: Remote, info: Dict | None, run_id: str) -> None:
 def _judged(
     home: StateHome,
     job: Job,
-    found: list[hosts_plan.Host],
+    found: list[hosts_plan.TrainingHost],
     source: hosts_plan.Source,
     remotes: list[Remote],
     run_id: str,
     infos: dict[str, Dict],
     results: list[checks.Check],
-) -> Plan:
+) -> HostsPlan:
     """Return the plan when the network of the nodes allows the job."""
     document = files.read_json(home.folder / "fabric.json")
     # What is no document at all is for the gate to name.
@@ -182,8 +189,8 @@ def _judged(
         job, bandwidth_gb_s=gate.bandwidth_gb_s, prices_usd_per_hour=[host.price_usd_per_hour for host in found]
     )
     kinds = {host.connection for host in found}
-    derived.update({"connection": "/".join(sorted(kinds)), "lane": hosts_plan.lane(found), "run_id": run_id})
-    return Plan(job, run_id, found, source, remotes, infos, results, derived, gate)
+    derived.update({"connection": "/".join(sorted(kinds)), "lane": hosts_plan.network_lane(found), "run_id": run_id})
+    return HostsPlan(job, run_id, found, source, remotes, infos, results, derived, gate)
 
 
 def infos_owner(home: StateHome, take_over: t.Any, infos: t.Mapping[str, Dict]) -> str:

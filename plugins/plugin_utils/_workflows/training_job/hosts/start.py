@@ -22,31 +22,47 @@ from ...shared.progress import Progress
 from ...shared.state_dir import StateHome
 from .. import lease_guard as custodies
 from . import plan as hosts_plan
-from .state import AGENTS, Dict, Plan, Request, alive, claim, ended_unseen, part_is_over, result, running
+from .state import (
+    AGENTS_FILE,
+    Dict,
+    HostsPlan,
+    Request,
+    build_claim,
+    has_unrecorded_end,
+    is_alive,
+    is_part_over,
+    is_running,
+    result,
+)
 
 if t.TYPE_CHECKING:
     from .....module_utils._model import drill
 
 
-def present(
+def start_or_join(
     request: Request,
     home: StateHome,
-    plan: Plan,
+    plan: HostsPlan,
     before: Dict | None,
     resolved: tuple[dict[str, str], dict[str, bytes]],
     drilling: drill.Drill | None,
 ) -> Dict:
     folder = files.private_dir(home.run_folder(plan.run_id))
-    unseen = ended_unseen(plan, before)
-    lives = running(plan) or unseen
-    if lives and not unseen and plan.job.launcher == "mpi" and not all(alive(plan, host.name) for host in plan.hosts):
+    unseen = has_unrecorded_end(plan, before)
+    lives = is_running(plan) or unseen
+    if (
+        lives
+        and not unseen
+        and plan.job.launcher == "mpi"
+        and not all(is_alive(plan, host.name) for host in plan.hosts)
+    ):
         # Its parts share keys that nobody keeps: one part cannot be joined to the others later.
         gang.stop(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
         lives = False
-    attempt = _generation(plan, before, lives)
+    attempt = _first_attempt(plan, before, lives)
     current = _open_record(plan, before, attempt, lives)
-    members, held = _members(home, plan, attempt, resolved), claim(request, home, plan.job)
-    missing = [] if unseen else [m for m in members if not (lives and _needs_no_start(plan, m.remote.name, before))]
+    members, held = _build_members(home, plan, attempt, resolved), build_claim(request, home, plan.job)
+    missing = [] if unseen else [m for m in members if not (lives and _is_started(plan, m.remote.name, before))]
     started: list[str] = []
     custody = custodies.begin(request, home, plan)
     _announce(request.progress, plan, lives)
@@ -64,10 +80,10 @@ def present(
             gang.prepare(ready, plan.source.placed, held, plan.run_id, fresh=before is None)
             started = gang.start(missing, plan.run_id, fresh=before is None)
         except MusterError as exc:
-            _failed_start(folder, before, current, exc, lives)
+            _restore_record(folder, before, current, exc, lives)
             raise
         files.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "started", "attempt": attempt})
-    _remember_agents(home, plan)
+    _store_agent_paths(home, plan)
     if not request.options["wait"]:
         return result(current, folder, changed=bool(started))
     # Only now: by the time that this is imported, the agents are at work.
@@ -76,20 +92,20 @@ def present(
     return follow(request, plan, members, folder, current, drilling, changed=bool(started), custody=custody)
 
 
-def _needs_no_start(plan: Plan, node: str, before: Dict | None) -> bool:
+def _is_started(plan: HostsPlan, node: str, before: Dict | None) -> bool:
     """Return whether a node of a gang that lives does its part, or has done it a moment before the others."""
-    return alive(plan, node) or part_is_over(plan, node, before)
+    return is_alive(plan, node) or is_part_over(plan, node, before)
 
 
-def _remember_agents(home: StateHome, plan: Plan) -> None:
-    place = home.folder / AGENTS
+def _store_agent_paths(home: StateHome, plan: HostsPlan) -> None:
+    place = home.folder / AGENTS_FILE
     known = files.read_json(place) or {}
     found = {**known, **{remote.name: remote.program for remote in plan.remotes}}
     if found != known:
         files.write_json(place, found)
 
 
-def _failed_start(folder: pathlib.Path, before: Dict | None, current: Dict, exc: MusterError, running: bool) -> None:
+def _restore_record(folder: pathlib.Path, before: Dict | None, current: Dict, exc: MusterError, running: bool) -> None:
     """Put the record back: a run that never started leaves no trace, one that had run stays ended."""
     if running:
         return
@@ -104,7 +120,7 @@ def _failed_start(folder: pathlib.Path, before: Dict | None, current: Dict, exc:
         return
 
 
-def _generation(plan: Plan, before: Dict | None, running: bool) -> int:
+def _first_attempt(plan: HostsPlan, before: Dict | None, running: bool) -> int:
     """Return the number of the first attempt of this start; a gang that runs keeps the one it has.
 
     Nodes know numbers that this controller does not when another one started the run before.
@@ -117,18 +133,18 @@ def _generation(plan: Plan, before: Dict | None, running: bool) -> int:
     return max([int((before or {}).get("generation", 0)), *done, *seen]) + 1
 
 
-def _open_record(plan: Plan, before: Dict | None, attempt: int, running: bool) -> Dict:
+def _open_record(plan: HostsPlan, before: Dict | None, attempt: int, running: bool) -> Dict:
     values = {
         "launcher": plan.job.launcher,
         "code_sha256": plan.source.code_sha256,
-        "versions": _versions(plan),
+        "versions": _read_versions(plan),
         "derived": plan.derived,
         "generation": attempt,
-        "fabric": _fabric(plan),
+        "fabric": _fabric_reference(plan),
         "hosts": [host.name for host in plan.hosts],
     }
     if before is None:
-        return run_record.new(plan.run_id, to_yaml_names(plan.job), time.time(), **values)
+        return run_record.new_record(plan.run_id, to_yaml_names(plan.job), time.time(), **values)
     again = {"state": "running" if running else "starting", "ended_at": None, "outcome": None, "exit_code": None}
     job = to_yaml_names(plan.job)
     # A gang may go on with fewer nodes than it began with.
@@ -136,22 +152,22 @@ def _open_record(plan: Plan, before: Dict | None, attempt: int, running: bool) -
     return {**before, **values, **again, "job": job, "world_size": size, "cause": None, "detail": None}
 
 
-def _fabric(plan: Plan) -> Dict | None:
+def _fabric_reference(plan: HostsPlan) -> Dict | None:
     verdict = plan.gate.verdict
     return {key: verdict[key] for key in ("island", "outcome", "lane")} if verdict else None
 
 
-def _versions(plan: Plan) -> Dict:
+def _read_versions(plan: HostsPlan) -> Dict:
     first = plan.infos[plan.hosts[0].name]
     found = {"python": first["training"]["version"], "kernel": first["kernel"], **first["training"]["packages"]}
     return {**found, "commit": plan.source.commit} if plan.source.commit else found
 
 
-def _members(
-    home: StateHome, plan: Plan, attempt: int, resolved: tuple[dict[str, str], dict[str, bytes]]
+def _build_members(
+    home: StateHome, plan: HostsPlan, attempt: int, resolved: tuple[dict[str, str], dict[str, bytes]]
 ) -> list[gang.Member]:
-    nodes = hosts_plan.slots(plan.hosts, plan.infos, plan.run_id)
-    launched, context = hosts_plan.launch(plan.job, nodes, plan.run_id, attempt)
+    nodes = hosts_plan.build_slots(plan.hosts, plan.infos, plan.run_id)
+    launched, context = hosts_plan.build_launch(plan.job, nodes, plan.run_id, attempt)
     env, files = resolved
     if launched.keypair:
         pair = ssh_keys.make(home.run_folder(plan.run_id))
@@ -163,11 +179,11 @@ def _members(
             mpi.AUTHORIZED_FILE: pair.public,
             mpi.KNOWN_HOSTS_FILE: known.encode(),
         }
-    made = hosts_plan.members(plan.job, plan.remotes, nodes, launched, context, plan.infos, (env, files))
+    made = hosts_plan.build_members(plan.job, plan.remotes, nodes, launched, context, plan.infos, (env, files))
     return made
 
 
-def _announce(progress: Progress, plan: Plan, running: bool) -> None:
+def _announce(progress: Progress, plan: HostsPlan, running: bool) -> None:
     derived = plan.derived
     parts = [f"run {plan.run_id}: {plan.job.nodes} nodes × {plan.job.nproc} = world size {derived['world_size']}"]
     if derived["effective_batch"]:

@@ -21,7 +21,7 @@ from . import plan as hosts_plan
 
 Dict = dict[str, t.Any]
 # Of the cluster's folder: where each host's agent was when it was last asked.
-AGENTS = "agents.json"
+AGENTS_FILE = "agents.json"
 
 
 _FINAL = ("succeeded", "crash", "fatal_exit_code", "timeout")
@@ -41,12 +41,12 @@ class Request:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class HostsPlan:
     """Everything decided before anything is written."""
 
     job: Job
     run_id: str
-    hosts: list[hosts_plan.Host]
+    hosts: list[hosts_plan.TrainingHost]
     source: hosts_plan.Source
     remotes: list[Remote]
     infos: dict[str, Dict]
@@ -55,30 +55,30 @@ class Plan:
     gate: fabric_gate.Gate
 
 
-def claim(request: Request, home: StateHome, job: Job) -> Dict:
+def build_claim(request: Request, home: StateHome, job: Job) -> Dict:
     """Return what a node notes about who holds the run."""
     take_over = bool(request.options.get("take_over"))
     return {**home.owner(create=True), "gpus": job.gpus_per_node, "take_over": take_over}
 
 
-def running(plan: Plan) -> bool:
+def is_running(plan: HostsPlan) -> bool:
     return any(info["units"].get("agent", {}).get("alive") for info in plan.infos.values())
 
 
-def ended_unseen(plan: Plan, before: Dict | None) -> bool:
+def has_unrecorded_end(plan: HostsPlan, before: Dict | None) -> bool:
     """Return whether the run ended while nobody followed it: its end is then only to be recorded.
 
     It ended on all nodes, or under mpirun on the first, whose end is the run's.
     """
     if before is None or before["state"] == "ended":
         return False
-    if plan.job.launcher == "mpi" and part_is_over(plan, plan.hosts[0].name, before):
+    if plan.job.launcher == "mpi" and is_part_over(plan, plan.hosts[0].name, before):
         return True
     ends = [info["units"].get("agent", {}).get("exit") for info in plan.infos.values()]
     return all(end and end["generation"] == before["generation"] for end in ends)
 
 
-def part_is_over(plan: Plan, node: str, before: Dict | None) -> bool:
+def is_part_over(plan: HostsPlan, node: str, before: Dict | None) -> bool:
     """Return whether a node has ended its part of the present start, while others may need a moment longer.
 
     A part that was cancelled, or that lost its gang, is not over: it can be started again.
@@ -89,7 +89,7 @@ def part_is_over(plan: Plan, node: str, before: Dict | None) -> bool:
     return end["generation"] == before["generation"] and end["cause"] in _FINAL
 
 
-def alive(plan: Plan, node: str) -> bool:
+def is_alive(plan: HostsPlan, node: str) -> bool:
     return bool(plan.infos[node]["units"].get("agent", {}).get("alive"))
 
 

@@ -23,24 +23,24 @@ from ...._kube.api.client import Client
 from ...._kube.jobs.spec import ATTEMPT_LABEL, KubePlan, Object
 from ...._kube.objects import status
 from ...shared import cluster_identity, kube_connection, run_record
-from ...shared.state_dir import StateHome, forget_unborn, read_record
+from ...shared.state_dir import StateHome, delete_unstarted, read_record
 from .. import secrets
 from ..follower import Follower
 from ..hosts import plan as hosts_plan
 from ..hosts.state import Dict, Request, result
-from ..outcome import attended, explained, finished
+from ..outcome import add_error_line, check_attendance, record_end
 from . import leader_lease, lease_guard, log_recovery, network_preflight, submit
 from . import plan as kubernetes_plan
-from .delete import GONE_S, await_pods, forget_secret, remove
+from .delete import DELETION_S, delete_run, delete_secret, wait_for_pods
 from .follower import ClusterFollower
-from .leader_lease import Claim
-from .lease_guard import ClusterCustody
-from .timestamps import placed_at
-from .watches import Sources
+from .leader_lease import LeaderLease
+from .lease_guard import ClusterLeaseGuard
+from .timestamps import admission_time
+from .watches import ClusterWatches
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class ClusterRun:
     """What is to run and what the cluster said of itself before anything was decided. ``before``: the run's record."""
 
     request: Request
@@ -73,7 +73,7 @@ class Asked:
         made, before = self.plan(self.next_attempt), self.before or {}
         reference = before.get("backend_ref") or {}
         if before.get("state") != "ended" and reference.get("kind"):
-            found = submit.found(self.client, reference)
+            found = submit.find_live(self.client, reference)
             if found is not None:
                 return found
         return self.client.get(kubernetes_plan.objects(made)[-1], made.name, made.namespace)
@@ -92,7 +92,7 @@ class Asked:
 
 def run(request: Request, home: StateHome, job: Job) -> Dict:
     """Bring the run to the asked state and return the module's result."""
-    lease_guard.insist(job, bool(request.options["wait"]))
+    lease_guard.require_follower(job, bool(request.options["wait"]))
     with tempfile.TemporaryDirectory(prefix="muster-") as nowhere:
         cache = pathlib.Path(nowhere) if request.check else home.folder / "git"
         source = hosts_plan.source(job, request.base, cache)
@@ -102,34 +102,34 @@ def run(request: Request, home: StateHome, job: Job) -> Dict:
         if before and before["state"] == "ended" and before["outcome"] == "succeeded":
             request.progress.say(f"run {run_id} has succeeded already; name another run_id to run it again")
             done = result(before, folder, changed=False)
-            return lease_guard.ended(request, home, before, lambda: _client(request, job)[0], done)
-        values = secrets.resolve(job)
-        client, namespace = _client(request, job)
+            return lease_guard.delete_after_end(request, home, before, lambda: _open_for_job(request, job)[0], done)
+        values = secrets.resolve_secrets(job)
+        client, namespace = _open_for_job(request, job)
         if not request.options.get("cluster_id"):
             # Who names the cluster by its id knows better than what was written down.
-            cluster_identity.insist(client, before)
+            cluster_identity.require_same_cluster(client, before)
             if before is None or before["state"] == "ended":
-                cluster_identity.insist_home(client, home)
+                cluster_identity.require_ledger_cluster(client, home)
         kubernetes_plan.insist_engine(client, job)
         facts = kubernetes_plan.look(client, job, namespace)
-        drilling = _drill(request, job, facts)
-        asked = Asked(request, home, job, source, run_id, client, facts, before)
+        drilling = _parse_drill(request, job, facts)
+        asked = ClusterRun(request, home, job, source, run_id, client, facts, before)
         # What runs already has its nodes: one of them may be lost, and the run is followed all the same.
         live = asked.there()
-        if not _goes_on(asked, live):
-            submit.insist_seen(run_id, before, live, bool(request.options.get("recreate")))
+        if not _continues(asked, live):
+            submit.require_recorded_end(run_id, before, live, bool(request.options.get("recreate")))
             kubernetes_plan.judge(job, facts, namespace)
         for warning in (*facts.warnings, *job_backends.warnings(job)):
             request.progress.say(f"warning: {warning}")
         if request.check:
-            return _rehearse(asked)
+            return _check(asked)
         with home.lock(run_id):
             try:
                 take_over = bool(request.options.get("take_over"))
-                with leader_lease.held(client, asked.plan(1), home, request.progress, take_over) as claim:
-                    return _present(asked, values, drilling, claim)
+                with leader_lease.hold_lease(client, asked.plan(1), home, request.progress, take_over) as claim:
+                    return _start_or_follow(asked, values, drilling, claim)
             finally:
-                forget_unborn(folder)
+                delete_unstarted(folder)
 
 
 def cancel(request: Request, home: StateHome, before: Dict) -> Dict:
@@ -138,39 +138,41 @@ def cancel(request: Request, home: StateHome, before: Dict) -> Dict:
     folder = home.run_folder(run_id)
     if request.check:
         return {"changed": before["state"] != "ended", "run_id": run_id}
-    client, _unused = _open(request, ref.get("context"))
+    client, _unused = _open_client(request, ref.get("context"))
     if not request.options.get("cluster_id"):
-        cluster_identity.insist(client, before)
+        cluster_identity.require_same_cluster(client, before)
     grace = int(before["job"]["checkpoints"]["grace_s"])
     gone, problem = bool(ref), None
     try:
-        gone = gone and remove(client, ref, run_id, grace + GONE_S, request.progress)
+        gone = gone and delete_run(client, ref, run_id, grace + DELETION_S, request.progress)
         if ref:
-            leader_lease.forget_stale(client, str(ref["name"]), str(ref["namespace"]))
+            leader_lease.delete_stale(client, str(ref["name"]), str(ref["namespace"]))
     except MusterError as error:
         # Rented machines of a run that is to end must not wait for what stands in the way of its pods.
         problem = error
     if before["state"] != "ended":
         now = time.time()
-        before = run_record.end(before, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143)
+        before = run_record.end_record(
+            before, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143
+        )
         files.write_json(folder / "run.json", before)
         files.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
         gone = True
-    done = _told(result(before, folder, changed=gone), problem)
-    return lease_guard.ended(request, home, before, lambda: client, done)
+    done = _add_problem(result(before, folder, changed=gone), problem)
+    return lease_guard.delete_after_end(request, home, before, lambda: client, done)
 
 
-def _client(request: Request, job: Job) -> tuple[Client, str]:
-    client, own = _open(request, job.placement.cluster)
+def _open_for_job(request: Request, job: Job) -> tuple[Client, str]:
+    client, own = _open_client(request, job.placement.cluster)
     return client, job.placement.namespace or own
 
 
-def _open(request: Request, context: str | None) -> tuple[Client, str]:
+def _open_client(request: Request, context: str | None) -> tuple[Client, str]:
     client = kube_connection.open_client(request.options, request.base, request.progress.say, context=context)
     return client, client.namespace
 
 
-def _drill(request: Request, job: Job, facts: kubernetes_plan.Facts) -> drill.Drill | None:
+def _parse_drill(request: Request, job: Job, facts: kubernetes_plan.Facts) -> drill.Drill | None:
     value = request.options.get("drill")
     if not value:
         return None
@@ -183,49 +185,49 @@ def _drill(request: Request, job: Job, facts: kubernetes_plan.Facts) -> drill.Dr
     return found
 
 
-def _rehearse(asked: Asked) -> Dict:
+def _check(asked: ClusterRun) -> Dict:
     """Let the server judge everything without making it."""
     made, live = asked.plan(asked.next_attempt), asked.there()
-    follows = _goes_on(asked, live)
+    follows = _continues(asked, live)
     if not follows:
-        submit.rehearse(asked.client, made, live)
+        submit.dry_run(asked.client, made, live)
     checks = {"ok": True, "exit_code": 0, "checks": [], "failures": []}
-    return {"changed": not follows, "run_id": asked.run_id, "derived": _derived(made), "checks": checks}
+    return {"changed": not follows, "run_id": asked.run_id, "derived": _derive(made), "checks": checks}
 
 
-def _present(
-    asked: Asked, values: tuple[dict[str, str], dict[str, bytes]], drilling: drill.Drill | None, claim: Claim
+def _start_or_follow(
+    asked: ClusterRun, values: tuple[dict[str, str], dict[str, bytes]], drilling: drill.Drill | None, claim: LeaderLease
 ) -> Dict:
     request, client, before, folder = asked.request, asked.client, asked.before, asked.folder
     made, live = asked.plan(asked.next_attempt), asked.there()
-    follows = _goes_on(asked, live)
+    follows = _continues(asked, live)
     if live is not None and follows:
-        submit.own(client, made, live, known=bool((before or {}).get("backend_ref", {}).get("uid")))
+        submit.repair_owners(client, made, live, known=bool((before or {}).get("backend_ref", {}).get("uid")))
         made = asked.plan(int((before or {}).get("generation") or live["metadata"]["labels"][ATTEMPT_LABEL]))
     current = _open_record(asked, made, follows)
     _announce(request, made, follows)
     if follows:
-        reference = _reference(t.cast(Object, live), made, request)
+        reference = _build_reference(t.cast(Object, live), made, request)
         known = (current.get("backend_ref") or {}).get("cluster_id")
     else:
-        _make_room(asked, made, live)
-        network_preflight.prove(client, made, asked.home, request.progress, asked.facts)
+        _delete_former_start(asked, made, live)
+        network_preflight.run_preflight(client, made, asked.home, request.progress, asked.facts)
         made = dataclasses.replace(made, begun=int(time.time()))
-        reference, known = _reference(kubernetes_plan.objects(made)[-1], made, request), None
-    current["backend_ref"] = {**reference, "cluster_id": known or cluster_identity.read(client)}
+        reference, known = _build_reference(kubernetes_plan.objects(made)[-1], made, request), None
+    current["backend_ref"] = {**reference, "cluster_id": known or cluster_identity.read_cluster_id(client)}
     files.private_dir(folder)
     # Whoever is killed from here on leaves a run that can be found, followed and cancelled.
     files.write_json(folder / "run.json", current)
     if not follows:
-        current["submitted_at"] = current["queued_at"] = run_record.iso(time.time())
+        current["submitted_at"] = current["queued_at"] = run_record.format_time(time.time())
         digest = hosts_plan.digest(asked.job, asked.source)
         try:
             live, companions = submit.submit(client, made, values, digest)
         except BaseException:
-            _forget(folder, before)
+            _restore_record(folder, before)
             raise
         # From here on they are the job's own: whoever deletes it deletes them.
-        submit.adopt(client, companions, live)
+        submit.set_owners(client, companions, live)
         current["backend_ref"]["uid"] = live["metadata"].get("uid")
         files.write_json(folder / "run.json", current)
         line = {"at": time.time(), "kind": "submitted", "attempt": _first_attempt(made)}
@@ -235,22 +237,22 @@ def _present(
     return _follow(asked, made, t.cast(Object, live), current, drilling, claim, changed=not follows)
 
 
-def _make_room(asked: Asked, made: KubePlan, live: Object | None) -> None:
+def _delete_former_start(asked: ClusterRun, made: KubePlan, live: Object | None) -> None:
     """Remove the former start of the run and wait for its pods: two gangs would write the same checkpoints."""
     request = asked.request
     if live is not None and status.state(live).phase == "waiting":
         # What runs well is not stopped for what could not take its place.
-        submit.rehearse(asked.client, made, live)
+        submit.dry_run(asked.client, made, live)
         request.progress.say(f"run {asked.run_id} runs with another job: it is stopped, and this one starts")
-    within_s = asked.job.checkpoints.grace_s + GONE_S
+    within_s = asked.job.checkpoints.grace_s + DELETION_S
     if live is not None:
-        remove(asked.client, _reference(live, made, request), asked.run_id, within_s, request.progress)
+        delete_run(asked.client, _build_reference(live, made, request), asked.run_id, within_s, request.progress)
     elif asked.before is not None:
         # Its object may be gone before its pods are.
-        await_pods(asked.client, made.namespace, asked.run_id, within_s, request.progress)
+        wait_for_pods(asked.client, made.namespace, asked.run_id, within_s, request.progress)
 
 
-def _goes_on(asked: Asked, live: Object | None) -> bool:
+def _continues(asked: ClusterRun, live: Object | None) -> bool:
     """Return whether the run is there to be followed, and not to be started anew.
 
     :raises RefusedError: when it runs another job and that one is not to be recreated.
@@ -259,7 +261,7 @@ def _goes_on(asked: Asked, live: Object | None) -> bool:
     ended_unseen = live is not None and (asked.before is None or asked.before["state"] != "ended")
     if live is None or not (ended_unseen or status.state(live).phase == "waiting"):
         return False
-    problem = submit.other_job(live, asked.run_id, asked.before, asked.job, asked.source)
+    problem = submit.compare_job(live, asked.run_id, asked.before, asked.job, asked.source)
     if problem is None:
         return True
     if not asked.request.options.get("recreate") or not submit.is_run(live, asked.run_id):
@@ -267,7 +269,7 @@ def _goes_on(asked: Asked, live: Object | None) -> bool:
     return False
 
 
-def _forget(folder: pathlib.Path, before: Dict | None) -> None:
+def _restore_record(folder: pathlib.Path, before: Dict | None) -> None:
     """Put the record back as it was before a submit of which nothing is left."""
     if before is None:
         (folder / "run.json").unlink(missing_ok=True)
@@ -280,25 +282,25 @@ def _first_attempt(made: KubePlan) -> int:
 
 
 def _follow(
-    asked: Asked,
+    asked: ClusterRun,
     made: KubePlan,
     live: Object,
     current: Dict,
     drilling: drill.Drill | None,
-    claim: Claim,
+    claim: LeaderLease,
     changed: bool,
 ) -> Dict:
     request, client, folder = asked.request, asked.client, asked.folder
     state = {"record": current}
-    custody = ClusterCustody(request, asked.home, made.job, made.run_id, client)
+    custody = ClusterLeaseGuard(request, asked.home, made.job, made.run_id, client)
 
     def save(follower: Follower) -> None:
         found = t.cast(ClusterFollower, follower)
         custody.placed(set(found.nodes.values()), current["backend_ref"])
         prices = custody.prices(found.nodes.values())
-        value = run_record.update(state["record"], found.story, prices, time.time())
+        value = run_record.update_record(state["record"], found.story, prices, time.time())
         if found.admitted_at and not value["admitted_at"]:
-            value["admitted_at"] = run_record.iso(found.admitted_at)
+            value["admitted_at"] = run_record.format_time(found.admitted_at)
         if found.waits.suspended and value["state"] != "ended":
             value["state"] = "queued"
         value["image_digest"] = next(iter(sorted(found.image_ids)), None)
@@ -310,11 +312,11 @@ def _follow(
         claim.check()
         return custody.over()
 
-    sources = Sources(client, made, live)
+    sources = ClusterWatches(client, made, live)
     follower = ClusterFollower(made.job, made.run_id, folder, sources, request.progress, save, drilling, over)
     if current["admitted_at"]:
         # Whoever followed it before has seen it start: its time limit does not begin anew.
-        follower.admitted_at = placed_at(follower.story, epoch(current["admitted_at"]))
+        follower.admitted_at = admission_time(follower.story, epoch(current["admitted_at"]))
     try:
         outcome = follower.run()
     except KeyboardInterrupt:
@@ -323,22 +325,22 @@ def _follow(
     problem, told = None, status.state(follower.main).phase
     if told == "waiting":
         # It ended by a rule of ours: the engine would go on. Before anything is read: its pods may hold the place.
-        within_s = made.job.checkpoints.grace_s + GONE_S
+        within_s = made.job.checkpoints.grace_s + DELETION_S
         try:
-            remove(client, current["backend_ref"], made.run_id, within_s, request.progress)
+            delete_run(client, current["backend_ref"], made.run_id, within_s, request.progress)
         except MusterError as error:
             # The run has ended all the same, and its machines go back.
             problem = error
     else:
-        forget_secret(client, made, request.progress)
-    log_recovery.recover(client, made, follower, told == "done")
-    outcome = explained(folder, attended(made.job, follower, outcome))
+        delete_secret(client, made, request.progress)
+    log_recovery.recover_logs(client, made, follower, told == "done")
+    outcome = add_error_line(folder, check_attendance(made.job, follower, outcome))
     at = follower.dated(status.end_time(follower.main)) if told in ("done", "failed") else None
-    ended = finished(follower, outcome, state["record"], custody.prices(follower.nodes.values()), at)
-    return custody.end(_told(result(ended, folder, changed), problem), outcome.outcome)
+    ended = record_end(follower, outcome, state["record"], custody.prices(follower.nodes.values()), at)
+    return custody.end(_add_problem(result(ended, folder, changed), problem), outcome.outcome)
 
 
-def _told(value: Dict, problem: MusterError | None) -> Dict:
+def _add_problem(value: Dict, problem: MusterError | None) -> Dict:
     """Return a result that also tells a problem, where there was one."""
     if problem is None:
         return value
@@ -346,20 +348,20 @@ def _told(value: Dict, problem: MusterError | None) -> Dict:
     return {**value, "failed": True, "msg": "; ".join([*known, str(problem)])}
 
 
-def _reference(live: Object, made: KubePlan, request: Request) -> Dict:
+def _build_reference(live: Object, made: KubePlan, request: Request) -> Dict:
     meta = live["metadata"]
     place = {"name": meta["name"], "namespace": meta.get("namespace") or made.namespace, "uid": meta.get("uid")}
     context = request.options.get("context") or made.job.placement.cluster
     return {"api_version": live["apiVersion"], "kind": live["kind"], **place, "context": context}
 
 
-def _derived(made: KubePlan) -> Dict:
+def _derive(made: KubePlan) -> Dict:
     derived = advice.derive(made.job, bandwidth_gb_s=None, prices_usd_per_hour=[None] * made.job.nodes)
     derived.update({"connection": "kubernetes", "lane": "network", "run_id": made.run_id})
     return derived
 
 
-def _open_record(asked: Asked, made: KubePlan, follows: bool) -> Dict:
+def _open_record(asked: ClusterRun, made: KubePlan, follows: bool) -> Dict:
     source, before = asked.source, asked.before
     values: Dict = {
         "backend": "kubernetes",
@@ -367,13 +369,13 @@ def _open_record(asked: Asked, made: KubePlan, follows: bool) -> Dict:
         "launcher": made.job.launcher,
         "code_sha256": source.code_sha256,
         "versions": {"commit": source.commit} if source.commit else {},
-        "derived": _derived(made),
+        "derived": _derive(made),
         "job": to_yaml_names(made.job),
         "generation": _first_attempt(made),
         "hosts": [],
     }
     if before is None:
-        return run_record.new(made.run_id, values.pop("job"), time.time(), **values)
+        return run_record.new_record(made.run_id, values.pop("job"), time.time(), **values)
     again = {"state": "running" if follows else "starting", "ended_at": None, "outcome": None, "exit_code": None}
     if not follows:
         # Its time begins anew, and so may its image.

@@ -176,14 +176,14 @@ def test_a_follower_hears_when_the_run_costs_too_much(world: World) -> None:
         return 0, "", ""
 
     renewal = Renewal([Remote("m", shell)], world.said.append, now=world.clock.time)
-    custody = run_leases.Custody(tenancy, renewal, now=world.clock.time)
+    custody = run_leases.HostsLeaseGuard(tenancy, renewal, now=world.clock.time)
     assert custody.over() == custody.over() == ""
     renewal.wait()
     world.clock.sleep(3601)
     assert "has cost 5.98 USD" in custody.over()
     renewal.wait()
     assert len(renewed) == 2
-    assert run_leases.Custody(None, Renewal([], world.said.append), now=world.clock.time).over() == ""
+    assert run_leases.HostsLeaseGuard(None, Renewal([], world.said.append), now=world.clock.time).over() == ""
 
 
 def test_where_a_run_is_kept() -> None:

@@ -12,13 +12,13 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._model.run_history import Story
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import Outcome
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.outcome import attended
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import RunOutcome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.outcome import check_attendance
 
-DONE = Outcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0")
+DONE = RunOutcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0")
 
 
-def judged(exits: dict[int, int], **job: t.Any) -> Outcome:
+def judged(exits: dict[int, int], **job: t.Any) -> RunOutcome:
     """Return how a gang of two is judged whose ranks recorded these ends in their last attempt."""
     story = Story()
     for attempt, codes in ((1, {0: 3, 1: 143}), (2, exits)):
@@ -28,7 +28,7 @@ def judged(exits: dict[int, int], **job: t.Any) -> Outcome:
             if rank in codes:
                 story.event({"kind": "worker_exit", **told, "at": 1000.5 + attempt, "exit_code": codes[rank]})
     follower = t.cast(t.Any, types.SimpleNamespace(story=story))
-    return attended(parse_job({"name": "x", "script": "/t.py", "nodes": 2, **job}), follower, DONE)
+    return check_attendance(parse_job({"name": "x", "script": "/t.py", "nodes": 2, **job}), follower, DONE)
 
 
 def test_ranks_that_ended_badly_make_no_success() -> None:

@@ -49,12 +49,12 @@ class Warnings:
         return
 
 
-def causes(*told: tuple[str, str, str], outage: bool = False) -> tuple[network_preflight._Causes, list[str]]:
+def causes(*told: tuple[str, str, str], outage: bool = False) -> tuple[network_preflight._StartProblems, list[str]]:
     said: list[str] = []
     line = types.SimpleNamespace(recovering=lambda: outage)
     client = types.SimpleNamespace(watch=lambda *_a, **_k: Warnings(*told), line=line)
     plan = types.SimpleNamespace(namespace="n", job=types.SimpleNamespace(image="i:1"))
-    made = network_preflight._Causes(t.cast(t.Any, client), t.cast(t.Any, plan), MADE, t.cast(t.Any, Said(said)))
+    made = network_preflight._StartProblems(t.cast(t.Any, client), t.cast(t.Any, plan), MADE, t.cast(t.Any, Said(said)))
     for _ in range(200):
         if len(said) >= len({item for item in told if item[0].startswith("r-probe")}):
             break
