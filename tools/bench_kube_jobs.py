@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import load
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import plan as hosts_plan
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import source as code_source
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     plan as kubernetes_plan,
 )
@@ -116,7 +116,7 @@ class Arena:
         given = {**self.sleeping(), "image": self.lab.image, "placement": placement}
         home = StateHome({"path": str(self.folder / "nowhere")}, "default")
         job = load.load({"job": given}, ROOT, home)
-        source = hosts_plan.source(job, ROOT, self.folder)
+        source = code_source.source(job, ROOT, self.folder)
         facts = kubernetes_plan.look(self.client, job, self.team.namespace)
         return kubernetes_plan.objects(
             kubernetes_plan.plan(job, source, name, "default", self.team.namespace, 1, facts)

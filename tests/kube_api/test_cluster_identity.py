@@ -22,8 +22,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors i
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import COMPANIONS, RUN_LABEL, selector
 from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.apply import apply
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import cluster_identity, run_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.request import Request
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts.state import Request
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     network_preflight,
     submit,

@@ -115,13 +115,13 @@ def test_a_run_that_has_ended_gives_its_machines_back(world: Rented) -> None:
     assert {lease.run_id for lease in world.leases()} == {"r1"}
     assert {lease.release for lease in world.leases()} == {"success"}
     assert custody.prices([*world.names, "own-node"]) == {**dict.fromkeys(world.names, PRICE), "own-node": None}
-    assert custody.over() == "" and world.alive() == 2
-    assert custody.end({"changed": True}, "failed") == {"changed": True} and world.alive() == 2
-    result = custody.end({"changed": True}, "succeeded")
+    assert custody.stop_reason() == "" and world.alive() == 2
+    assert custody.delete_due({"changed": True}, "failed") == {"changed": True} and world.alive() == 2
+    result = custody.delete_due({"changed": True}, "succeeded")
     assert result["released"] == world.names and not result.get("failed") and "kept" not in result
     assert world.alive() == 0 and {lease.state for lease in world.leases()} == {"verified"}
     assert [world.client.get("v1/Node", name) for name in world.names] == [None, None]
-    assert custody.end({"changed": False}, "succeeded") == {"changed": False}
+    assert custody.delete_due({"changed": False}, "succeeded") == {"changed": False}
 
 
 def test_nodes_of_another_cluster_by_the_ledger_are_left_as_they_are(world: Rented) -> None:
@@ -184,7 +184,7 @@ def test_a_machine_that_another_run_is_on_by_then_is_kept(world: Rented) -> None
     custody = world.custody(release="always")
     custody.placed(world.names, world.ref)
     world.pod("r2-0", busy, {RUN: "r2"}, "Running")
-    result = custody.end({}, "succeeded")
+    result = custody.delete_due({}, "succeeded")
     assert result["released"] == [free] and result["kept"] == {busy: "run r2 is on it by now"}
     assert not result.get("failed") and world.alive() == 1
     node = t.cast(Dict, world.client.get("v1/Node", busy))
@@ -198,7 +198,7 @@ def test_a_cluster_that_does_not_tell_keeps_the_machines(world: Rented) -> None:
     custody = world.custody(release="always")
     custody.placed(world.names, world.ref)
     custody._client = connect({"host": "https://127.0.0.1:1", "token": "x", "patience_s": 0})
-    result = custody.end({}, "succeeded")
+    result = custody.delete_due({}, "succeeded")
     assert result["failed"] and world.alive() == 2
     assert result["msg"].count("is not given back: the cluster does not tell whether another run is on it") == 2
 
@@ -206,10 +206,10 @@ def test_a_cluster_that_does_not_tell_keeps_the_machines(world: Rented) -> None:
 def test_a_run_that_costs_too_much_has_to_end(world: Rented) -> None:
     custody = world.custody(max_cost_usd=5.0)
     custody.placed(world.names, world.ref)
-    assert custody.over() == ""
+    assert custody.stop_reason() == ""
     world.clock.sleep(3600)
-    assert custody.over().startswith("its run has cost 5.9")
-    assert sorted(custody.end({}, "cancelled")["released"]) == world.names
+    assert custody.stop_reason().startswith("its run has cost 5.9")
+    assert sorted(custody.delete_due({}, "cancelled")["released"]) == world.names
 
 
 def test_a_ledger_that_cannot_be_written_is_said_once_and_tried_again(

@@ -20,7 +20,7 @@ from . import errors as error_boundary
 
 if t.TYPE_CHECKING:
     from .._hosts.node_client import Remote
-    from .._workflows.training_job.hosts import state
+    from .._workflows.shared import request
 
 Dict = dict[str, t.Any]
 _PLAYBOOKS = pathlib.Path(__file__).resolve().parents[3] / "playbooks"
@@ -76,12 +76,12 @@ class Face(ActionBase):
             from . import connections
         return lambda names: connections.remotes(self._task, self._play_context, variables, names)
 
-    def request(self, options: Dict, variables: Dict, hosts: t.Sequence[str]) -> state.Request:
+    def request(self, options: Dict, variables: Dict, hosts: t.Sequence[str]) -> request.Request:
         """Return what runners of jobs take: ``options``, and the play's hosts that ``hosts`` names."""
         # Late: most actions need nothing of jobs.
-        from .._workflows.training_job.hosts import state
+        from .._workflows.shared import request
 
-        return state.Request(
+        return request.Request(
             options=options,
             hosts=hosts,
             hostvars=variables["hostvars"],

@@ -24,8 +24,8 @@ from ..._hosts import log_follow
 from ..._kube.api.client import Client
 from ..._kube.jobs.spec import Fleet, KubePlan, Object, owned
 from ..._kube.objects.apply import apply
+from ..training_job import source as code_source
 from ..training_job.follower import Outcome
-from ..training_job.hosts import plan as hosts_plan
 from ..training_job.kubernetes import network_preflight
 from ..training_job.kubernetes import plan as kubernetes_plan
 from ..training_job.kubernetes.follower import ClusterFollower
@@ -80,7 +80,7 @@ class Gangs:
         job = parse_job(job_of(self.given, group, stage, bench, self.options))
         facts = dataclasses.replace(kubernetes_plan.look(self.client, job, self.namespace), fabric=False)
         kubernetes_plan.judge(job, facts, self.namespace)
-        source = hosts_plan.source(job, bench_group.BENCH, bench_group.BENCH)
+        source = code_source.source(job, bench_group.BENCH, bench_group.BENCH)
         made = kubernetes_plan.plan(job, source, run_id, "fabric", self.namespace, 1, facts)
         return job, dataclasses.replace(made, fleet=on_nodes(made.fleet, [self.hostnames[name] for name in group]))
 

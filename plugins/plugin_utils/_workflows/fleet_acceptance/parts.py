@@ -27,10 +27,10 @@ from ..._kube.api.client import Client
 from ..fabric_verify import run as fabric_verify
 from ..fabric_verify.bench_group import Quiet
 from ..shared import kube_connection
+from ..shared.request import Dict, Request
 from ..shared.state_dir import StateHome, read_record
 from ..training_job import run as training_job
 from ..training_job.hosts import plan as hosts_plan
-from ..training_job.hosts.state import Dict, Request
 
 ROOT = pathlib.Path(__file__).parents[4]
 FILES = ROOT / "roles" / "fleet_acceptance" / "files"

@@ -22,8 +22,8 @@ from ....module_utils._node import files
 from ..._report.pages.acceptance import render
 from ..._report.pages.files import as_json, write_text
 from ..shared import run_record
+from ..shared.request import Dict, Request
 from ..shared.state_dir import StateHome
-from ..training_job.hosts.state import Dict, Request
 from . import parts as fleet_acceptance_parts
 from .parts import Fleet
 

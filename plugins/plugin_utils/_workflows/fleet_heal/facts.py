@@ -30,8 +30,8 @@ from ..._provision.ledger.ledger_store import read
 from ..node_pool import present as node_pool_present
 from ..node_pool.accounts import landlords
 from ..shared import cluster_identity, kube_connection
+from ..shared.request import Dict, Request
 from ..shared.state_dir import StateHome, read_record
-from ..training_job.hosts.state import Dict, Request
 from ..training_job.kubernetes.lease_guard import lease_of
 
 # Of the cluster's folder: since when a node does not answer, as far as heal has seen.

@@ -27,8 +27,8 @@ from ..._provision.ledger.ledger_store import LedgerWriter, read
 from ..node_pool import absent as node_pool_absent
 from ..node_pool import present as node_pool_present
 from ..shared import run_record
+from ..shared.request import Dict, Request
 from ..shared.state_dir import StateHome, read_record
-from ..training_job.hosts.state import Dict, Request
 from . import facts
 from .facts import SILENT, Look
 

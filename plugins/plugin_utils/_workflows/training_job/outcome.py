@@ -9,7 +9,6 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
 import time
 import typing as t
@@ -18,50 +17,9 @@ from ....module_utils._model import drill, error_line
 from ....module_utils._model.errors import one_line
 from ....module_utils._model.job import Job
 from ....module_utils._node import files
-from ..._hosts import gang
-from ..._hosts.node_client import Remote
 from ..shared import run_record
+from ..shared.request import Dict
 from .follower import Follower, Outcome, describe, tail
-from .hosts.state import Dict, Plan, Request, result
-from .lease_guard import Custody
-
-
-def follow(
-    request: Request,
-    plan: Plan,
-    members: t.Sequence[gang.Member],
-    folder: pathlib.Path,
-    current: Dict,
-    drilling: drill.Drill | None,
-    changed: bool,
-    custody: Custody,
-) -> Dict:
-    by_name = {member.remote.name: member for member in members}
-    claim = json.loads((folder / "claim.json").read_text())
-    prices = {host.name: host.price_usd_per_hour for host in plan.hosts}
-    state = {"record": current}
-
-    def restart(remote: Remote) -> None:
-        member = dataclasses.replace(gang.alone(by_name[remote.name], members), missing={})
-        gang.prepare([member], plan.source.placed, claim, plan.run_id)
-        gang.start([by_name[remote.name]], plan.run_id)
-
-    def save(follower: Follower) -> None:
-        state["record"] = run_record.update(state["record"], follower.story, prices, time.time())
-        files.write_json(folder / "run.json", state["record"])
-
-    follower = Follower(
-        plan.job, plan.run_id, folder, plan.remotes, request.progress, restart, save, drilling, custody.over
-    )
-    try:
-        outcome = follower.run()
-    except KeyboardInterrupt:
-        request.progress.say(f"run {plan.run_id} goes on without us: the same command follows it, cancel stops it")
-        raise
-    gang.stop(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
-    outcome = explained(folder, attended(plan.job, follower, outcome))
-    ended = finished(follower, outcome, state["record"], prices)
-    return custody.end(result(ended, folder, changed), outcome.outcome)
 
 
 def finished(
@@ -128,3 +86,13 @@ def drill_proof(job: Job, follower: Follower) -> Dict | None:
     if follower.drilled_at is None:
         return None
     return drill.verdict(follower.story, follower.drilled_at, job.checkpoints.interval_steps, job.world_size)
+
+
+def result(value: Dict, folder: pathlib.Path, changed: bool) -> Dict:
+    """Return the module's result: the record, where it is, and failure when the run failed."""
+    result: Dict = {"changed": changed, "run_id": value["run_id"], "run": value, "folder": str(folder)}
+    if value["outcome"] in ("failed", "lost"):
+        short = {key: value[key] for key in ("state", "outcome", "cause", "detail", "exit_code", "world_size")}
+        # Ansible prints all of a failed result: the line that matters must not drown in the record.
+        result.update(failed=True, run=short, msg=f"run {value['run_id']} {value['outcome']}: {value['detail']}")
+    return result

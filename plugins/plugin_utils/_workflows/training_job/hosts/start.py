@@ -19,10 +19,12 @@ from ...._hosts import gang, ssh_keys
 from ...._launch import mpi
 from ...shared import run_record
 from ...shared.progress import Progress
+from ...shared.request import Dict, Request
 from ...shared.state_dir import StateHome
-from .. import lease_guard as custodies
+from ..outcome import result
+from . import lease_guard
 from . import plan as hosts_plan
-from .state import AGENTS, Dict, Plan, Request, alive, claim, ended_unseen, part_is_over, result, running
+from .state import AGENTS, Plan, alive, claim, ended_unseen, part_is_over, running
 
 if t.TYPE_CHECKING:
     from .....module_utils._model import drill
@@ -48,7 +50,7 @@ def present(
     members, held = _members(home, plan, attempt, resolved), claim(request, home, plan.job)
     missing = [] if unseen else [m for m in members if not (lives and _needs_no_start(plan, m.remote.name, before))]
     started: list[str] = []
-    custody = custodies.begin(request, home, plan)
+    custody = lease_guard.begin(request, home, plan)
     _announce(request.progress, plan, lives)
     files.write_json(folder / "run.json", current)
     files.write_json(folder / "claim.json", held)
@@ -71,7 +73,7 @@ def present(
     if not request.options["wait"]:
         return result(current, folder, changed=bool(started))
     # Only now: by the time that this is imported, the agents are at work.
-    from ..outcome import follow
+    from .follow import follow
 
     return follow(request, plan, members, folder, current, drilling, changed=bool(started), custody=custody)
 

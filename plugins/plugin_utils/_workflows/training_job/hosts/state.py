@@ -9,35 +9,20 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import pathlib
-import typing as t
 
 from .....module_utils._model import checks, fabric_gate
 from .....module_utils._model.job import Job
 from ...._hosts.node_client import Remote
-from ...shared.progress import Progress
+from ...shared.request import Dict, Request
 from ...shared.state_dir import StateHome
+from .. import source as code_source
 from . import plan as hosts_plan
 
-Dict = dict[str, t.Any]
 # Of the cluster's folder: where each host's agent was when it was last asked.
 AGENTS = "agents.json"
 
 
 _FINAL = ("succeeded", "crash", "fatal_exit_code", "timeout")
-
-
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """What the face hands over: options, the play's hosts with their variables, and how to reach them."""
-
-    options: Dict
-    hosts: t.Sequence[str]
-    hostvars: t.Mapping[str, t.Any]
-    base: pathlib.Path
-    check: bool
-    connect: t.Callable[[t.Sequence[str]], list[Remote]]
-    progress: Progress
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +32,7 @@ class Plan:
     job: Job
     run_id: str
     hosts: list[hosts_plan.Host]
-    source: hosts_plan.Source
+    source: code_source.Source
     remotes: list[Remote]
     infos: dict[str, Dict]
     checks: list[checks.Check]
@@ -91,13 +76,3 @@ def part_is_over(plan: Plan, node: str, before: Dict | None) -> bool:
 
 def alive(plan: Plan, node: str) -> bool:
     return bool(plan.infos[node]["units"].get("agent", {}).get("alive"))
-
-
-def result(value: Dict, folder: pathlib.Path, changed: bool) -> Dict:
-    """Return the module's result: the record, where it is, and failure when the run failed."""
-    result: Dict = {"changed": changed, "run_id": value["run_id"], "run": value, "folder": str(folder)}
-    if value["outcome"] in ("failed", "lost"):
-        short = {key: value[key] for key in ("state", "outcome", "cause", "detail", "exit_code", "world_size")}
-        # Ansible prints all of a failed result: the line that matters must not drown in the record.
-        result.update(failed=True, run=short, msg=f"run {value['run_id']} {value['outcome']}: {value['detail']}")
-    return result

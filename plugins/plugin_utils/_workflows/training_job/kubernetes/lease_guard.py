@@ -24,9 +24,9 @@ from ...._kube.nodes import drain
 from ...._provision.ledger.ledger_store import LEDGER, read
 from ...node_pool.accounts import Outside
 from ...node_pool.lease_renewal import LEASE_S, Renewal, rented
-from ...node_pool.run_leases import Place, Tenancy, begin, hand_over, ledger_sender, of_run
+from ...node_pool.run_leases import Place, Tenancy, begin, hand_over, of_run, open_replica
+from ...shared.request import Dict, Request
 from ...shared.state_dir import StateHome
-from ..hosts.state import Dict, Request
 
 if t.TYPE_CHECKING:
     from ...._provision.api import Stage
@@ -107,7 +107,7 @@ class ClusterCustody:
         """Return dollars per hour of each node, None where no lease tells one."""
         return {name: self._prices.get(name) for name in nodes}
 
-    def over(self) -> str:
+    def stop_reason(self) -> str:
         """Return why the run has to end now (its cost, the deadline of a lease), empty while it may go on."""
         now = self._now()
         if now < self._next:
@@ -117,7 +117,7 @@ class ClusterCustody:
             renewal.tick()
         return self._tenancy.over(now) if self._tenancy else ""
 
-    def end(self, result: Dict, outcome: str) -> Dict:
+    def delete_due(self, result: Dict, outcome: str) -> Dict:
         """Give back what is due after the run's end; return its result with what came of that (see Tenancy.end).
 
         Its nodes leave the cluster first. One that another run is on by then, or of which the cluster cannot tell,
@@ -161,7 +161,7 @@ class ClusterCustody:
             self._job,
             self._run_id,
             places,
-            sender=ledger_sender(self._request, self._home, self._variable),
+            sender=open_replica(self._request, self._home, self._variable),
             cluster=cluster,
             **more,
         )
@@ -224,4 +224,4 @@ def ended(request: Request, home: StateHome, record: Dict, connect: t.Callable[[
     if tenancy is None or not tenancy.due(str(record["outcome"]), time.time()):
         return result
     custody = ClusterCustody(request, home, parse_job(record["job"]), tenancy.run_id, connect())
-    return custody.end(result, str(record["outcome"]))
+    return custody.delete_due(result, str(record["outcome"]))

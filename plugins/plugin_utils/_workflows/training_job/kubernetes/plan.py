@@ -25,7 +25,7 @@ from ...._kube.jobs import registry as jobs_registry
 from ...._kube.jobs.spec import ISLAND_LABEL, ROLE_LABEL, Fleet, KubePlan, Object, Queue, object_name, secret_name
 from ...._launch import registry
 from ...._launch.base import RunContext
-from ..hosts import plan as hosts_plan
+from .. import source as code_source
 
 _FORBIDDEN = (401, 403)
 _QUEUE = "kueue.x-k8s.io/v1beta2"
@@ -200,11 +200,11 @@ def judge(job: Job, facts: Facts, namespace: str) -> None:
 
 
 def plan(
-    job: Job, source: hosts_plan.Source, run_id: str, cluster: str, namespace: str, attempt: int, facts: Facts
+    job: Job, source: code_source.Source, run_id: str, cluster: str, namespace: str, attempt: int, facts: Facts
 ) -> KubePlan:
     """Return the plan of a run whose first attempt has the number ``attempt``."""
     path = job.checkpoints.path
-    context = RunContext(run_id, hosts_plan.port(run_id), attempt, f"{path.rstrip('/')}/{run_id}" if path else None)
+    context = RunContext(run_id, code_source.port(run_id), attempt, f"{path.rstrip('/')}/{run_id}" if path else None)
     nodes = facts.nodes or []
     rdma = placement.rdma_resource(job, nodes, facts.tolerations)
     roomy = placement.roomy(job, facts.islands(job))
@@ -247,7 +247,7 @@ def secret(made: KubePlan, values: tuple[dict[str, str], dict[str, bytes]]) -> d
     return {"name": made.secret, "labels": made.labels, "data": data}
 
 
-def _packed(source: hosts_plan.Source) -> bytes:
+def _packed(source: code_source.Source) -> bytes:
     """Return code and staged data as one archive, in the places where the program looks for them."""
     files: list[tuple[str, int, bytes]] = []
     for placed in source.placed:

@@ -23,12 +23,12 @@ from ...._kube.api.client import Client
 from ...._kube.jobs.spec import ATTEMPT_LABEL, KubePlan, Object
 from ...._kube.objects import status
 from ...shared import cluster_identity, kube_connection, run_record
+from ...shared.request import Dict, Request
 from ...shared.state_dir import StateHome, forget_unborn, read_record
 from .. import secrets
+from .. import source as code_source
 from ..follower import Follower
-from ..hosts import plan as hosts_plan
-from ..hosts.state import Dict, Request, result
-from ..outcome import attended, explained, finished
+from ..outcome import attended, explained, finished, result
 from . import leader_lease, lease_guard, log_recovery, network_preflight, submit
 from . import plan as kubernetes_plan
 from .delete import GONE_S, await_pods, forget_secret, remove
@@ -46,7 +46,7 @@ class Asked:
     request: Request
     home: StateHome
     job: Job
-    source: hosts_plan.Source
+    source: code_source.Source
     run_id: str
     client: Client
     facts: kubernetes_plan.Facts
@@ -95,8 +95,8 @@ def run(request: Request, home: StateHome, job: Job) -> Dict:
     lease_guard.insist(job, bool(request.options["wait"]))
     with tempfile.TemporaryDirectory(prefix="muster-") as nowhere:
         cache = pathlib.Path(nowhere) if request.check else home.folder / "git"
-        source = hosts_plan.source(job, request.base, cache)
-        run_id = str(request.options.get("run_id") or hosts_plan.run_id(job, source))
+        source = code_source.source(job, request.base, cache)
+        run_id = str(request.options.get("run_id") or code_source.run_id(job, source))
         folder = home.run_folder(run_id)
         before = read_record(folder)
         if before and before["state"] == "ended" and before["outcome"] == "succeeded":
@@ -218,7 +218,7 @@ def _present(
     files.write_json(folder / "run.json", current)
     if not follows:
         current["submitted_at"] = current["queued_at"] = run_record.iso(time.time())
-        digest = hosts_plan.digest(asked.job, asked.source)
+        digest = code_source.digest(asked.job, asked.source)
         try:
             live, companions = submit.submit(client, made, values, digest)
         except BaseException:
@@ -308,7 +308,7 @@ def _follow(
 
     def over() -> str:
         claim.check()
-        return custody.over()
+        return custody.stop_reason()
 
     sources = Sources(client, made, live)
     follower = ClusterFollower(made.job, made.run_id, folder, sources, request.progress, save, drilling, over)
@@ -335,7 +335,7 @@ def _follow(
     outcome = explained(folder, attended(made.job, follower, outcome))
     at = follower.dated(status.end_time(follower.main)) if told in ("done", "failed") else None
     ended = finished(follower, outcome, state["record"], custody.prices(follower.nodes.values()), at)
-    return custody.end(_told(result(ended, folder, changed), problem), outcome.outcome)
+    return custody.delete_due(_told(result(ended, folder, changed), problem), outcome.outcome)
 
 
 def _told(value: Dict, problem: MusterError | None) -> Dict:

@@ -19,7 +19,7 @@ from ...._kube.api.errors import KubeError
 from ...._kube.jobs.spec import COMPANIONS, DIGEST, RUN_LABEL, KubePlan, Object, label_value, owned, selector
 from ...._kube.objects.apply import apply
 from ...kube_secret import manifest
-from ..hosts import plan as hosts_plan
+from .. import source as code_source
 from . import network_preflight
 from . import plan as kubernetes_plan
 
@@ -132,7 +132,7 @@ def insist_seen(run_id: str, before: t.Mapping[str, t.Any] | None, live: Object 
 
 
 def other_job(
-    live: Object, run_id: str, before: Dict | None, job: Job, source: hosts_plan.Source
+    live: Object, run_id: str, before: Dict | None, job: Job, source: code_source.Source
 ) -> RefusedError | None:
     """Return why a run that lives is not the one that was asked for, None when it is.
 
@@ -147,7 +147,7 @@ def other_job(
             what = f"{live['kind']} {meta['name']} is there already and belongs to no run"
             return RefusedError(what, "Name another run_id, or remove it")
         started = (meta.get("annotations") or {}).get(DIGEST)
-        if started and started != hosts_plan.digest(job, source):
+        if started and started != code_source.digest(job, source):
             return RefusedError(f"run {run_id} was started elsewhere, with another job or other code", advice)
         return None
     known, wanted = before["job"], to_yaml_names(job)

@@ -24,7 +24,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_
     kubernetes_target,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify.bench_group import Bench
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import plan as hosts_plan
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import source as code_source
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     plan as kubernetes_plan,
 )
@@ -76,7 +76,7 @@ def test_the_users_image_and_place_run_the_benchs_own_program() -> None:
 
 def test_an_api_server_takes_the_gang_and_it_runs_on_these_nodes_alone() -> None:
     made = parse_job(job("gloo"))
-    source = hosts_plan.source(made, bench_group.BENCH, bench_group.BENCH)
+    source = code_source.source(made, bench_group.BENCH, bench_group.BENCH)
     facts = kubernetes_plan.Facts([], (), None, {}, [])
     plan = kubernetes_plan.plan(made, source, "lan-0a1b-island-0-0", "fabric", "team-a", 1, facts)
     fleet = kubernetes_gang.on_nodes(plan.fleet, ["n1", "n2"])

@@ -18,6 +18,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
     plan as kubernetes_plan,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.plan import Facts
+from ansible_collections.muster.training.tests.support.kube_lab import queue_objects
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._kube.jobs.plans import CLAIM, plan
 
 
@@ -169,3 +170,35 @@ def test_a_secret_that_is_not_there_is_refused(ref: dict[str, str], words: str) 
         return
     with pytest.raises(RefusedError, match=words):
         kubernetes_plan.judge(job, seen, "team")
+
+
+LOCAL = {"metadata": {"name": "main"}, "spec": {"clusterQueue": "team"}}
+TAINT = {"key": "kwok.x-k8s.io/node", "operator": "Exists"}
+
+
+def queue(*objects: dict[str, t.Any]) -> t.Any:
+    kept = {(item["apiVersion"].split("/")[0], item["kind"], item["metadata"]["name"]): item for item in objects}
+
+    def get(kind: str, name: str) -> t.Any:
+        return kept.get((kind.split("/")[0], kind.rpartition("/")[2], name))
+
+    return kubernetes_plan._queue(t.cast(t.Any, types.SimpleNamespace(get=get)), LOCAL)
+
+
+def test_the_only_flavor_says_which_nodes() -> None:
+    found = queue(*queue_objects("team", {"cpu": "1"}, topology=False, simulated=True))
+    assert (found.tolerations, found.node_labels, found.topology) == ((TAINT,), {"type": "kwok"}, False)
+    found = queue(*queue_objects("team", {"cpu": "1"}, topology=True, simulated=True))
+    assert (found.tolerations, found.node_labels, found.topology) == ((TAINT,), {"type": "kwok"}, True)
+    assert found.island_level is None
+
+
+def test_several_flavors_name_no_node_and_all_tolerations() -> None:
+    objects = queue_objects("team", {"cpu": "1"}, topology=False, simulated=True)
+    (outer,) = (item for item in objects if item["kind"] == "ClusterQueue")
+    outer["spec"]["resourceGroups"][0]["flavors"].append({"name": "other", "resources": []})
+    bear = {"key": "spot", "operator": "Exists"}
+    other = {**objects[-3], "metadata": {"name": "other"}, "spec": {"nodeLabels": {"x": "y"}, "tolerations": [bear]}}
+    assert other["kind"] == "ResourceFlavor"
+    found = queue(*objects, other)
+    assert (found.tolerations, found.node_labels) == ((TAINT, bear), {})

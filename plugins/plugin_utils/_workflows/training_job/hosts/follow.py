@@ -1,0 +1,64 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Following a gang on plain hosts to its end.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import time
+import typing as t
+
+from .....module_utils._model import drill
+from .....module_utils._node import files
+from ...._hosts import gang
+from ...._hosts.node_client import Remote
+from ...shared import run_record
+from ...shared.request import Dict, Request
+from ..follower import Follower
+from ..lease_guard import Custody
+from ..outcome import attended, explained, finished, result
+from .state import Plan
+
+
+def follow(
+    request: Request,
+    plan: Plan,
+    members: t.Sequence[gang.Member],
+    folder: pathlib.Path,
+    current: Dict,
+    drilling: drill.Drill | None,
+    changed: bool,
+    custody: Custody,
+) -> Dict:
+    by_name = {member.remote.name: member for member in members}
+    claim = json.loads((folder / "claim.json").read_text())
+    prices = {host.name: host.price_usd_per_hour for host in plan.hosts}
+    state = {"record": current}
+
+    def restart(remote: Remote) -> None:
+        member = dataclasses.replace(gang.alone(by_name[remote.name], members), missing={})
+        gang.prepare([member], plan.source.placed, claim, plan.run_id)
+        gang.start([by_name[remote.name]], plan.run_id)
+
+    def save(follower: Follower) -> None:
+        state["record"] = run_record.update(state["record"], follower.story, prices, time.time())
+        files.write_json(folder / "run.json", state["record"])
+
+    follower = Follower(
+        plan.job, plan.run_id, folder, plan.remotes, request.progress, restart, save, drilling, custody.stop_reason
+    )
+    try:
+        outcome = follower.run()
+    except KeyboardInterrupt:
+        request.progress.say(f"run {plan.run_id} goes on without us: the same command follows it, cancel stops it")
+        raise
+    gang.stop(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
+    outcome = explained(folder, attended(plan.job, follower, outcome))
+    ended = finished(follower, outcome, state["record"], prices)
+    return custody.delete_due(result(ended, folder, changed), outcome.outcome)
