@@ -71,7 +71,7 @@ def written(home: StateHome, namespace: str, cluster_id: str | None, state: str 
         "uid": "u",
         "context": "lab",
     }
-    value = run_record.new(RUN, to_yaml_names(job(namespace)), 1.0, backend="kubernetes", generation=1)
+    value = run_record.new(RUN, to_yaml_names(job(namespace)), 1.0, backend="kubernetes", generation=1).to_dict()
     value |= {"state": state, "backend_ref": {**reference, **({"cluster_id": cluster_id} if cluster_id else {})}}
     folder = home.run_folder(RUN)
     folder.mkdir(parents=True)

@@ -28,7 +28,7 @@ from ..node_pool import absent as node_pool_absent
 from ..node_pool import present as node_pool_present
 from ..shared import run_record
 from ..shared.request import Dict, Request
-from ..shared.state_dir import StateHome, read_record
+from ..shared.state_dir import StateHome, load_record
 from . import facts
 from .facts import SILENT, Look
 
@@ -190,14 +190,14 @@ def _give_back(request: Request, seen: Look, names: t.Sequence[str], context: no
 
 def _note_end(home: StateHome, run: heal_plan.Run, lost: t.Sequence[str]) -> None:
     folder, now = home.run_folder(run.run_id), time.time()
-    before = read_record(folder)
-    if before is None or before["state"] == "ended":
+    before = load_record(folder)
+    if before is None or before.is_ended:
         return
     for name in lost:
         files.append_json(folder / "events.jsonl", {"at": now, "kind": "node_lost", "node": name})
     detail = f"{', '.join(lost)} was lost; heal stopped what was left of the gang"
     ended = run_record.end(before, now, outcome="lost", cause="node_lost", detail=detail, exit_code=1)
-    files.write_json(folder / "run.json", ended)
+    run_record.write(folder, ended)
 
 
 def _stop(request: Request, home: StateHome, seen: Look, names: t.Sequence[str]) -> None:

@@ -19,6 +19,7 @@ from ....module_utils._model import drill as drills
 from ....module_utils._model.errors import MusterError
 from ....module_utils._model.job import TORCHRUN_FAMILY, Job
 from ....module_utils._model.run_history import Story
+from ....module_utils._model.run_record import RunEnd
 from ....module_utils._node import files
 from ....module_utils._secrets.scrubber import scrub
 from ..._hosts import log_follow
@@ -40,7 +41,7 @@ _GONE: dict[str, t.Any] = {"alive": False, "exit": None, "state": "gone"}
 class Outcome:
     """How a run ended. ``cause`` is a word of the run record's vocabulary, ``detail`` a line for people."""
 
-    outcome: str
+    outcome: RunEnd
     exit_code: int
     cause: str
     detail: str
@@ -221,7 +222,7 @@ class Follower:
         failure = self.story.attempts[-1].first_failure if self.story.attempts else None
         where = failure[2] if failure else node
         code = failure[1] if failure and end["cause"] == "crash" else end["exit_code"]
-        outcome = "lost" if end["cause"] in ("node_lost", "rendezvous_unreachable") else "failed"
+        outcome: RunEnd = "lost" if end["cause"] in ("node_lost", "rendezvous_unreachable") else "failed"
         return Outcome(outcome, code, end["cause"], _explain(end["cause"], where, code), where)
 
     def _over_budget(self) -> Outcome | None:

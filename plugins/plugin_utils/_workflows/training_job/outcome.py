@@ -16,30 +16,35 @@ import typing as t
 from ....module_utils._model import drill, error_line
 from ....module_utils._model.errors import one_line
 from ....module_utils._model.job import Job
-from ....module_utils._node import files
+from ....module_utils._model.run_record import RunRecord
 from ..shared import run_record
-from ..shared.request import Dict
 from .follower import Follower, Outcome, describe, tail
+
+Result = dict[str, t.Any]
 
 
 def finished(
     follower: Follower,
     outcome: Outcome,
-    current: Dict,
+    record: RunRecord,
     prices: t.Mapping[str, float | None],
     at: float | None = None,
-) -> Dict:
+) -> RunRecord:
     """Write down how a followed run ended, say it, and return its record. ``at``: when, if it was not just now."""
     # It quotes the program's last words.
     outcome = dataclasses.replace(outcome, detail=one_line(outcome.detail))
     follower.event("ended", detail=outcome.outcome)
-    values = {"outcome": outcome.outcome, "exit_code": outcome.exit_code, "cause": outcome.cause}
-    ended = run_record.end(current, time.time() if at is None else at, **values, detail=outcome.detail)
+    ended = run_record.end(
+        record,
+        time.time() if at is None else at,
+        outcome=outcome.outcome,
+        exit_code=outcome.exit_code,
+        cause=outcome.cause,
+        detail=outcome.detail,
+    )
     ended = run_record.update(ended, follower.story, prices, time.time())
-    proof = drill_proof(follower.job, follower)
-    if proof:
-        ended["drill"] = proof
-    files.write_json(follower.folder / "run.json", ended)
+    ended = dataclasses.replace(ended, drill=drill_proof(follower.job, follower) or ended.drill)
+    run_record.write(follower.folder, ended)
     said = describe({**follower.state(), "nodes": 0})
     follower.progress.say(f"run {follower.run_id} {outcome.outcome}: {outcome.detail} · {said}")
     return ended
@@ -82,17 +87,25 @@ def explained(folder: pathlib.Path, outcome: Outcome) -> Outcome:
     return outcome
 
 
-def drill_proof(job: Job, follower: Follower) -> Dict | None:
+def drill_proof(job: Job, follower: Follower) -> t.Mapping[str, object] | None:
     if follower.drilled_at is None:
         return None
     return drill.verdict(follower.story, follower.drilled_at, job.checkpoints.interval_steps, job.world_size)
 
 
-def result(value: Dict, folder: pathlib.Path, changed: bool) -> Dict:
+def result(record: RunRecord, folder: pathlib.Path, changed: bool) -> Result:
     """Return the module's result: the record, where it is, and failure when the run failed."""
-    result: Dict = {"changed": changed, "run_id": value["run_id"], "run": value, "folder": str(folder)}
-    if value["outcome"] in ("failed", "lost"):
-        short = {key: value[key] for key in ("state", "outcome", "cause", "detail", "exit_code", "world_size")}
+    values = record.to_dict()
+    result: Result = {"changed": changed, "run_id": record.run_id, "run": values, "folder": str(folder)}
+    if record.outcome in ("failed", "lost"):
+        short = {key: values[key] for key in ("state", "outcome", "cause", "detail", "exit_code", "world_size")}
         # Ansible prints all of a failed result: the line that matters must not drown in the record.
-        result.update(failed=True, run=short, msg=f"run {value['run_id']} {value['outcome']}: {value['detail']}")
+        result.update(failed=True, run=short, msg=f"run {record.run_id} {record.outcome}: {record.detail}")
     return result
+
+
+def not_followed(run_id: str) -> str:
+    """Return what a follower says that is interrupted."""
+    return (
+        f"Stopped following run {run_id}; it keeps running. Run this command again to follow it, or cancel to stop it"
+    )

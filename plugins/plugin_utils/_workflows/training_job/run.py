@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from ....module_utils._model.errors import InputError, RefusedError
 from ..shared.request import Dict, Request
-from ..shared.state_dir import StateHome, read_record
+from ..shared.state_dir import StateHome, load_record
 from .load import load
 
 __all__ = ["Request", "run"]
@@ -45,10 +45,10 @@ def _cancel(request: Request, home: StateHome) -> Dict:
     run_id = str(request.options.get("run_id") or "")
     if not run_id:
         raise InputError("run_id", "is required to cancel", "Name the run (muster_run_id); status lists them")
-    record = read_record(home.run_folder(run_id))
+    record = load_record(home.run_folder(run_id))
     if record is None:
         raise RefusedError(f"there is no run {run_id} in {home.folder}", "List the runs with the status playbook")
-    if record.get("backend") == "kubernetes":
+    if record.backend == "kubernetes":
         from .kubernetes import run as kubernetes_run
 
         return kubernetes_run.cancel(request, home, record)

@@ -15,14 +15,14 @@ import time
 import typing as t
 
 from .....module_utils._model import drill
-from .....module_utils._node import files
+from .....module_utils._model.run_record import RunRecord
 from ...._hosts import gang
 from ...._hosts.node_client import Remote
 from ...shared import run_record
-from ...shared.request import Dict, Request
+from ...shared.request import Request
 from ..follower import Follower
 from ..lease_guard import Custody
-from ..outcome import attended, explained, finished, result
+from ..outcome import Result, attended, explained, finished, not_followed, result
 from .state import Plan
 
 
@@ -31,15 +31,15 @@ def follow(
     plan: Plan,
     members: t.Sequence[gang.Member],
     folder: pathlib.Path,
-    current: Dict,
+    record: RunRecord,
     drilling: drill.Drill | None,
     changed: bool,
-    custody: Custody,
-) -> Dict:
+    guard: Custody,
+) -> Result:
+    """Follow the gang until the run has ended; return the module's result."""
     by_name = {member.remote.name: member for member in members}
     claim = json.loads((folder / "claim.json").read_text())
     prices = {host.name: host.price_usd_per_hour for host in plan.hosts}
-    state = {"record": current}
 
     def restart(remote: Remote) -> None:
         member = dataclasses.replace(gang.alone(by_name[remote.name], members), missing={})
@@ -47,18 +47,19 @@ def follow(
         gang.start([by_name[remote.name]], plan.run_id)
 
     def save(follower: Follower) -> None:
-        state["record"] = run_record.update(state["record"], follower.story, prices, time.time())
-        files.write_json(folder / "run.json", state["record"])
+        nonlocal record
+        record = run_record.update(record, follower.story, prices, time.time())
+        run_record.write(folder, record)
 
     follower = Follower(
-        plan.job, plan.run_id, folder, plan.remotes, request.progress, restart, save, drilling, custody.stop_reason
+        plan.job, plan.run_id, folder, plan.remotes, request.progress, restart, save, drilling, guard.stop_reason
     )
     try:
         outcome = follower.run()
     except KeyboardInterrupt:
-        request.progress.say(f"run {plan.run_id} goes on without us: the same command follows it, cancel stops it")
+        request.progress.say(not_followed(plan.run_id))
         raise
     gang.stop(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
     outcome = explained(folder, attended(plan.job, follower, outcome))
-    ended = finished(follower, outcome, state["record"], prices)
-    return custody.delete_due(result(ended, folder, changed), outcome.outcome)
+    ended = finished(follower, outcome, record, prices)
+    return guard.delete_due(result(ended, folder, changed), outcome.outcome)

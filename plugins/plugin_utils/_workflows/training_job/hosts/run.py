@@ -16,12 +16,13 @@ import typing as t
 from .....module_utils._model import advice, checks, fabric_gate
 from .....module_utils._model.errors import MusterError, RefusedError
 from .....module_utils._model.job import Job
+from .....module_utils._model.run_record import RunRecord
 from .....module_utils._node import files
 from ...._hosts import agent_package, gang
 from ...._hosts.node_client import Remote, each, first_error
 from ...shared import run_record
 from ...shared.request import Dict, Request
-from ...shared.state_dir import StateHome, forget_unborn, read_record
+from ...shared.state_dir import StateHome, forget_unborn, load_record
 from .. import secrets
 from .. import source as code_source
 from ..outcome import result
@@ -43,8 +44,8 @@ def run(request: Request, home: StateHome, job: Job) -> Dict:
         source = code_source.source(job, request.base, cache)
         run_id = str(given) if given else code_source.run_id(job, source)
         folder = home.run_folder(run_id)
-        before = read_record(folder)
-        if before and before["state"] == "ended" and before["outcome"] == "succeeded":
+        before = load_record(folder)
+        if before and before.is_ended and before.outcome == "succeeded":
             request.progress.say(f"run {run_id} has succeeded already; name another run_id to run it again")
             return lease_guard.ended(request, home, run_id, result(before, folder, changed=False), "succeeded")
         resolved = secrets.resolve(job)
@@ -61,28 +62,28 @@ def run(request: Request, home: StateHome, job: Job) -> Dict:
                 forget_unborn(folder)
 
 
-def cancel(request: Request, home: StateHome, before: Dict) -> Dict:
+def cancel(request: Request, home: StateHome, record: RunRecord) -> Dict:
     """Stop a run on all its nodes; cancelling what does not run changes nothing."""
-    run_id = str(before["run_id"])
+    run_id = record.run_id
     folder = home.run_folder(run_id)
-    names = [host for host in _hosts_of(before) if host in request.hostvars]
+    names = [name for name in record.node_names if name in request.hostvars]
     remotes = request.connect(names)
     for remote in remotes:
         remote.owner = None if request.options.get("take_over") else home.owner(create=False)["owner"]
     if request.check:
-        return {"changed": before["state"] != "ended", "run_id": run_id}
-    grace = int(before["job"]["checkpoints"]["grace_s"])
+        return {"changed": not record.is_ended, "run_id": run_id}
+    grace = int(record.job["checkpoints"]["grace_s"])
     answers, errors = gang.stop(remotes, run_id, grace + 20)
     stopped = any(answer["stopped"] for answer in answers.values())
-    if before["state"] != "ended":
+    if not record.is_ended:
         now = time.time()
-        before = run_record.end(before, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143)
-        files.write_json(folder / "run.json", before)
+        record = run_record.end(record, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143)
+        run_record.write(folder, record)
         files.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
         stopped = True
     if errors:
         raise first_error(errors)
-    return lease_guard.ended(request, home, run_id, result(before, folder, changed=stopped), str(before["outcome"]))
+    return lease_guard.ended(request, home, run_id, result(record, folder, changed=stopped), str(record.outcome))
 
 
 def _drill(request: Request, job: Job, found: t.Sequence[hosts_plan.Host]) -> drill.Drill | None:
@@ -167,8 +168,3 @@ def infos_owner(home: StateHome, take_over: t.Any, infos: t.Mapping[str, Dict]) 
         held = [str((info.get("claim") or {}).get("owner", "")) for info in infos.values()]
         return next((owner for owner in held if owner), "")
     return home.owner(create=False)["owner"]
-
-
-def _hosts_of(before: Dict) -> list[str]:
-    names = [node["id"] for item in before["attempts"] for node in item["nodes"]]
-    return list(dict.fromkeys([*before.get("hosts", []), *names]))

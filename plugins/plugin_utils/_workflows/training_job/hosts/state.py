@@ -12,6 +12,7 @@ import dataclasses
 
 from .....module_utils._model import checks, fabric_gate
 from .....module_utils._model.job import Job
+from .....module_utils._model.run_record import RunRecord
 from ...._hosts.node_client import Remote
 from ...shared.request import Dict, Request
 from ...shared.state_dir import StateHome
@@ -50,28 +51,28 @@ def running(plan: Plan) -> bool:
     return any(info["units"].get("agent", {}).get("alive") for info in plan.infos.values())
 
 
-def ended_unseen(plan: Plan, before: Dict | None) -> bool:
+def ended_unseen(plan: Plan, before: RunRecord | None) -> bool:
     """Return whether the run ended while nobody followed it: its end is then only to be recorded.
 
     It ended on all nodes, or under mpirun on the first, whose end is the run's.
     """
-    if before is None or before["state"] == "ended":
+    if before is None or before.is_ended:
         return False
     if plan.job.launcher == "mpi" and part_is_over(plan, plan.hosts[0].name, before):
         return True
     ends = [info["units"].get("agent", {}).get("exit") for info in plan.infos.values()]
-    return all(end and end["generation"] == before["generation"] for end in ends)
+    return all(end and end["generation"] == before.generation for end in ends)
 
 
-def part_is_over(plan: Plan, node: str, before: Dict | None) -> bool:
+def part_is_over(plan: Plan, node: str, before: RunRecord | None) -> bool:
     """Return whether a node has ended its part of the present start, while others may need a moment longer.
 
     A part that was cancelled, or that lost its gang, is not over: it can be started again.
     """
     end = plan.infos[node]["units"].get("agent", {}).get("exit")
-    if not end or before is None or before["state"] == "ended":
+    if not end or before is None or before.is_ended:
         return False
-    return end["generation"] == before["generation"] and end["cause"] in _FINAL
+    return end["generation"] == before.generation and end["cause"] in _FINAL
 
 
 def alive(plan: Plan, node: str) -> bool:

@@ -18,17 +18,18 @@ from .....module_utils._model import advice, drill, job_backends
 from .....module_utils._model.errors import InputError, MusterError
 from .....module_utils._model.job import Job, to_yaml_names
 from .....module_utils._model.ledger import epoch
+from .....module_utils._model.run_record import BackendRef, RunRecord
 from .....module_utils._node import files
 from ...._kube.api.client import Client
 from ...._kube.jobs.spec import ATTEMPT_LABEL, KubePlan, Object
 from ...._kube.objects import status
 from ...shared import cluster_identity, kube_connection, run_record
 from ...shared.request import Dict, Request
-from ...shared.state_dir import StateHome, forget_unborn, read_record
+from ...shared.state_dir import StateHome, forget_unborn, load_record
 from .. import secrets
 from .. import source as code_source
 from ..follower import Follower
-from ..outcome import attended, explained, finished, result
+from ..outcome import attended, explained, finished, not_followed, result
 from . import leader_lease, lease_guard, log_recovery, network_preflight, submit
 from . import plan as kubernetes_plan
 from .delete import GONE_S, await_pods, forget_secret, remove
@@ -50,7 +51,7 @@ class Asked:
     run_id: str
     client: Client
     facts: kubernetes_plan.Facts
-    before: Dict | None
+    before: RunRecord | None
     _plans: dict[int, KubePlan] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
@@ -61,19 +62,16 @@ class Asked:
     @property
     def next_attempt(self) -> int:
         """The number of the first attempt of a new start."""
-        before = self.before or {}
-        done = [int(item["n"]) for item in before.get("attempts", [])]
-        return max([int(before.get("generation", 0)), *done]) + 1
+        return (self.before.last_attempt if self.before else 0) + 1
 
     def there(self) -> Object | None:
         """Return the object that runs it, None when there is none.
 
         Where its record says that it lives it is looked for as it was made: the job may name another engine by now.
         """
-        made, before = self.plan(self.next_attempt), self.before or {}
-        reference = before.get("backend_ref") or {}
-        if before.get("state") != "ended" and reference.get("kind"):
-            found = submit.found(self.client, reference)
+        made, before = self.plan(self.next_attempt), self.before
+        if before is not None and not before.is_ended and before.backend_ref:
+            found = submit.found(self.client, before.backend_ref)
             if found is not None:
                 return found
         return self.client.get(kubernetes_plan.objects(made)[-1], made.name, made.namespace)
@@ -98,8 +96,8 @@ def run(request: Request, home: StateHome, job: Job) -> Dict:
         source = code_source.source(job, request.base, cache)
         run_id = str(request.options.get("run_id") or code_source.run_id(job, source))
         folder = home.run_folder(run_id)
-        before = read_record(folder)
-        if before and before["state"] == "ended" and before["outcome"] == "succeeded":
+        before = load_record(folder)
+        if before and before.is_ended and before.outcome == "succeeded":
             request.progress.say(f"run {run_id} has succeeded already; name another run_id to run it again")
             done = result(before, folder, changed=False)
             return lease_guard.ended(request, home, before, lambda: _client(request, job)[0], done)
@@ -107,8 +105,8 @@ def run(request: Request, home: StateHome, job: Job) -> Dict:
         client, namespace = _client(request, job)
         if not request.options.get("cluster_id"):
             # Who names the cluster by its id knows better than what was written down.
-            cluster_identity.insist(client, before)
-            if before is None or before["state"] == "ended":
+            cluster_identity.insist(client, before.to_dict() if before else None)
+            if before is None or before.is_ended:
                 cluster_identity.insist_home(client, home)
         kubernetes_plan.insist_engine(client, job)
         facts = kubernetes_plan.look(client, job, namespace)
@@ -132,32 +130,32 @@ def run(request: Request, home: StateHome, job: Job) -> Dict:
                 forget_unborn(folder)
 
 
-def cancel(request: Request, home: StateHome, before: Dict) -> Dict:
+def cancel(request: Request, home: StateHome, record: RunRecord) -> Dict:
     """Remove what runs the job and wait until its pods are gone, so that nothing of it writes any more."""
-    run_id, ref = str(before["run_id"]), before.get("backend_ref") or {}
+    run_id, ref = record.run_id, record.backend_ref
     folder = home.run_folder(run_id)
     if request.check:
-        return {"changed": before["state"] != "ended", "run_id": run_id}
-    client, _unused = _open(request, ref.get("context"))
+        return {"changed": not record.is_ended, "run_id": run_id}
+    client, _unused = _open(request, ref.context if ref else None)
     if not request.options.get("cluster_id"):
-        cluster_identity.insist(client, before)
-    grace = int(before["job"]["checkpoints"]["grace_s"])
-    gone, problem = bool(ref), None
+        cluster_identity.insist(client, record.to_dict())
+    grace = int(record.job["checkpoints"]["grace_s"])
+    changed, problem = ref is not None, None
     try:
-        gone = gone and remove(client, ref, run_id, grace + GONE_S, request.progress)
         if ref:
-            leader_lease.forget_stale(client, str(ref["name"]), str(ref["namespace"]))
+            changed = remove(client, ref, run_id, grace + GONE_S, request.progress)
+            leader_lease.forget_stale(client, ref.name, ref.namespace)
     except MusterError as error:
         # Rented machines of a run that is to end must not wait for what stands in the way of its pods.
         problem = error
-    if before["state"] != "ended":
+    if not record.is_ended:
         now = time.time()
-        before = run_record.end(before, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143)
-        files.write_json(folder / "run.json", before)
+        record = run_record.end(record, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143)
+        run_record.write(folder, record)
         files.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
-        gone = True
-    done = _told(result(before, folder, changed=gone), problem)
-    return lease_guard.ended(request, home, before, lambda: client, done)
+        changed = True
+    done = _told(result(record, folder, changed=changed), problem)
+    return lease_guard.ended(request, home, record, lambda: client, done)
 
 
 def _client(request: Request, job: Job) -> tuple[Client, str]:
@@ -200,24 +198,26 @@ def _present(
     made, live = asked.plan(asked.next_attempt), asked.there()
     follows = _goes_on(asked, live)
     if live is not None and follows:
-        submit.own(client, made, live, known=bool((before or {}).get("backend_ref", {}).get("uid")))
-        made = asked.plan(int((before or {}).get("generation") or live["metadata"]["labels"][ATTEMPT_LABEL]))
+        submit.own(client, made, live, known=bool(before and before.backend_ref and before.backend_ref.uid))
+        made = asked.plan(before.generation if before else int(live["metadata"]["labels"][ATTEMPT_LABEL]))
     current = _open_record(asked, made, follows)
     _announce(request, made, follows)
     if follows:
         reference = _reference(t.cast(Object, live), made, request)
-        known = (current.get("backend_ref") or {}).get("cluster_id")
+        known = current.backend_ref.cluster_id if current.backend_ref else None
     else:
         _make_room(asked, made, live)
         network_preflight.prove(client, made, asked.home, request.progress, asked.facts)
         made = dataclasses.replace(made, begun=int(time.time()))
         reference, known = _reference(kubernetes_plan.objects(made)[-1], made, request), None
-    current["backend_ref"] = {**reference, "cluster_id": known or cluster_identity.read(client)}
+    reference = dataclasses.replace(reference, cluster_id=known or cluster_identity.read(client))
+    current = dataclasses.replace(current, backend_ref=reference)
     files.private_dir(folder)
     # Whoever is killed from here on leaves a run that can be found, followed and cancelled.
-    files.write_json(folder / "run.json", current)
+    run_record.write(folder, current)
     if not follows:
-        current["submitted_at"] = current["queued_at"] = run_record.iso(time.time())
+        now = t.cast(str, run_record.iso(time.time()))
+        current = dataclasses.replace(current, submitted_at=now, queued_at=now)
         digest = code_source.digest(asked.job, asked.source)
         try:
             live, companions = submit.submit(client, made, values, digest)
@@ -226,8 +226,9 @@ def _present(
             raise
         # From here on they are the job's own: whoever deletes it deletes them.
         submit.adopt(client, companions, live)
-        current["backend_ref"]["uid"] = live["metadata"].get("uid")
-        files.write_json(folder / "run.json", current)
+        reference = dataclasses.replace(reference, uid=live["metadata"].get("uid"))
+        current = dataclasses.replace(current, backend_ref=reference)
+        run_record.write(folder, current)
         line = {"at": time.time(), "kind": "submitted", "attempt": _first_attempt(made)}
         files.append_json(folder / "events.jsonl", line)
     if not request.options["wait"]:
@@ -256,7 +257,7 @@ def _goes_on(asked: Asked, live: Object | None) -> bool:
     :raises RefusedError: when it runs another job and that one is not to be recreated.
     """
     # Without a record another controller started it: its end is read, not repeated.
-    ended_unseen = live is not None and (asked.before is None or asked.before["state"] != "ended")
+    ended_unseen = live is not None and (asked.before is None or not asked.before.is_ended)
     if live is None or not (ended_unseen or status.state(live).phase == "waiting"):
         return False
     problem = submit.other_job(live, asked.run_id, asked.before, asked.job, asked.source)
@@ -267,12 +268,12 @@ def _goes_on(asked: Asked, live: Object | None) -> bool:
     return False
 
 
-def _forget(folder: pathlib.Path, before: Dict | None) -> None:
+def _forget(folder: pathlib.Path, before: RunRecord | None) -> None:
     """Put the record back as it was before a submit of which nothing is left."""
     if before is None:
         (folder / "run.json").unlink(missing_ok=True)
     else:
-        files.write_json(folder / "run.json", before)
+        run_record.write(folder, before)
 
 
 def _first_attempt(made: KubePlan) -> int:
@@ -283,28 +284,29 @@ def _follow(
     asked: Asked,
     made: KubePlan,
     live: Object,
-    current: Dict,
+    record: RunRecord,
     drilling: drill.Drill | None,
     claim: Claim,
     changed: bool,
 ) -> Dict:
     request, client, folder = asked.request, asked.client, asked.folder
-    state = {"record": current}
+    reference = t.cast(BackendRef, record.backend_ref)
     custody = ClusterCustody(request, asked.home, made.job, made.run_id, client)
 
     def save(follower: Follower) -> None:
-        found = t.cast(ClusterFollower, follower)
-        custody.placed(set(found.nodes.values()), current["backend_ref"])
-        prices = custody.prices(found.nodes.values())
-        value = run_record.update(state["record"], found.story, prices, time.time())
-        if found.admitted_at and not value["admitted_at"]:
-            value["admitted_at"] = run_record.iso(found.admitted_at)
-        if found.waits.suspended and value["state"] != "ended":
-            value["state"] = "queued"
-        value["image_digest"] = next(iter(sorted(found.image_ids)), None)
-        value["hosts"] = sorted(set(found.nodes.values()))
-        state["record"] = value
-        files.write_json(folder / "run.json", value)
+        nonlocal record
+        cluster = t.cast(ClusterFollower, follower)
+        names = sorted(set(cluster.nodes.values()))
+        custody.placed(names, reference)
+        current = run_record.update(record, cluster.story, custody.prices(names), time.time())
+        record = dataclasses.replace(
+            current,
+            state="queued" if cluster.waits.suspended and not current.is_ended else current.state,
+            admitted_at=current.admitted_at or run_record.iso(cluster.admitted_at),
+            image_digest=next(iter(sorted(cluster.image_ids)), None),
+            hosts=tuple(names),
+        )
+        run_record.write(folder, record)
 
     def over() -> str:
         claim.check()
@@ -312,20 +314,20 @@ def _follow(
 
     sources = Sources(client, made, live)
     follower = ClusterFollower(made.job, made.run_id, folder, sources, request.progress, save, drilling, over)
-    if current["admitted_at"]:
+    if record.admitted_at:
         # Whoever followed it before has seen it start: its time limit does not begin anew.
-        follower.admitted_at = placed_at(follower.story, epoch(current["admitted_at"]))
+        follower.admitted_at = placed_at(follower.story, epoch(record.admitted_at))
     try:
         outcome = follower.run()
     except KeyboardInterrupt:
-        request.progress.say(f"run {made.run_id} goes on without us: the same command follows it, cancel stops it")
+        request.progress.say(not_followed(made.run_id))
         raise
     problem, told = None, status.state(follower.main).phase
     if told == "waiting":
         # It ended by a rule of ours: the engine would go on. Before anything is read: its pods may hold the place.
         within_s = made.job.checkpoints.grace_s + GONE_S
         try:
-            remove(client, current["backend_ref"], made.run_id, within_s, request.progress)
+            remove(client, reference, made.run_id, within_s, request.progress)
         except MusterError as error:
             # The run has ended all the same, and its machines go back.
             problem = error
@@ -334,7 +336,7 @@ def _follow(
     log_recovery.recover(client, made, follower, told == "done")
     outcome = explained(folder, attended(made.job, follower, outcome))
     at = follower.dated(status.end_time(follower.main)) if told in ("done", "failed") else None
-    ended = finished(follower, outcome, state["record"], custody.prices(follower.nodes.values()), at)
+    ended = finished(follower, outcome, record, custody.prices(follower.nodes.values()), at)
     return custody.delete_due(_told(result(ended, folder, changed), problem), outcome.outcome)
 
 
@@ -346,11 +348,17 @@ def _told(value: Dict, problem: MusterError | None) -> Dict:
     return {**value, "failed": True, "msg": "; ".join([*known, str(problem)])}
 
 
-def _reference(live: Object, made: KubePlan, request: Request) -> Dict:
+def _reference(live: Object, made: KubePlan, request: Request) -> BackendRef:
     meta = live["metadata"]
-    place = {"name": meta["name"], "namespace": meta.get("namespace") or made.namespace, "uid": meta.get("uid")}
-    context = request.options.get("context") or made.job.placement.cluster
-    return {"api_version": live["apiVersion"], "kind": live["kind"], **place, "context": context}
+    namespace, context = meta.get("namespace") or made.namespace, request.options.get("context")
+    return BackendRef(
+        live["apiVersion"],
+        live["kind"],
+        meta["name"],
+        namespace,
+        uid=meta.get("uid"),
+        context=context or made.job.placement.cluster,
+    )
 
 
 def _derived(made: KubePlan) -> Dict:
@@ -359,7 +367,7 @@ def _derived(made: KubePlan) -> Dict:
     return derived
 
 
-def _open_record(asked: Asked, made: KubePlan, follows: bool) -> Dict:
+def _open_record(asked: Asked, made: KubePlan, follows: bool) -> RunRecord:
     source, before = asked.source, asked.before
     values: Dict = {
         "backend": "kubernetes",
@@ -370,15 +378,15 @@ def _open_record(asked: Asked, made: KubePlan, follows: bool) -> Dict:
         "derived": _derived(made),
         "job": to_yaml_names(made.job),
         "generation": _first_attempt(made),
-        "hosts": [],
+        "hosts": (),
     }
     if before is None:
         return run_record.new(made.run_id, values.pop("job"), time.time(), **values)
-    again = {"state": "running" if follows else "starting", "ended_at": None, "outcome": None, "exit_code": None}
+    again = run_record.reopen(before, "running" if follows else "starting")
     if not follows:
         # Its time begins anew, and so may its image.
-        again |= {"admitted_at": None, "image_digest": None}
-    return {**before, **values, **again, "cause": None, "detail": None}
+        again = dataclasses.replace(again, admitted_at=None, image_digest=None)
+    return dataclasses.replace(again, **values)
 
 
 def _announce(request: Request, made: KubePlan, follows: bool) -> None:

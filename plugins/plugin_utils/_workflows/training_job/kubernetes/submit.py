@@ -14,6 +14,7 @@ import typing as t
 
 from .....module_utils._model.errors import InputError, RefusedError
 from .....module_utils._model.job import Job, to_yaml_names
+from .....module_utils._model.run_record import BackendRef, RunRecord
 from ...._kube.api.client import Client
 from ...._kube.api.errors import KubeError
 from ...._kube.jobs.spec import COMPANIONS, DIGEST, RUN_LABEL, KubePlan, Object, label_value, owned, selector
@@ -25,14 +26,12 @@ from . import plan as kubernetes_plan
 
 _FORBIDDEN = (401, 403)
 _SHOWN = 60
-Dict = dict[str, t.Any]
 
 
-def found(client: Client, reference: t.Mapping[str, t.Any]) -> Object | None:
+def found(client: Client, reference: BackendRef) -> Object | None:
     """Return the object of a record's ``backend_ref``, None when it, or its kind, is not there."""
-    kind = f"{reference['api_version']}/{reference['kind']}"
     try:
-        return client.get(kind, str(reference["name"]), str(reference["namespace"]))
+        return client.get(reference.kind_name, reference.name, reference.namespace)
     except InputError:
         # The cluster does not serve it any more.
         return None
@@ -117,14 +116,16 @@ def is_run(live: Object, run_id: str) -> bool:
     return bool((live["metadata"].get("labels") or {}).get(RUN_LABEL) == label_value(run_id))
 
 
-def insist_seen(run_id: str, before: t.Mapping[str, t.Any] | None, live: Object | None, recreate: bool) -> None:
+def insist_seen(run_id: str, before: RunRecord | None, live: Object | None, recreate: bool) -> None:
     """Refuse to start a run again whose object is gone and of which nobody saw the end: it may have succeeded.
 
     Its time to live was over, or somebody deleted it, while nobody followed it.
     """
-    known = (before or {}).get("backend_ref") or {}
-    if live is None and before is not None and before["state"] != "ended" and known.get("uid") and not recreate:
-        gone = f"{known['kind']} {known['name']} of run {run_id} is gone, and nobody saw how it ended"
+    if live is not None or before is None or before.is_ended or recreate:
+        return
+    reference = before.backend_ref
+    if reference and reference.uid:
+        gone = f"{reference.kind} {reference.name} of run {run_id} no longer exists, and its result was not recorded"
         fix = (
             "Look at its checkpoints; then recreate: true (muster_recreate) starts it again, and cancel ends its record"
         )
@@ -132,7 +133,7 @@ def insist_seen(run_id: str, before: t.Mapping[str, t.Any] | None, live: Object 
 
 
 def other_job(
-    live: Object, run_id: str, before: Dict | None, job: Job, source: code_source.Source
+    live: Object, run_id: str, before: RunRecord | None, job: Job, source: code_source.Source
 ) -> RefusedError | None:
     """Return why a run that lives is not the one that was asked for, None when it is.
 
@@ -150,16 +151,16 @@ def other_job(
         if started and started != code_source.digest(job, source):
             return RefusedError(f"run {run_id} was started elsewhere, with another job or other code", advice)
         return None
-    known, wanted = before["job"], to_yaml_names(job)
+    known, wanted = before.job, to_yaml_names(job)
     differs = list(_differences(known, wanted))
-    codes = before.get("code_sha256"), source.code_sha256
+    codes = before.code_sha256, source.code_sha256
     differs += ["the code itself"] if not differs and all(codes) and codes[0] != codes[1] else []
     if not differs:
         return None
     return RefusedError(f"run {run_id} runs already, with another job: {', '.join(differs)}", advice)
 
 
-def _differences(known: Dict, wanted: Dict, path: str = "") -> t.Iterator[str]:
+def _differences(known: t.Mapping[str, object], wanted: t.Mapping[str, object], path: str = "") -> t.Iterator[str]:
     """Yield each option that differs with both values; of variables only the names, for people put secrets there."""
     for key in sorted({*known, *wanted}):
         old, new = known.get(key), wanted.get(key)
@@ -173,6 +174,6 @@ def _differences(known: Dict, wanted: Dict, path: str = "") -> t.Iterator[str]:
             yield f"{path}{key} ({_shown(old)} there, {_shown(new)} asked for)"
 
 
-def _shown(value: t.Any) -> str:
+def _shown(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
