@@ -31,6 +31,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     plan as kubernetes_plan,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.cluster_facts import (
+    read_cluster_facts,
+)
 from ansible_collections.muster.training.tests.lab.host import LabError, unmet
 from ansible_collections.muster.training.tests.lab.kube import plan
 from ansible_collections.muster.training.tests.lab.kube.stages import until
@@ -117,9 +120,10 @@ class Arena:
         home = StateHome({"path": str(self.folder / "nowhere")}, "default")
         job = load.load({"job": given}, ROOT, home)
         source = code_source.source(job, ROOT, self.folder)
-        facts = kubernetes_plan.look(self.client, job, self.team.namespace)
-        return kubernetes_plan.objects(
-            kubernetes_plan.plan(job, source, name, "default", self.team.namespace, 1, facts)
+        facts = read_cluster_facts(self.client, job, self.team.namespace)
+        decided = kubernetes_plan.decide_placement(job, facts)
+        return kubernetes_plan.build_objects(
+            kubernetes_plan.build_plan(job, source, name, "default", self.team.namespace, 1, facts, decided)
         )
 
     def ours_to_step(self) -> float:

@@ -28,6 +28,7 @@ from ..training_job import source as code_source
 from ..training_job.follower import Outcome
 from ..training_job.kubernetes import network_preflight
 from ..training_job.kubernetes import plan as kubernetes_plan
+from ..training_job.kubernetes.cluster_facts import read_cluster_facts
 from ..training_job.kubernetes.follower import ClusterFollower
 from ..training_job.kubernetes.watches import Sources
 from . import bench_group
@@ -78,10 +79,11 @@ class Gangs:
     def plan(self, group: tuple[str, ...], stage: Stage, bench: Bench, run_id: str) -> tuple[Job, KubePlan]:
         """Return the bench as a job on exactly these nodes, judged by what the cluster says of itself."""
         job = parse_job(job_of(self.given, group, stage, bench, self.options))
-        facts = dataclasses.replace(kubernetes_plan.look(self.client, job, self.namespace), fabric=False)
-        kubernetes_plan.judge(job, facts, self.namespace)
+        facts = read_cluster_facts(self.client, job, self.namespace)
+        placement = kubernetes_plan.decide_placement(job, facts, fabric=False)
+        kubernetes_plan.require_runnable(job, facts, placement, self.namespace)
         source = code_source.source(job, bench_group.BENCH, bench_group.BENCH)
-        made = kubernetes_plan.plan(job, source, run_id, "fabric", self.namespace, 1, facts)
+        made = kubernetes_plan.build_plan(job, source, run_id, "fabric", self.namespace, 1, facts, placement)
         return job, dataclasses.replace(made, fleet=on_nodes(made.fleet, [self.hostnames[name] for name in group]))
 
     def _go(
@@ -89,7 +91,7 @@ class Gangs:
     ) -> tuple[str, dict[int, str]]:
         """Submit, follow and remove a gang; return the problem (empty when it ended well) and its ranks' nodes."""
         job, made = self.plan(group, stage, bench, run_id)
-        *companions, main = kubernetes_plan.objects(made)
+        *companions, main = kubernetes_plan.build_objects(made)
         try:
             apply(self.client, companions)
             live = t.cast(Object, apply(self.client, [main]).objects()[0])

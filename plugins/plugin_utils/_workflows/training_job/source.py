@@ -17,6 +17,7 @@ from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._model.job import Job, to_yaml_names
 from ..._hosts import file_sync, gang
 from ..._launch import environment
+from ..._launch.base import RunContext
 
 _PORT_FIRST, _PORT_PAIRS = 20_000, 5_000
 
@@ -71,6 +72,12 @@ def port(identity: str) -> int:
     """Return the rendezvous port of a run: below the kernel's ephemeral range, even (the next one is the run's too)."""
     number = int.from_bytes(hashlib.sha256(identity.encode()).digest()[:4], "big")
     return _PORT_FIRST + 2 * (number % _PORT_PAIRS)
+
+
+def run_context(job: Job, identity: str, attempt: int) -> RunContext:
+    """Return what launchers know of a run whose first attempt has the number ``attempt``."""
+    path = job.checkpoints.path
+    return RunContext(identity, port(identity), attempt, f"{path.rstrip('/')}/{identity}" if path else None)
 
 
 def _script_in(job: Job, tree: file_sync.Tree) -> None:

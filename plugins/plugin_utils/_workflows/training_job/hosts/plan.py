@@ -104,10 +104,7 @@ def slots(found: t.Sequence[Host], infos: t.Mapping[str, t.Mapping[str, t.Any]],
 
 def launch(job: Job, nodes: tuple[Slot, ...], identity: str, attempt: int) -> tuple[Launch, RunContext]:
     """Return what every node starts for the attempts from ``attempt`` on."""
-    path = job.checkpoints.path
-    context = RunContext(
-        identity, code_source.port(identity), attempt, f"{path.rstrip('/')}/{identity}" if path else None
-    )
+    context = code_source.run_context(job, identity, attempt)
     return registry.launch(job, nodes, context), context
 
 

@@ -30,8 +30,9 @@ from .. import secrets
 from .. import source as code_source
 from ..follower import Follower
 from ..outcome import attended, explained, finished, not_followed, result
-from . import leader_lease, lease_guard, log_recovery, network_preflight, submit
+from . import cluster_facts, leader_lease, lease_guard, log_recovery, network_preflight, submit
 from . import plan as kubernetes_plan
+from .cluster_facts import ClusterFacts
 from .delete import GONE_S, await_pods, forget_secret, remove
 from .follower import ClusterFollower
 from .leader_lease import Claim
@@ -50,7 +51,8 @@ class Asked:
     source: code_source.Source
     run_id: str
     client: Client
-    facts: kubernetes_plan.Facts
+    facts: ClusterFacts
+    placement: kubernetes_plan.Placement
     before: RunRecord | None
     _plans: dict[int, KubePlan] = dataclasses.field(default_factory=dict, repr=False)
 
@@ -74,17 +76,24 @@ class Asked:
             found = submit.found(self.client, before.backend_ref)
             if found is not None:
                 return found
-        return self.client.get(kubernetes_plan.objects(made)[-1], made.name, made.namespace)
+        return self.client.get(kubernetes_plan.build_objects(made)[-1], made.name, made.namespace)
 
     def plan(self, attempt: int) -> KubePlan:
         """Return the plan of a start whose first attempt has this number."""
         if attempt not in self._plans:
             namespace = self.job.placement.namespace or self.client.namespace
             # Code is packed for it.
-            made = kubernetes_plan.plan(
-                self.job, self.source, self.run_id, self.home.folder.name, namespace, attempt, self.facts
+            plan = kubernetes_plan.build_plan(
+                self.job,
+                self.source,
+                self.run_id,
+                self.home.folder.name,
+                namespace,
+                attempt,
+                self.facts,
+                self.placement,
             )
-            self._plans[attempt] = dataclasses.replace(made, followed=bool(self.request.options["wait"]))
+            self._plans[attempt] = dataclasses.replace(plan, followed=bool(self.request.options["wait"]))
         return self._plans[attempt]
 
 
@@ -108,15 +117,16 @@ def run(request: Request, home: StateHome, job: Job) -> Dict:
             cluster_identity.insist(client, before.to_dict() if before else None)
             if before is None or before.is_ended:
                 cluster_identity.insist_home(client, home)
-        kubernetes_plan.insist_engine(client, job)
-        facts = kubernetes_plan.look(client, job, namespace)
+        cluster_facts.require_engine(client, job)
+        facts = cluster_facts.read_cluster_facts(client, job, namespace)
+        placement = kubernetes_plan.decide_placement(job, facts)
         drilling = _drill(request, job, facts)
-        asked = Asked(request, home, job, source, run_id, client, facts, before)
+        asked = Asked(request, home, job, source, run_id, client, facts, placement, before)
         # What runs already has its nodes: one of them may be lost, and the run is followed all the same.
         live = asked.there()
         if not _goes_on(asked, live):
             submit.insist_seen(run_id, before, live, bool(request.options.get("recreate")))
-            kubernetes_plan.judge(job, facts, namespace)
+            kubernetes_plan.require_runnable(job, facts, placement, namespace)
         for warning in (*facts.warnings, *job_backends.warnings(job)):
             request.progress.say(f"warning: {warning}")
         if request.check:
@@ -168,7 +178,7 @@ def _open(request: Request, context: str | None) -> tuple[Client, str]:
     return client, client.namespace
 
 
-def _drill(request: Request, job: Job, facts: kubernetes_plan.Facts) -> drill.Drill | None:
+def _drill(request: Request, job: Job, facts: ClusterFacts) -> drill.Drill | None:
     value = request.options.get("drill")
     if not value:
         return None
@@ -207,9 +217,11 @@ def _present(
         known = current.backend_ref.cluster_id if current.backend_ref else None
     else:
         _make_room(asked, made, live)
-        network_preflight.prove(client, made, asked.home, request.progress, asked.facts)
+        network_preflight.prove(
+            client, made, asked.home, request.progress, asked.placement.node_uids, asked.facts.policies
+        )
         made = dataclasses.replace(made, begun=int(time.time()))
-        reference, known = _reference(kubernetes_plan.objects(made)[-1], made, request), None
+        reference, known = _reference(kubernetes_plan.build_objects(made)[-1], made, request), None
     reference = dataclasses.replace(reference, cluster_id=known or cluster_identity.read(client))
     current = dataclasses.replace(current, backend_ref=reference)
     files.private_dir(folder)

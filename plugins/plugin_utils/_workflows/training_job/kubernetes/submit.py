@@ -39,7 +39,7 @@ def found(client: Client, reference: BackendRef) -> Object | None:
 
 def rehearse(client: Client, made: KubePlan, live: Object | None) -> None:
     """Let the server judge the run's objects without making any; ``live`` is what would go away first."""
-    *companions, main = kubernetes_plan.objects(made)
+    *companions, main = kubernetes_plan.build_objects(made)
     if live is not None:
         # Laid over what is there it would be refused: parts of a job cannot be changed.
         meta = main["metadata"]
@@ -57,14 +57,14 @@ def submit(
     :param values: the job's secrets, as variables and as files.
     :param digest: of the job and its code, by which another controller knows it again.
     """
-    *companions, main = kubernetes_plan.objects(made)
+    *companions, main = kubernetes_plan.build_objects(made)
     meta = main["metadata"]
     main = {**main, "metadata": {**meta, "annotations": {**(meta.get("annotations") or {}), DIGEST: digest}}}
-    wanted = kubernetes_plan.secret(made, values)
-    if wanted:
-        data = {name: base64.b64encode(value).decode() for name, value in wanted["data"].items()}
-        kept = {"name": wanted["name"], "labels": wanted["labels"], "data_base64": data, "type": "Opaque"}
-        stored = manifest(kept)
+    secret = kubernetes_plan.secret_data(made, values)
+    if secret is not None:
+        data = {name: base64.b64encode(value).decode() for name, value in secret.items()}
+        options = {"name": made.secret, "labels": made.labels, "data_base64": data, "type": "Opaque"}
+        stored = manifest(options)
         companions.append({**stored, "metadata": {**stored["metadata"], "namespace": made.namespace}})
     # All is judged before anything is made; what was there before belongs to somebody else and stays in any case.
     judged = apply(client, [*companions, main], check=True)

@@ -124,7 +124,7 @@ def test_what_may_pass_is_told_and_waited_for() -> None:
 NO_MATCH = 'failed to pull and unpack image "i:1": no match for platform in manifest: not found'
 REFUSED = r"job\.image: i:1 is not made for the architecture of its node: .*"
 PLAN: t.Any = types.SimpleNamespace(namespace="n", job=types.SimpleNamespace(image="i:1", nodes=2))
-FACTS: t.Any = types.SimpleNamespace(policies=[], eligible=lambda _job: {"uid-a", "uid-b"})
+NODES = {"uid-a", "uid-b"}
 MAIN: dict[str, t.Any] = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "r-probe", "namespace": "n"}}
 
 
@@ -205,7 +205,7 @@ def test_a_program_that_linux_cannot_run_is_no_network(
 ) -> None:
     client, done = failing(monkeypatch, line)
     with pytest.raises(RefusedError, match=expected):
-        network_preflight.prove(client, PLAN, home(tmp_path), said(), FACTS)
+        network_preflight.prove(client, PLAN, home(tmp_path), said(), NODES, [])
     assert done == ["swept", "probed", "cleared 1"]
     assert not (tmp_path / "pod_network.json").exists()
 
@@ -217,7 +217,7 @@ def test_pods_that_never_start_say_nothing_of_the_network(
     late = types.SimpleNamespace(end="timeout", outages=0, line=lambda: "Pod n/r-probe-0: is not scheduled")
     monkeypatch.setattr(wait, "wait", lambda *_args, **_more: late)
     with pytest.raises(RefusedError, match=r"probe n/r-probe did not end within 600 s: Pod n/r-probe-0: is not sched"):
-        network_preflight.prove(client, PLAN, home(tmp_path), said(), FACTS)
+        network_preflight.prove(client, PLAN, home(tmp_path), said(), NODES, [])
     assert done == ["swept", "cleared 1"]
 
 
@@ -226,15 +226,14 @@ def test_names_that_an_outage_took_are_probed_for_as_long_as_it_is_fresh(
 ) -> None:
     line = b"r-probe-0.r-probe:4242: Name or service not known"
     client, done = failing(monkeypatch, line, fresh=[True, True, True])
-    network_preflight.prove(client, PLAN, home(tmp_path), said(), FACTS)
+    network_preflight.prove(client, PLAN, home(tmp_path), said(), NODES, [])
     assert done == ["swept", "probed", "cleared 1"] * 4
     noted = json.loads((tmp_path / "pod_network.json").read_text())["key"]
     assert noted["nodes"] == ["uid-a", "uid-b"]
     # Believed of these nodes and of fewer, and of none that came later.
     for nodes, probes in (({"uid-b"}, 0), ({"uid-b", "uid-c"}, 1)):
         done.clear()
-        now: t.Any = types.SimpleNamespace(policies=[], eligible=lambda _job, nodes=nodes: nodes)
-        network_preflight.prove(client, PLAN, home(tmp_path), said(), now)
+        network_preflight.prove(client, PLAN, home(tmp_path), said(), nodes, [])
         assert done.count("probed") == probes
 
 
@@ -270,7 +269,7 @@ def test_an_outage_of_long_ago_excuses_nothing(monkeypatch: pytest.MonkeyPatch, 
     line = b"r-probe-0.r-probe:4242: Name or service not known"
     client, done = failing(monkeypatch, line, fresh=[True, False])
     with pytest.raises(RefusedError, match="do not reach each other: r-probe-0.r-probe:4242: Name or service"):
-        network_preflight.prove(client, PLAN, home(tmp_path), said(), FACTS)
+        network_preflight.prove(client, PLAN, home(tmp_path), said(), NODES, [])
     assert done == ["swept", "probed", "cleared 1"] * 2
 
 
@@ -279,5 +278,5 @@ def test_an_outage_excuses_no_image_of_another_architecture(
 ) -> None:
     client, done = failing(monkeypatch, b"exec /usr/bin/python3: exec format error", fresh=[True, True])
     with pytest.raises(RefusedError, match=REFUSED):
-        network_preflight.prove(client, PLAN, home(tmp_path), said(), FACTS)
+        network_preflight.prove(client, PLAN, home(tmp_path), said(), NODES, [])
     assert done == ["swept", "probed", "cleared 1"]
