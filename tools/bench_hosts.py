@@ -55,7 +55,7 @@ def launch_cost(world: World, rounds: int) -> list[Line]:
 
 def _torchrun(world: World, node: str, run_id: str, folder: pathlib.Path) -> list[str]:
     job = parse_job(world.job(run_id))
-    host = hosts_plan.Host(node, address(node), world.python, 0.0, "local", {})
+    host = hosts_plan.TrainingHost(node, address(node), world.python, 0.0, "local", {})
     hosts = [dataclasses.replace(host, name=name, address=address(name)) for name in NODES]
     info = {
         "state_dir": str(folder),
@@ -64,8 +64,8 @@ def _torchrun(world: World, node: str, run_id: str, folder: pathlib.Path) -> lis
         "tools": {},
         "user": "",
     }
-    slots = hosts_plan.slots(hosts, dict.fromkeys(NODES, info), run_id)
-    plan, _ = hosts_plan.launch(job, slots, run_id, 1)
+    slots = hosts_plan.build_slots(hosts, dict.fromkeys(NODES, info), run_id)
+    plan, _ = hosts_plan.build_launch(job, slots, run_id, 1)
     ours = list(plan.nodes[NODES.index(node)].argv)
     argv = [ours[0], "-m", "torch.distributed.run", *ours[2:]]
     script = argv.index("--no-python")

@@ -118,8 +118,8 @@ class Arena:
         placement = {"backend": "kubernetes", "namespace": self.team.namespace}
         given = {**self.sleeping(), "image": self.lab.image, "placement": placement}
         home = StateHome({"path": str(self.folder / "nowhere")}, "default")
-        job = load.load({"job": given}, ROOT, home)
-        source = code_source.source(job, ROOT, self.folder)
+        job = load.load_job({"job": given}, ROOT, home)
+        source = code_source.read_source(job, ROOT, self.folder)
         facts = read_cluster_facts(self.client, job, self.team.namespace)
         decided = kubernetes_plan.decide_placement(job, facts)
         return kubernetes_plan.build_objects(

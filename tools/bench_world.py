@@ -71,10 +71,10 @@ class World:
         """Return remotes that run requests as local processes, as the local connection does."""
         return [Remote(name, shell, sys.executable, str(self.root / "nodes")) for name in names]
 
-    def request(self, job: dict[str, t.Any], run_id: str, **options: t.Any) -> training_job.Request:
+    def request(self, job: dict[str, t.Any], run_id: str, **options: t.Any) -> training_job.RunRequest:
         """Return a request as the action plugin makes it."""
         values = {"job": job, "run_id": run_id, "state": "present", "cluster": "bench", "wait": True, **options}
-        return training_job.Request(
+        return training_job.RunRequest(
             options={"state_home": {"path": str(self.root / "state")}, **values},
             hosts=NODES,
             hostvars={name: {"ansible_connection": "local", "muster_address": address(name)} for name in NODES},

@@ -10,13 +10,13 @@ import typing as t
 from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
-    from ..plugin_utils._ansible.base import Face
+    from ..plugin_utils._ansible.base import WorkflowAction
     from ..plugin_utils._workflows import coreweave_node_pool
     from ..plugin_utils._workflows.node_pool.accounts import API
     from ..plugin_utils._workflows.node_pool.present import Context
 
 
-class ActionModule(Face):
+class ActionModule(WorkflowAction):
     """Asks the cluster's API server from the controller, in process."""
 
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {

@@ -32,4 +32,4 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _unused, options = self.validate_argument_spec(_OPTIONS)
         check = bool(self._task.check_mode)
-        return error_boundary.run(lambda: diagnose(options["path"], options["dest"], check=check))
+        return error_boundary.run_guarded(lambda: diagnose(options["path"], options["dest"], check=check))

@@ -10,7 +10,7 @@ import typing as t
 from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
-    from ..plugin_utils._ansible.base import STATE_HOME, Face
+    from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
     from ..plugin_utils._workflows.fabric_verify import run as fabric_verify
 
 # Ansible prints all of a failed result: the line that matters must not drown in evidence that the file holds.
@@ -18,7 +18,7 @@ _SHOWN = ("failed", "changed", "msg", "exit_code", "file", "table", "absent", "d
 _COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
 
 
-class ActionModule(Face):
+class ActionModule(WorkflowAction):
     """Runs in process on the controller and reaches the hosts over their own connections."""
 
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {

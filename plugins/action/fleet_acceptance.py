@@ -10,11 +10,11 @@ import typing as t
 from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
-    from ..plugin_utils._ansible.base import STATE_HOME, Face
+    from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
     from ..plugin_utils._workflows.fleet_acceptance import run as fleet_acceptance
 
 
-class ActionModule(Face):
+class ActionModule(WorkflowAction):
     """Runs in process on the controller and reaches the hosts over their own connections."""
 
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {

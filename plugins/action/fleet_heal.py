@@ -10,13 +10,13 @@ import typing as t
 from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
-    from ..plugin_utils._ansible.base import STATE_HOME, Face
+    from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
     from ..plugin_utils._workflows.fleet_heal import run as fleet_heal
     from ..plugin_utils._workflows.node_pool import present as node_pool_present
     from ..plugin_utils._workflows.node_pool.accounts import PROVIDERS
 
 
-class ActionModule(Face):
+class ActionModule(WorkflowAction):
     """Runs in process on the controller and reaches hosts over their own connections."""
 
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {

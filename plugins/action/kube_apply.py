@@ -10,12 +10,12 @@ import typing as t
 from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
-    from ..plugin_utils._ansible.base import Face
+    from ..plugin_utils._ansible.base import WorkflowAction
     from ..plugin_utils._workflows import kube_apply
     from ..plugin_utils._workflows.shared.kube_connection import CONNECTION
 
 
-class ActionModule(Face):
+class ActionModule(WorkflowAction):
     """Talks to the API server from the controller, in process."""
 
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {

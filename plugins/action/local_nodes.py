@@ -10,11 +10,11 @@ import typing as t
 from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
-    from ..plugin_utils._ansible.base import Face
+    from ..plugin_utils._ansible.base import WorkflowAction
     from ..plugin_utils._workflows import local_nodes
 
 
-class ActionModule(Face):
+class ActionModule(WorkflowAction):
     """Runs in process on the controller."""
 
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {

@@ -10,11 +10,11 @@ import typing as t
 from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
-    from ..plugin_utils._ansible.base import Face
+    from ..plugin_utils._ansible.base import WorkflowAction
     from ..plugin_utils._workflows import node_info
 
 
-class ActionModule(Face):
+class ActionModule(WorkflowAction):
     """Sends one request over the host's connection; the node needs Python and nothing else."""
 
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {

@@ -10,12 +10,12 @@ import typing as t
 from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
-    from ..plugin_utils._ansible.base import Face
+    from ..plugin_utils._ansible.base import WorkflowAction
     from ..plugin_utils._workflows import node_offer_info
     from ..plugin_utils._workflows.node_pool.accounts import PROVIDERS
 
 
-class ActionModule(Face):
+class ActionModule(WorkflowAction):
     """Asks the providers from the controller, in process."""
 
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {

@@ -14,14 +14,14 @@ from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
     from ..plugin_utils._ansible import connections
-    from ..plugin_utils._ansible.base import STATE_HOME, Face
+    from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
     from ..plugin_utils._workflows.node_pool import absent as node_pool_absent
     from ..plugin_utils._workflows.node_pool import ledger_replica
     from ..plugin_utils._workflows.node_pool import present as node_pool_present
     from ..plugin_utils._workflows.node_pool.accounts import PROVIDERS
 
 
-class ActionModule(Face):
+class ActionModule(WorkflowAction):
     """Rents and gives back from the controller, in process."""
 
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
@@ -66,7 +66,7 @@ class ActionModule(Face):
         if options.get("reaper_host"):
             # The play's connection is that of the controller; this is another machine.
             usual = str(t.cast(t.Any, C).DEFAULT_TRANSPORT)
-            (remote,) = connections.remotes(
+            (remote,) = connections.open_remotes(
                 self._task, self._play_context, variables, [options["reaper_host"]], default=usual
             )
             sender = ledger_replica.to(remote, options["cluster"], options["reaper_state"])

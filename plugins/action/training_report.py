@@ -10,12 +10,12 @@ import typing as t
 from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
-    from ..plugin_utils._ansible.base import STATE_HOME, Face
+    from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
     from ..plugin_utils._workflows import training_report
     from ..plugin_utils._workflows.shared.state_dir import StateHome
 
 
-class ActionModule(Face):
+class ActionModule(WorkflowAction):
     """Runs in process on the controller."""
 
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {

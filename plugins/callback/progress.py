@@ -27,7 +27,7 @@ import typing as t
 from ansible.plugins.callback import CallbackBase
 
 from ..plugin_utils._workflows.shared.progress import PIPE_VARIABLE
-from ..plugin_utils._workflows.training_job.follower import describe
+from ..plugin_utils._workflows.training_job.follower import describe_state
 
 
 class CallbackModule(CallbackBase):
@@ -60,7 +60,7 @@ class CallbackModule(CallbackBase):
                     self._clear()
                     self._display.display(message["line"])
                 else:
-                    self._rewrite(describe(message["values"]))
+                    self._rewrite(describe_state(message["values"]))
 
     def _rewrite(self, line: str) -> None:
         width = os.get_terminal_size(sys.stdout.fileno()).columns - 1

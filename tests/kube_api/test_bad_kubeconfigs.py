@@ -47,7 +47,7 @@ def results(options: Dict) -> dict[str, Dict]:
             {"objects": wish, "until": "present", "timeout_s": 20, **options}, HERE, False, lambda _line: None
         ),
     }
-    return {name: error_boundary.run(work) for name, work in works.items()}
+    return {name: error_boundary.run_guarded(work) for name, work in works.items()}
 
 
 def refused_by_all(options: Dict, expected: str) -> None:

@@ -35,7 +35,7 @@ class Desk:
 
     def held(self, who: str, *, take_over: bool = False, client: Client | None = None) -> t.Any:
         home = StateHome({"path": str(self.root / who)}, "default")
-        return subject.held(client or self.client, self.made, home, t.cast(t.Any, self.said), take_over)
+        return subject.hold_lease(client or self.client, self.made, home, t.cast(t.Any, self.said), take_over)
 
     @property
     def holder(self) -> str:
@@ -47,7 +47,7 @@ class Desk:
 def desk(client: Client, namespace: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     monkeypatch.setattr(subject, "DURATION_S", 2)
     monkeypatch.setattr(subject, "RENEW_S", 0.3)
-    monkeypatch.setattr(subject, "_LOOK_S", 0.05)
+    monkeypatch.setattr(subject, "_POLL_S", 0.05)
     return Desk(client, namespace, tmp_path)
 
 
@@ -131,11 +131,11 @@ def test_who_may_not_use_leases_is_warned(desk: Desk, api: ApiServer) -> None:
 
 def test_a_lease_that_nobody_renews_goes_with_its_run(desk: Desk) -> None:
     with desk.held("first"):
-        subject.forget_stale(desk.client, "r", desk.namespace)
+        subject.delete_stale(desk.client, "r", desk.namespace)
         assert desk.holder, "it is followed"
     spec = {"holderIdentity": "killed", "renewTime": "2026-11-21T00:00:00.000000Z"}
     meta = {"name": "r", "namespace": desk.namespace}
     desk.client.create({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec})
-    subject.forget_stale(desk.client, "r", desk.namespace)
+    subject.delete_stale(desk.client, "r", desk.namespace)
     assert desk.client.get(LEASE, "r", desk.namespace) is None
-    subject.forget_stale(desk.client, "r", desk.namespace)
+    subject.delete_stale(desk.client, "r", desk.namespace)

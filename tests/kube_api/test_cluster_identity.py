@@ -23,7 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors i
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import COMPANIONS, RUN_LABEL, selector
 from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.apply import apply
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import cluster_identity, run_record
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.request import Request
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.request import RunRequest
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome, load_record
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     network_preflight,
@@ -58,9 +58,9 @@ def job(namespace: str) -> Job:
     )
 
 
-def request(api: ApiServer, base: pathlib.Path, **options: t.Any) -> Request:
+def request(api: ApiServer, base: pathlib.Path, **options: t.Any) -> RunRequest:
     given = {"kubeconfig": str(api.kubeconfig), "run_id": RUN, "wait": False, **options}
-    return Request(given, [], {}, base, False, lambda _names: pytest.fail("no host is asked"), Said())
+    return RunRequest(given, [], {}, base, False, lambda _names: pytest.fail("no host is asked"), Said())
 
 
 def written(home: StateHome, namespace: str, cluster_id: str | None, state: str = "running") -> Dict:
@@ -72,7 +72,7 @@ def written(home: StateHome, namespace: str, cluster_id: str | None, state: str 
         "uid": "u",
         "context": "lab",
     }
-    value = run_record.new(RUN, to_yaml_names(job(namespace)), 1.0, backend="kubernetes", generation=1).to_dict()
+    value = run_record.new_record(RUN, to_yaml_names(job(namespace)), 1.0, backend="kubernetes", generation=1).to_dict()
     value |= {"state": state, "backend_ref": {**reference, **({"cluster_id": cluster_id} if cluster_id else {})}}
     folder = home.run_folder(RUN)
     folder.mkdir(parents=True)
@@ -83,7 +83,7 @@ def written(home: StateHome, namespace: str, cluster_id: str | None, state: str 
 @pytest.fixture
 def unproven(monkeypatch: pytest.MonkeyPatch, client: Client, namespace: str) -> t.Iterator[None]:
     """Two nodes without kubelets: no pod ever runs here, so none can prove that it reaches another."""
-    monkeypatch.setattr(network_preflight, "prove", lambda *_args: None)
+    monkeypatch.setattr(network_preflight, "run_preflight", lambda *_args: None)
     names = [f"{namespace}-{number}" for number in range(2)]
     room = {"cpu": "64", "memory": "256Gi", "pods": "110", "ephemeral-storage": "100Gi"}
     status = {"allocatable": room, "capacity": room, "conditions": [{"type": "Ready", "status": "True"}]}
@@ -181,7 +181,7 @@ def killed_submit(api: ApiServer, home: StateHome, namespace: str, base: pathlib
         raise SystemExit(137)
 
     with monkeypatch.context() as patch:
-        patch.setattr(submit, "adopt", killed)
+        patch.setattr(submit, "set_owners", killed)
         with pytest.raises(SystemExit):
             kubernetes_run.run(request(api, base), home, job(namespace))
     return t.cast(Dict, json.loads((home.run_folder(RUN) / "run.json").read_text()))
@@ -349,19 +349,21 @@ def test_what_was_there_before_survives_a_submit_that_fails(
 
 
 def test_what_has_ended_or_was_never_told_apart_is_not_refused(client: Client, home: StateHome, namespace: str) -> None:
-    cluster_identity.insist(client, None)
+    cluster_identity.require_same_cluster(client, None)
     value = written(home, namespace, ELSEWHERE, "ended")
-    cluster_identity.insist(client, value)
+    cluster_identity.require_same_cluster(client, value)
     with pytest.raises(RefusedError, match=f"run {RUN} lives on another cluster"):
-        cluster_identity.insist(client, value, ended=True)
-    cluster_identity.insist(client, {**value, "state": "running", "backend_ref": None})
-    cluster_identity.insist(client, {**value, "state": "running", "backend_ref": {"cluster_id": client.cluster_id()}})
+        cluster_identity.require_same_cluster(client, value, ended=True)
+    cluster_identity.require_same_cluster(client, {**value, "state": "running", "backend_ref": None})
+    cluster_identity.require_same_cluster(
+        client, {**value, "state": "running", "backend_ref": {"cluster_id": client.cluster_id()}}
+    )
 
 
 def test_who_may_not_read_the_id_is_not_held_up(api: ApiServer, home: StateHome, namespace: str) -> None:
     limited = connect({"kubeconfig": api.config({"token": "nobody-token-0123456789"})})
-    assert cluster_identity.read(limited) == ""
-    cluster_identity.insist(limited, written(home, namespace, ELSEWHERE))
+    assert cluster_identity.read_cluster_id(limited) == ""
+    cluster_identity.require_same_cluster(limited, written(home, namespace, ELSEWHERE))
 
 
 @pytest.mark.usefixtures("unproven")

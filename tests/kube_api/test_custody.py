@@ -81,13 +81,13 @@ class Rented(World):
             "batch/v1/Job", "r1", {"status": {**times, "conditions": said}}, self.namespace, subresource="status"
         )
 
-    def custody(self, **changes: t.Any) -> subject.ClusterCustody:
+    def custody(self, **changes: t.Any) -> subject.ClusterLeaseGuard:
         hostvars: Dict = {"localhost": {"muster_providers": self.providers}}
-        request = training_job.Request(
+        request = training_job.RunRequest(
             self.options, ["localhost"], hostvars, self.folder, False, lambda names: [], self.progress
         )
         more: Dict = {"outside": self.outside, "stage": self.stage}
-        return subject.ClusterCustody(request, self.home, job(**changes), "r1", self.client, **more)
+        return subject.ClusterLeaseGuard(request, self.home, job(**changes), "r1", self.client, **more)
 
     def leases(self) -> list[Lease]:
         return list(read(self.home.folder).leases.values())
@@ -139,12 +139,12 @@ def test_nodes_of_another_cluster_by_the_ledger_are_left_as_they_are(world: Rent
     for state in ("absent", "cordoned"):
         with pytest.raises(RefusedError, match=expected):
             ask(state)
-    assert cluster_identity.of_ledger(world.home) == {
+    assert cluster_identity.ledger_clusters(world.home) == {
         world.client.cluster_id(): world.names[0],
         "another": world.names[1],
     }
-    assert cluster_identity.of_ledger(world.home, world.names[1:]) == {"another": world.names[1]}
-    assert cluster_identity.of_ledger(world.home, ["own-node"]) == {}
+    assert cluster_identity.ledger_clusters(world.home, world.names[1:]) == {"another": world.names[1]}
+    assert cluster_identity.ledger_clusters(world.home, ["own-node"]) == {}
     after = [t.cast(Dict, world.client.get("v1/Node", name))["metadata"]["resourceVersion"] for name in world.names]
     assert after == before
     values["cluster_id"] = world.client.cluster_id()
@@ -152,13 +152,13 @@ def test_nodes_of_another_cluster_by_the_ledger_are_left_as_they_are(world: Rent
 
 
 def test_no_run_begins_on_a_cluster_that_has_none_of_the_machines(world: Rented) -> None:
-    cluster_identity.insist_home(world.client, world.home)
+    cluster_identity.require_ledger_cluster(world.client, world.home)
     world.custody(release="always").placed(world.names[:1], dataclasses.replace(world.ref, cluster_id="another"))
     with pytest.raises(RefusedError, match=rf"{world.names[0]} is a node of another cluster by the ledger \(another\)"):
-        cluster_identity.insist_home(world.client, world.home)
+        cluster_identity.require_ledger_cluster(world.client, world.home)
     # Machines of both: each is as good.
     world.custody(release="always").placed(world.names[1:], world.ref)
-    cluster_identity.insist_home(world.client, world.home)
+    cluster_identity.require_ledger_cluster(world.client, world.home)
 
 
 def test_what_was_noted_is_not_noted_again(world: Rented) -> None:
@@ -264,8 +264,8 @@ def test_a_run_started_again_is_another_object(world: Rented) -> None:
 
 
 def test_rules_that_nobody_would_keep_are_refused() -> None:
-    subject.insist(job(), False)
-    subject.insist(job(release="success"), True)
+    subject.require_follower(job(), False)
+    subject.require_follower(job(release="success"), True)
     for changes in ({"release": "success"}, {"max_cost_usd": 3}):
         with pytest.raises(InputError, match="needs somebody who follows the run on Kubernetes"):
-            subject.insist(job(**changes), False)
+            subject.require_follower(job(**changes), False)

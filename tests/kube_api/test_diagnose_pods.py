@@ -115,7 +115,7 @@ def test_a_recorded_run_whose_pods_are_gone_is_judged_by_the_kept_logs(
     (folder / "logs" / "gpu-1.log").write_text("[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB\n")
     ref = BackendRef("batch/v1", "Job", RUN, namespace)
     job = to_yaml_names(parse_job({"name": "char-lm", "nodes": 2, "script": "/train.py"}))
-    value = run_record.new(RUN, job, 1.0, backend="kubernetes", backend_ref=ref)
-    run_record.write(folder, run_record.end(value, 2.0, outcome="failed", cause="crash", exit_code=1))
+    value = run_record.new_record(RUN, job, 1.0, backend="kubernetes", backend_ref=ref)
+    run_record.write_record(folder, run_record.end_record(value, 2.0, outcome="failed", cause="crash", exit_code=1))
     found = look(api, namespace, tmp_path)
     assert "oom_gpu" in [code for code, _ in causes(found)]

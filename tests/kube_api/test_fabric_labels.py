@@ -46,7 +46,7 @@ def pair(client: Client) -> t.Iterator[tuple[str, str]]:
 def cluster(kubeconfig: pathlib.Path, said: Said | None = None, **options: t.Any) -> kubernetes_target.Cluster:
     """Return the ground in check mode: there is no kubelet here that could run a pod."""
     values = {"kubeconfig": str(kubeconfig), "state_home": {}, "cluster": "default", "job": GIVEN, **options}
-    request = training_job.Request(
+    request = training_job.RunRequest(
         options=values,
         hosts=["localhost"],
         hostvars={},

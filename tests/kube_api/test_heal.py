@@ -130,7 +130,7 @@ class Healer:
     def run(self, check: bool = False, **options: t.Any) -> Dict:
         usual: Dict = {"providers": [], "state_home": {"path": str(self.root)}, "cluster": "lab", "run_id": None}
         more: Dict = {"kubeconfig": str(self.api.kubeconfig), "patience_s": 120.0, "rentable": True, "joinable": True}
-        request = training_job.Request(
+        request = training_job.RunRequest(
             {**usual, **more, **options}, [], {}, self.root, check, lambda names: [], self.said
         )
         return fleet_heal.run(request, Context(self.root, check))

@@ -61,7 +61,7 @@ class RunWorld:
 
     def request(
         self, job: Dict | None, controller: str = "home", check: bool = False, **options: t.Any
-    ) -> training_job.Request:
+    ) -> training_job.RunRequest:
         """Return a request for the run; ``options`` are the module's."""
         common: Dict = {
             "cluster": "default",
@@ -77,7 +77,7 @@ class RunWorld:
             "drill": None,
         }
         hostvars = {"a": {"muster_address": "127.0.0.1"}, "b": {"muster_address": "127.0.0.2"}}
-        return training_job.Request(
+        return training_job.RunRequest(
             options={**common, **mine, **options},
             hosts=["a", "b"],
             hostvars=hostvars,

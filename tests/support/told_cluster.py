@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.drill impor
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._node.pod_log import MARK
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import Event
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import Outcome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import RunOutcome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.follower import (
     ClusterFollower,
 )
@@ -141,7 +141,7 @@ def follower_of(
     return follower, progress
 
 
-def follow(tmp_path: pathlib.Path, told: Told, **job: t.Any) -> tuple[Outcome, ClusterFollower, Said]:
+def follow(tmp_path: pathlib.Path, told: Told, **job: t.Any) -> tuple[RunOutcome, ClusterFollower, Said]:
     """Follow a run of two pods through what was told."""
     follower, progress = follower_of(tmp_path, told, **job)
     return follower.run(), follower, progress

@@ -30,10 +30,10 @@ STATE_HOME: dict[str, Dict] = {
 }
 
 # The strategy loads an action in the process that prints, before it forks the one in which the action runs.
-progress.write_lines_at_once()
+progress.flush_each_line()
 
 
-class Face(ActionBase):
+class WorkflowAction(ActionBase):
     """Base of the action plugins: ``OPTIONS`` (and ``RULES`` between them) and a ``work`` that returns the result."""
 
     OPTIONS: t.ClassVar[dict[str, Dict]] = {}
@@ -52,7 +52,7 @@ class Face(ActionBase):
         _unused, options = parse(self.OPTIONS, **self.RULES)
         # An empty answer of a survey means that the question was left open.
         cleaned = {key: None if value == "" else value for key, value in options.items()}
-        return error_boundary.run(lambda: self.work(cleaned, task_vars or {}))
+        return error_boundary.run_guarded(lambda: self.work(cleaned, task_vars or {}))
 
     @property
     def check(self) -> bool:
@@ -74,14 +74,14 @@ class Face(ActionBase):
         # Late: most actions ask nobody but the controller.
         with bytecode.kept():
             from . import connections
-        return lambda names: connections.remotes(self._task, self._play_context, variables, names)
+        return lambda names: connections.open_remotes(self._task, self._play_context, variables, names)
 
-    def request(self, options: Dict, variables: Dict, hosts: t.Sequence[str]) -> request.Request:
+    def request(self, options: Dict, variables: Dict, hosts: t.Sequence[str]) -> request.RunRequest:
         """Return what runners of jobs take: ``options``, and the play's hosts that ``hosts`` names."""
         # Late: most actions need nothing of jobs.
         from .._workflows.shared import request
 
-        return request.Request(
+        return request.RunRequest(
             options=options,
             hosts=hosts,
             hostvars=variables["hostvars"],

@@ -22,10 +22,10 @@ from ansible.plugins.loader import become_loader, connection_loader
 from ...module_utils._model.errors import InputError, UnreachableError
 from .._hosts.node_client import Remote
 
-_AUTO = ("auto", "auto_silent", "auto_legacy", "auto_legacy_silent")
+_AUTO_INTERPRETERS = ("auto", "auto_silent", "auto_legacy", "auto_legacy_silent")
 
 
-def remotes(
+def open_remotes(
     task: t.Any,
     play_context: t.Any,
     task_vars: t.Mapping[str, t.Any],
@@ -44,14 +44,14 @@ def remotes(
             raise InputError("hosts", f"'{host}' is not in the inventory")
         variables = hostvars[host]
         python = variables.get("ansible_python_interpreter")
-        known = None if not python or str(python) in _AUTO else str(python)
+        known = None if not python or str(python) in _AUTO_INTERPRETERS else str(python)
         state = variables.get("muster_node_state")
-        shell = _shell(task, play_context.copy(), variables, host, default or _inherited(task))
+        shell = _shell(task, play_context.copy(), variables, host, default or _inherited_connection(task))
         result.append(Remote(host, shell, known, str(state) if state else None))
     return result
 
 
-def _inherited(task: t.Any) -> str:
+def _inherited_connection(task: t.Any) -> str:
     """Return the connection of a host that names none: the play's, else the command line's.
 
     Not the task's: there the executor has put what it resolved for the one host that the task runs on.

@@ -17,26 +17,26 @@ Result = dict[str, t.Any]
 _WORDS = ("msg", "detail")
 
 
-def run(work: t.Callable[[], Result]) -> Result:
+def run_guarded(work: t.Callable[[], Result]) -> Result:
     """Return what ``work`` returns, or a failed result with the error's one line, without any known secret."""
     try:
-        return _shown(work())
+        return _scrub_result(work())
     except MusterError as exc:
         return {"failed": True, "changed": False, "msg": one_line(scrub(str(exc)))}
     except (KeyboardInterrupt, SystemExit):
         raise
     except Exception as exc:
         # A defect of ours. The text of a foreign exception may quote anything, so only its kind and place are shown.
-        return {"failed": True, "changed": False, "msg": f"internal error: {scrub(_place(exc))}. Please report it"}
+        return {"failed": True, "changed": False, "msg": f"internal error: {scrub(_raised_at(exc))}. Please report it"}
 
 
-def _shown(result: Result) -> Result:
+def _scrub_result(result: Result) -> Result:
     """Return a result whose words for people are single lines: they may quote what a program or a server said."""
     told = {key: one_line(value) for key, value in result.items() if key in _WORDS and isinstance(value, str)}
     return {**result, **told}
 
 
-def _place(exc: BaseException) -> str:
+def _raised_at(exc: BaseException) -> str:
     trace = exc.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

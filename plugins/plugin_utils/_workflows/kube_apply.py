@@ -17,11 +17,11 @@ from .._kube.api.kinds import Object
 from .._kube.objects import manifests
 from .._kube.objects.apply import apply
 from .._kube.objects.apply_plan import Prune
-from .shared.kube_connection import Dict, Tell, open_client
+from .shared.kube_connection import Dict, ReportLine, open_client
 
 
 def run(
-    options: Mapping[str, t.Any], base: pathlib.Path, check: bool, want_diff: bool, tell: Tell | None = None
+    options: Mapping[str, t.Any], base: pathlib.Path, check: bool, want_diff: bool, tell: ReportLine | None = None
 ) -> Dict:
     """Return the result of ``kube_apply``."""
     objects = wanted(options, base)

@@ -30,7 +30,7 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, tell: Cal
     if not options.get("cluster_id"):
         # Who names the cluster by its id knows better than the ledger.
         home = StateHome(options.get("state_home") or {}, options.get("cluster") or "default")
-        cluster_identity.insist_ledger(client, home, names)
+        cluster_identity.require_node_cluster(client, home, names)
     work: Callable[[str], Dict]
     if options["state"] == "absent":
         work = _leaving(client, float(options["drain_timeout_s"]), tell, check)

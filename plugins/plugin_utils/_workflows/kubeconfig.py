@@ -25,7 +25,7 @@ from .._kube.api import connect, kubeconfig
 from .._kube.api.client import Client
 from .._kube.api.kubeconfig import Access
 from .shared import run_record
-from .shared.kube_connection import Dict, ask, chosen
+from .shared.kube_connection import Dict, post_review, select_connection
 from .shared.state_dir import StateHome
 
 _LEAST_S = 600
@@ -63,7 +63,7 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool) -> Dict:
         if there and not check:
             place.unlink()
         return {**answer, "changed": there}
-    given = chosen(options, base)
+    given = select_connection(options, base)
     access = kubeconfig.load(given)
     client = connect.connect(given)
     live = client.get(_ACCOUNT, account, namespace)
@@ -72,7 +72,7 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool) -> Dict:
     token = _kept(place, wanted)
     known = read_token(token) if token else None
     if known and live and known.serves(account, namespace, uid, time.time()):
-        return {**answer, "changed": False, "expires_at": run_record.iso(known.expires_at)}
+        return {**answer, "changed": False, "expires_at": run_record.format_time(known.expires_at)}
     if check:
         # The account may be among what would have been made before.
         return {**answer, "changed": True}
@@ -81,7 +81,7 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool) -> Dict:
     token = issue(client, account, namespace, int(options["lifetime_s"]))
     _write(place, with_token(wanted, token))
     issued = read_token(token)
-    return {**answer, "changed": True, "expires_at": run_record.iso(issued.expires_at) if issued else None}
+    return {**answer, "changed": True, "expires_at": run_record.format_time(issued.expires_at) if issued else None}
 
 
 def document(access: Access, account: str, namespace: str) -> Dict:
@@ -131,7 +131,7 @@ def issue(client: Client, account: str, namespace: str, seconds: int) -> str:
     what = f"token of ServiceAccount {namespace}/{account}"
     try:
         # A token whose answer was lost is one that nobody has.
-        answer = ask(client, what, path, body)
+        answer = post_review(client, what, path, body)
         return kubeconfig.secret(str(answer["status"]["token"]))
     except (LookupError, TypeError, ValueError):
         raise MusterError(f"{what}: the API server gave no token", "Check its version: 1.24 or newer") from None

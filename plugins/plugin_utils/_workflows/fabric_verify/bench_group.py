@@ -90,7 +90,7 @@ def run_stage(run: RunGroup, stage: Stage, bench: Bench, token: str) -> list[Gro
 
 
 def run_group(
-    request: training_job.Request, group: tuple[str, ...], stage: Stage, bench: Bench, run_id: str
+    request: training_job.RunRequest, group: tuple[str, ...], stage: Stage, bench: Bench, run_id: str
 ) -> GroupRun:
     """Run the bench on ``group`` and read back what it wrote; what it left on the nodes is removed."""
     began = time.monotonic()
@@ -169,7 +169,7 @@ def job_of(options: t.Mapping[str, t.Any], group: tuple[str, ...], stage: Stage,
 
 
 def _collect(
-    request: training_job.Request, group: tuple[str, ...], run_id: str, bench: Bench
+    request: training_job.RunRequest, group: tuple[str, ...], run_id: str, bench: Bench
 ) -> tuple[list[str], dict[str, str], list[Dict], str]:
     """Return result documents, NCCL's logs, events and the first node's output; the run's folders are removed."""
     documents: list[str] = []

@@ -74,7 +74,7 @@ class Hosts:
 
     own_network = True
 
-    def __init__(self, request: training_job.Request) -> None:
+    def __init__(self, request: training_job.RunRequest) -> None:
         self._request = request
         self._remotes: list[Remote] = []
 

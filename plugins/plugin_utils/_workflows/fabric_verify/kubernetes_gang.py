@@ -25,12 +25,12 @@ from ..._kube.api.client import Client
 from ..._kube.jobs.spec import Fleet, KubePlan, Object, owned
 from ..._kube.objects.apply import apply
 from ..training_job import source as code_source
-from ..training_job.follower import Outcome
+from ..training_job.follower import RunOutcome
 from ..training_job.kubernetes import network_preflight
 from ..training_job.kubernetes import plan as kubernetes_plan
 from ..training_job.kubernetes.cluster_facts import read_cluster_facts
 from ..training_job.kubernetes.follower import ClusterFollower
-from ..training_job.kubernetes.watches import Sources
+from ..training_job.kubernetes.watches import ClusterWatches
 from . import bench_group
 from .bench_group import Bench, GroupRun
 
@@ -82,7 +82,7 @@ class Gangs:
         facts = read_cluster_facts(self.client, job, self.namespace)
         placement = kubernetes_plan.decide_placement(job, facts, fabric=False)
         kubernetes_plan.require_runnable(job, facts, placement, self.namespace)
-        source = code_source.source(job, bench_group.BENCH, bench_group.BENCH)
+        source = code_source.read_source(job, bench_group.BENCH, bench_group.BENCH)
         made = kubernetes_plan.build_plan(job, source, run_id, "fabric", self.namespace, 1, facts, placement)
         return job, dataclasses.replace(made, fleet=on_nodes(made.fleet, [self.hostnames[name] for name in group]))
 
@@ -97,11 +97,13 @@ class Gangs:
             live = t.cast(Object, apply(self.client, [main]).objects()[0])
             apply(self.client, owned(companions, live))
             heard = Heard()
-            follower = _Follower(job, run_id, folder, Sources(self.client, made, live), heard, lambda line: None, None)
+            follower = _Follower(
+                job, run_id, folder, ClusterWatches(self.client, made, live), heard, lambda line: None, None
+            )
             follower.patience_s = stage.timeout_s + _START_S
             outcome = follower.run()
         finally:
-            network_preflight.clear(self.client, [main, *companions])
+            network_preflight.delete_objects(self.client, [main, *companions])
         attempt = follower.story.attempts[-1] if follower.story.attempts else None
         ranks = {int(rank): str(node) for rank, node in (attempt.ranks if attempt else {}).items()}
         if outcome.outcome == "succeeded":
@@ -129,12 +131,12 @@ class _Follower(ClusterFollower):
 
     patience_s = float(_START_S)
 
-    def _ended(self) -> tuple[Outcome, float] | None:
+    def _ended(self) -> tuple[RunOutcome, float] | None:
         self._began = getattr(self, "_began", time.monotonic())
         found = super()._ended()
         if found is None and time.monotonic() > self._began + self.patience_s:
             detail = f"the gang did not end within {self.patience_s:.0f} s"
-            return Outcome("failed", 124, "timeout", detail), time.monotonic()
+            return RunOutcome("failed", 124, "timeout", detail), time.monotonic()
         return found
 
 

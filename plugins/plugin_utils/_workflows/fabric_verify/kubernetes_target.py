@@ -65,7 +65,7 @@ def wanted(options: t.Mapping[str, t.Any]) -> Dict | None:
 class Cluster:
     """A cluster's nodes that can take the job's pods."""
 
-    def __init__(self, request: training_job.Request, given: Dict) -> None:
+    def __init__(self, request: training_job.RunRequest, given: Dict) -> None:
         self._request, self._given = request, given
         if request.options.get("bench") == "nccl_tests":
             raise InputError("bench", "nccl_tests runs on hosts only", "Use bench: torch on a cluster")
@@ -197,7 +197,7 @@ class Cluster:
             pods = self._ended(asked, len(names))
             facts, problems = self._read(asked, names, pods)
         finally:
-            network_preflight.clear(self.client, made)
+            network_preflight.delete_objects(self.client, made)
         return facts, problems, asked.host_network
 
     def _allowed(self, asked: node_facts.Asked, names: t.Sequence[str]) -> node_facts.Asked:

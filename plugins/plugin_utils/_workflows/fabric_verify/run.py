@@ -57,13 +57,13 @@ class Judged:
 class Work:
     """What one verification goes by: who asks, where the tests run, the nodes, and with what they are tested."""
 
-    request: training_job.Request
+    request: training_job.RunRequest
     ground: Ground
     fleet: Fleet
     bench: Bench
 
 
-def run(request: training_job.Request) -> Dict:
+def run(request: training_job.RunRequest) -> Dict:
     """Verify every island of the play's hosts and return the module's result."""
     home = StateHome(request.options["state_home"], request.options["cluster"])
     ground = _ground(request)
@@ -98,7 +98,7 @@ def run(request: training_job.Request) -> Dict:
     return result
 
 
-def _ground(request: training_job.Request) -> Ground:
+def _ground(request: training_job.RunRequest) -> Ground:
     """Return where to test: the hosts of the play, or a cluster when the job is for one."""
     if not request.options.get("job"):
         return Hosts(request)
@@ -143,7 +143,7 @@ def summary(verdict: Verdict) -> str:
     return " · ".join(parts)
 
 
-def _bench(request: training_job.Request, nodes: t.Sequence[Node]) -> Bench:
+def _bench(request: training_job.RunRequest, nodes: t.Sequence[Node]) -> Bench:
     given = request.options.get("backend")
     tool = request.options.get("bench") or "torch"
     backend = given or ("nccl" if tool == "nccl_tests" or all(node.gpu.count for node in nodes) else "gloo")
@@ -203,7 +203,7 @@ def _verify(work: Work, island: Island, gone: tuple[Absent, ...]) -> tuple[Verdi
     addresses = work.ground.addresses(island.nodes)
     subject = evidence.Subject(island, tuple(members), wanted, addresses, gone, work.ground.own_network)
     spent = round(time.monotonic() - clock, 3)
-    return judge(evidence.make(subject, outcome, plan, run_record.iso(began), spent)), island
+    return judge(evidence.make(subject, outcome, plan, run_record.format_time(began), spent)), island
 
 
 def _document(before: t.Sequence[Dict], judged: t.Sequence[Judged], work: Work) -> Dict:

@@ -27,7 +27,7 @@ from ..._kube.api.client import Client
 from ..fabric_verify import run as fabric_verify
 from ..fabric_verify.bench_group import Quiet
 from ..shared import kube_connection
-from ..shared.request import Dict, Request
+from ..shared.request import Dict, RunRequest
 from ..shared.state_dir import StateHome, read_record
 from ..training_job import run as training_job
 from ..training_job.hosts import plan as hosts_plan
@@ -48,7 +48,7 @@ _ONCE = {"max_crashes": 0, "max_lost_nodes": 0, "on_lost_node": "fail"}
 class Fleet:
     """What is accepted: the request, the job's keys that all tests share, the hosts, and what was measured so far."""
 
-    request: Request
+    request: RunRequest
     home: StateHome
     identity: str
     backend: str
@@ -70,7 +70,7 @@ class Fleet:
         return self.backend == "kubernetes"
 
 
-def fleet(request: Request, home: StateHome, identity: str) -> Fleet:
+def fleet(request: RunRequest, home: StateHome, identity: str) -> Fleet:
     """Return the fleet that the options describe.
 
     :raises InputError: when a cluster's number of nodes is not given.
@@ -99,8 +99,8 @@ def fleet(request: Request, home: StateHome, identity: str) -> Fleet:
     names = list(request.hosts)[: request.options.get("nodes") or None]
     if not names:
         raise RefusedError("there is no host to accept", "Name an inventory with -i, or other hosts")
-    found = hosts_plan.hosts(names, request.hostvars, Job(name="acceptance", nodes=len(names)))
-    loopback = len(names) > 1 and hosts_plan.lane(found) == "loopback"
+    found = hosts_plan.select_hosts(names, request.hostvars, Job(name="acceptance", nodes=len(names)))
+    loopback = len(names) > 1 and hosts_plan.network_lane(found) == "loopback"
     job["placement"] = {**placement, "allow_slow_network": True}
     job.setdefault("gpus_per_node", 0 if request.check else _gpus(request, names))
     return Fleet(request, home, identity, "hosts", job, names, len(names), loopback)
@@ -300,7 +300,7 @@ def too_many_rights(client: Client) -> list[str]:
     for verb, group, resource in _NOT_PLAIN:
         asked = {"verb": verb, "group": group, "resource": resource}
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
-        answer = kube_connection.ask(
+        answer = kube_connection.post_review(
             client, "rights of the plain user", _REVIEWS, {**review, "spec": {"resourceAttributes": asked}}
         )
         if (answer.get("status") or {}).get("allowed"):
@@ -335,7 +335,7 @@ def _checkpoint_path(options: t.Mapping[str, t.Any]) -> Dict:
     return {"path": given["path"]} if given.get("path") else {}
 
 
-def _gpus(request: Request, names: t.Sequence[str]) -> int:
+def _gpus(request: RunRequest, names: t.Sequence[str]) -> int:
     """Return how many GPUs every host has at least."""
     remotes = request.connect(names)
     answers, errors = each(remotes, lambda remote: remote.call("info", facts=True)["facts"])

@@ -30,9 +30,9 @@ from ..._provision.ledger.ledger_store import read
 from ..node_pool import present as node_pool_present
 from ..node_pool.accounts import landlords
 from ..shared import cluster_identity, kube_connection
-from ..shared.request import Dict, Request
+from ..shared.request import Dict, RunRequest
 from ..shared.state_dir import StateHome, read_record
-from ..training_job.kubernetes.lease_guard import lease_of
+from ..training_job.kubernetes.lease_guard import find_lease
 
 # Of the cluster's folder: since when a node does not answer, as far as heal has seen.
 SILENT = "silent.json"
@@ -69,7 +69,7 @@ class Look:
         return name in self.told
 
 
-def look(request: Request, home: StateHome, context: node_pool_present.Context) -> Look:
+def look(request: RunRequest, home: StateHome, context: node_pool_present.Context) -> Look:
     """Ask everybody; nothing is changed."""
     options = request.options
     found = _record(home, options.get("run_id"))
@@ -78,7 +78,7 @@ def look(request: Request, home: StateHome, context: node_pool_present.Context) 
     client = _client(request, found) if on_kubernetes else None
     if client is not None and (found or {}).get("backend") == "kubernetes" and not options.get("cluster_id"):
         # Nodes of another cluster would all seem gone, and be replaced.
-        cluster_identity.insist(client, found, ended=True)
+        cluster_identity.require_same_cluster(client, found, ended=True)
     run = _run(found, job, on_kubernetes, options.get("on_lost_node"))
     told = {str(name): "it was named as lost" for name in options.get("lost_nodes") or []}
     told |= {str(name): "its provider gave notice" for name in options.get("preempted_nodes") or []}
@@ -88,8 +88,8 @@ def look(request: Request, home: StateHome, context: node_pool_present.Context) 
     states = _in_cluster(live, clock, names) if client else _answers(request, names)
     if client is not None and not options.get("cluster_id"):
         # Nodes of the same names on another cluster are somebody else's, whatever run there is or none.
-        cluster_identity.insist_ledger(client, home, states)
-        cluster_identity.insist_records(client, home, states.keys() & told.keys())
+        cluster_identity.require_node_cluster(client, home, states)
+        cluster_identity.require_run_cluster(client, home, states.keys() & told.keys())
     # What the cluster dates is measured by its own clock, which the controller's may be minutes ahead of.
     now = time.time() if clock is None else clock
     unfit = _unfit(client, live, run, job) if client else {}
@@ -133,7 +133,7 @@ def _run(found: Dict | None, job: Dict, on_kubernetes: bool, wanted: str | None)
     return Run(str(found["run_id"]), int(job.get("nodes") or 1), policy, least, found["state"] == "ended", names)
 
 
-def _client(request: Request, found: Dict | None) -> Client:
+def _client(request: RunRequest, found: Dict | None) -> Client:
     # The patience with nodes is none with the API server.
     options = {key: value for key, value in request.options.items() if key != "patience_s"}
     context = ((found or {}).get("backend_ref") or {}).get("context")
@@ -173,7 +173,7 @@ def _in_cluster(live: t.Sequence[Object], clock: float | None, used: t.Container
     return found
 
 
-def _answers(request: Request, names: t.Sequence[str]) -> dict[str, State]:
+def _answers(request: RunRequest, names: t.Sequence[str]) -> dict[str, State]:
     """Return which hosts of the inventory answer."""
     known = [name for name in names if name in request.hostvars]
     remotes = request.connect(known)
@@ -231,11 +231,15 @@ def _node(
 
 
 def _leases(
-    request: Request, home: StateHome, names: t.Sequence[str], providers: list[Dict], context: node_pool_present.Context
+    request: RunRequest,
+    home: StateHome,
+    names: t.Sequence[str],
+    providers: list[Dict],
+    context: node_pool_present.Context,
 ) -> tuple[dict[str, Lease], dict[str, bool | None]]:
     """Return the open lease of each node that has one, and what its account lists of it."""
     ledger = [lease for lease in read(home.folder).leases.values() if lease.machine and lease.open]
-    leases = {name: lease for name in names if (lease := lease_of(name, request.hostvars, ledger)) is not None}
+    leases = {name: lease for name in names if (lease := find_lease(name, request.hostvars, ledger)) is not None}
     known = {lease.token for lease in leases.values()}
     # A machine that vanished may have vanished from the inventory too.
     leases |= {lease.name: lease for lease in ledger if lease.token not in known and lease.state in _HELD}

@@ -26,7 +26,7 @@ from ..._provision.delete_state import GivebackRequest
 from ..._provision.due_rules import RunView, due
 from ..._provision.ledger.ledger_session import Book, Mirror
 from ..._provision.ledger.ledger_store import LEDGER, LedgerWriter, read
-from ..shared.request import Request
+from ..shared.request import RunRequest
 from ..shared.state_dir import StateHome
 from . import ledger_replica
 from .accounts import Outside, given_providers, keepers
@@ -308,7 +308,7 @@ class _Locked:
         self._writer.__exit__(None, None, None)
 
 
-def open_replica(request: Request, home: StateHome, variable: t.Callable[[str], t.Any]) -> Mirror | None:
+def open_replica(request: RunRequest, home: StateHome, variable: t.Callable[[str], t.Any]) -> Mirror | None:
     """Return what copies the ledger to the reaper's machine, None where the variables name none."""
     keeper = variable("muster_reaper_host")
     if not keeper:

@@ -21,7 +21,7 @@ def told(client: Client, run_id: str, ref: t.Mapping[str, t.Any]) -> dict[str, t
     """Return ``phase`` (waiting, done, failed, gone, unknown) and ``detail``, one line for people."""
     try:
         what = f"{ref['kind']} {ref['namespace']}/{ref['name']}"
-        cluster_identity.insist(client, {"run_id": run_id, "state": "running", "backend_ref": ref})
+        cluster_identity.require_same_cluster(client, {"run_id": run_id, "state": "running", "backend_ref": ref})
         live = client.get(f"{ref['api_version']}/{ref['kind']}", str(ref["name"]), str(ref["namespace"]))
     except (MusterError, LookupError) as error:
         return {"phase": "unknown", "detail": f"the cluster cannot tell: {error}"}
@@ -41,7 +41,7 @@ def asked(client: Client, ref: t.Mapping[str, t.Any]) -> RunView | None:
     try:
         live = client.get(f"{ref['api_version']}/{ref['kind']}", str(ref["name"]), str(ref["namespace"]))
         if live is None or live["metadata"].get("uid") != ref.get("uid"):
-            return None if cluster_identity.elsewhere(client, ref) else RunView("ended", "cancelled")
+            return None if cluster_identity.other_cluster_id(client, ref) else RunView("ended", "cancelled")
     except (MusterError, LookupError):
         return None
     phase = status.state(live).phase

@@ -20,7 +20,7 @@ from ..._provision.ledger import ledger_store
 from .state_dir import StateHome, read_record
 
 
-def read(client: Client) -> str:
+def read_cluster_id(client: Client) -> str:
     """Return the cluster's id, empty where this user may not read it."""
     try:
         return client.cluster_id()
@@ -30,17 +30,17 @@ def read(client: Client) -> str:
         return ""
 
 
-def elsewhere(client: Client, reference: Mapping[str, t.Any]) -> str:
+def other_cluster_id(client: Client, reference: Mapping[str, t.Any]) -> str:
     """Return the id of this cluster when it is another one than that of ``reference`` (a run's ``backend_ref``).
 
     Empty for the same cluster; without an id of both nothing can be told.
     """
     known = str(reference.get("cluster_id") or "")
-    seen = read(client) if known else ""
+    seen = read_cluster_id(client) if known else ""
     return seen if seen != known else ""
 
 
-def insist(client: Client, record: Mapping[str, t.Any] | None, *, ended: bool = False) -> None:
+def require_same_cluster(client: Client, record: Mapping[str, t.Any] | None, *, ended: bool = False) -> None:
     """Refuse another cluster than the one on which the run of this record lives.
 
     A run that has ended may go on elsewhere; with ``ended`` it is asked about where it was.
@@ -48,14 +48,14 @@ def insist(client: Client, record: Mapping[str, t.Any] | None, *, ended: bool = 
     if record is None or (record.get("state") == "ended" and not ended):
         return
     reference = record.get("backend_ref") or {}
-    known, seen = reference.get("cluster_id"), elsewhere(client, reference)
+    known, seen = reference.get("cluster_id"), other_cluster_id(client, reference)
     if seen:
         run, context = record.get("run_id"), reference.get("context")
         fix = "Give the kubeconfig of that cluster" + (f" (its context was {context})" if context else "")
         raise RefusedError(f"run {run} lives on another cluster ({known}) than {client.server} ({seen})", fix)
 
 
-def of_ledger(home: StateHome, names: Collection[str] | None = None) -> dict[str, str]:
+def ledger_clusters(home: StateHome, names: Collection[str] | None = None) -> dict[str, str]:
     """Return by id the clusters on which machines had their last run, by the ledger, each with one machine's name.
 
     :param names: the machines; None for all whose lease is open.
@@ -70,10 +70,10 @@ def of_ledger(home: StateHome, names: Collection[str] | None = None) -> dict[str
     return found
 
 
-def insist_home(client: Client, home: StateHome) -> None:
+def require_ledger_cluster(client: Client, home: StateHome) -> None:
     """Refuse to begin a run on a cluster that has none of the rented machines, when others have them by the ledger."""
-    known = of_ledger(home)
-    seen = read(client) if known else ""
+    known = ledger_clusters(home)
+    seen = read_cluster_id(client) if known else ""
     if seen and seen not in known:
         there, name = next(iter(known.items()))
         raise RefusedError(
@@ -83,14 +83,14 @@ def insist_home(client: Client, home: StateHome) -> None:
         )
 
 
-def insist_ledger(client: Client, home: StateHome, names: Collection[str]) -> None:
+def require_node_cluster(client: Client, home: StateHome, names: Collection[str]) -> None:
     """Refuse a cluster other than the one on which, by the ledger, a machine of these names had its last run.
 
     Names repeat from cluster to cluster, and a node of the same name elsewhere is somebody else's.
     """
     # Most nodes are of one cluster, and its id is a question to the server.
-    for known, name in of_ledger(home, names).items():
-        seen = elsewhere(client, {"cluster_id": known})
+    for known, name in ledger_clusters(home, names).items():
+        seen = other_cluster_id(client, {"cluster_id": known})
         if seen:
             raise RefusedError(
                 f"{name} is a node of another cluster by the ledger ({known}) than {client.server} ({seen})",
@@ -99,7 +99,7 @@ def insist_ledger(client: Client, home: StateHome, names: Collection[str]) -> No
             )
 
 
-def insist_records(client: Client, home: StateHome, names: Collection[str]) -> None:
+def require_run_cluster(client: Client, home: StateHome, names: Collection[str]) -> None:
     """Refuse a cluster other than the one on which the newest run was that had a node of these names.
 
     For nodes that nobody rented, of which the ledger knows nothing.
@@ -113,5 +113,5 @@ def insist_records(client: Client, home: StateHome, names: Collection[str]) -> N
             continue
         here = left & set(record.get("hosts") or ()) if record.get("backend") == "kubernetes" else set()
         if here:
-            insist(client, record, ended=True)
+            require_same_cluster(client, record, ended=True)
             left -= here

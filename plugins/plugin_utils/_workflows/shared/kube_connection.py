@@ -20,7 +20,7 @@ from ..._kube.api.client import Client
 from ..._kube.api.connect import connect
 
 Dict = dict[str, t.Any]
-Tell = t.Callable[[str], None]
+ReportLine = t.Callable[[str], None]
 CONNECTION: dict[str, Dict] = {
     "kubeconfig": {"type": "raw"},
     "context": {"type": "str"},
@@ -40,21 +40,21 @@ _PATHS = ("token_file", "client_cert", "client_key", "ca_path")
 
 
 def open_client(
-    options: Mapping[str, t.Any], base: pathlib.Path, tell: Tell | None = None, *, context: t.Any = None
+    options: Mapping[str, t.Any], base: pathlib.Path, tell: ReportLine | None = None, *, context: t.Any = None
 ) -> Client:
     """Return the client that ``options`` describe; relative paths are relative to ``base``.
 
     :param tell: gets a line for people when a server that has answered is away, and when it is back.
     :param context: the kubeconfig's context that a job or a run's record names; one that ``options`` name goes before.
     """
-    wanted = chosen(options, base)
+    wanted = select_connection(options, base)
     client = connect({**wanted, "context": wanted["context"] or context})
     if tell is not None:
         client.line.tally.tell = tell
     return client
 
 
-def ask(client: Client, what: str, path: str, body: Mapping[str, t.Any]) -> t.Any:
+def post_review(client: Client, what: str, path: str, body: Mapping[str, t.Any]) -> t.Any:
     """Return the answer to a question that is put as an object without a name (a review, a token request).
 
     An answer that was lost is asked for again: nothing is made by asking.
@@ -64,7 +64,7 @@ def ask(client: Client, what: str, path: str, body: Mapping[str, t.Any]) -> t.An
     return decode_json(client.line.send(what, request).body)
 
 
-def chosen(options: Mapping[str, t.Any], base: pathlib.Path) -> Dict:
+def select_connection(options: Mapping[str, t.Any], base: pathlib.Path) -> Dict:
     """Return the options of the connection among ``options``; relative paths are relative to ``base``."""
     found: Dict = {key: options.get(key) for key in CONNECTION}
     for key in _PATHS:

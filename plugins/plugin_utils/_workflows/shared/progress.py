@@ -25,7 +25,7 @@ PIPE_VARIABLE = "MUSTER_PROGRESS_FD"
 _SHOW_EVERY_S = 0.25
 
 
-def write_lines_at_once() -> None:
+def flush_each_line() -> None:
     """Have this process write each line of its output when it is complete, into files and pipes too.
 
     Ansible flushes when it starts the next task: what a task says that runs for hours would be seen at its end.

@@ -19,7 +19,7 @@ Dict = dict[str, t.Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
+class RunRequest:
     """What the face hands over: options, the play's hosts with their variables, and how to reach them."""
 
     options: Dict

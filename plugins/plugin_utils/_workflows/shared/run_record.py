@@ -31,7 +31,7 @@ from ....module_utils._node import files
 Prices = t.Mapping[str, float | None]
 
 
-def iso(at: float | None) -> str | None:
+def format_time(at: float | None) -> str | None:
     """Return Unix seconds as ISO 8601 UTC with milliseconds, None for what is no time."""
     if at is None:
         return None
@@ -41,9 +41,9 @@ def iso(at: float | None) -> str | None:
         return None
 
 
-def new(run_id: str, job: t.Mapping[str, object], now: float, **values: t.Any) -> RunRecord:
+def new_record(run_id: str, job: t.Mapping[str, object], now: float, **values: t.Any) -> RunRecord:
     """Return the record of a run that is about to start; ``values`` are fields of it, all others are unknown."""
-    at = t.cast(str, iso(now))
+    at = t.cast(str, format_time(now))
     size = WorldSize(asked=job_world_size(job))
     begun = RunRecord(
         SCHEMA,
@@ -51,7 +51,7 @@ def new(run_id: str, job: t.Mapping[str, object], now: float, **values: t.Any) -
         dict(job),
         "starting",
         at,
-        _user(),
+        _current_user(),
         queued_at=at,
         world_size=size,
         cost=RunCost(None, False),
@@ -60,7 +60,7 @@ def new(run_id: str, job: t.Mapping[str, object], now: float, **values: t.Any) -
     return dataclasses.replace(begun, **values)
 
 
-def write(folder: pathlib.Path, record: RunRecord) -> None:
+def write_record(folder: pathlib.Path, record: RunRecord) -> None:
     """Write the record into the run's folder."""
     files.write_json(folder / "run.json", record.to_dict())
 
@@ -77,23 +77,23 @@ def job_world_size(job: t.Mapping[str, t.Any]) -> int:
     return int(job["nodes"]) * int(job.get("processes_per_node") or job.get("gpus_per_node") or 1)
 
 
-def update(record: RunRecord, story: Story, prices: Prices, now: float) -> RunRecord:
+def update_record(record: RunRecord, story: Story, prices: Prices, now: float) -> RunRecord:
     """Return ``record`` with what the run's history says so far."""
     steps, seconds = story.losses()
     return dataclasses.replace(
         record,
-        state=record.state if record.is_ended else _state(story),
-        first_step_at=record.first_step_at or iso(story.first_step_at),
-        attempts=tuple(_attempt(attempt, story, prices) for attempt in story.attempts),
+        state=record.state if record.is_ended else _running_state(story),
+        first_step_at=record.first_step_at or format_time(story.first_step_at),
+        attempts=tuple(_build_attempt(attempt, story, prices) for attempt in story.attempts),
         world_size=dataclasses.replace(record.world_size, seen=story.ranks_seen() if story.attempts else None),
         checkpoint=SavedCheckpoint(*story.checkpoint) if story.checkpoint else record.checkpoint,
         steps_lost=steps if len(story.attempts) > 1 else 0,
         seconds_lost=round(seconds, 3),
-        cost=_cost(record, story, prices, now),
+        cost=_sum_cost(record, story, prices, now),
     )
 
 
-def end(
+def end_record(
     record: RunRecord,
     now: float,
     *,
@@ -108,7 +108,7 @@ def end(
     return dataclasses.replace(
         record,
         state="ended",
-        ended_at=iso(now),
+        ended_at=format_time(now),
         duration_s=round(now - submitted, 3),
         outcome=outcome,
         exit_code=exit_code,
@@ -117,26 +117,26 @@ def end(
     )
 
 
-def reopen(record: RunRecord, state: State) -> RunRecord:
+def reopen_record(record: RunRecord, state: State) -> RunRecord:
     """Return the record of a run that continues: without the end of its former start."""
     return dataclasses.replace(
         record, state=state, ended_at=None, outcome=None, exit_code=None, cause=None, detail=None
     )
 
 
-def _state(story: Story) -> State:
+def _running_state(story: Story) -> State:
     if not story.attempts:
         return "starting"
     return "restarting" if len(story.attempts) > 1 and story.attempts[-1].first_step is None else "running"
 
 
-def _attempt(attempt: Attempt, story: Story, prices: Prices) -> RunAttempt:
+def _build_attempt(attempt: Attempt, story: Story, prices: Prices) -> RunAttempt:
     following = next((later for later in story.attempts if later.n > attempt.n), None)
-    ended = iso(attempt.ended_at or (attempt.last_step_at if following else None))
+    ended = format_time(attempt.ended_at or (attempt.last_step_at if following else None))
     failure = attempt.first_failure
     cause, node = attempt.fault or (("crash", failure[2]) if failure else (None, None))
     names = sorted(set(attempt.ranks.values()))
-    started = iso(attempt.started_at)
+    started = format_time(attempt.started_at)
     return RunAttempt(
         n=attempt.n,
         started_at=started,
@@ -154,7 +154,7 @@ def _attempt(attempt: Attempt, story: Story, prices: Prices) -> RunAttempt:
     )
 
 
-def _cost(record: RunRecord, story: Story, prices: Prices, now: float) -> RunCost:
+def _sum_cost(record: RunRecord, story: Story, prices: Prices, now: float) -> RunCost:
     # What waits in a queue holds no node.
     started = _seconds(record.admitted_at or record.submitted_at)
     ended = _seconds(record.ended_at) if record.ended_at else now
@@ -162,7 +162,7 @@ def _cost(record: RunRecord, story: Story, prices: Prices, now: float) -> RunCos
     for name, price in prices.items():
         if price is None:
             return RunCost(None, False)
-        dollars += price * _stay(name, story, started, ended) / 3600
+        dollars += price * _node_seconds(name, story, started, ended) / 3600
     return RunCost(round(dollars, 4), record.is_ended)
 
 
@@ -170,7 +170,7 @@ def _seconds(stamp: str) -> float:
     return datetime.datetime.fromisoformat(stamp).timestamp()
 
 
-def _stay(name: str, story: Story, started: float, ended: float) -> float:
+def _node_seconds(name: str, story: Story, started: float, ended: float) -> float:
     """Return the seconds that a node counts for: from the first attempt with a rank on it to the one without.
 
     Before the first attempt and after the last one the run holds its nodes, too. A node without any rank, as under
@@ -187,7 +187,7 @@ def _stay(name: str, story: Story, started: float, ended: float) -> float:
     return max(0.0, ended - started - away)
 
 
-def _user() -> str | None:
+def _current_user() -> str | None:
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -141,7 +141,7 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CREAT, 0o600)
 
 
-def forget_unborn(folder: pathlib.Path) -> None:
+def delete_unstarted(folder: pathlib.Path) -> None:
     """Remove the folder of a run that never got a record."""
     if not (folder / "run.json").exists():
         shutil.rmtree(folder, ignore_errors=True)

@@ -28,17 +28,17 @@ from ..shared import run_record
 from ..shared.progress import Progress
 
 _IDLE_S = 1.0
-_SAY_EVERY_S = 10.0
-_SAVE_EVERY_S = 1.0
+_REPORT_INTERVAL_S = 10.0
+_SAVE_INTERVAL_S = 1.0
 # With on_lost_node: fail, a node that is silent for so long is lost; shorter is a hiccup of the connection.
 _SILENT_S = 10
-_AGAIN_LINES = 10_000
+_RECENT_LINES = 10_000
 _TAIL = 64 * 1024
-_GONE: dict[str, t.Any] = {"alive": False, "exit": None, "state": "gone"}
+_MISSING_UNIT: dict[str, t.Any] = {"alive": False, "exit": None, "state": "gone"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """How a run ended. ``cause`` is a word of the run record's vocabulary, ``detail`` a line for people."""
 
     outcome: RunEnd
@@ -80,12 +80,12 @@ class Follower:
         # A controller that was killed may have kept lines and not yet noted that it had them: they come again.
         self._kept: dict[str, frozenset[str]] = {}
         for name, feed in (("events", self.story.event), ("metrics", self.story.metric)):
-            kept = _text(folder / f"{name}.jsonl")
-            self._kept[name] = frozenset(kept.split("\n")[-_AGAIN_LINES:])
+            kept = _read_text(folder / f"{name}.jsonl")
+            self._kept[name] = frozenset(kept.split("\n")[-_RECENT_LINES:])
             for line in log_follow.lines(kept):
                 feed(line)
 
-    def run(self) -> Outcome:
+    def run(self) -> RunOutcome:
         """Follow until the run has ended; the caller stops what is left on the nodes."""
         batch = 0.2 if self.drill else 1.0
         parent = os.getppid()
@@ -107,10 +107,10 @@ class Follower:
             self._save(force=True)
         raise MusterError(f"run {self.run_id} is no longer followed")
 
-    def _too_dear(self) -> Outcome | None:
+    def _too_dear(self) -> RunOutcome | None:
         """Return the end of a run whose machines cost too much or are due; the caller lets it save first."""
         reason = self.over()
-        return Outcome("cancelled", 143, "cost", reason) if reason else None
+        return RunOutcome("cancelled", 143, "cost", reason) if reason else None
 
     def event(self, kind: str, **values: t.Any) -> None:
         """Record an event that the controller saw."""
@@ -126,7 +126,7 @@ class Follower:
             self.event("node_back", node=update.node)
             self.progress.say(f"{update.node} is back")
         # A node whose run folder somebody removed knows no unit of it: what it had is gone.
-        self.units[update.node] = update.units if "agent" in update.units else {**update.units, "agent": _GONE}
+        self.units[update.node] = update.units if "agent" in update.units else {**update.units, "agent": _MISSING_UNIT}
         for stream, text in update.text.items():
             self._write(update.node, stream, text)
         self.offsets[update.node] = dict(update.offsets)
@@ -170,7 +170,7 @@ class Follower:
                 continue
             line: dict[str, t.Any] = {"at": log_follow.now()}
             for key, value in found.groupdict().items():
-                number = _number(value)
+                number = _parse_number(value)
                 if number is not None:
                     line[key] = int(number) if key == "step" else number
             if isinstance(line.get("step"), int) and line["step"] != self.story.last.get("step"):
@@ -199,7 +199,7 @@ class Follower:
         self.revived_at[node] = time.monotonic()
         self.units[node] = {}
 
-    def _verdict(self) -> Outcome | None:
+    def _verdict(self) -> RunOutcome | None:
         """Return the outcome when the run has ended or must end."""
         ends = {node: status["agent"]["exit"] for node, status in self.units.items() if status.get("agent")}
         ended = {node: end for node, end in ends.items() if end is not None}
@@ -209,28 +209,28 @@ class Follower:
         first = next(iter(self.remotes))
         deciding = [first] if self.job.launcher == "mpi" else list(self.remotes)
         if all(node in ended for node in deciding):
-            return Outcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0")
+            return RunOutcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0")
         return None
 
-    def _ended_badly(self, ended: t.Mapping[str, t.Mapping[str, t.Any]]) -> Outcome | None:
+    def _ended_badly(self, ended: t.Mapping[str, t.Mapping[str, t.Any]]) -> RunOutcome | None:
         bad = [(end["at"], node, end) for node, end in ended.items() if end["exit_code"] != 0]
         if not bad:
             return None
         _unused, node, end = min(bad, key=lambda item: item[0])
         if end["cause"] == "cancelled":
-            return Outcome("cancelled", end["exit_code"], "cancelled", f"stopped on {node}", node)
+            return RunOutcome("cancelled", end["exit_code"], "cancelled", f"stopped on {node}", node)
         failure = self.story.attempts[-1].first_failure if self.story.attempts else None
         where = failure[2] if failure else node
         code = failure[1] if failure and end["cause"] == "crash" else end["exit_code"]
         outcome: RunEnd = "lost" if end["cause"] in ("node_lost", "rendezvous_unreachable") else "failed"
-        return Outcome(outcome, code, end["cause"], _explain(end["cause"], where, code), where)
+        return RunOutcome(outcome, code, end["cause"], _describe_cause(end["cause"], where, code), where)
 
-    def _over_budget(self) -> Outcome | None:
+    def _over_budget(self) -> RunOutcome | None:
         allowed = self.job.restart
         patience = allowed.wait_s if allowed.on_lost_node == "wait" else _SILENT_S
         silent = [node for node, since in self.lost_since.items() if time.monotonic() - since > patience]
         if silent and len(self.lost_since) < len(self.remotes):
-            return Outcome("lost", 1, "node_lost", f"{silent[0]} did not answer for {patience} s", silent[0])
+            return RunOutcome("lost", 1, "node_lost", f"{silent[0]} did not answer for {patience} s", silent[0])
         if silent:
             raise MusterError(
                 f"none of the {len(self.remotes)} nodes answered for {patience} s",
@@ -240,10 +240,12 @@ class Follower:
             n for n, units in self.units.items() if any(not u["alive"] and u["exit"] is None for u in units.values())
         ]
         if dead and self.lost >= self.job.lost_budget:
-            return Outcome("lost", 1, "node_lost", f"{dead[0]} was lost, restart.max_lost_nodes is spent", dead[0])
+            return RunOutcome("lost", 1, "node_lost", f"{dead[0]} was lost, restart.max_lost_nodes is spent", dead[0])
         if self.story.crashes > allowed.max_crashes and self.job.launcher in TORCHRUN_FAMILY:
             failure = next(item.first_failure for item in reversed(self.story.attempts) if item.first_failure)
-            return Outcome("failed", failure[1], "crash", _explain("crash", failure[2], failure[1]), failure[2])
+            return RunOutcome(
+                "failed", failure[1], "crash", _describe_cause("crash", failure[2], failure[1]), failure[2]
+            )
         return None
 
     def _drill_if_due(self) -> None:
@@ -270,11 +272,11 @@ class Follower:
         self.progress.show(values)
         attempts = self.story.attempts
         new_attempt = len(attempts) > self._shown_attempts and attempts[-1].first_step is not None
-        if new_attempt or time.monotonic() - self._said_at > _SAY_EVERY_S:
+        if new_attempt or time.monotonic() - self._said_at > _REPORT_INTERVAL_S:
             self._said_at = time.monotonic()
             if new_attempt:
                 self._shown_attempts = len(attempts)
-            self.progress.say(describe(values))
+            self.progress.say(describe_state(values))
 
     def state(self) -> dict[str, t.Any]:
         """Return where the run is: nodes that run, ranks, step, loss, speed, checkpoint, restarts."""
@@ -295,12 +297,12 @@ class Follower:
         }
 
     def _save(self, force: bool = False) -> None:
-        if force or time.monotonic() - self._saved_at > _SAVE_EVERY_S:
+        if force or time.monotonic() - self._saved_at > _SAVE_INTERVAL_S:
             self._saved_at = time.monotonic()
             self.save(self)
 
 
-def describe(values: t.Mapping[str, t.Any]) -> str:
+def describe_state(values: t.Mapping[str, t.Any]) -> str:
     """Return one progress line for people; what is unknown is left out."""
     parts = [f"nodes {values['nodes']}/{values['nodes_asked']}"] if values.get("nodes") else []
     parts += [str(values["waiting"])] if values.get("waiting") else []
@@ -320,7 +322,7 @@ def describe(values: t.Mapping[str, t.Any]) -> str:
     return " · ".join(parts)
 
 
-def _explain(cause: str, node: str, code: int) -> str:
+def _describe_cause(cause: str, node: str, code: int) -> str:
     texts = {
         "crash": f"a rank on {node} ended with exit code {code} and restart.max_crashes is spent",
         "fatal_exit_code": f"a rank on {node} ended with exit code {code}, which restart.fatal_exit_codes names",
@@ -332,7 +334,7 @@ def _explain(cause: str, node: str, code: int) -> str:
     return texts.get(cause, f"{node}: {cause} (exit code {code})")
 
 
-def tail(place: pathlib.Path) -> str:
+def read_tail(place: pathlib.Path) -> str:
     """Return the end of a kept log, empty when there is none."""
     try:
         with open(place, "rb") as log:
@@ -342,14 +344,14 @@ def tail(place: pathlib.Path) -> str:
         return ""
 
 
-def _text(path: pathlib.Path) -> str:
+def _read_text(path: pathlib.Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
 
 
-def _number(text: str | None) -> float | None:
+def _parse_number(text: str | None) -> float | None:
     try:
         number = float((text or "").replace(",", ""))
     except ValueError:

@@ -13,7 +13,7 @@ import typing as t
 Result = dict[str, t.Any]
 
 
-class Custody(t.Protocol):
+class LeaseGuard(t.Protocol):
     """Watches over the leases of a run's machines."""
 
     def stop_reason(self) -> str:
@@ -23,7 +23,7 @@ class Custody(t.Protocol):
         """Delete the machines that are due after the run's end; return the result with what came of that."""
 
 
-class Nobody:
+class NoLeases:
     """The guard of owned machines: the run may always continue, and nothing is deleted."""
 
     def stop_reason(self) -> str:

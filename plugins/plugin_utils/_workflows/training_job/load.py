@@ -21,28 +21,28 @@ from ..shared.state_dir import StateHome, load_record
 Dict = dict[str, t.Any]
 
 
-def load(options: Dict, base: pathlib.Path, home: StateHome) -> Job:
+def load_job(options: Dict, base: pathlib.Path, home: StateHome) -> Job:
     """Return the job that the options describe, with its template resolved, or the one of a recorded run.
 
     :param base: folder that relative template folders are relative to.
     :raises InputError: for what is wrong in the job.
     """
-    known = {**job_templates.PRESETS, **_own_presets(options, base)}
+    known = {**job_templates.PRESETS, **_read_presets(options, base)}
     if options.get("job"):
         return parse_job(options["job"], known)
     run_id = options.get("run_id")
     record = load_record(home.run_folder(str(run_id))) if run_id else None
     if record is None:
         raise RefusedError("job: is required", "Set muster_job, or muster_run_id to continue a recorded run")
-    return parse_job(_without_template(record.job), known)
+    return parse_job(_drop_template(record.job), known)
 
 
-def _without_template(job: t.Mapping[str, object]) -> Dict:
+def _drop_template(job: t.Mapping[str, object]) -> Dict:
     """Drop nulls and the resolved template: the recorded job is complete as it stands."""
     return {key: value for key, value in job.items() if value is not None and key != "template"}
 
 
-def _own_presets(options: Dict, base: pathlib.Path) -> Dict:
+def _read_presets(options: Dict, base: pathlib.Path) -> Dict:
     """Return a team's templates: ``NAME.yml`` in the given folders; the first folder wins."""
     found: Dict = {}
     for folder in options.get("template_paths") or []:

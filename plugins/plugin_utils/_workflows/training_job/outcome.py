@@ -18,14 +18,14 @@ from ....module_utils._model.errors import one_line
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_record import RunRecord
 from ..shared import run_record
-from .follower import Follower, Outcome, describe, tail
+from .follower import Follower, RunOutcome, describe_state, read_tail
 
 Result = dict[str, t.Any]
 
 
-def finished(
+def record_end(
     follower: Follower,
-    outcome: Outcome,
+    outcome: RunOutcome,
     record: RunRecord,
     prices: t.Mapping[str, float | None],
     at: float | None = None,
@@ -34,7 +34,7 @@ def finished(
     # It quotes the program's last words.
     outcome = dataclasses.replace(outcome, detail=one_line(outcome.detail))
     follower.event("ended", detail=outcome.outcome)
-    ended = run_record.end(
+    ended = run_record.end_record(
         record,
         time.time() if at is None else at,
         outcome=outcome.outcome,
@@ -42,15 +42,15 @@ def finished(
         cause=outcome.cause,
         detail=outcome.detail,
     )
-    ended = run_record.update(ended, follower.story, prices, time.time())
+    ended = run_record.update_record(ended, follower.story, prices, time.time())
     ended = dataclasses.replace(ended, drill=drill_proof(follower.job, follower) or ended.drill)
-    run_record.write(follower.folder, ended)
-    said = describe({**follower.state(), "nodes": 0})
+    run_record.write_record(follower.folder, ended)
+    said = describe_state({**follower.state(), "nodes": 0})
     follower.progress.say(f"run {follower.run_id} {outcome.outcome}: {outcome.detail} · {said}")
     return ended
 
 
-def attended(job: Job, follower: Follower, outcome: Outcome) -> Outcome:
+def check_attendance(job: Job, follower: Follower, outcome: RunOutcome) -> RunOutcome:
     """Fail a run that saw fewer ranks than asked, whatever its exit code."""
     last = follower.story.attempts[-1] if follower.story.attempts else None
     seen = len(last.ranks) if last else 0
@@ -63,16 +63,16 @@ def attended(job: Job, follower: Follower, outcome: Outcome) -> Outcome:
     bad = [(rank, item[1]) for rank, item in sorted(last.exits.items()) if item[1]] if last else []
     if bad and job.elastic.min is None:
         words = ", ".join(f"rank {rank} ended with exit code {code}" for rank, code in bad[:4])
-        return Outcome("failed", 1, "attendance", f"{words}, and its launcher calls the gang done")
+        return RunOutcome("failed", 1, "attendance", f"{words}, and its launcher calls the gang done")
     if complete:
         return outcome
     detail = f"{seen} ranks with world size {believed} were seen, {job.world_size} were asked"
     if last is None and job.on_kubernetes:
         detail += "; nothing of its ranks was heard, or could be read beside its checkpoints"
-    return Outcome("failed", 1, "attendance", detail)
+    return RunOutcome("failed", 1, "attendance", detail)
 
 
-def explained(folder: pathlib.Path, outcome: Outcome) -> Outcome:
+def add_error_line(folder: pathlib.Path, outcome: RunOutcome) -> RunOutcome:
     """Add what the failed program said last, so that nobody has to open a log for the first answer.
 
     Its node's log comes first; mpirun prints what all ranks say where it runs itself.
@@ -81,7 +81,7 @@ def explained(folder: pathlib.Path, outcome: Outcome) -> Outcome:
         return outcome
     own = folder / run_record.log_file(outcome.node)
     for place in [own, *sorted(other for other in own.parent.glob("*.log") if other != own)]:
-        said = error_line.last_error(tail(place))
+        said = error_line.last_error(read_tail(place))
         if said:
             return dataclasses.replace(outcome, detail=f"{outcome.detail}: {said}")
     return outcome
@@ -93,7 +93,7 @@ def drill_proof(job: Job, follower: Follower) -> t.Mapping[str, object] | None:
     return drill.verdict(follower.story, follower.drilled_at, job.checkpoints.interval_steps, job.world_size)
 
 
-def result(record: RunRecord, folder: pathlib.Path, changed: bool) -> Result:
+def build_result(record: RunRecord, folder: pathlib.Path, changed: bool) -> Result:
     """Return the module's result: the record, where it is, and failure when the run failed."""
     values = record.to_dict()
     result: Result = {"changed": changed, "run_id": record.run_id, "run": values, "folder": str(folder)}
@@ -104,7 +104,7 @@ def result(record: RunRecord, folder: pathlib.Path, changed: bool) -> Result:
     return result
 
 
-def not_followed(run_id: str) -> str:
+def interrupted_message(run_id: str) -> str:
     """Return what a follower says that is interrupted."""
     return (
         f"Stopped following run {run_id}; it keeps running. Run this command again to follow it, or cancel to stop it"

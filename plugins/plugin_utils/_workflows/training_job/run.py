@@ -11,14 +11,14 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 from ....module_utils._model.errors import InputError, RefusedError
-from ..shared.request import Dict, Request
+from ..shared.request import Dict, RunRequest
 from ..shared.state_dir import StateHome, load_record
-from .load import load
+from .load import load_job
 
-__all__ = ["Request", "run"]
+__all__ = ["RunRequest", "run"]
 
 
-def run(request: Request) -> Dict:
+def run(request: RunRequest) -> Dict:
     """Bring the job to its asked state and return the module's result."""
     home = StateHome(request.options["state_home"], request.options["cluster"])
     try:
@@ -30,8 +30,8 @@ def run(request: Request) -> Dict:
         raise RefusedError(problem, "Set muster_state.path to a folder on a disk with room") from exc
 
 
-def _start_or_follow(request: Request, home: StateHome) -> Dict:
-    job = load(request.options, request.base, home)
+def _start_or_follow(request: RunRequest, home: StateHome) -> Dict:
+    job = load_job(request.options, request.base, home)
     if job.on_kubernetes:
         from .kubernetes import run as kubernetes_run
 
@@ -41,7 +41,7 @@ def _start_or_follow(request: Request, home: StateHome) -> Dict:
     return hosts_run.run(request, home, job)
 
 
-def _cancel(request: Request, home: StateHome) -> Dict:
+def _cancel(request: RunRequest, home: StateHome) -> Dict:
     run_id = str(request.options.get("run_id") or "")
     if not run_id:
         raise InputError("run_id", "is required to cancel", "Name the run (muster_run_id); status lists them")

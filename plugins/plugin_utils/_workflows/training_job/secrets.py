@@ -21,7 +21,7 @@ from ....module_utils._secrets.scrubber import remember
 MIN_LENGTH = 8
 
 
-def resolve(job: Job) -> tuple[dict[str, str], dict[str, bytes]]:
+def resolve_secrets(job: Job) -> tuple[dict[str, str], dict[str, bytes]]:
     """Return (variables, files) by name.
 
     :raises InputError: when a reference resolves to nothing, or to less than eight characters. Values are never shown.
@@ -34,7 +34,7 @@ def resolve(job: Job) -> tuple[dict[str, str], dict[str, bytes]]:
         value = _read(ref)
         option = f"job.secret_refs.{ref.name}"
         if not value:
-            raise InputError(option, "resolves to nothing", _where(ref))
+            raise InputError(option, "resolves to nothing", _fix_of(ref))
         if len(value) < MIN_LENGTH:
             raise InputError(
                 option, f"is shorter than {MIN_LENGTH} characters", "A short secret cannot be kept out of output"
@@ -64,7 +64,7 @@ def _read(ref: SecretRef) -> bytes:
         raise InputError(f"job.secret_refs.{ref.name}", f"cannot read {ref.path}: {exc.strerror}") from exc
 
 
-def _where(ref: SecretRef) -> str:
+def _fix_of(ref: SecretRef) -> str:
     if ref.source == "env":
         return f"Set the environment variable {ref.key or ref.name} for ansible-playbook"
     return f"{ref.path} is empty"

@@ -23,7 +23,7 @@ _PORT_FIRST, _PORT_PAIRS = 20_000, 5_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Source:
+class CodeSource:
     """The trees of a job on the controller: its code (with the git commit, if any) and its datasets."""
 
     placed: tuple[gang.Placed, ...]
@@ -35,7 +35,7 @@ class Source:
         return sorted({file.sha256 for item in self.placed for file in item.tree.files})
 
 
-def source(job: Job, base: pathlib.Path, cache: pathlib.Path) -> Source:
+def read_source(job: Job, base: pathlib.Path, cache: pathlib.Path) -> CodeSource:
     """Return the job's trees, read from the controller (relative paths are relative to ``base``)."""
     placed: list[gang.Placed] = []
     code_sha = commit = None
@@ -49,38 +49,38 @@ def source(job: Job, base: pathlib.Path, cache: pathlib.Path) -> Source:
             raise RefusedError(
                 f"job.code.sha256: the code has checksum {code_sha}", "Check the code, or update job.code.sha256"
             )
-        _script_in(job, tree)
+        _require_script(job, tree)
         placed.append(gang.Placed(tree, environment.CODE_DIR, False))
     for dataset in job.datasets:
         tree = file_sync.read(pathlib.Path(base, str(dataset.path)).expanduser(), f"job.datasets.{dataset.name}.path")
         placed.append(gang.Placed(tree, f"{environment.DATA_DIR}/{dataset.name}", dataset.read_only))
-    return Source(tuple(placed), code_sha, commit)
+    return CodeSource(tuple(placed), code_sha, commit)
 
 
-def run_id(job: Job, found: Source) -> str:
+def derive_run_id(job: Job, found: CodeSource) -> str:
     """Return the id that the same job with the same code always gets: a second run of it changes nothing."""
-    return f"{job.name}-{digest(job, found)[:8]}"
+    return f"{job.name}-{job_digest(job, found)[:8]}"
 
 
-def digest(job: Job, found: Source) -> str:
+def job_digest(job: Job, found: CodeSource) -> str:
     """Return what tells a job with its code and data from any other (SHA-256 in hexadecimal)."""
     content = [to_yaml_names(job), found.code_sha256, [item.tree.sha256 for item in found.placed]]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def port(identity: str) -> int:
+def rendezvous_port(identity: str) -> int:
     """Return the rendezvous port of a run: below the kernel's ephemeral range, even (the next one is the run's too)."""
     number = int.from_bytes(hashlib.sha256(identity.encode()).digest()[:4], "big")
     return _PORT_FIRST + 2 * (number % _PORT_PAIRS)
 
 
-def run_context(job: Job, identity: str, attempt: int) -> RunContext:
+def build_context(job: Job, identity: str, attempt: int) -> RunContext:
     """Return what launchers know of a run whose first attempt has the number ``attempt``."""
     path = job.checkpoints.path
-    return RunContext(identity, port(identity), attempt, f"{path.rstrip('/')}/{identity}" if path else None)
+    return RunContext(identity, rendezvous_port(identity), attempt, f"{path.rstrip('/')}/{identity}" if path else None)
 
 
-def _script_in(job: Job, tree: file_sync.Tree) -> None:
+def _require_script(job: Job, tree: file_sync.Tree) -> None:
     if not job.script or job.script.startswith("/") or job.code is None:
         return
     wanted = str(pathlib.PurePosixPath(job.code.workdir, job.script))

@@ -19,22 +19,22 @@ from .....module_utils._model.run_record import RunRecord
 from ...._hosts import gang
 from ...._hosts.node_client import Remote
 from ...shared import run_record
-from ...shared.request import Request
+from ...shared.request import RunRequest
 from ..follower import Follower
-from ..lease_guard import Custody
-from ..outcome import Result, attended, explained, finished, not_followed, result
-from .state import Plan
+from ..lease_guard import LeaseGuard
+from ..outcome import Result, add_error_line, build_result, check_attendance, interrupted_message, record_end
+from .state import HostsPlan
 
 
-def follow(
-    request: Request,
-    plan: Plan,
+def follow_run(
+    request: RunRequest,
+    plan: HostsPlan,
     members: t.Sequence[gang.Member],
     folder: pathlib.Path,
     record: RunRecord,
     drilling: drill.Drill | None,
     changed: bool,
-    guard: Custody,
+    guard: LeaseGuard,
 ) -> Result:
     """Follow the gang until the run has ended; return the module's result."""
     by_name = {member.remote.name: member for member in members}
@@ -48,8 +48,8 @@ def follow(
 
     def save(follower: Follower) -> None:
         nonlocal record
-        record = run_record.update(record, follower.story, prices, time.time())
-        run_record.write(folder, record)
+        record = run_record.update_record(record, follower.story, prices, time.time())
+        run_record.write_record(folder, record)
 
     follower = Follower(
         plan.job, plan.run_id, folder, plan.remotes, request.progress, restart, save, drilling, guard.stop_reason
@@ -57,9 +57,9 @@ def follow(
     try:
         outcome = follower.run()
     except KeyboardInterrupt:
-        request.progress.say(not_followed(plan.run_id))
+        request.progress.say(interrupted_message(plan.run_id))
         raise
     gang.stop(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
-    outcome = explained(folder, attended(plan.job, follower, outcome))
-    ended = finished(follower, outcome, record, prices)
-    return guard.delete_due(result(ended, folder, changed), outcome.outcome)
+    outcome = add_error_line(folder, check_attendance(plan.job, follower, outcome))
+    ended = record_end(follower, outcome, record, prices)
+    return guard.delete_due(build_result(ended, folder, changed), outcome.outcome)

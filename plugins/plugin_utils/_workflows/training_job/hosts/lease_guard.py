@@ -13,14 +13,14 @@ from __future__ import annotations
 import time
 import typing as t
 
-from ...shared.request import Request
+from ...shared.request import RunRequest
 from ...shared.state_dir import StateHome
-from ..lease_guard import Custody, Nobody
+from ..lease_guard import LeaseGuard, NoLeases
 
 if t.TYPE_CHECKING:
     from ...node_pool.lease_renewal import Renewal
     from ...node_pool.run_leases import Tenancy
-    from .state import Plan
+    from .state import HostsPlan
 
 _LEDGER = "ledger.jsonl"
 _INTERVAL_S = 1.0
@@ -63,7 +63,7 @@ class HostsLeaseGuard:
         return {**result, **deletion, **({"msg": "; ".join(messages)} if messages else {})}
 
 
-def begin(request: Request, home: StateHome, plan: Plan) -> Custody:
+def bind_run(request: RunRequest, home: StateHome, plan: HostsPlan) -> LeaseGuard:
     """Note in the ledger that a planned run begins or continues, when it uses leases; return the guard to follow with.
 
     :raises InputError: ``release`` or ``max_cost_usd`` for machines that this ledger does not know.
@@ -72,7 +72,7 @@ def begin(request: Request, home: StateHome, plan: Plan) -> Custody:
     has_rules = plan.job.release != "never" or plan.job.max_cost_usd is not None
     is_rented = any(host.node.get("ownership") == "rented" for host in plan.hosts)
     if not has_rules and not is_rented and not _has_ledger(home):
-        return Nobody()
+        return NoLeases()
     from ...node_pool.lease_renewal import LEASE_S, Renewal, rented
     from ...node_pool.run_leases import begin as bind
     from ...node_pool.run_leases import open_replica, places
@@ -86,7 +86,7 @@ def begin(request: Request, home: StateHome, plan: Plan) -> Custody:
     return HostsLeaseGuard(leases, renewal, variables.get("muster_providers"), request.progress.say)
 
 
-def ended(request: Request, home: StateHome, run_id: str, result: Result, outcome: str) -> Result:
+def delete_after_end(request: RunRequest, home: StateHome, run_id: str, result: Result, outcome: str) -> Result:
     """Return the result of a run that had ended, or was cancelled, after deleting the machines that are due by that."""
     if not _has_ledger(home):
         return result

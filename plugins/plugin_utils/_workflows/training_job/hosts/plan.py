@@ -24,7 +24,7 @@ _REACH_S = 15
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Host:
+class TrainingHost:
     """One host of the play: its name, its variables that matter here, and how it is reached."""
 
     name: str
@@ -35,7 +35,7 @@ class Host:
     node: t.Mapping[str, t.Any]
 
 
-def hosts(names: t.Sequence[str], hostvars: t.Mapping[str, t.Any], job: Job) -> list[Host]:
+def select_hosts(names: t.Sequence[str], hostvars: t.Mapping[str, t.Any], job: Job) -> list[TrainingHost]:
     """Return the job's hosts in the order of the play: rank 0 lives on the first.
 
     :raises InputError: when the job asks for more nodes than there are.
@@ -44,7 +44,7 @@ def hosts(names: t.Sequence[str], hostvars: t.Mapping[str, t.Any], job: Job) -> 
         raise InputError(
             "job.nodes", f"asks for {job.nodes} nodes, the play has {len(names)} hosts", "Add hosts or ask for fewer"
         )
-    found = [_host(name, hostvars[name], job) for name in names[: job.nodes]]
+    found = [_build_host(name, hostvars[name], job) for name in names[: job.nodes]]
     addresses = [host.address for host in found]
     for address in addresses:
         if addresses.count(address) > 1:
@@ -55,15 +55,20 @@ def hosts(names: t.Sequence[str], hostvars: t.Mapping[str, t.Any], job: Job) -> 
     return found
 
 
-def info_request(
-    job: Job, index: int, host: Host, identity: str, found: code_source.Source, reserve: dict[str, t.Any] | None
+def build_info_request(
+    job: Job,
+    index: int,
+    host: TrainingHost,
+    identity: str,
+    found: code_source.CodeSource,
+    reserve: dict[str, t.Any] | None,
 ) -> dict[str, t.Any]:
     """Return what the preflight asks one host.
 
     :param reserve: the claim that the first host takes before anything else, so that of two controllers that start the
         same run at the same moment exactly one goes on; None in check mode.
     """
-    wanted = code_source.port(identity)
+    wanted = code_source.rendezvous_port(identity)
     paths = [job.checkpoints.path] if job.checkpoints.path else []
     absolute = [job.script] if job.script and job.script.startswith("/") else []
     return {
@@ -84,7 +89,9 @@ def info_request(
     }
 
 
-def slots(found: t.Sequence[Host], infos: t.Mapping[str, t.Mapping[str, t.Any]], identity: str) -> tuple[Slot, ...]:
+def build_slots(
+    found: t.Sequence[TrainingHost], infos: t.Mapping[str, t.Mapping[str, t.Any]], identity: str
+) -> tuple[Slot, ...]:
     """Return the nodes as launchers see them."""
     return tuple(
         Slot(
@@ -102,13 +109,13 @@ def slots(found: t.Sequence[Host], infos: t.Mapping[str, t.Mapping[str, t.Any]],
     )
 
 
-def launch(job: Job, nodes: tuple[Slot, ...], identity: str, attempt: int) -> tuple[Launch, RunContext]:
+def build_launch(job: Job, nodes: tuple[Slot, ...], identity: str, attempt: int) -> tuple[Launch, RunContext]:
     """Return what every node starts for the attempts from ``attempt`` on."""
-    context = code_source.run_context(job, identity, attempt)
+    context = code_source.build_context(job, identity, attempt)
     return registry.launch(job, nodes, context), context
 
 
-def members(
+def build_members(
     job: Job,
     remotes: t.Sequence[Remote],
     nodes: tuple[Slot, ...],
@@ -125,9 +132,9 @@ def members(
         result.append(
             gang.Member(
                 remote=remote,
-                spec=_agent_spec(job, slot, plan, context, index, secrets),
+                spec=_build_agent_spec(job, slot, plan, context, index, secrets),
                 files=item.files,
-                store=_store_spec(job, slot, plan, context) if index == 0 and plan.store else None,
+                store=_build_store_spec(job, slot, plan, context) if index == 0 and plan.store else None,
                 secrets=gang.secret_payload(*secrets),
                 missing=infos[remote.name].get("missing", {}),
                 free_bytes=infos[remote.name]["free_bytes"],
@@ -139,7 +146,7 @@ def members(
     return result
 
 
-def _agent_spec(
+def _build_agent_spec(
     job: Job,
     slot: Slot,
     plan: Launch,
@@ -148,7 +155,7 @@ def _agent_spec(
     secrets: tuple[dict[str, str], dict[str, bytes]],
 ) -> dict[str, t.Any]:
     item = plan.nodes[index]
-    store = {"host": plan_host(plan, context), "port": context.port, "seconds": job.restart.wait_s}
+    store = {"host": store_host(plan, context), "port": context.port, "seconds": job.restart.wait_s}
     files = [f"{slot.run_dir}/secrets/{name}" for name in secrets[1]]
     return gang.unit_spec(
         job,
@@ -170,7 +177,7 @@ def _agent_spec(
     )
 
 
-def _store_spec(job: Job, slot: Slot, plan: Launch, context: RunContext) -> dict[str, t.Any]:
+def _build_store_spec(job: Job, slot: Slot, plan: Launch, context: RunContext) -> dict[str, t.Any]:
     where = {"host": slot.address, "port": context.port}
     return gang.unit_spec(
         job,
@@ -187,22 +194,24 @@ def _store_spec(job: Job, slot: Slot, plan: Launch, context: RunContext) -> dict
     )
 
 
-def plan_host(plan: Launch, context: RunContext) -> str:
+def store_host(plan: Launch, context: RunContext) -> str:
     """Return the rendezvous address out of the store's argument list."""
     return plan.store[3] if plan.store else ""
 
 
-def _host(name: str, variables: t.Mapping[str, t.Any], job: Job) -> Host:
+def _build_host(name: str, variables: t.Mapping[str, t.Any], job: Job) -> TrainingHost:
     node = variables.get("muster_node") or {}
     connection = str(variables.get("ansible_connection") or "ssh")
     python = str(job.python or variables.get("muster_training_python") or "python3")
     price = node.get("price_usd_per_hour")
     if price is None and node.get("ownership", "owned") == "owned":
         price = 0.0
-    return Host(name, _address(name, variables, node, job), python, price, connection.rsplit(".", 1)[-1], node)
+    return TrainingHost(
+        name, _choose_address(name, variables, node, job), python, price, connection.rsplit(".", 1)[-1], node
+    )
 
 
-def _address(name: str, variables: t.Mapping[str, t.Any], node: t.Mapping[str, t.Any], job: Job) -> str:
+def _choose_address(name: str, variables: t.Mapping[str, t.Any], node: t.Mapping[str, t.Any], job: Job) -> str:
     """Return the address at which the other nodes reach this one: asked types first, then LAN, mesh, public."""
     if variables.get("muster_address"):
         return str(variables["muster_address"])
@@ -219,7 +228,7 @@ def _address(name: str, variables: t.Mapping[str, t.Any], node: t.Mapping[str, t
     return address
 
 
-def lane(found: t.Sequence[Host]) -> str:
+def network_lane(found: t.Sequence[TrainingHost]) -> str:
     """Return ``loopback`` when all nodes are this one machine, else ``network``."""
     return "loopback" if all(_is_loopback(host.address) for host in found) else "network"
 

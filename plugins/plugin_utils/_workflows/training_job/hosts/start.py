@@ -21,40 +21,45 @@ from ...._hosts import gang, ssh_keys
 from ...._launch import mpi
 from ...shared import run_record
 from ...shared.progress import Progress
-from ...shared.request import Dict, Request
+from ...shared.request import Dict, RunRequest
 from ...shared.state_dir import StateHome
-from ..outcome import result
+from ..outcome import build_result
 from . import lease_guard
 from . import plan as hosts_plan
-from .state import AGENTS, Plan, alive, claim, ended_unseen, part_is_over, running
+from .state import AGENTS_FILE, HostsPlan, build_claim, has_unrecorded_end, is_alive, is_part_over, is_running
 
 if t.TYPE_CHECKING:
     from .....module_utils._model import drill
 
 
-def present(
-    request: Request,
+def start_or_join(
+    request: RunRequest,
     home: StateHome,
-    plan: Plan,
+    plan: HostsPlan,
     before: RunRecord | None,
     resolved: tuple[dict[str, str], dict[str, bytes]],
     drilling: drill.Drill | None,
 ) -> Dict:
     folder = files.private_dir(home.run_folder(plan.run_id))
-    unseen = ended_unseen(plan, before)
-    lives = running(plan) or unseen
-    if lives and not unseen and plan.job.launcher == "mpi" and not all(alive(plan, host.name) for host in plan.hosts):
+    unseen = has_unrecorded_end(plan, before)
+    lives = is_running(plan) or unseen
+    if (
+        lives
+        and not unseen
+        and plan.job.launcher == "mpi"
+        and not all(is_alive(plan, host.name) for host in plan.hosts)
+    ):
         # Its parts share keys that nobody keeps: one part cannot be joined to the others later.
         gang.stop(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
         lives = False
-    attempt = _generation(plan, before, lives)
+    attempt = _first_attempt(plan, before, lives)
     current = _open_record(plan, before, attempt, lives)
-    members, held = _members(home, plan, attempt, resolved), claim(request, home, plan.job)
-    missing = [] if unseen else [m for m in members if not (lives and _needs_no_start(plan, m.remote.name, before))]
+    members, held = _build_members(home, plan, attempt, resolved), build_claim(request, home, plan.job)
+    missing = [] if unseen else [m for m in members if not (lives and _is_started(plan, m.remote.name, before))]
     started: list[str] = []
-    guard = lease_guard.begin(request, home, plan)
+    guard = lease_guard.bind_run(request, home, plan)
     _announce(request.progress, plan, lives)
-    run_record.write(folder, current)
+    run_record.write_record(folder, current)
     files.write_json(folder / "claim.json", held)
     if plan.gate.verdict:
         files.write_json(folder / "fabric.json", {"schema": SCHEMA, "islands": [plan.gate.verdict]})
@@ -68,37 +73,37 @@ def present(
             gang.prepare(ready, plan.source.placed, held, plan.run_id, fresh=before is None)
             started = gang.start(missing, plan.run_id, fresh=before is None)
         except MusterError:
-            _failed_start(folder, before, lives)
+            _restore_record(folder, before, lives)
             raise
         files.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "started", "attempt": attempt})
-    _remember_agents(home, plan)
+    _store_agent_paths(home, plan)
     if not request.options["wait"]:
-        return result(current, folder, changed=bool(started))
+        return build_result(current, folder, changed=bool(started))
     # Only now: by the time that this is imported, the agents are at work.
-    from .follow import follow
+    from .follow import follow_run
 
-    return follow(request, plan, members, folder, current, drilling, changed=bool(started), guard=guard)
+    return follow_run(request, plan, members, folder, current, drilling, changed=bool(started), guard=guard)
 
 
-def _needs_no_start(plan: Plan, node: str, before: RunRecord | None) -> bool:
+def _is_started(plan: HostsPlan, node: str, before: RunRecord | None) -> bool:
     """Return whether a node of a gang that lives does its part, or has done it a moment before the others."""
-    return alive(plan, node) or part_is_over(plan, node, before)
+    return is_alive(plan, node) or is_part_over(plan, node, before)
 
 
-def _remember_agents(home: StateHome, plan: Plan) -> None:
-    place = home.folder / AGENTS
+def _store_agent_paths(home: StateHome, plan: HostsPlan) -> None:
+    place = home.folder / AGENTS_FILE
     known = files.read_json(place) or {}
     found = {**known, **{remote.name: remote.program for remote in plan.remotes}}
     if found != known:
         files.write_json(place, found)
 
 
-def _failed_start(folder: pathlib.Path, before: RunRecord | None, running: bool) -> None:
+def _restore_record(folder: pathlib.Path, before: RunRecord | None, running: bool) -> None:
     """Put the record back: a run that never started leaves no trace, one that had run stays ended."""
     if running:
         return
     if before is not None:
-        run_record.write(folder, before)
+        run_record.write_record(folder, before)
         return
     for name in ("run.json", "claim.json", "events.jsonl", "offsets.json", "fabric.json", "lock"):
         (folder / name).unlink(missing_ok=True)
@@ -108,7 +113,7 @@ def _failed_start(folder: pathlib.Path, before: RunRecord | None, running: bool)
         return
 
 
-def _generation(plan: Plan, before: RunRecord | None, running: bool) -> int:
+def _first_attempt(plan: HostsPlan, before: RunRecord | None, running: bool) -> int:
     """Return the number of the first attempt of this start; a gang that runs keeps the one it has.
 
     Nodes know numbers that this controller does not when another one started the run before.
@@ -120,42 +125,42 @@ def _generation(plan: Plan, before: RunRecord | None, running: bool) -> int:
     return max([before.last_attempt if before else 0, *seen]) + 1
 
 
-def _open_record(plan: Plan, before: RunRecord | None, attempt: int, running: bool) -> RunRecord:
+def _open_record(plan: HostsPlan, before: RunRecord | None, attempt: int, running: bool) -> RunRecord:
     values: dict[str, t.Any] = {
         "launcher": plan.job.launcher,
         "code_sha256": plan.source.code_sha256,
-        "versions": _versions(plan),
+        "versions": _read_versions(plan),
         "derived": plan.derived,
         "generation": attempt,
-        "fabric": _fabric(plan),
+        "fabric": _fabric_reference(plan),
         "hosts": tuple(host.name for host in plan.hosts),
     }
     if before is None:
-        return run_record.new(plan.run_id, to_yaml_names(plan.job), time.time(), **values)
+        return run_record.new_record(plan.run_id, to_yaml_names(plan.job), time.time(), **values)
     job = to_yaml_names(plan.job)
     # A gang may continue with fewer nodes than it began with.
     size = dataclasses.replace(before.world_size, asked=run_record.job_world_size(job))
     return dataclasses.replace(
-        run_record.reopen(before, "running" if running else "starting"), job=job, world_size=size, **values
+        run_record.reopen_record(before, "running" if running else "starting"), job=job, world_size=size, **values
     )
 
 
-def _fabric(plan: Plan) -> Dict | None:
+def _fabric_reference(plan: HostsPlan) -> Dict | None:
     verdict = plan.gate.verdict
     return {key: verdict[key] for key in ("island", "outcome", "lane")} if verdict else None
 
 
-def _versions(plan: Plan) -> Dict:
+def _read_versions(plan: HostsPlan) -> Dict:
     first = plan.infos[plan.hosts[0].name]
     found = {"python": first["training"]["version"], "kernel": first["kernel"], **first["training"]["packages"]}
     return {**found, "commit": plan.source.commit} if plan.source.commit else found
 
 
-def _members(
-    home: StateHome, plan: Plan, attempt: int, resolved: tuple[dict[str, str], dict[str, bytes]]
+def _build_members(
+    home: StateHome, plan: HostsPlan, attempt: int, resolved: tuple[dict[str, str], dict[str, bytes]]
 ) -> list[gang.Member]:
-    nodes = hosts_plan.slots(plan.hosts, plan.infos, plan.run_id)
-    launched, context = hosts_plan.launch(plan.job, nodes, plan.run_id, attempt)
+    nodes = hosts_plan.build_slots(plan.hosts, plan.infos, plan.run_id)
+    launched, context = hosts_plan.build_launch(plan.job, nodes, plan.run_id, attempt)
     env, files = resolved
     if launched.keypair:
         pair = ssh_keys.make(home.run_folder(plan.run_id))
@@ -167,11 +172,11 @@ def _members(
             mpi.AUTHORIZED_FILE: pair.public,
             mpi.KNOWN_HOSTS_FILE: known.encode(),
         }
-    made = hosts_plan.members(plan.job, plan.remotes, nodes, launched, context, plan.infos, (env, files))
+    made = hosts_plan.build_members(plan.job, plan.remotes, nodes, launched, context, plan.infos, (env, files))
     return made
 
 
-def _announce(progress: Progress, plan: Plan, running: bool) -> None:
+def _announce(progress: Progress, plan: HostsPlan, running: bool) -> None:
     derived = plan.derived
     parts = [f"run {plan.run_id}: {plan.job.nodes} nodes × {plan.job.nproc} = world size {derived['world_size']}"]
     if derived["effective_batch"]:

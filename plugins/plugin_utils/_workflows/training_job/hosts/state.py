@@ -14,26 +14,26 @@ from .....module_utils._model import checks, fabric_gate
 from .....module_utils._model.job import Job
 from .....module_utils._model.run_record import RunRecord
 from ...._hosts.node_client import Remote
-from ...shared.request import Dict, Request
+from ...shared.request import Dict, RunRequest
 from ...shared.state_dir import StateHome
 from .. import source as code_source
 from . import plan as hosts_plan
 
 # Of the cluster's folder: where each host's agent was when it was last asked.
-AGENTS = "agents.json"
+AGENTS_FILE = "agents.json"
 
 
 _FINAL = ("succeeded", "crash", "fatal_exit_code", "timeout")
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class HostsPlan:
     """Everything decided before anything is written."""
 
     job: Job
     run_id: str
-    hosts: list[hosts_plan.Host]
-    source: code_source.Source
+    hosts: list[hosts_plan.TrainingHost]
+    source: code_source.CodeSource
     remotes: list[Remote]
     infos: dict[str, Dict]
     checks: list[checks.Check]
@@ -41,30 +41,30 @@ class Plan:
     gate: fabric_gate.Gate
 
 
-def claim(request: Request, home: StateHome, job: Job) -> Dict:
+def build_claim(request: RunRequest, home: StateHome, job: Job) -> Dict:
     """Return what a node notes about who holds the run."""
     take_over = bool(request.options.get("take_over"))
     return {**home.owner(create=True), "gpus": job.gpus_per_node, "take_over": take_over}
 
 
-def running(plan: Plan) -> bool:
+def is_running(plan: HostsPlan) -> bool:
     return any(info["units"].get("agent", {}).get("alive") for info in plan.infos.values())
 
 
-def ended_unseen(plan: Plan, before: RunRecord | None) -> bool:
+def has_unrecorded_end(plan: HostsPlan, before: RunRecord | None) -> bool:
     """Return whether the run ended while nobody followed it: its end is then only to be recorded.
 
     It ended on all nodes, or under mpirun on the first, whose end is the run's.
     """
     if before is None or before.is_ended:
         return False
-    if plan.job.launcher == "mpi" and part_is_over(plan, plan.hosts[0].name, before):
+    if plan.job.launcher == "mpi" and is_part_over(plan, plan.hosts[0].name, before):
         return True
     ends = [info["units"].get("agent", {}).get("exit") for info in plan.infos.values()]
     return all(end and end["generation"] == before.generation for end in ends)
 
 
-def part_is_over(plan: Plan, node: str, before: RunRecord | None) -> bool:
+def is_part_over(plan: HostsPlan, node: str, before: RunRecord | None) -> bool:
     """Return whether a node has ended its part of the present start, while others may need a moment longer.
 
     A part that was cancelled, or that lost its gang, is not over: it can be started again.
@@ -75,5 +75,5 @@ def part_is_over(plan: Plan, node: str, before: RunRecord | None) -> bool:
     return end["generation"] == before.generation and end["cause"] in _FINAL
 
 
-def alive(plan: Plan, node: str) -> bool:
+def is_alive(plan: HostsPlan, node: str) -> bool:
     return bool(plan.infos[node]["units"].get("agent", {}).get("alive"))

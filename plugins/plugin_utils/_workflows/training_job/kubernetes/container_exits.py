@@ -19,7 +19,7 @@ _EARLY_ENDS = 3
 _STOPPED = 143
 
 
-class Ends:
+class ContainerExits:
     """What was seen of such ends, by the uid of the pod. ``kind``: that of the run's object; ``nodes``: of the gang."""
 
     def __init__(self, kind: str, nodes: int) -> None:

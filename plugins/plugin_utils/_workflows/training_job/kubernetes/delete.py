@@ -17,14 +17,14 @@ from .....module_utils._model.run_record import BackendRef
 from ...._kube.api.client import Client
 from ...._kube.jobs.spec import COMPANIONS, KubePlan, Object, gang_selector, secret_name, selector
 from ...shared.progress import Progress
-from .force_delete import Evictions
+from .force_delete import ForcedDeletions
 
 # What pods may take beyond the time that they have to save.
-GONE_S = 60.0
-_LOOK_S = 1.0
+DELETION_S = 60.0
+_POLL_S = 1.0
 
 
-def remove(client: Client, ref: BackendRef, run_id: str, within_s: float, progress: Progress) -> bool:
+def delete_run(client: Client, ref: BackendRef, run_id: str, within_s: float, progress: Progress) -> bool:
     """Delete the run's object and wait until its pods are gone; return whether there was anything.
 
     :param ref: the record's ``backend_ref``.
@@ -32,8 +32,8 @@ def remove(client: Client, ref: BackendRef, run_id: str, within_s: float, progre
     """
     kind = ref.kind_name
     existed = client.delete(kind, ref.name, ref.namespace, uid=ref.uid or "")
-    end = _pods_gone(client, ref.namespace, selector(run_id), run_id, within_s, progress)
-    _forget_companions(client, ref, run_id)
+    end = _wait_until_gone(client, ref.namespace, selector(run_id), run_id, within_s, progress)
+    _delete_supporting_objects(client, ref, run_id)
     while True:
         rest = client.get(kind, ref.name, ref.namespace)
         if rest is None or (ref.uid and rest["metadata"].get("uid") != ref.uid):
@@ -45,7 +45,7 @@ def remove(client: Client, ref: BackendRef, run_id: str, within_s: float, progre
         time.sleep(0.1)
 
 
-def await_pods(client: Client, namespace: str, run_id: str, within_s: float, progress: Progress) -> None:
+def wait_for_pods(client: Client, namespace: str, run_id: str, within_s: float, progress: Progress) -> None:
     """Wait until no pod of the run's gang is left of a former start, whose object is gone already.
 
     :raises MusterError: naming the run after ``within_s`` seconds.
@@ -53,21 +53,23 @@ def await_pods(client: Client, namespace: str, run_id: str, within_s: float, pro
     labels = gang_selector(run_id)
     if client.list("v1/Pod", namespace, labels=labels).items:
         progress.say(f"run {run_id}: waiting for the pods of its former start")
-        _pods_gone(client, namespace, labels, run_id, within_s, progress)
+        _wait_until_gone(client, namespace, labels, run_id, within_s, progress)
 
 
-def _pods_gone(client: Client, namespace: str, labels: str, run_id: str, within_s: float, progress: Progress) -> float:
+def _wait_until_gone(
+    client: Client, namespace: str, labels: str, run_id: str, within_s: float, progress: Progress
+) -> float:
     """Wait until there is no such pod; return until when whoever asked may go on waiting for other things."""
     # What may take long is the end of the pods, which begins to count once they can be seen.
     end = math.inf
-    evictions = Evictions(client, progress)
+    evictions = ForcedDeletions(client, progress)
     with client.watch("v1/Pod", namespace, labels=labels) as pods:
         left: dict[str, Object] = {}
         synced = False
         while left or not synced:
             if time.monotonic() > end:
                 raise MusterError(f"pods of run {run_id} are still there after {within_s:.0f} s", "Look at their nodes")
-            event = pods.next(_LOOK_S)
+            event = pods.next(_POLL_S)
             if event is not None and event.type == "DELETED":
                 left.pop(event.object["metadata"]["uid"], None)
             elif event is not None and event.type in ("ADDED", "MODIFIED"):
@@ -78,7 +80,7 @@ def _pods_gone(client: Client, namespace: str, labels: str, run_id: str, within_
     return end
 
 
-def forget_secret(client: Client, made: KubePlan, progress: Progress) -> None:
+def delete_secret(client: Client, made: KubePlan, progress: Progress) -> None:
     """Remove the values of a run that has ended: its objects may stay for a day, some engines' for ever."""
     if made.secret is None:
         return
@@ -88,7 +90,7 @@ def forget_secret(client: Client, made: KubePlan, progress: Progress) -> None:
         progress.say(f"warning: the run's Secret stays until its {made.job.engine} is removed: {error}")
 
 
-def _forget_companions(client: Client, ref: BackendRef, run_id: str) -> None:
+def _delete_supporting_objects(client: Client, ref: BackendRef, run_id: str) -> None:
     """Remove what came with the run, which goes with its object unless whoever made both was killed in between."""
     namespace = ref.namespace
     with contextlib.suppress(MusterError):

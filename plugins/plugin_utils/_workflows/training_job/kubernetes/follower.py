@@ -30,14 +30,14 @@ from ...._kube.jobs.spec import CONTAINER, Object
 from ...._kube.objects import events, status
 from ...shared import run_record
 from ...shared.progress import Progress
-from ..follower import Follower, Outcome, tail
-from .container_exits import Ends
-from .force_delete import Evictions
-from .pending import Waits
+from ..follower import Follower, RunOutcome, read_tail
+from .container_exits import ContainerExits
+from .force_delete import ForcedDeletions
+from .pending import PendingCauses
 from .pod_logs import PodLogs
-from .run_events import Warnings
-from .timestamps import local
-from .watches import Sources
+from .run_events import RunWarnings
+from .timestamps import local_time
+from .watches import ClusterWatches
 
 _IDLE_S = 0.5
 # So long what was heard is taken in before the run's limits are looked at again.
@@ -55,7 +55,7 @@ class ClusterFollower(Follower):
         job: Job,
         run_id: str,
         folder: pathlib.Path,
-        sources: Sources,
+        sources: ClusterWatches,
         progress: Progress,
         save: t.Callable[[Follower], None],
         drill: drills.Drill | None,
@@ -63,7 +63,7 @@ class ClusterFollower(Follower):
     ) -> None:
         super().__init__(job, run_id, folder, [], progress, lambda _remote: None, save, drill, over)
         self.sources = sources
-        self.evictions = Evictions(sources.client, progress)
+        self.evictions = ForcedDeletions(sources.client, progress)
         self.pods: dict[str, Object] = {}
         self.nodes: dict[str, str] = {}
         self.read: dict[str, Place] = {
@@ -75,15 +75,15 @@ class ClusterFollower(Follower):
         self.lost_pods: set[str] = set()
         self.image_ids: set[str] = set()
         self.admitted_at: float | None = None
-        self.warnings = Warnings(sources.plan, [mount.pvc for mount in job.mounts if mount.pvc])
-        self.waits = Waits(sources.plan.queue is not None, sources.client.line.recovering)
-        self.ends = Ends(self.main["kind"], job.nodes)
-        self._ending: tuple[Outcome, float] | None = None
+        self.warnings = RunWarnings(sources.plan, [mount.pvc for mount in job.mounts if mount.pvc])
+        self.waits = PendingCauses(sources.plan.queue is not None, sources.client.line.recovering)
+        self.ends = ContainerExits(self.main["kind"], job.nodes)
+        self._ending: tuple[RunOutcome, float] | None = None
         self._engine_told = False
-        self.refusal: Outcome | None = None
+        self.refusal: RunOutcome | None = None
         self.refused_at = 0.0
 
-    def run(self) -> Outcome:
+    def run(self) -> RunOutcome:
         """Follow until the run has ended and its logs are read."""
         parent = os.getppid()
         self.sources.start()
@@ -116,7 +116,7 @@ class ClusterFollower(Follower):
 
     def dated(self, stamp: t.Any) -> float:
         """Return when something was that the cluster has dated; now, where that is no other time."""
-        return local(stamp, self.sources.client.line.tally.server_time())
+        return local_time(stamp, self.sources.client.line.tally.server_time())
 
     def _hear(self) -> None:
         item = self.sources.hear(_IDLE_S)
@@ -132,7 +132,7 @@ class ClusterFollower(Follower):
         self._keep_place()
         self._save()
 
-    def _at_last(self, outcome: Outcome) -> Outcome:
+    def _at_last(self, outcome: RunOutcome) -> RunOutcome:
         """Take in what was heard before now, and return how the run ended by all of that."""
         self.sources.close()
         while (item := self.sources.hear(0.0)) is not None:
@@ -181,7 +181,7 @@ class ClusterFollower(Follower):
 
     def _main_gone(self) -> None:
         # One that had ended was deleted because its time to live was over.
-        gone = Outcome("cancelled", 143, "cancelled", f"the {self.main['kind']} was deleted")
+        gone = RunOutcome("cancelled", 143, "cancelled", f"the {self.main['kind']} was deleted")
         self._ending = self._ending or self._engine_ended() or (gone, self._saved())
 
     def _take_pod(self, event: Event) -> None:
@@ -261,7 +261,7 @@ class ClusterFollower(Follower):
             cause = self.waits.workload(event.object)
             if cause is not None and cause.final:
                 # Its pods are gone or never came, and no others will: also of a run that was under way.
-                given_up = Outcome("failed", 1, cause.code, cause.text)
+                given_up = RunOutcome("failed", 1, cause.code, cause.text)
                 self._ending = self._ending or (given_up, self._drained())
             self._once(cause)
 
@@ -269,7 +269,7 @@ class ClusterFollower(Follower):
         """Note that a pod did not start its program, and why: no rank of it will say so."""
         detail = scrub(str(line.get("detail") or ""))
         code = line.get("exit_code")
-        self.refusal = Outcome("failed", code if isinstance(code, int) else 1, "crash", f"{node}: {detail}")
+        self.refusal = RunOutcome("failed", code if isinstance(code, int) else 1, "crash", f"{node}: {detail}")
         self.refused_at = moment(line.get("at")) or log_follow.now()
         self.progress.say(f"{node}: the pod did not start its program: {detail}")
 
@@ -284,7 +284,7 @@ class ClusterFollower(Follower):
             return
         raise exc
 
-    def _ended(self) -> tuple[Outcome, float] | None:
+    def _ended(self) -> tuple[RunOutcome, float] | None:
         found = self._engine_ended()
         if found:
             return found
@@ -297,24 +297,24 @@ class ClusterFollower(Follower):
             self.sources.client.delete(self.main, meta["name"], self.sources.plan.namespace, uid=meta["uid"])
         return early, self._saved()
 
-    def _too_many_lost(self) -> Outcome | None:
+    def _too_many_lost(self) -> RunOutcome | None:
         if not self.job.lost_budget or self._lost_restarts() <= self.job.lost_budget:
             return None
         detail = f"restart.max_lost_nodes is spent after {self._lost_restarts()} lost nodes"
-        return Outcome("lost", 1, "node_lost", detail)
+        return RunOutcome("lost", 1, "node_lost", detail)
 
-    def _never_began(self) -> Outcome | None:
+    def _never_began(self) -> RunOutcome | None:
         why = "" if self.story.attempts else self.ends.hopeless()
-        return Outcome("failed", 1, "crash", why) if why else None
+        return RunOutcome("failed", 1, "crash", why) if why else None
 
-    def _engine_ended(self) -> tuple[Outcome, float] | None:
+    def _engine_ended(self) -> tuple[RunOutcome, float] | None:
         now = status.state(self.main)
         self._engine_told = now.phase in ("done", "failed")
         if now.phase == "done":
-            return Outcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0"), self._drained()
+            return RunOutcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0"), self._drained()
         return (self._failure(now.reason), self._drained()) if now.phase == "failed" else None
 
-    def _fatal(self) -> Outcome | None:
+    def _fatal(self) -> RunOutcome | None:
         """Return the end of a run by an exit code that must not be repeated; not every engine knows exit codes."""
         attempt = self.story.attempts[-1] if self.story.attempts else None
         found = (
@@ -323,34 +323,34 @@ class ClusterFollower(Follower):
         if not found:
             return None
         _unused, code, node = min(found)
-        return Outcome("failed", code, "fatal_exit_code", f"a rank on {node} ended with exit code {code}", node)
+        return RunOutcome("failed", code, "fatal_exit_code", f"a rank on {node} ended with exit code {code}", node)
 
-    def _too_long(self) -> Outcome | None:
+    def _too_long(self) -> RunOutcome | None:
         """Return the end of a run whose time is over. An engine's own deadline begins anew with every restart."""
         limit, since = self.job.timeout_s, self.admitted_at
         if limit is None or since is None or time.time() <= since + limit + _OWN_DEADLINE_S:
             return None
-        return Outcome("failed", 124, "timeout", f"timeout_s ({limit} s) has passed")
+        return RunOutcome("failed", 124, "timeout", f"timeout_s ({limit} s) has passed")
 
-    def _failure(self, reason: str) -> Outcome:
+    def _failure(self, reason: str) -> RunOutcome:
         last = max((attempt.started_at for attempt in self.story.attempts), default=0.0)
         if self.refusal is not None and self.refused_at > last:
             return self.refusal
         killed = self.ends.killed_since(last)
         if killed:
-            return Outcome("failed", 137, "out_of_memory", f"{killed[1]} ({reason})", killed[0])
+            return RunOutcome("failed", 137, "out_of_memory", f"{killed[1]} ({reason})", killed[0])
         if "Deadline" in reason or self.sources.deadline_passed():
             # Ranks that were told to end for it say so as they end.
-            return Outcome("failed", 124, "timeout", f"timeout_s ({self.job.timeout_s} s) has passed ({reason})")
+            return RunOutcome("failed", 124, "timeout", f"timeout_s ({self.job.timeout_s} s) has passed ({reason})")
         failure = self.story.attempts[-1].first_failure if self.story.attempts else None
         fault = self.story.attempts[-1].fault if self.story.attempts else None
         if failure is None and fault is not None and fault[1]:
-            return Outcome("lost", 1, "node_lost", f"{fault[1]} was lost: {reason}", fault[1])
+            return RunOutcome("lost", 1, "node_lost", f"{fault[1]} was lost: {reason}", fault[1])
         if failure is None:
-            return Outcome("failed", 1, "crash", reason)
+            return RunOutcome("failed", 1, "crash", reason)
         code, node = failure[1], failure[2]
         cause = "fatal_exit_code" if code in self.job.restart.fatal_exit_codes else "crash"
-        return Outcome("failed", code, cause, f"a rank on {node} ended with exit code {code} ({reason})", node)
+        return RunOutcome("failed", code, cause, f"a rank on {node} ended with exit code {code} ({reason})", node)
 
     def _lost_restarts(self) -> int:
         """Return how often the engine restarted the gang for another reason than its program."""
@@ -378,7 +378,7 @@ class ClusterFollower(Follower):
         if cause is None:
             return
         if not self.story.attempts and self._ending is None and self.waits.hopeless(cause):
-            self._ending = Outcome("failed", 1, cause.code, cause.text), time.monotonic()
+            self._ending = RunOutcome("failed", 1, cause.code, cause.text), time.monotonic()
         if self.waits.is_new(cause):
             self.progress.say(cause.text)
             self.event("cluster", detail=cause.text)
@@ -391,7 +391,7 @@ class ClusterFollower(Follower):
         return self._drained() + self.job.checkpoints.grace_s
 
     def _kept_log(self, node: str) -> str:
-        return tail(self.folder / run_record.log_file(node))
+        return read_tail(self.folder / run_record.log_file(node))
 
     def _keep_place(self) -> None:
         self.offsets = {uid: {"stamp": stamp, "same": same} for uid, (stamp, same) in self.read.items()}

@@ -29,14 +29,14 @@ from ...._kube.jobs.spec import Object
 from ...._kube.objects import status
 from ...shared.progress import Progress
 
-_EVERY_S = 2.0
+_INTERVAL_S = 2.0
 # Without a word on the node: so long after the time that the pod had to end.
 _LATE_S = 30.0
 _FORBIDDEN = (401, 403)
-Node = t.Literal["answers", "silent", "gone", "unknown"]
+NodeState = t.Literal["answers", "silent", "gone", "unknown"]
 
 
-class Evictions:
+class ForcedDeletions:
     """Takes pods off nodes that are gone. One of them for a run; it asks for nodes only while pods are leaving."""
 
     def __init__(self, client: Client, progress: Progress) -> None:
@@ -49,20 +49,20 @@ class Evictions:
         # One without a node waits for a controller to let go of it, and for no kubelet.
         leaving = [pod for pod in pods if pod["metadata"].get("deletionTimestamp") and pod["spec"].get("nodeName")]
         leaving = [pod for pod in leaving if pod["metadata"]["uid"] not in self.forced]
-        if not leaving or time.monotonic() - self._asked_at < _EVERY_S:
+        if not leaving or time.monotonic() - self._asked_at < _INTERVAL_S:
             return []
         self._asked_at = time.monotonic()
-        states: dict[str, Node] = {}
+        states: dict[str, NodeState] = {}
         taken = []
         for pod in leaving:
             name = str(pod["spec"]["nodeName"])
             if name not in states:
                 states[name] = self._node(name)
-            if due(pod, states[name], time.time()) and self._take_off(pod, name):
+            if is_due(pod, states[name], time.time()) and self._take_off(pod, name):
                 taken.append(str(pod["metadata"]["uid"]))
         return taken
 
-    def _node(self, name: str) -> Node:
+    def _node(self, name: str) -> NodeState:
         try:
             found = self._client.get("v1/Node", name)
         except KubeError as exc:
@@ -98,7 +98,7 @@ class Evictions:
             return
 
 
-def node_state(node: Object | None) -> Node:
+def node_state(node: Object | None) -> NodeState:
     """Return what is known of a Node object, None for one that is not there."""
     if node is None:
         return "gone"
@@ -107,7 +107,7 @@ def node_state(node: Object | None) -> Node:
     return "silent" if ready.get("status") == "Unknown" else "answers"
 
 
-def due(pod: Object, node: Node, now: float) -> bool:
+def is_due(pod: Object, node: NodeState, now: float) -> bool:
     """Return whether a leaving pod is to be taken off its node by force."""
     if node in ("gone", "silent"):
         return True

@@ -27,12 +27,12 @@ from ...shared.state_dir import StateHome
 
 DURATION_S = 60
 RENEW_S = 15.0
-_LOOK_S = 0.5
+_POLL_S = 0.5
 _KIND = "coordination.k8s.io/v1/Lease"
 _FORBIDDEN = (401, 403)
 
 
-class Claim:
+class LeaderLease:
     """One controller's hold on a run. ``lost_to``: who has taken the run over, empty while nobody has."""
 
     def __init__(self, client: Client, made: KubePlan, holder: str, progress: Progress) -> None:
@@ -94,7 +94,7 @@ class Claim:
                 if self._write(live):
                     return
                 seen = None
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def _read(self) -> Object | None:
         return self._client.get(_KIND, self._made.name, self._made.namespace)
@@ -143,7 +143,7 @@ class Claim:
                 continue
 
 
-def forget_stale(client: Client, name: str, namespace: str) -> None:
+def delete_stale(client: Client, name: str, namespace: str) -> None:
     """Remove the Lease of a run that has ended when its holder renews it no more: it was killed while it followed."""
     now = client.line.tally.server_time()
     with contextlib.suppress(MusterError):
@@ -154,13 +154,15 @@ def forget_stale(client: Client, name: str, namespace: str) -> None:
 
 
 @contextlib.contextmanager
-def held(client: Client, made: KubePlan, home: StateHome, progress: Progress, take_over: bool) -> t.Iterator[Claim]:
+def hold_lease(
+    client: Client, made: KubePlan, home: StateHome, progress: Progress, take_over: bool
+) -> t.Iterator[LeaderLease]:
     """Hold a run for as long as the block lasts.
 
     :raises RefusedError: when another controller follows it.
     """
     who = home.owner(create=True)
-    claim = Claim(client, made, f"{who['controller']} ({who['owner'][:12]})", progress)
+    claim = LeaderLease(client, made, f"{who['controller']} ({who['owner'][:12]})", progress)
     claim.take(take_over)
     try:
         yield claim

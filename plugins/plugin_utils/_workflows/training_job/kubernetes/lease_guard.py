@@ -26,7 +26,7 @@ from ...._provision.ledger.ledger_store import LEDGER, read
 from ...node_pool.accounts import Outside
 from ...node_pool.lease_renewal import LEASE_S, Renewal, rented
 from ...node_pool.run_leases import Place, Tenancy, begin, hand_over, of_run, open_replica
-from ...shared.request import Dict, Request
+from ...shared.request import Dict, RunRequest
 from ...shared.state_dir import StateHome
 
 if t.TYPE_CHECKING:
@@ -34,11 +34,11 @@ if t.TYPE_CHECKING:
 
 # The run's own pods have ended: what else is on the node gets this long.
 _DRAIN_S = 60.0
-_LOOK_S = 1.0
-_AGAIN_S = 10.0
+_INTERVAL_S = 1.0
+_RETRY_S = 10.0
 
 
-def insist(job: Job, wait: bool) -> None:
+def require_follower(job: Job, wait: bool) -> None:
     """Refuse rules that nobody would keep: a run's machines are known only to whoever follows it.
 
     :raises InputError: a job with ``release`` or ``max_cost_usd`` that is only submitted.
@@ -48,7 +48,7 @@ def insist(job: Job, wait: bool) -> None:
         raise InputError(option, "needs somebody who follows the run on Kubernetes", "Leave out wait: false")
 
 
-def lease_of(name: str, hostvars: t.Mapping[str, t.Any], leases: t.Iterable[Lease]) -> Lease | None:
+def find_lease(name: str, hostvars: t.Mapping[str, t.Any], leases: t.Iterable[Lease]) -> Lease | None:
     """Return the lease of a node by its name, or by what the inventory says of the host of this name."""
     # What is no host has no variables: hostvars would raise only when they are used.
     values = hostvars[name] if name in hostvars else {}  # noqa: SIM401
@@ -60,12 +60,12 @@ def lease_of(name: str, hostvars: t.Mapping[str, t.Any], leases: t.Iterable[Leas
     return None
 
 
-class ClusterCustody:
+class ClusterLeaseGuard:
     """The rented machines of one run, in the hands of whoever follows it."""
 
     def __init__(
         self,
-        request: Request,
+        request: RunRequest,
         home: StateHome,
         job: Job,
         run_id: str,
@@ -97,7 +97,7 @@ class ClusterCustody:
         try:
             self._note(sorted(new), ref)
         except MusterError as error:
-            self._retry = time.monotonic() + _AGAIN_S
+            self._retry = time.monotonic() + _RETRY_S
             if str(error) != self._said:
                 self._said = str(error)
                 self._request.progress.say(f"warning: the rules of this run are not in the ledger: {error}")
@@ -113,7 +113,7 @@ class ClusterCustody:
         now = self._now()
         if now < self._next:
             return ""
-        self._next = now + _LOOK_S
+        self._next = now + _INTERVAL_S
         for renewal in self._renewals:
             renewal.tick()
         return self._tenancy.over(now) if self._tenancy else ""
@@ -147,7 +147,7 @@ class ClusterCustody:
         if not (self._home.folder / LEDGER).exists():
             return
         leases = [item for item in read(self._home.folder).leases.values() if item.open and item.machine]
-        found = {name: lease_of(name, self._request.hostvars, leases) for name in names}
+        found = {name: find_lease(name, self._request.hostvars, leases) for name in names}
         mine = {name: lease for name, lease in found.items() if lease is not None}
         if not mine:
             return
@@ -219,10 +219,12 @@ class ClusterCustody:
         return ""
 
 
-def ended(request: Request, home: StateHome, record: RunRecord, connect: t.Callable[[], Client], result: Dict) -> Dict:
+def delete_after_end(
+    request: RunRequest, home: StateHome, record: RunRecord, connect: t.Callable[[], Client], result: Dict
+) -> Dict:
     """Return the result of a run that had ended, or was cancelled, after giving back what that makes due."""
     tenancy = of_run(home, record.run_id)
     if tenancy is None or not tenancy.due(str(record.outcome), time.time()):
         return result
-    custody = ClusterCustody(request, home, parse_job(record.job), tenancy.run_id, connect())
+    custody = ClusterLeaseGuard(request, home, parse_job(record.job), tenancy.run_id, connect())
     return custody.delete_due(result, str(record.outcome))

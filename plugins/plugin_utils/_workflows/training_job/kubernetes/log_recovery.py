@@ -24,16 +24,16 @@ from ...._kube.jobs.spec import CONTAINER, KubePlan, Object
 from ...._kube.objects import wait
 from ...._kube.objects.apply import apply
 from ..follower import Follower
-from .network_preflight import clear
+from .network_preflight import delete_objects
 
 _LIMIT_S = 120.0
 # Above every attempt's number.
-_ANY = 1 << 31
+_NO_LIMIT = 1 << 31
 _STREAMS = ("events", "metrics", "usage")
 Dict = dict[str, t.Any]
 
 
-def missing(events: t.Iterable[Dict], first: int) -> set[int]:
+def missing_attempts(events: t.Iterable[Dict], first: int) -> set[int]:
     """Return the attempts of a start that began with number ``first`` of which nothing was heard, before the last one.
 
     Empty also where nothing at all was heard of the start.
@@ -43,40 +43,40 @@ def missing(events: t.Iterable[Dict], first: int) -> set[int]:
     return set(range(first, max(seen))) - seen if seen else set()
 
 
-def recover(client: Client, plan: KubePlan, follower: Follower, done: bool) -> None:
+def recover_logs(client: Client, plan: KubePlan, follower: Follower, done: bool) -> None:
     """Complete the run's folder and story by attempts that were not followed. What cannot be had is only told.
 
     :param done: whether the engine says that the job was done; then some attempt there must have been.
     """
     first = next(iter(plan.pods.values())).attempt
-    wanted: t.Collection[int] = missing(_lines(follower.folder / "events.jsonl"), first)
+    wanted: t.Collection[int] = missing_attempts(_read_lines(follower.folder / "events.jsonl"), first)
     if done and not any(item.n >= first for item in follower.story.attempts):
-        wanted = range(first, _ANY)
+        wanted = range(first, _NO_LIMIT)
     made = log_reader_job.build(plan) if wanted else None
     if made is None:
         return
-    names = f"any attempt from {first} on" if isinstance(wanted, range) else f"attempt {_listed(wanted)}"
+    names = f"any attempt from {first} on" if isinstance(wanted, range) else f"attempt {_join_numbers(wanted)}"
     follower.progress.say(f"nothing was heard of {names}: reading what was kept beside the checkpoints")
     try:
-        lines = _read(client, made)
+        lines = _read_volume(client, made)
     except MusterError as exc:
         follower.progress.say(f"it cannot be read: {exc.message}")
         return
     finally:
-        clear(client, made)
-    take(follower, of_attempts(lines, wanted))
+        delete_objects(client, made)
+    merge_lines(follower, select_lines(lines, wanted))
 
 
-def _listed(numbers: t.Iterable[int]) -> str:
+def _join_numbers(numbers: t.Iterable[int]) -> str:
     return ", ".join(str(number) for number in sorted(numbers))
 
 
-def of_attempts(lines: t.Iterable[Dict], wanted: t.Collection[int]) -> list[Dict]:
+def select_lines(lines: t.Iterable[Dict], wanted: t.Collection[int]) -> list[Dict]:
     """Return the lines of these attempts; what a program wrote among them may have any form."""
     return [line for line in lines if isinstance(line.get("attempt"), int) and line["attempt"] in wanted]
 
 
-def take(follower: Follower, lines: t.Iterable[Dict]) -> None:
+def merge_lines(follower: Follower, lines: t.Iterable[Dict]) -> None:
     """Put lines into the run's folder, in the order of their times, and tell the story anew."""
     news: dict[str, list[Dict]] = {stream: [] for stream in _STREAMS}
     for line in lines:
@@ -87,11 +87,11 @@ def take(follower: Follower, lines: t.Iterable[Dict]) -> None:
             files.private_dir(place.parent)
             files.append_text(place, scrub(f"{line.get('data')}\n"))
     for stream, items in news.items():
-        _merge(follower.folder / f"{stream}.jsonl", items)
-    follower.story = _told(follower.folder)
+        _merge_file(follower.folder / f"{stream}.jsonl", items)
+    follower.story = _rebuild_history(follower.folder)
 
 
-def _read(client: Client, made: t.Sequence[Object]) -> list[Dict]:
+def _read_volume(client: Client, made: t.Sequence[Object]) -> list[Dict]:
     *companions, main = made
     apply(client, companions)
     apply(client, [main])
@@ -107,26 +107,26 @@ def _read(client: Client, made: t.Sequence[Object]) -> list[Dict]:
     return found
 
 
-def _merge(place: pathlib.Path, news: t.Sequence[Dict]) -> None:
+def _merge_file(place: pathlib.Path, news: t.Sequence[Dict]) -> None:
     """Add lines to a file of JSON lines that is in the order of their times."""
     if not news:
         return
-    lines = sorted([*_lines(place), *news], key=_time)
+    lines = sorted([*_read_lines(place), *news], key=_line_time)
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
     files.write_atomic(place, scrub(text).encode())
 
 
-def _told(folder: pathlib.Path) -> Story:
+def _rebuild_history(folder: pathlib.Path) -> Story:
     story = Story()
     for stream, feed in (("events", story.event), ("metrics", story.metric)):
-        for line in _lines(folder / f"{stream}.jsonl"):
+        for line in _read_lines(folder / f"{stream}.jsonl"):
             feed(line)
     return story
 
 
-def _lines(place: pathlib.Path) -> list[Dict]:
+def _read_lines(place: pathlib.Path) -> list[Dict]:
     return list(log_follow.lines(place.read_text(encoding="utf-8", errors="replace"))) if place.exists() else []
 
 
-def _time(line: t.Mapping[str, t.Any]) -> float:
+def _line_time(line: t.Mapping[str, t.Any]) -> float:
     return moment(line.get("at")) or 0.0

@@ -29,18 +29,18 @@ from ...._kube.objects.apply import apply
 from ...shared.progress import Progress
 from ...shared.state_dir import StateHome
 
-_BELIEVED_S = 24 * 3600.0
+_VALID_S = 24 * 3600.0
 _LIMIT_S = 600.0
 _TAIL = 40
 # What runs in a probe's pods has nothing to save.
-_GONE_S = 90.0
+_DELETION_S = 90.0
 _ADVICE: t.Final[t.Mapping[str, str]] = {
     "image": "Check the image's name and the rights to pull it",
     "admission": "Change the job, or the rules of the namespace",
 }
 
 
-def prove(
+def run_preflight(
     client: Client,
     plan: KubePlan,
     home: StateHome,
@@ -58,20 +58,20 @@ def prove(
         return
     place = home.folder / "pod_network.json"
     known = files.read_json(place) or {}
-    key, nodes = _key(client, plan, policies), sorted(node_uids)
-    if _believed(known.get(key), nodes, time.time()):
+    key, nodes = _network_key(client, plan, policies), sorted(node_uids)
+    if _is_proven(known.get(key), nodes, time.time()):
         return
     progress.say("probing whether the pods of a gang reach each other")
     *companions, main = network_test_job.build(plan)
     # One that a killed controller left has a verdict of its own.
-    _sweep(client, plan, main)
+    _delete_leftover(client, plan, main)
     while True:
         try:
             apply(client, companions)
             live = apply(client, [main]).objects()[0]
-            said = _judge(client, plan, live or main, progress)
+            said = _wait_for_pods(client, plan, live or main, progress)
         finally:
-            clear(client, [main, *companions])
+            delete_objects(client, [main, *companions])
         if not said:
             break
         if not client.line.recovering():
@@ -80,26 +80,26 @@ def prove(
                 "Look at the network policies of the namespace, the pod network and cluster DNS",
             )
         progress.say("the API server was away just now, and with it the names of pods: probing again")
-        _sweep(client, plan, main)
+        _delete_leftover(client, plan, main)
     files.write_json(place, {**known, key: {"at": time.time(), "nodes": nodes}})
 
 
-def _believed(entry: t.Any, nodes: t.Sequence[str], now: float) -> bool:
+def _is_proven(entry: t.Any, nodes: t.Sequence[str], now: float) -> bool:
     """Return whether what was noted covers these nodes (their uids) and is young enough."""
     if not isinstance(entry, dict) or not isinstance(entry.get("at"), (int, float)):
         return False
-    return 0 <= now - entry["at"] < _BELIEVED_S and set(nodes) <= set(entry.get("nodes") or ())
+    return 0 <= now - entry["at"] < _VALID_S and set(nodes) <= set(entry.get("nodes") or ())
 
 
-def _judge(client: Client, plan: KubePlan, main: Object, progress: Progress) -> str:
+def _wait_for_pods(client: Client, plan: KubePlan, main: Object, progress: Progress) -> str:
     """Return why the pods do not reach each other, empty when they do.
 
     :raises RefusedError: when one of them cannot run at all.
     """
     resource = client.resource(main)
     wish = wait.Wish(resource, plan.namespace, main["metadata"]["name"])
-    pods = wait.Wish(client.resource("v1/Pod"), plan.namespace, labels=_of(main), count=plan.job.nodes)
-    seen = _Causes(client, plan, main, progress)
+    pods = wait.Wish(client.resource("v1/Pod"), plan.namespace, labels=_pod_selector(main), count=plan.job.nodes)
+    seen = _StartProblems(client, plan, main, progress)
     try:
         outcome = wait.wait(client, [wish, pods], rule=seen.rule, timeout_s=_LIMIT_S)
     finally:
@@ -110,14 +110,14 @@ def _judge(client: Client, plan: KubePlan, main: Object, progress: Progress) -> 
             "Look at what its pods wait for",
         )
     if outcome.end != "done":
-        said = _last_words(client, plan, main) or outcome.line() or outcome.end
+        said = _read_errors(client, plan, main) or outcome.line() or outcome.end
         if events.foreign(said):
-            raise _foreign(plan.job.image, said)
+            raise _wrong_architecture(plan.job.image, said)
         return said
     return ""
 
 
-class _Causes:
+class _StartProblems:
     """What keeps the probe's pods from starting: told once each; what no waiting mends ends the wait."""
 
     def __init__(self, client: Client, plan: KubePlan, main: Object, progress: Progress) -> None:
@@ -167,39 +167,39 @@ class _Causes:
         if not cause.final or self._client.line.recovering():
             return
         if events.foreign(cause.line):
-            self._final = _foreign(self._image, cause.line)
+            self._final = _wrong_architecture(self._image, cause.line)
         else:
             what = f"job.image: {self._image} cannot be pulled" if cause.code == "image" else cause.object
             self._final = RefusedError(f"{what}: {cause.line}", _ADVICE[cause.code])
 
 
-def _foreign(image: str | None, said: str) -> RefusedError:
+def _wrong_architecture(image: str | None, said: str) -> RefusedError:
     what = f"job.image: {image} is not made for the architecture of its node: {said}"
     return RefusedError(what, "Build it for that architecture, or place the job on nodes of the image's own")
 
 
-def _of(main: Object) -> str:
+def _pod_selector(main: Object) -> str:
     """Return the label selector of a Job's pods: of this very one when it is live, else of all of its name."""
     uid = main["metadata"].get("uid")
     name = f"batch.kubernetes.io/job-name={main['metadata']['name']}"
     return f"{name},batch.kubernetes.io/controller-uid={uid}" if uid else name
 
 
-def _sweep(client: Client, plan: KubePlan, main: Object) -> None:
+def _delete_leftover(client: Client, plan: KubePlan, main: Object) -> None:
     """Remove a probe of this name and wait until its pods are gone: names would still lead to them."""
-    name, labels = main["metadata"]["name"], _of(main)
+    name, labels = main["metadata"]["name"], _pod_selector(main)
     existed = client.delete(main, name, plan.namespace)
     if existed or client.list("v1/Pod", plan.namespace, labels=labels).items:
         gone = [wait.Wish(client.resource(main), plan.namespace, name)]
         gone.append(wait.Wish(client.resource("v1/Pod"), plan.namespace, labels=labels))
-        wait.wait(client, gone, until="absent", timeout_s=_GONE_S)
+        wait.wait(client, gone, until="absent", timeout_s=_DELETION_S)
 
 
-def _last_words(client: Client, plan: KubePlan, main: Object) -> str:
+def _read_errors(client: Client, plan: KubePlan, main: Object) -> str:
     """Return what the pods of a failed probe said for people."""
     found: list[str] = []
     try:
-        pods = client.list("v1/Pod", plan.namespace, labels=_of(main)).items
+        pods = client.list("v1/Pod", plan.namespace, labels=_pod_selector(main)).items
         for pod in pods:
             lines = client.stream_log(
                 plan.namespace, pod["metadata"]["name"], CONTAINER, follow=False, tail=_TAIL, timeout_s=20
@@ -211,7 +211,7 @@ def _last_words(client: Client, plan: KubePlan, main: Object) -> str:
     return "; ".join(dict.fromkeys(found))
 
 
-def clear(client: Client, made: t.Sequence[Object]) -> None:
+def delete_objects(client: Client, made: t.Sequence[Object]) -> None:
     """Remove what was made for a probe, or for a job that could not be submitted; what is gone already is passed over.
 
     A job has a policy of the same name and content as its probe: making it again costs one request.
@@ -223,7 +223,7 @@ def clear(client: Client, made: t.Sequence[Object]) -> None:
             continue
 
 
-def _key(client: Client, plan: KubePlan, policies: t.Sequence[Object]) -> str:
+def _network_key(client: Client, plan: KubePlan, policies: t.Sequence[Object]) -> str:
     # Those of runs come and go with them.
     standing = [item for item in policies if RUN_LABEL not in (item["metadata"].get("labels") or {})]
     about: list[t.Any] = [

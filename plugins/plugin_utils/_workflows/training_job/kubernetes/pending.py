@@ -19,10 +19,10 @@ from ...._kube.objects import events, status
 # Kueue makes a Workload of a job within moments.
 _UNQUEUED_S = 8.0
 # Kubelets and controllers try again at least every five minutes.
-_MAY_PASS_S = 600.0
+_TRANSIENT_S = 600.0
 
 
-class Waits:
+class PendingCauses:
     """What a run waits for, and what of it was said. ``recovering``: whether the API server was away a moment ago."""
 
     def __init__(self, queued: bool, recovering: Callable[[], bool]) -> None:
@@ -94,4 +94,4 @@ class Waits:
         if cause.final or cause.code not in ("image", "admission"):
             return cause.final
         now = time.monotonic()
-        return now - self._hindered.setdefault((cause.code, cause.object), now) > _MAY_PASS_S
+        return now - self._hindered.setdefault((cause.code, cause.object), now) > _TRANSIENT_S

@@ -105,7 +105,7 @@ def require_runnable(job: Job, facts: ClusterFacts, decided: Placement, namespac
 
 def build_plan(
     job: Job,
-    source: code_source.Source,
+    source: code_source.CodeSource,
     run_id: str,
     cluster: str,
     namespace: str,
@@ -120,7 +120,7 @@ def build_plan(
         run_id=run_id,
         cluster=cluster,
         namespace=namespace,
-        pods=registry.pods(job, code_source.run_context(job, run_id, attempt)),
+        pods=registry.pods(job, code_source.build_context(job, run_id, attempt)),
         program={name: agent_package.sources()[name] for name in PROGRAM_FILES},
         archive=_pack(source),
         queue=facts.queue,
@@ -162,7 +162,7 @@ def _require_secrets(job: Job, facts: ClusterFacts, namespace: str) -> None:
             raise RefusedError(f"{what}: the Secret {ref.path} has no key {wanted[0]} ({known})", fix)
 
 
-def _pack(source: code_source.Source) -> bytes:
+def _pack(source: code_source.CodeSource) -> bytes:
     """Return code and staged data as one archive, in the places where the program looks for them."""
     files: list[tuple[str, int, bytes]] = []
     for placed in source.placed:

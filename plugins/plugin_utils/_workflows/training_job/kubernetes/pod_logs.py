@@ -19,12 +19,12 @@ from .....module_utils._secrets.scrubber import scrub
 from ...._kube.api.logs import Place
 from ...._kube.jobs.spec import Object
 from ...shared.progress import Progress
-from .watches import Sources
+from .watches import ClusterWatches
 
 # In this order: a metric belongs to the newest attempt, which events tell.
 _STREAMS = ("events", "metrics", "usage", "log")
 # So long after a log could not be read it is opened again; the last one is for all that follow.
-_AGAIN_S = (5.0, 15.0, 60.0)
+_RETRY_S = (5.0, 15.0, 60.0)
 # Kubernetes keeps at most so much of the end of a log: MaxContainerTerminationMessageLogLength of its kubelet.
 _MESSAGE_BYTES = 2048
 
@@ -68,7 +68,7 @@ class PodLogs:
         if not text.startswith(MARK):
             self._waiting.setdefault(("log", node), []).append(text)
             return
-        found = _recorded(text[len(MARK) :])
+        found = _parse_marked(text[len(MARK) :])
         if found is None:
             return
         stream, data, line = found
@@ -100,10 +100,10 @@ class PodLogs:
         tries = self._away[uid][0] if uid in self._away else 0
         if not tries:
             self._progress.say(f"a log cannot be read: {problem.message}")
-        self._away[uid] = tries + 1, time.monotonic() + _AGAIN_S[min(tries, len(_AGAIN_S) - 1)]
+        self._away[uid] = tries + 1, time.monotonic() + _RETRY_S[min(tries, len(_RETRY_S) - 1)]
         self.ended(uid)
 
-    def open_again(self, sources: Sources, pods: t.Mapping[str, Object]) -> None:
+    def open_again(self, sources: ClusterWatches, pods: t.Mapping[str, Object]) -> None:
         """Open logs again that could not be read, for as long as their pods are there."""
         now = time.monotonic()
         for uid, (tries, due) in list(self._away.items()):
@@ -122,12 +122,12 @@ class PodLogs:
             self._compared.add(uid)
             node = self.nodes.get(uid, uid)
             kept = set(self._kept(node).split("\n"))
-            lines = [line for line in _lines(self._last_words[uid]) if scrub(line) not in kept]
+            lines = [line for line in _message_lines(self._last_words[uid]) if scrub(line) not in kept]
             if lines:
                 self._write(node, "log", "\n".join(["the log's last lines, from the pod's status:", *lines, ""]))
 
 
-def _recorded(text: str) -> tuple[str, dict[str, t.Any], str] | None:
+def _parse_marked(text: str) -> tuple[str, dict[str, t.Any], str] | None:
     """Return (stream, data, data as a line of its file) of a marked line, None for one that no recorder wrote."""
     try:
         line = json.loads(text)
@@ -139,7 +139,7 @@ def _recorded(text: str) -> tuple[str, dict[str, t.Any], str] | None:
         return None
 
 
-def _lines(message: str) -> list[str]:
+def _message_lines(message: str) -> list[str]:
     """Return the program's lines of a container's message, which Kubernetes takes from the end of its log."""
     # Not by splitlines(), for which the mark itself ends a line.
     lines = [line for line in message.split("\n") if line]

@@ -24,31 +24,31 @@ from ...._kube.api.client import Client
 from ...._kube.jobs.spec import ATTEMPT_LABEL, KubePlan, Object
 from ...._kube.objects import status
 from ...shared import cluster_identity, kube_connection, run_record
-from ...shared.request import Dict, Request
-from ...shared.state_dir import StateHome, forget_unborn, load_record
+from ...shared.request import Dict, RunRequest
+from ...shared.state_dir import StateHome, delete_unstarted, load_record
 from .. import secrets
 from .. import source as code_source
 from ..follower import Follower
-from ..outcome import attended, explained, finished, not_followed, result
+from ..outcome import add_error_line, build_result, check_attendance, interrupted_message, record_end
 from . import cluster_facts, leader_lease, lease_guard, log_recovery, network_preflight, submit
 from . import plan as kubernetes_plan
 from .cluster_facts import ClusterFacts
-from .delete import GONE_S, await_pods, forget_secret, remove
+from .delete import DELETION_S, delete_run, delete_secret, wait_for_pods
 from .follower import ClusterFollower
-from .leader_lease import Claim
-from .lease_guard import ClusterCustody
-from .timestamps import placed_at
-from .watches import Sources
+from .leader_lease import LeaderLease
+from .lease_guard import ClusterLeaseGuard
+from .timestamps import admission_time
+from .watches import ClusterWatches
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class ClusterRun:
     """What is to run and what the cluster said of itself before anything was decided. ``before``: the run's record."""
 
-    request: Request
+    request: RunRequest
     home: StateHome
     job: Job
-    source: code_source.Source
+    source: code_source.CodeSource
     run_id: str
     client: Client
     facts: ClusterFacts
@@ -73,7 +73,7 @@ class Asked:
         """
         made, before = self.plan(self.next_attempt), self.before
         if before is not None and not before.is_ended and before.backend_ref:
-            found = submit.found(self.client, before.backend_ref)
+            found = submit.find_live(self.client, before.backend_ref)
             if found is not None:
                 return found
         return self.client.get(kubernetes_plan.build_objects(made)[-1], made.name, made.namespace)
@@ -97,88 +97,90 @@ class Asked:
         return self._plans[attempt]
 
 
-def run(request: Request, home: StateHome, job: Job) -> Dict:
+def run(request: RunRequest, home: StateHome, job: Job) -> Dict:
     """Bring the run to the asked state and return the module's result."""
-    lease_guard.insist(job, bool(request.options["wait"]))
+    lease_guard.require_follower(job, bool(request.options["wait"]))
     with tempfile.TemporaryDirectory(prefix="muster-") as nowhere:
         cache = pathlib.Path(nowhere) if request.check else home.folder / "git"
-        source = code_source.source(job, request.base, cache)
-        run_id = str(request.options.get("run_id") or code_source.run_id(job, source))
+        source = code_source.read_source(job, request.base, cache)
+        run_id = str(request.options.get("run_id") or code_source.derive_run_id(job, source))
         folder = home.run_folder(run_id)
         before = load_record(folder)
         if before and before.is_ended and before.outcome == "succeeded":
             request.progress.say(f"run {run_id} has succeeded already; name another run_id to run it again")
-            done = result(before, folder, changed=False)
-            return lease_guard.ended(request, home, before, lambda: _client(request, job)[0], done)
-        values = secrets.resolve(job)
-        client, namespace = _client(request, job)
+            done = build_result(before, folder, changed=False)
+            return lease_guard.delete_after_end(request, home, before, lambda: _open_for_job(request, job)[0], done)
+        values = secrets.resolve_secrets(job)
+        client, namespace = _open_for_job(request, job)
         if not request.options.get("cluster_id"):
             # Who names the cluster by its id knows better than what was written down.
-            cluster_identity.insist(client, before.to_dict() if before else None)
+            cluster_identity.require_same_cluster(client, before.to_dict() if before else None)
             if before is None or before.is_ended:
-                cluster_identity.insist_home(client, home)
+                cluster_identity.require_ledger_cluster(client, home)
         cluster_facts.require_engine(client, job)
         facts = cluster_facts.read_cluster_facts(client, job, namespace)
         placement = kubernetes_plan.decide_placement(job, facts)
-        drilling = _drill(request, job, facts)
-        asked = Asked(request, home, job, source, run_id, client, facts, placement, before)
+        drilling = _parse_drill(request, job, facts)
+        asked = ClusterRun(request, home, job, source, run_id, client, facts, placement, before)
         # What runs already has its nodes: one of them may be lost, and the run is followed all the same.
         live = asked.there()
-        if not _goes_on(asked, live):
-            submit.insist_seen(run_id, before, live, bool(request.options.get("recreate")))
+        if not _continues(asked, live):
+            submit.require_recorded_end(run_id, before, live, bool(request.options.get("recreate")))
             kubernetes_plan.require_runnable(job, facts, placement, namespace)
         for warning in (*facts.warnings, *job_backends.warnings(job)):
             request.progress.say(f"warning: {warning}")
         if request.check:
-            return _rehearse(asked)
+            return _check(asked)
         with home.lock(run_id):
             try:
                 take_over = bool(request.options.get("take_over"))
-                with leader_lease.held(client, asked.plan(1), home, request.progress, take_over) as claim:
-                    return _present(asked, values, drilling, claim)
+                with leader_lease.hold_lease(client, asked.plan(1), home, request.progress, take_over) as claim:
+                    return _start_or_follow(asked, values, drilling, claim)
             finally:
-                forget_unborn(folder)
+                delete_unstarted(folder)
 
 
-def cancel(request: Request, home: StateHome, record: RunRecord) -> Dict:
+def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Dict:
     """Remove what runs the job and wait until its pods are gone, so that nothing of it writes any more."""
     run_id, ref = record.run_id, record.backend_ref
     folder = home.run_folder(run_id)
     if request.check:
         return {"changed": not record.is_ended, "run_id": run_id}
-    client, _unused = _open(request, ref.context if ref else None)
+    client, _unused = _open_client(request, ref.context if ref else None)
     if not request.options.get("cluster_id"):
-        cluster_identity.insist(client, record.to_dict())
+        cluster_identity.require_same_cluster(client, record.to_dict())
     grace = int(record.job["checkpoints"]["grace_s"])
     changed, problem = ref is not None, None
     try:
         if ref:
-            changed = remove(client, ref, run_id, grace + GONE_S, request.progress)
-            leader_lease.forget_stale(client, ref.name, ref.namespace)
+            changed = delete_run(client, ref, run_id, grace + DELETION_S, request.progress)
+            leader_lease.delete_stale(client, ref.name, ref.namespace)
     except MusterError as error:
         # Rented machines of a run that is to end must not wait for what stands in the way of its pods.
         problem = error
     if not record.is_ended:
         now = time.time()
-        record = run_record.end(record, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143)
-        run_record.write(folder, record)
+        record = run_record.end_record(
+            record, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143
+        )
+        run_record.write_record(folder, record)
         files.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
         changed = True
-    done = _told(result(record, folder, changed=changed), problem)
-    return lease_guard.ended(request, home, record, lambda: client, done)
+    done = _add_problem(build_result(record, folder, changed=changed), problem)
+    return lease_guard.delete_after_end(request, home, record, lambda: client, done)
 
 
-def _client(request: Request, job: Job) -> tuple[Client, str]:
-    client, own = _open(request, job.placement.cluster)
+def _open_for_job(request: RunRequest, job: Job) -> tuple[Client, str]:
+    client, own = _open_client(request, job.placement.cluster)
     return client, job.placement.namespace or own
 
 
-def _open(request: Request, context: str | None) -> tuple[Client, str]:
+def _open_client(request: RunRequest, context: str | None) -> tuple[Client, str]:
     client = kube_connection.open_client(request.options, request.base, request.progress.say, context=context)
     return client, client.namespace
 
 
-def _drill(request: Request, job: Job, facts: ClusterFacts) -> drill.Drill | None:
+def _parse_drill(request: RunRequest, job: Job, facts: ClusterFacts) -> drill.Drill | None:
     value = request.options.get("drill")
     if not value:
         return None
@@ -191,79 +193,79 @@ def _drill(request: Request, job: Job, facts: ClusterFacts) -> drill.Drill | Non
     return found
 
 
-def _rehearse(asked: Asked) -> Dict:
+def _check(asked: ClusterRun) -> Dict:
     """Let the server judge everything without making it."""
     made, live = asked.plan(asked.next_attempt), asked.there()
-    follows = _goes_on(asked, live)
+    follows = _continues(asked, live)
     if not follows:
-        submit.rehearse(asked.client, made, live)
+        submit.dry_run(asked.client, made, live)
     checks = {"ok": True, "exit_code": 0, "checks": [], "failures": []}
-    return {"changed": not follows, "run_id": asked.run_id, "derived": _derived(made), "checks": checks}
+    return {"changed": not follows, "run_id": asked.run_id, "derived": _derive(made), "checks": checks}
 
 
-def _present(
-    asked: Asked, values: tuple[dict[str, str], dict[str, bytes]], drilling: drill.Drill | None, claim: Claim
+def _start_or_follow(
+    asked: ClusterRun, values: tuple[dict[str, str], dict[str, bytes]], drilling: drill.Drill | None, claim: LeaderLease
 ) -> Dict:
     request, client, before, folder = asked.request, asked.client, asked.before, asked.folder
     made, live = asked.plan(asked.next_attempt), asked.there()
-    follows = _goes_on(asked, live)
+    follows = _continues(asked, live)
     if live is not None and follows:
-        submit.own(client, made, live, known=bool(before and before.backend_ref and before.backend_ref.uid))
+        submit.repair_owners(client, made, live, known=bool(before and before.backend_ref and before.backend_ref.uid))
         made = asked.plan(before.generation if before else int(live["metadata"]["labels"][ATTEMPT_LABEL]))
     current = _open_record(asked, made, follows)
     _announce(request, made, follows)
     if follows:
-        reference = _reference(t.cast(Object, live), made, request)
+        reference = _build_reference(t.cast(Object, live), made, request)
         known = current.backend_ref.cluster_id if current.backend_ref else None
     else:
-        _make_room(asked, made, live)
-        network_preflight.prove(
+        _delete_former_start(asked, made, live)
+        network_preflight.run_preflight(
             client, made, asked.home, request.progress, asked.placement.node_uids, asked.facts.policies
         )
         made = dataclasses.replace(made, begun=int(time.time()))
-        reference, known = _reference(kubernetes_plan.build_objects(made)[-1], made, request), None
-    reference = dataclasses.replace(reference, cluster_id=known or cluster_identity.read(client))
+        reference, known = _build_reference(kubernetes_plan.build_objects(made)[-1], made, request), None
+    reference = dataclasses.replace(reference, cluster_id=known or cluster_identity.read_cluster_id(client))
     current = dataclasses.replace(current, backend_ref=reference)
     files.private_dir(folder)
     # Whoever is killed from here on leaves a run that can be found, followed and cancelled.
-    run_record.write(folder, current)
+    run_record.write_record(folder, current)
     if not follows:
-        now = t.cast(str, run_record.iso(time.time()))
+        now = t.cast(str, run_record.format_time(time.time()))
         current = dataclasses.replace(current, submitted_at=now, queued_at=now)
-        digest = code_source.digest(asked.job, asked.source)
+        digest = code_source.job_digest(asked.job, asked.source)
         try:
             live, companions = submit.submit(client, made, values, digest)
         except BaseException:
-            _forget(folder, before)
+            _restore_record(folder, before)
             raise
         # From here on they are the job's own: whoever deletes it deletes them.
-        submit.adopt(client, companions, live)
+        submit.set_owners(client, companions, live)
         reference = dataclasses.replace(reference, uid=live["metadata"].get("uid"))
         current = dataclasses.replace(current, backend_ref=reference)
-        run_record.write(folder, current)
+        run_record.write_record(folder, current)
         line = {"at": time.time(), "kind": "submitted", "attempt": _first_attempt(made)}
         files.append_json(folder / "events.jsonl", line)
     if not request.options["wait"]:
-        return result(current, folder, changed=not follows)
+        return build_result(current, folder, changed=not follows)
     return _follow(asked, made, t.cast(Object, live), current, drilling, claim, changed=not follows)
 
 
-def _make_room(asked: Asked, made: KubePlan, live: Object | None) -> None:
+def _delete_former_start(asked: ClusterRun, made: KubePlan, live: Object | None) -> None:
     """Remove the former start of the run and wait for its pods: two gangs would write the same checkpoints."""
     request = asked.request
     if live is not None and status.state(live).phase == "waiting":
         # What runs well is not stopped for what could not take its place.
-        submit.rehearse(asked.client, made, live)
+        submit.dry_run(asked.client, made, live)
         request.progress.say(f"run {asked.run_id} runs with another job: it is stopped, and this one starts")
-    within_s = asked.job.checkpoints.grace_s + GONE_S
+    within_s = asked.job.checkpoints.grace_s + DELETION_S
     if live is not None:
-        remove(asked.client, _reference(live, made, request), asked.run_id, within_s, request.progress)
+        delete_run(asked.client, _build_reference(live, made, request), asked.run_id, within_s, request.progress)
     elif asked.before is not None:
         # Its object may be gone before its pods are.
-        await_pods(asked.client, made.namespace, asked.run_id, within_s, request.progress)
+        wait_for_pods(asked.client, made.namespace, asked.run_id, within_s, request.progress)
 
 
-def _goes_on(asked: Asked, live: Object | None) -> bool:
+def _continues(asked: ClusterRun, live: Object | None) -> bool:
     """Return whether the run is there to be followed, and not to be started anew.
 
     :raises RefusedError: when it runs another job and that one is not to be recreated.
@@ -272,7 +274,7 @@ def _goes_on(asked: Asked, live: Object | None) -> bool:
     ended_unseen = live is not None and (asked.before is None or not asked.before.is_ended)
     if live is None or not (ended_unseen or status.state(live).phase == "waiting"):
         return False
-    problem = submit.other_job(live, asked.run_id, asked.before, asked.job, asked.source)
+    problem = submit.compare_job(live, asked.run_id, asked.before, asked.job, asked.source)
     if problem is None:
         return True
     if not asked.request.options.get("recreate") or not submit.is_run(live, asked.run_id):
@@ -280,12 +282,12 @@ def _goes_on(asked: Asked, live: Object | None) -> bool:
     return False
 
 
-def _forget(folder: pathlib.Path, before: RunRecord | None) -> None:
+def _restore_record(folder: pathlib.Path, before: RunRecord | None) -> None:
     """Put the record back as it was before a submit of which nothing is left."""
     if before is None:
         (folder / "run.json").unlink(missing_ok=True)
     else:
-        run_record.write(folder, before)
+        run_record.write_record(folder, before)
 
 
 def _first_attempt(made: KubePlan) -> int:
@@ -293,66 +295,66 @@ def _first_attempt(made: KubePlan) -> int:
 
 
 def _follow(
-    asked: Asked,
+    asked: ClusterRun,
     made: KubePlan,
     live: Object,
     record: RunRecord,
     drilling: drill.Drill | None,
-    claim: Claim,
+    claim: LeaderLease,
     changed: bool,
 ) -> Dict:
     request, client, folder = asked.request, asked.client, asked.folder
     reference = t.cast(BackendRef, record.backend_ref)
-    custody = ClusterCustody(request, asked.home, made.job, made.run_id, client)
+    custody = ClusterLeaseGuard(request, asked.home, made.job, made.run_id, client)
 
     def save(follower: Follower) -> None:
         nonlocal record
         cluster = t.cast(ClusterFollower, follower)
         names = sorted(set(cluster.nodes.values()))
         custody.placed(names, reference)
-        current = run_record.update(record, cluster.story, custody.prices(names), time.time())
+        current = run_record.update_record(record, cluster.story, custody.prices(names), time.time())
         record = dataclasses.replace(
             current,
             state="queued" if cluster.waits.suspended and not current.is_ended else current.state,
-            admitted_at=current.admitted_at or run_record.iso(cluster.admitted_at),
+            admitted_at=current.admitted_at or run_record.format_time(cluster.admitted_at),
             image_digest=next(iter(sorted(cluster.image_ids)), None),
             hosts=tuple(names),
         )
-        run_record.write(folder, record)
+        run_record.write_record(folder, record)
 
     def over() -> str:
         claim.check()
         return custody.stop_reason()
 
-    sources = Sources(client, made, live)
+    sources = ClusterWatches(client, made, live)
     follower = ClusterFollower(made.job, made.run_id, folder, sources, request.progress, save, drilling, over)
     if record.admitted_at:
         # Whoever followed it before has seen it start: its time limit does not begin anew.
-        follower.admitted_at = placed_at(follower.story, epoch(record.admitted_at))
+        follower.admitted_at = admission_time(follower.story, epoch(record.admitted_at))
     try:
         outcome = follower.run()
     except KeyboardInterrupt:
-        request.progress.say(not_followed(made.run_id))
+        request.progress.say(interrupted_message(made.run_id))
         raise
     problem, told = None, status.state(follower.main).phase
     if told == "waiting":
         # It ended by a rule of ours: the engine would go on. Before anything is read: its pods may hold the place.
-        within_s = made.job.checkpoints.grace_s + GONE_S
+        within_s = made.job.checkpoints.grace_s + DELETION_S
         try:
-            remove(client, reference, made.run_id, within_s, request.progress)
+            delete_run(client, reference, made.run_id, within_s, request.progress)
         except MusterError as error:
             # The run has ended all the same, and its machines go back.
             problem = error
     else:
-        forget_secret(client, made, request.progress)
-    log_recovery.recover(client, made, follower, told == "done")
-    outcome = explained(folder, attended(made.job, follower, outcome))
+        delete_secret(client, made, request.progress)
+    log_recovery.recover_logs(client, made, follower, told == "done")
+    outcome = add_error_line(folder, check_attendance(made.job, follower, outcome))
     at = follower.dated(status.end_time(follower.main)) if told in ("done", "failed") else None
-    ended = finished(follower, outcome, record, custody.prices(follower.nodes.values()), at)
-    return custody.delete_due(_told(result(ended, folder, changed), problem), outcome.outcome)
+    ended = record_end(follower, outcome, record, custody.prices(follower.nodes.values()), at)
+    return custody.delete_due(_add_problem(build_result(ended, folder, changed), problem), outcome.outcome)
 
 
-def _told(value: Dict, problem: MusterError | None) -> Dict:
+def _add_problem(value: Dict, problem: MusterError | None) -> Dict:
     """Return a result that also tells a problem, where there was one."""
     if problem is None:
         return value
@@ -360,7 +362,7 @@ def _told(value: Dict, problem: MusterError | None) -> Dict:
     return {**value, "failed": True, "msg": "; ".join([*known, str(problem)])}
 
 
-def _reference(live: Object, made: KubePlan, request: Request) -> BackendRef:
+def _build_reference(live: Object, made: KubePlan, request: RunRequest) -> BackendRef:
     meta = live["metadata"]
     namespace, context = meta.get("namespace") or made.namespace, request.options.get("context")
     return BackendRef(
@@ -373,13 +375,13 @@ def _reference(live: Object, made: KubePlan, request: Request) -> BackendRef:
     )
 
 
-def _derived(made: KubePlan) -> Dict:
+def _derive(made: KubePlan) -> Dict:
     derived = advice.derive(made.job, bandwidth_gb_s=None, prices_usd_per_hour=[None] * made.job.nodes)
     derived.update({"connection": "kubernetes", "lane": "network", "run_id": made.run_id})
     return derived
 
 
-def _open_record(asked: Asked, made: KubePlan, follows: bool) -> RunRecord:
+def _open_record(asked: ClusterRun, made: KubePlan, follows: bool) -> RunRecord:
     source, before = asked.source, asked.before
     values: Dict = {
         "backend": "kubernetes",
@@ -387,21 +389,21 @@ def _open_record(asked: Asked, made: KubePlan, follows: bool) -> RunRecord:
         "launcher": made.job.launcher,
         "code_sha256": source.code_sha256,
         "versions": {"commit": source.commit} if source.commit else {},
-        "derived": _derived(made),
+        "derived": _derive(made),
         "job": to_yaml_names(made.job),
         "generation": _first_attempt(made),
         "hosts": (),
     }
     if before is None:
-        return run_record.new(made.run_id, values.pop("job"), time.time(), **values)
-    again = run_record.reopen(before, "running" if follows else "starting")
+        return run_record.new_record(made.run_id, values.pop("job"), time.time(), **values)
+    again = run_record.reopen_record(before, "running" if follows else "starting")
     if not follows:
         # Its time begins anew, and so may its image.
         again = dataclasses.replace(again, admitted_at=None, image_digest=None)
     return dataclasses.replace(again, **values)
 
 
-def _announce(request: Request, made: KubePlan, follows: bool) -> None:
+def _announce(request: RunRequest, made: KubePlan, follows: bool) -> None:
     job = made.job
     parts = [f"run {made.run_id}: {job.nodes} pods × {job.nproc} = world size {job.world_size}"]
     parts.append(f"{job.engine} in namespace {made.namespace}")

@@ -15,10 +15,10 @@ from ...._kube.api.watch import Event
 from ...._kube.jobs.spec import KubePlan, Object
 from ...._kube.objects import events
 
-_MOST = 64
+_EARLY_LIMIT = 64
 
 
-class Warnings:
+class RunWarnings:
     """Takes the namespace's events and gives those of the run."""
 
     def __init__(self, plan: KubePlan, claims: t.Iterable[str]) -> None:
@@ -64,5 +64,5 @@ class Warnings:
 
     def _keep(self, uid: str, cause: events.Cause) -> None:
         self._early.setdefault((uid, cause.line), cause)
-        if len(self._early) > _MOST:
+        if len(self._early) > _EARLY_LIMIT:
             del self._early[next(iter(self._early))]

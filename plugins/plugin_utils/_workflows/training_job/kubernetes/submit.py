@@ -28,7 +28,7 @@ _FORBIDDEN = (401, 403)
 _SHOWN = 60
 
 
-def found(client: Client, reference: BackendRef) -> Object | None:
+def find_live(client: Client, reference: BackendRef) -> Object | None:
     """Return the object of a record's ``backend_ref``, None when it, or its kind, is not there."""
     try:
         return client.get(reference.kind_name, reference.name, reference.namespace)
@@ -37,7 +37,7 @@ def found(client: Client, reference: BackendRef) -> Object | None:
         return None
 
 
-def rehearse(client: Client, made: KubePlan, live: Object | None) -> None:
+def dry_run(client: Client, made: KubePlan, live: Object | None) -> None:
     """Let the server judge the run's objects without making any; ``live`` is what would go away first."""
     *companions, main = kubernetes_plan.build_objects(made)
     if live is not None:
@@ -74,16 +74,16 @@ def submit(
         return t.cast(Object, apply(client, [main]).objects()[0]), companions
     except BaseException:
         # Whatever ended it, and be it the user: half of a run is none.
-        network_preflight.clear(client, created)
+        network_preflight.delete_objects(client, created)
         raise
 
 
-def adopt(client: Client, companions: t.Iterable[Object], live: Object) -> None:
+def set_owners(client: Client, companions: t.Iterable[Object], live: Object) -> None:
     """Have what was just made go when the run goes; what the end of an earlier one took meanwhile is made again."""
     apply(client, owned(companions, live))
 
 
-def own(client: Client, made: KubePlan, live: Object, *, known: bool) -> None:
+def repair_owners(client: Client, made: KubePlan, live: Object, *, known: bool) -> None:
     """Have what came with a run that lives go with it: whoever made it may have been killed before it said so.
 
     :param known: whether it was said already, but for the Secret, of which one is sure each time.
@@ -91,7 +91,7 @@ def own(client: Client, made: KubePlan, live: Object, *, known: bool) -> None:
     found = [client.get("v1/Secret", made.secret, made.namespace)] if made.secret else []
     if not known:
         for kind in COMPANIONS:
-            found += _listed(client, kind, made)
+            found += _list_supporting(client, kind, made)
     (said,) = owned([{"metadata": {}}], live)
     for item in found:
         owners = [owner["uid"] for owner in item["metadata"].get("ownerReferences") or ()] if item else []
@@ -99,7 +99,7 @@ def own(client: Client, made: KubePlan, live: Object, *, known: bool) -> None:
             client.patch(item, item["metadata"]["name"], said, made.namespace)
 
 
-def _listed(client: Client, kind: str, made: KubePlan) -> list[Object]:
+def _list_supporting(client: Client, kind: str, made: KubePlan) -> list[Object]:
     try:
         items = client.list(kind, made.namespace, labels=selector(made.run_id)).items
     except KubeError as error:
@@ -116,7 +116,7 @@ def is_run(live: Object, run_id: str) -> bool:
     return bool((live["metadata"].get("labels") or {}).get(RUN_LABEL) == label_value(run_id))
 
 
-def insist_seen(run_id: str, before: RunRecord | None, live: Object | None, recreate: bool) -> None:
+def require_recorded_end(run_id: str, before: RunRecord | None, live: Object | None, recreate: bool) -> None:
     """Refuse to start a run again whose object is gone and of which nobody saw the end: it may have succeeded.
 
     Its time to live was over, or somebody deleted it, while nobody followed it.
@@ -132,8 +132,8 @@ def insist_seen(run_id: str, before: RunRecord | None, live: Object | None, recr
         raise RefusedError(gone, fix)
 
 
-def other_job(
-    live: Object, run_id: str, before: RunRecord | None, job: Job, source: code_source.Source
+def compare_job(
+    live: Object, run_id: str, before: RunRecord | None, job: Job, source: code_source.CodeSource
 ) -> RefusedError | None:
     """Return why a run that lives is not the one that was asked for, None when it is.
 
@@ -148,7 +148,7 @@ def other_job(
             what = f"{live['kind']} {meta['name']} is there already and belongs to no run"
             return RefusedError(what, "Name another run_id, or remove it")
         started = (meta.get("annotations") or {}).get(DIGEST)
-        if started and started != code_source.digest(job, source):
+        if started and started != code_source.job_digest(job, source):
             return RefusedError(f"run {run_id} was started elsewhere, with another job or other code", advice)
         return None
     known, wanted = before.job, to_yaml_names(job)
@@ -171,9 +171,9 @@ def _differences(known: t.Mapping[str, object], wanted: t.Mapping[str, object], 
         elif path == "env.":
             yield f"{path}{key}"
         else:
-            yield f"{path}{key} ({_shown(old)} there, {_shown(new)} asked for)"
+            yield f"{path}{key} ({_shorten(old)} there, {_shorten(new)} asked for)"
 
 
-def _shown(value: object) -> str:
+def _shorten(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

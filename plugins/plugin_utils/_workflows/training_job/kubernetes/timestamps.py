@@ -18,7 +18,7 @@ from ...._kube.api.kinds import moment
 _LATE_S = 60.0
 
 
-def local(stamp: t.Any, server: float | None) -> float:
+def local_time(stamp: t.Any, server: float | None) -> float:
     """Return when something was that the cluster has dated, by our clock; now, where that is no other time.
 
     :param server: the time by the API server's clock, None where it is not known.
@@ -31,7 +31,7 @@ def local(stamp: t.Any, server: float | None) -> float:
     return at if at < now - _LATE_S else now
 
 
-def placed_at(story: Story, admitted: float) -> float | None:
+def admission_time(story: Story, admitted: float) -> float | None:
     """Return since when a run has its place, None while it waits; ``admitted``: when this start first had one."""
     # The story is of all starts of the run.
     back = max((at for at in story.set_back if at > admitted), default=None)

@@ -22,13 +22,13 @@ from ...._kube.jobs import jobset
 from ...._kube.jobs.spec import CONTAINER, KubePlan, Object, gang_selector
 from ...._kube.objects import status
 
-Item = tuple[str, t.Any]
+WatchItem = tuple[str, t.Any]
 # Bytes of lines that may wait to be taken; what a line costs beside its text.
-_ROOM = 4 << 20
+_LINE_BUDGET = 4 << 20
 _LINE_COST = 256
 
 
-class Room:
+class LineBudget:
     """Limited room for what waits in the queue."""
 
     def __init__(self, size: int) -> None:
@@ -58,14 +58,14 @@ class Room:
             self._changed.notify_all()
 
 
-class Sources:
+class ClusterWatches:
     """The threads that listen to the cluster and put what they hear into one queue."""
 
     def __init__(self, client: Client, plan: KubePlan, main: Object) -> None:
         self.client, self.plan, self.main = client, plan, main
-        self.heard: queue.Queue[Item] = queue.Queue()
+        self.heard: queue.Queue[WatchItem] = queue.Queue()
         self.threads: dict[str, threading.Thread] = {}
-        self._room = Room(_ROOM)
+        self._room = LineBudget(_LINE_BUDGET)
         self._watches: list[t.Any] = []
         self._logs: dict[str, LogStream] = {}
 
@@ -77,14 +77,14 @@ class Sources:
         if self.plan.queue is not None:
             self._watch("workload", "kueue.x-k8s.io/v1beta2/Workload")
 
-    def hear(self, timeout_s: float) -> Item | None:
+    def hear(self, timeout_s: float) -> WatchItem | None:
         """Return what was heard next, None when nothing was within ``timeout_s`` seconds."""
         try:
             item = self.heard.get(timeout=timeout_s)
         except queue.Empty:
             return None
         if item[0] == "line":
-            self._room.leave(_cost(item[1][2]))
+            self._room.leave(_line_size(item[1][2]))
         return item
 
     def follow_log(self, pod: Object, after: Place | None) -> None:
@@ -140,7 +140,7 @@ class Sources:
 
     def _read_log(self, uid: str, stream: LogStream) -> None:
         for line in stream:
-            if not self._room.enter(_cost(line)):
+            if not self._room.enter(_line_size(line)):
                 return
             self.heard.put(("line", (uid, stream.place, line)))
         self.heard.put(("end", uid))
@@ -157,5 +157,5 @@ class Sources:
         self.threads[name].start()
 
 
-def _cost(line: bytes) -> int:
+def _line_size(line: bytes) -> int:
     return len(line) + _LINE_COST

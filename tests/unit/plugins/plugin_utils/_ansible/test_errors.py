@@ -21,11 +21,11 @@ def failing(exc: BaseException) -> error_boundary.Result:
     def work() -> error_boundary.Result:
         raise exc
 
-    return error_boundary.run(work)
+    return error_boundary.run_guarded(work)
 
 
 def test_a_result_is_handed_on() -> None:
-    assert error_boundary.run(lambda: {"changed": True}) == {"changed": True}
+    assert error_boundary.run_guarded(lambda: {"changed": True}) == {"changed": True}
 
 
 def test_an_error_is_its_one_line_with_what_to_do() -> None:
@@ -54,5 +54,5 @@ def test_an_interrupt_is_no_error(exc: BaseException) -> None:
 def test_what_people_read_of_a_result_is_plain_lines() -> None:
     """What is data stays as it is."""
     told = {"failed": True, "msg": "run r failed: \x1b[31mx\ny", "detail": "a\x07b", "text": "a\nb\x1b", "count": 1}
-    assert error_boundary.run(lambda: told) == {**told, "msg": "run r failed:  [31mx y", "detail": "a b"}
+    assert error_boundary.run_guarded(lambda: told) == {**told, "msg": "run r failed:  [31mx y", "detail": "a b"}
     assert failing(InputError("x", "answered\n\x1b[2Jok"))["msg"] == "x: answered [2Jok"

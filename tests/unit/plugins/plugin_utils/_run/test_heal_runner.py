@@ -73,7 +73,7 @@ class World:
     def run(self, hosts: str = "ab", check: bool = False, **options: t.Any) -> Dict:
         usual: Dict = {"state_home": {"path": str(self.root)}, "cluster": "lab", "patience_s": 100.0, "providers": []}
         hostvars = HostVars({name: {} for name in "abc"})
-        request = training_job.Request(
+        request = training_job.RunRequest(
             {**usual, **options},
             list(hosts),
             hostvars,

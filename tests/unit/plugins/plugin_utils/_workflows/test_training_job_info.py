@@ -32,7 +32,7 @@ def home(tmp_path: pathlib.Path) -> StateHome:
 def place(home: StateHome, run_id: str, age: int, **values: t.Any) -> pathlib.Path:
     folder = files.private_dir(home.run_folder(run_id))
     job = to_yaml_names(parse_job({"name": run_id.split("-")[0], "script": "/t.py"}))
-    files.write_json(folder / "run.json", {**run_record.new(run_id, job, 1000.0).to_dict(), **values})
+    files.write_json(folder / "run.json", {**run_record.new_record(run_id, job, 1000.0).to_dict(), **values})
     os.utime(folder / "run.json", (1_000_000 - age, 1_000_000 - age))
     return folder
 

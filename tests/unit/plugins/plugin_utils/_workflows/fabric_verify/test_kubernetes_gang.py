@@ -79,7 +79,7 @@ def test_the_users_image_and_place_run_the_benchs_own_program() -> None:
 
 def test_an_api_server_takes_the_gang_and_it_runs_on_these_nodes_alone() -> None:
     made = parse_job(job("gloo"))
-    source = code_source.source(made, bench_group.BENCH, bench_group.BENCH)
+    source = code_source.read_source(made, bench_group.BENCH, bench_group.BENCH)
     facts = ClusterFacts([], (), None, {}, [])
     placement = kubernetes_plan.decide_placement(made, facts)
     plan = kubernetes_plan.build_plan(made, source, "lan-0a1b-island-0-0", "fabric", "team-a", 1, facts, placement)

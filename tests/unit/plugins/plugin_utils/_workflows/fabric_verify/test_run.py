@@ -51,7 +51,7 @@ def world(tmp_path: pathlib.Path) -> t.Iterator[RunWorld]:
     world.close()
 
 
-def request(world: RunWorld, check: bool = False, **options: t.Any) -> training_job.Request:
+def request(world: RunWorld, check: bool = False, **options: t.Any) -> training_job.RunRequest:
     """Return a request of the fabric_verify module."""
     values: Dict = {"collective": "all_reduce", "seconds": 0.1, "timeout_s": 60.0, "allow_unproven": False}
     return world.request(None, check=check, **{**values, **options})

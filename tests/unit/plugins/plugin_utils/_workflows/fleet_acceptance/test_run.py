@@ -48,22 +48,22 @@ class World:
 
     def __init__(self, root: pathlib.Path) -> None:
         self.root, self.said = root, Said()
-        self.trained: list[training_job.Request] = []
+        self.trained: list[training_job.RunRequest] = []
         self.steps = {1: 0.1, 2: 0.11}
         self.outcome = "pass"
         self.end: BaseException | None = None
         self.failed = ""
 
-    def request(self, check: bool = False, **options: t.Any) -> training_job.Request:
+    def request(self, check: bool = False, **options: t.Any) -> training_job.RunRequest:
         usual = {"tests": list(subject.ORDER), "job": {}, "seconds": 1.0, "bench_args": [], "kill_at_step": 50}
         gates = {"efficiency_pass": 0.85, "efficiency_fail": 0.6, "allow_unproven": False}
         home = {"state_home": {"path": str(self.root)}, "cluster": "lab"}
         hosts = {name: {"muster_address": f"10.0.0.{index}"} for index, name in enumerate("ab", 1)}
-        return training_job.Request(
+        return training_job.RunRequest(
             {**usual, **gates, **home, **options}, ["a", "b"], hosts, self.root, check, lambda names: [], self.said
         )
 
-    def fabric(self, request: training_job.Request) -> Dict:
+    def fabric(self, request: training_job.RunRequest) -> Dict:
         entry = {"island": "i", "outcome": self.outcome, "nodes": ["a", "b"]}
         labelled = bool(request.options["job"])
         return {
@@ -73,7 +73,7 @@ class World:
             "file": "f",
         }
 
-    def train(self, request: training_job.Request) -> Dict:
+    def train(self, request: training_job.RunRequest) -> Dict:
         self.trained.append(request)
         options = request.options
         if options["state"] == "cancelled":
@@ -222,7 +222,7 @@ def test_documentation_and_action_agree() -> None:
     assert compare(documented("fleet_acceptance"), face.ActionModule.OPTIONS) == []
 
 
-def on_kubernetes(world: World, **job: t.Any) -> training_job.Request:
+def on_kubernetes(world: World, **job: t.Any) -> training_job.RunRequest:
     placement = {"backend": "kubernetes", **job.pop("placement", {})}
     return world.request(job={"image": "i", "placement": placement, **job}, nodes=2, tests=["scaling"])
 

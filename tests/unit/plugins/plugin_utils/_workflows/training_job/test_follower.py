@@ -108,7 +108,7 @@ class World:
 
     def run(
         self, *script: log_follow.Update | None, drill: drills.Drill | None = None, **job: t.Any
-    ) -> training_job_follower.Outcome:
+    ) -> training_job_follower.RunOutcome:
         self.script = list(script)
         return self.follower(drill, **job).run()
 
@@ -334,7 +334,7 @@ def test_the_first_attempt_is_said_with_its_first_step(world: World) -> None:
 
 def test_a_line_for_people_leaves_out_what_is_unknown() -> None:
     bare: Dict = {"nodes": 0, "nodes_asked": 2, "ranks": 0, "ranks_asked": 2, "restarts": 0}
-    assert training_job_follower.describe(bare) == "ranks 0/2"
+    assert training_job_follower.describe_state(bare) == "ranks 0/2"
     full = {
         "nodes": 2,
         "ranks": 2,
@@ -346,7 +346,7 @@ def test_a_line_for_people_leaves_out_what_is_unknown() -> None:
     }
     text = "nodes 2/2 · ranks 2/2 · step 7 · loss 0.2500 · 12,346 tokens/s · 3.2 samples/s · checkpoint 5"
     assert (
-        training_job_follower.describe({**bare, **full, "restarts": 1, "cost_usd": 2.5})
+        training_job_follower.describe_state({**bare, **full, "restarts": 1, "cost_usd": 2.5})
         == f"{text} · restarts 1 · $2.50"
     )
 

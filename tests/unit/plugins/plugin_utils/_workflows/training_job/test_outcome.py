@@ -13,13 +13,16 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._model.run_history import Story
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import Outcome
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.outcome import attended, explained
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import RunOutcome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.outcome import (
+    add_error_line,
+    check_attendance,
+)
 
-DONE = Outcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0")
+DONE = RunOutcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0")
 
 
-def judged(exits: dict[int, int], **job: t.Any) -> Outcome:
+def judged(exits: dict[int, int], **job: t.Any) -> RunOutcome:
     """Return how a gang of two is judged whose ranks recorded these ends in their last attempt."""
     story = Story()
     for attempt, codes in ((1, {0: 3, 1: 143}), (2, exits)):
@@ -29,7 +32,7 @@ def judged(exits: dict[int, int], **job: t.Any) -> Outcome:
             if rank in codes:
                 story.event({"kind": "worker_exit", **told, "at": 1000.5 + attempt, "exit_code": codes[rank]})
     follower = t.cast(t.Any, types.SimpleNamespace(story=story))
-    return attended(parse_job({"name": "x", "script": "/t.py", "nodes": 2, **job}), follower, DONE)
+    return check_attendance(parse_job({"name": "x", "script": "/t.py", "nodes": 2, **job}), follower, DONE)
 
 
 def test_ranks_that_ended_badly_make_no_success() -> None:
@@ -48,14 +51,14 @@ def test_an_elastic_gang_may_lose_ranks() -> None:
     assert judged({0: 0, 1: 143}, elastic={"min": 1, "max": 2}, image="i", placement={"backend": "kubernetes"}) is DONE
 
 
-CRASH = Outcome("failed", 3, "crash", "a rank on n1 ended with exit code 3", "n1")
+CRASH = RunOutcome("failed", 3, "crash", "a rank on n1 ended with exit code 3", "n1")
 
 
 def test_the_log_of_the_failed_node_comes_first_and_then_those_of_others(tmp_path: pathlib.Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
-    assert explained(tmp_path, CRASH) == CRASH
+    assert add_error_line(tmp_path, CRASH) == CRASH
     (logs / "n0.log").write_text("[prterun-n0-9@1,1]<stdout>: ValueError: printed by mpirun\n")
-    assert explained(tmp_path, CRASH).detail.endswith("exit code 3: ValueError: printed by mpirun")
+    assert add_error_line(tmp_path, CRASH).detail.endswith("exit code 3: ValueError: printed by mpirun")
     (logs / "n1.log").write_text("[1,1]<stderr>:KeyError: 'own'\n")
-    assert explained(tmp_path, CRASH).detail.endswith("exit code 3: KeyError: 'own'")
+    assert add_error_line(tmp_path, CRASH).detail.endswith("exit code 3: KeyError: 'own'")

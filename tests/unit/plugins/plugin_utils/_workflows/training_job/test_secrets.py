@@ -29,18 +29,18 @@ def job(**ref: t.Any) -> Job:
 def test_a_variable_of_the_controller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", "geheim-42")
     monkeypatch.setenv("OTHER", "geheim-43")
-    assert secrets.resolve(job(**{"from": "env"})) == ({"TOKEN": "geheim-42"}, {})
-    assert secrets.resolve(job(**{"from": "env", "key": "OTHER"})) == ({"TOKEN": "geheim-43"}, {})
-    assert secrets.resolve(job(**{"from": "env", "as": "file"})) == ({}, {"TOKEN": b"geheim-42"})
+    assert secrets.resolve_secrets(job(**{"from": "env"})) == ({"TOKEN": "geheim-42"}, {})
+    assert secrets.resolve_secrets(job(**{"from": "env", "key": "OTHER"})) == ({"TOKEN": "geheim-43"}, {})
+    assert secrets.resolve_secrets(job(**{"from": "env", "as": "file"})) == ({}, {"TOKEN": b"geheim-42"})
     assert scrubber.scrub("geheim-42 and geheim-43") == "******** and ********"
 
 
 def test_a_file_without_its_last_line_end(tmp_path: pathlib.Path) -> None:
     place = tmp_path / "token"
     place.write_bytes(b"geheim-42\n")
-    assert secrets.resolve(job(**{"from": "file", "path": str(place)})) == ({"TOKEN": "geheim-42"}, {})
+    assert secrets.resolve_secrets(job(**{"from": "file", "path": str(place)})) == ({"TOKEN": "geheim-42"}, {})
     place.write_bytes(b"\x00\xff binary")
-    assert secrets.resolve(job(**{"from": "file", "path": str(place), "as": "file"}))[1] == {
+    assert secrets.resolve_secrets(job(**{"from": "file", "path": str(place), "as": "file"}))[1] == {
         "TOKEN": b"\x00\xff binary"
     }
 
@@ -56,11 +56,11 @@ def test_what_is_in_the_cluster_already_stays_there() -> None:
             {"name": "PULL", "from": "kubernetes", "path": "registry", "as": "registry"},
         ],
     }
-    assert secrets.resolve(parse_job(given)) == ({}, {})
+    assert secrets.resolve_secrets(parse_job(given)) == ({}, {})
 
 
 def test_no_references_are_no_secrets() -> None:
-    assert secrets.resolve(parse_job({"name": "x", "script": "/t.py"})) == ({}, {})
+    assert secrets.resolve_secrets(parse_job({"name": "x", "script": "/t.py"})) == ({}, {})
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_what_cannot_be_used_is_told_without_its_value(
     if content is not None:
         place.write_bytes(content)
     with pytest.raises(InputError) as caught:
-        secrets.resolve(job(**{"from": "file", "path": str(place)}))
+        secrets.resolve_secrets(job(**{"from": "file", "path": str(place)}))
     assert str(caught.value) == problem.format(place) and "geheim" not in str(caught.value)
 
 
@@ -93,15 +93,15 @@ def test_a_missing_variable_or_path_says_what_to_set(monkeypatch: pytest.MonkeyP
     with pytest.raises(
         InputError, match="resolves to nothing. Set the environment variable TOKEN for ansible-playbook"
     ):
-        secrets.resolve(job(**{"from": "env"}))
+        secrets.resolve_secrets(job(**{"from": "env"}))
     with pytest.raises(InputError, match=r"job\.secret_refs\.TOKEN\.path: is required with from: file"):
-        secrets.resolve(job(**{"from": "file"}))
+        secrets.resolve_secrets(job(**{"from": "file"}))
 
 
 def test_a_short_secret_does_not_mask_the_message_that_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", "s")
 
     def work() -> error_boundary.Result:
-        return {"found": secrets.resolve(job(**{"from": "env"}))}
+        return {"found": secrets.resolve_secrets(job(**{"from": "env"}))}
 
-    assert error_boundary.run(work)["msg"].startswith("job.secret_refs.TOKEN: is shorter than 8 characters")
+    assert error_boundary.run_guarded(work)["msg"].startswith("job.secret_refs.TOKEN: is shorter than 8 characters")

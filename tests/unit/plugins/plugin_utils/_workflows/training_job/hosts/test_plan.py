@@ -44,10 +44,10 @@ def answers(**changes: t.Any) -> dict[str, Dict]:
 
 
 def test_the_first_hosts_of_the_play_are_the_nodes() -> None:
-    found = hosts_plan.hosts(["c", "a", "b"], VARS, job())
+    found = hosts_plan.select_hosts(["c", "a", "b"], VARS, job())
     assert [(host.name, host.address) for host in found] == [("c", "10.0.0.3"), ("a", "10.0.0.1")]
     with pytest.raises(InputError, match="job.nodes: asks for 4 nodes, the play has 3 hosts"):
-        hosts_plan.hosts(["c", "a", "b"], VARS, job(nodes=4))
+        hosts_plan.select_hosts(["c", "a", "b"], VARS, job(nodes=4))
 
 
 ADDRESSES = {"lan": "10.1.0.1", "mesh": "100.64.0.1", "public": "203.0.113.1"}
@@ -70,14 +70,14 @@ def test_the_address_at_which_the_others_reach_a_node(variables: Dict, wanted: l
     one = job(nodes=1, placement={"required_network_types": wanted})
     if address is None:
         with pytest.raises(RefusedError, match=f"^n1: has no {' or '.join(wanted)} address"):
-            hosts_plan.hosts(["n1"], {"n1": variables}, one)
+            hosts_plan.select_hosts(["n1"], {"n1": variables}, one)
     else:
-        assert hosts_plan.hosts(["n1"], {"n1": variables}, one)[0].address == address
+        assert hosts_plan.select_hosts(["n1"], {"n1": variables}, one)[0].address == address
 
 
 def test_two_hosts_at_one_address_are_refused_by_name() -> None:
     with pytest.raises(RefusedError, match=r"^a, b have the same address 10\.0\.0\.1\. Give each host its own"):
-        hosts_plan.hosts(["a", "b"], {"a": VARS["a"], "b": VARS["a"]}, job())
+        hosts_plan.select_hosts(["a", "b"], {"a": VARS["a"], "b": VARS["a"]}, job())
 
 
 @pytest.mark.parametrize(
@@ -85,14 +85,14 @@ def test_two_hosts_at_one_address_are_refused_by_name() -> None:
     [({}, 0.0), ({"ownership": "rented"}, None), ({"ownership": "rented", "price_usd_per_hour": 2.5}, 2.5)],
 )
 def test_what_a_node_costs(node: Dict, price: float | None) -> None:
-    assert hosts_plan.hosts(["a"], {"a": {"muster_node": node}}, job(nodes=1))[0].price_usd_per_hour == price
+    assert hosts_plan.select_hosts(["a"], {"a": {"muster_node": node}}, job(nodes=1))[0].price_usd_per_hour == price
 
 
 def test_the_interpreter_of_the_job_wins_over_the_hosts() -> None:
     variables = {"a": {"muster_training_python": "/env/py", "ansible_connection": "community.docker.docker"}}
-    host = hosts_plan.hosts(["a"], variables, job(nodes=1))[0]
+    host = hosts_plan.select_hosts(["a"], variables, job(nodes=1))[0]
     assert (host.python, host.connection) == ("/env/py", "docker")
-    assert hosts_plan.hosts(["a"], variables, job(nodes=1, python="/own"))[0].python == "/own"
+    assert hosts_plan.select_hosts(["a"], variables, job(nodes=1, python="/own"))[0].python == "/own"
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,10 @@ def test_the_interpreter_of_the_job_wins_over_the_hosts() -> None:
     ],
 )
 def test_all_on_this_machine_is_loopback(addresses: list[str], lane: str) -> None:
-    found = [hosts_plan.Host(str(index), address, "py", None, "ssh", {}) for index, address in enumerate(addresses)]
-    assert hosts_plan.lane(found) == lane
+    found = [
+        hosts_plan.TrainingHost(str(index), address, "py", None, "ssh", {}) for index, address in enumerate(addresses)
+    ]
+    assert hosts_plan.network_lane(found) == lane
 
 
 def test_the_trees_of_a_job_are_read_relative_to_the_playbook(tmp_path: pathlib.Path) -> None:
@@ -118,22 +120,24 @@ def test_the_trees_of_a_job_are_read_relative_to_the_playbook(tmp_path: pathlib.
         "code": {"ref": ".", "workdir": "src"},
         "datasets": [{"name": "d", "path": "text"}],
     }
-    found = code_source.source(job(**wanted), tmp_path, tmp_path / "git")
+    found = code_source.read_source(job(**wanted), tmp_path, tmp_path / "git")
     assert [(item.target, item.link) for item in found.placed] == [("code", False), ("data/d", True)]
     assert found.code_sha256 == found.placed[0].tree.sha256 and found.commit is None
     assert len(found.blobs()) == 2 and found.blobs() == sorted(found.blobs())
     pinned = {**wanted, "code": {"ref": ".", "workdir": "src", "sha256": found.code_sha256}}
-    assert code_source.source(job(**pinned), tmp_path, tmp_path / "git") == found
+    assert code_source.read_source(job(**pinned), tmp_path, tmp_path / "git") == found
     (tmp_path / "src" / "train.py").write_text("changed")
     with pytest.raises(RefusedError, match=r"^job\.code\.sha256: the code has checksum "):
-        code_source.source(job(**pinned), tmp_path, tmp_path / "git")
+        code_source.read_source(job(**pinned), tmp_path, tmp_path / "git")
 
 
 def test_a_script_that_is_not_in_the_code_is_known_at_once(tmp_path: pathlib.Path) -> None:
     (tmp_path / "train.py").touch()
     with pytest.raises(InputError, match=r"^job\.script: there is no src/train\.py in the code \.$"):
-        code_source.source(job(script="train.py", code={"ref": ".", "workdir": "src"}), tmp_path, tmp_path / "git")
-    assert code_source.source(job(script=None, module="m", code={"ref": "."}), tmp_path, tmp_path / "git").code_sha256
+        code_source.read_source(job(script="train.py", code={"ref": ".", "workdir": "src"}), tmp_path, tmp_path / "git")
+    assert code_source.read_source(
+        job(script=None, module="m", code={"ref": "."}), tmp_path, tmp_path / "git"
+    ).code_sha256
 
 
 def test_one_job_with_one_code_has_one_run_id(tmp_path: pathlib.Path) -> None:
@@ -141,7 +145,7 @@ def test_one_job_with_one_code_has_one_run_id(tmp_path: pathlib.Path) -> None:
     wanted = job(script="train.py", code={"ref": "."})
 
     def identity(one: Job) -> str:
-        return code_source.run_id(one, code_source.source(one, tmp_path, tmp_path / "git"))
+        return code_source.derive_run_id(one, code_source.read_source(one, tmp_path, tmp_path / "git"))
 
     first = identity(wanted)
     assert first == identity(wanted) and first.startswith("x-") and len(first) == 10
@@ -152,37 +156,37 @@ def test_one_job_with_one_code_has_one_run_id(tmp_path: pathlib.Path) -> None:
 
 @given(identity=st.text(max_size=20))
 def test_a_port_is_even_below_the_ephemeral_range_and_always_the_same(identity: str) -> None:
-    number = code_source.port(identity)
-    assert 20_000 <= number < 30_000 and number % 2 == 0 and code_source.port(identity) == number
+    number = code_source.rendezvous_port(identity)
+    assert 20_000 <= number < 30_000 and number % 2 == 0 and code_source.rendezvous_port(identity) == number
 
 
 def test_what_a_preflight_asks(tmp_path: pathlib.Path) -> None:
-    found = hosts_plan.hosts(["a", "b"], VARS, job())
-    port, nothing = code_source.port("x-1"), code_source.Source((), None, None)
+    found = hosts_plan.select_hosts(["a", "b"], VARS, job())
+    port, nothing = code_source.rendezvous_port("x-1"), code_source.CodeSource((), None, None)
     wanted = job(env={"PYTHONPATH": "/lib", "TOKEN": "geheim"}, checkpoints={"path": "/mnt/c"}, requires={"numpy": ""})
     first, second = (
-        hosts_plan.info_request(wanted, index, found[index], "x-1", nothing, {"owner": "me"}) for index in (0, 1)
+        hosts_plan.build_info_request(wanted, index, found[index], "x-1", nothing, {"owner": "me"}) for index in (0, 1)
     )
     assert (first["ports"], second["ports"]) == ([["10.0.0.1", port]], [])
     assert (first["reserve"], second["reserve"]) == ({"owner": "me"}, None)
     assert first["env"] == {"PYTHONPATH": "/lib"} and first["packages"] == ["torch", "numpy"]
     assert (first["files"], first["paths"], first["facts"]) == (["/t.py"], ["/mnt/c"], False)
-    mpi = hosts_plan.info_request(job(launcher="mpi", gpus_per_node=1), 1, found[1], "x-1", nothing, None)
+    mpi = hosts_plan.build_info_request(job(launcher="mpi", gpus_per_node=1), 1, found[1], "x-1", nothing, None)
     assert mpi["ports"] == [["10.0.0.2", port + 1]] and "sshd" in mpi["tools"] and mpi["facts"] is True
 
 
 def made(wanted: Job, secrets: tuple[dict[str, str], dict[str, bytes]] = ({}, {})) -> list[gang.Member]:
-    found = hosts_plan.hosts(["a", "b"], VARS, wanted)
-    nodes = hosts_plan.slots(found, answers(), "x-1")
-    plan, context = hosts_plan.launch(wanted, nodes, "x-1", 4)
+    found = hosts_plan.select_hosts(["a", "b"], VARS, wanted)
+    nodes = hosts_plan.build_slots(found, answers(), "x-1")
+    plan, context = hosts_plan.build_launch(wanted, nodes, "x-1", 4)
     remotes = [Remote(host.name, lambda command, data: (0, "", "")) for host in found]
-    return hosts_plan.members(wanted, remotes, nodes, plan, context, answers(), secrets)
+    return hosts_plan.build_members(wanted, remotes, nodes, plan, context, answers(), secrets)
 
 
 def test_a_gang_under_torchrun_meets_at_the_first_nodes_store() -> None:
     wanted = job(timeout_s=60, resources={"memory": "8Gi"}, restart={"wait_s": 77}, checkpoints={"path": "/mnt/c/"})
     first, second = made(wanted)
-    port = code_source.port("x-1")
+    port = code_source.rendezvous_port("x-1")
     assert first.store is not None and second.store is None and first.meet is None and first.reach is None
     assert first.store["listen"] == {"host": "10.0.0.1", "port": port} and first.store["policy"] == "store"
     assert first.spec["wait_for"] == second.spec["wait_for"] == {"host": "10.0.0.1", "port": port, "seconds": 77}

@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._node.pod_log import MARK
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import Event
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import Outcome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import RunOutcome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import follower
 from ansible_collections.muster.training.tests.support.told_cluster import Told, follow, stamped
 
@@ -39,7 +39,7 @@ def test_lines_of_pods_become_events_metrics_and_logs(tmp_path: pathlib.Path, to
     told.heard.put(("line", ("a", stamped(5), (MARK + "torn").encode())))
     told.tell_main("Completed")
     outcome, follower, _ = follow(tmp_path, told)
-    assert outcome == Outcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0")
+    assert outcome == RunOutcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0")
     assert follower.story.ranks_seen() == 2 and follower.story.last["step"] == 7
     assert (tmp_path / "logs" / "node-1.log").read_text() == "hello \ufffd\n"
     assert json.loads((tmp_path / "offsets.json").read_text()) == {"a": {"stamp": "2026-11-21T10:00:05Z", "same": 1}}

@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import force_delete
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.force_delete import (
-    Evictions,
+    ForcedDeletions,
 )
 
 Dict = dict[str, t.Any]
@@ -71,7 +71,7 @@ def pod(name: str, node: str, leaving: bool = True, ready: str = "False") -> Dic
 
 
 def look(cluster: Cluster, *pods: Dict) -> list[str]:
-    return Evictions(t.cast(t.Any, cluster), t.cast(t.Any, Said())).look(pods)
+    return ForcedDeletions(t.cast(t.Any, cluster), t.cast(t.Any, Said())).look(pods)
 
 
 @pytest.fixture(autouse=True)
@@ -129,7 +129,7 @@ def test_a_server_that_does_not_answer_proves_nothing() -> None:
 def test_each_pod_is_forced_once_and_nodes_are_asked_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, said, clock = Cluster(silent="Unknown"), Said(), [100.0]
     monkeypatch.setattr(force_delete.time, "monotonic", lambda: clock[0])
-    evictions = Evictions(t.cast(t.Any, cluster), t.cast(t.Any, said))
+    evictions = ForcedDeletions(t.cast(t.Any, cluster), t.cast(t.Any, said))
     assert evictions.look([pod("a", "silent")]) == ["u-a"]
     assert evictions.look([pod("a", "silent"), pod("b", "silent")]) == []
     clock[0] += 3

@@ -25,9 +25,9 @@ def started(at: float, rank: int, attempt: int) -> Dict:
 
 def test_what_was_not_heard_of_is_missing() -> None:
     lines = [{"kind": "submitted", "attempt": 2}, {"kind": "pod_ready", "attempt": 3}, started(1.0, 0, 5)]
-    assert log_recovery.missing(lines, 2) == {2, 4}
-    assert log_recovery.missing(lines[:1], 2) == set()
-    assert log_recovery.missing([{"kind": "x", "attempt": None}, started(1.0, 0, 1)], 1) == set()
+    assert log_recovery.missing_attempts(lines, 2) == {2, 4}
+    assert log_recovery.missing_attempts(lines[:1], 2) == set()
+    assert log_recovery.missing_attempts([{"kind": "x", "attempt": None}, started(1.0, 0, 1)], 1) == set()
 
 
 def test_lines_of_an_attempt_come_before_those_of_the_next(tmp_path: pathlib.Path) -> None:
@@ -45,7 +45,7 @@ def test_lines_of_an_attempt_come_before_those_of_the_next(tmp_path: pathlib.Pat
         {"stream": "kept", "attempt": [1], "node": "x", "data": "y"},
         {"stream": "kept", "attempt": 2, "node": "x", "data": "another attempt"},
     ]
-    log_recovery.take(t.cast(t.Any, follower), log_recovery.of_attempts(lines, {1}))
+    log_recovery.merge_lines(t.cast(t.Any, follower), log_recovery.select_lines(lines, {1}))
     assert [item.name for item in (tmp_path / "logs").iterdir()] == ["_n_1.attempt-1.log"]
     assert [(item.n, item.last_step) for item in follower.story.attempts] == [(1, 25), (2, 21)]
     assert follower.story.last["step"] == 21 and follower.story.losses()[0] == 5
@@ -68,8 +68,8 @@ def test_a_job_that_was_done_unheard_is_read_from_what_it_kept(
     plan = types.SimpleNamespace(pods={"launcher": types.SimpleNamespace(attempt=3)})
     lines: list[Dict] = [{"stream": "events", "attempt": 3, "data": started(10.0, 0, 3)}]
     monkeypatch.setattr(log_recovery.log_reader_job, "build", lambda _plan: [{}])
-    monkeypatch.setattr(log_recovery, "_read", lambda _client, _made: lines)
+    monkeypatch.setattr(log_recovery, "_read_volume", lambda _client, _made: lines)
     monkeypatch.setattr(log_recovery, "clear", lambda _client, _made: None)
-    log_recovery.recover(t.cast(t.Any, None), t.cast(t.Any, plan), t.cast(t.Any, follower), done)
+    log_recovery.recover_logs(t.cast(t.Any, None), t.cast(t.Any, plan), t.cast(t.Any, follower), done)
     assert [item.n for item in follower.story.attempts] == ([2, 3] if asked else [2])
     assert bool(said) is done

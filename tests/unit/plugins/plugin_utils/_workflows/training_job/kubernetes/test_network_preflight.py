@@ -52,12 +52,12 @@ class Warnings:
         return
 
 
-def causes(*told: tuple[str, str, str], outage: bool = False) -> tuple[network_preflight._Causes, list[str]]:
+def causes(*told: tuple[str, str, str], outage: bool = False) -> tuple[network_preflight._StartProblems, list[str]]:
     said: list[str] = []
     line = types.SimpleNamespace(recovering=lambda: outage)
     client = types.SimpleNamespace(watch=lambda *_a, **_k: Warnings(*told), line=line)
     plan = types.SimpleNamespace(namespace="n", job=types.SimpleNamespace(image="i:1"))
-    made = network_preflight._Causes(t.cast(t.Any, client), t.cast(t.Any, plan), MADE, t.cast(t.Any, Said(said)))
+    made = network_preflight._StartProblems(t.cast(t.Any, client), t.cast(t.Any, plan), MADE, t.cast(t.Any, Said(said)))
     for _ in range(200):
         if len(said) >= len({item for item in told if item[0].startswith("r-probe")}):
             break
@@ -158,8 +158,8 @@ def said() -> t.Any:
 
 def test_the_first_word_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another name is looked up again in a moment; another architecture is not waited for."""
-    monkeypatch.setattr(network_preflight._Causes, "_listen", lambda _self: None)
-    seen = network_preflight._Causes(t.cast(t.Any, Client(b"")), PLAN, MAIN, said())
+    monkeypatch.setattr(network_preflight._StartProblems, "_listen", lambda _self: None)
+    seen = network_preflight._StartProblems(t.cast(t.Any, Client(b"")), PLAN, MAIN, said())
     waits = [{"name": "node", "state": {"waiting": {"reason": "ErrImagePull", "message": NO_MATCH}}}]
     pod = {"kind": "Pod", "apiVersion": "v1", "metadata": MAIN["metadata"], "status": {"containerStatuses": waits}}
     with pytest.raises(RefusedError, match=REFUSED + "no match for platform in manifest") as caught:
@@ -180,14 +180,14 @@ def failing(monkeypatch: pytest.MonkeyPatch, line: bytes, *, fresh: t.Sequence[b
         end = "done" if fresh and not left else "failed"
         return types.SimpleNamespace(end=end, outages=0, line=lambda: "its Job failed")
 
-    monkeypatch.setattr(network_preflight._Causes, "_listen", lambda _self: None)
+    monkeypatch.setattr(network_preflight._StartProblems, "_listen", lambda _self: None)
     monkeypatch.setattr(wait, "wait", waited)
     monkeypatch.setattr(wait, "Wish", lambda *_args, **_more: types.SimpleNamespace(name="r-probe"))
-    monkeypatch.setattr(network_preflight, "_sweep", lambda _client, _plan, _main: done.append("swept"))
+    monkeypatch.setattr(network_preflight, "_delete_leftover", lambda _client, _plan, _main: done.append("swept"))
     monkeypatch.setattr(network_preflight.network_test_job, "build", lambda _plan: [MAIN])
     monkeypatch.setattr(network_preflight, "apply", lambda *_args: types.SimpleNamespace(objects=lambda: [MAIN]))
-    monkeypatch.setattr(network_preflight, "clear", lambda _client, made: done.append(f"cleared {len(made)}"))
-    monkeypatch.setattr(network_preflight, "_key", lambda _client, _plan, _policies: "key")
+    monkeypatch.setattr(network_preflight, "delete_objects", lambda _client, made: done.append(f"cleared {len(made)}"))
+    monkeypatch.setattr(network_preflight, "_network_key", lambda _client, _plan, _policies: "key")
     client: t.Any = Client(line)
     client.line = types.SimpleNamespace(recovering=lambda: left.pop(0) if left else False)
     return client, done
@@ -205,7 +205,7 @@ def test_a_program_that_linux_cannot_run_is_no_network(
 ) -> None:
     client, done = failing(monkeypatch, line)
     with pytest.raises(RefusedError, match=expected):
-        network_preflight.prove(client, PLAN, home(tmp_path), said(), NODES, [])
+        network_preflight.run_preflight(client, PLAN, home(tmp_path), said(), NODES, [])
     assert done == ["swept", "probed", "cleared 1"]
     assert not (tmp_path / "pod_network.json").exists()
 
@@ -217,7 +217,7 @@ def test_pods_that_never_start_say_nothing_of_the_network(
     late = types.SimpleNamespace(end="timeout", outages=0, line=lambda: "Pod n/r-probe-0: is not scheduled")
     monkeypatch.setattr(wait, "wait", lambda *_args, **_more: late)
     with pytest.raises(RefusedError, match=r"probe n/r-probe did not end within 600 s: Pod n/r-probe-0: is not sched"):
-        network_preflight.prove(client, PLAN, home(tmp_path), said(), NODES, [])
+        network_preflight.run_preflight(client, PLAN, home(tmp_path), said(), NODES, [])
     assert done == ["swept", "cleared 1"]
 
 
@@ -226,14 +226,14 @@ def test_names_that_an_outage_took_are_probed_for_as_long_as_it_is_fresh(
 ) -> None:
     line = b"r-probe-0.r-probe:4242: Name or service not known"
     client, done = failing(monkeypatch, line, fresh=[True, True, True])
-    network_preflight.prove(client, PLAN, home(tmp_path), said(), NODES, [])
+    network_preflight.run_preflight(client, PLAN, home(tmp_path), said(), NODES, [])
     assert done == ["swept", "probed", "cleared 1"] * 4
     noted = json.loads((tmp_path / "pod_network.json").read_text())["key"]
     assert noted["nodes"] == ["uid-a", "uid-b"]
     # Believed of these nodes and of fewer, and of none that came later.
     for nodes, probes in (({"uid-b"}, 0), ({"uid-b", "uid-c"}, 1)):
         done.clear()
-        network_preflight.prove(client, PLAN, home(tmp_path), said(), nodes, [])
+        network_preflight.run_preflight(client, PLAN, home(tmp_path), said(), nodes, [])
         assert done.count("probed") == probes
 
 
@@ -251,7 +251,7 @@ def test_names_that_an_outage_took_are_probed_for_as_long_as_it_is_fresh(
     ],
 )
 def test_what_was_proven_is_believed_for_a_day(entry: t.Any, believed: bool) -> None:
-    assert network_preflight._believed(entry, ["a", "b"], 1001.0) is believed
+    assert network_preflight._is_proven(entry, ["a", "b"], 1001.0) is believed
 
 
 def test_a_policy_that_changes_is_probed_again_and_those_of_runs_are_not() -> None:
@@ -260,16 +260,19 @@ def test_a_policy_that_changes_is_probed_again_and_those_of_runs_are_not() -> No
     plan: t.Any = types.SimpleNamespace(namespace="n", host_network=False, job=job, queue=None)
     policy = {"metadata": {"name": "deny"}, "spec": {"policyTypes": ["Ingress"]}}
     of_run = {"metadata": {"name": "r", "labels": {"muster.training/run-id": "r"}}, "spec": {}}
-    bare, standing = network_preflight._key(client, plan, []), network_preflight._key(client, plan, [policy])
-    other = network_preflight._key(client, plan, [{**policy, "spec": {"policyTypes": ["Egress"]}}])
-    assert len({bare, standing, other}) == 3 and network_preflight._key(client, plan, [of_run]) == bare
+    bare, standing = (
+        network_preflight._network_key(client, plan, []),
+        network_preflight._network_key(client, plan, [policy]),
+    )
+    other = network_preflight._network_key(client, plan, [{**policy, "spec": {"policyTypes": ["Egress"]}}])
+    assert len({bare, standing, other}) == 3 and network_preflight._network_key(client, plan, [of_run]) == bare
 
 
 def test_an_outage_of_long_ago_excuses_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
     line = b"r-probe-0.r-probe:4242: Name or service not known"
     client, done = failing(monkeypatch, line, fresh=[True, False])
     with pytest.raises(RefusedError, match="do not reach each other: r-probe-0.r-probe:4242: Name or service"):
-        network_preflight.prove(client, PLAN, home(tmp_path), said(), NODES, [])
+        network_preflight.run_preflight(client, PLAN, home(tmp_path), said(), NODES, [])
     assert done == ["swept", "probed", "cleared 1"] * 2
 
 
@@ -278,5 +281,5 @@ def test_an_outage_excuses_no_image_of_another_architecture(
 ) -> None:
     client, done = failing(monkeypatch, b"exec /usr/bin/python3: exec format error", fresh=[True, True])
     with pytest.raises(RefusedError, match=REFUSED):
-        network_preflight.prove(client, PLAN, home(tmp_path), said(), NODES, [])
+        network_preflight.run_preflight(client, PLAN, home(tmp_path), said(), NODES, [])
     assert done == ["swept", "probed", "cleared 1"]

@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
     timestamps,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.timestamps import (
-    placed_at,
+    admission_time,
 )
 from ansible_collections.muster.training.tests.support.told_cluster import MAIN, Told, follow, follower_of
 
@@ -185,19 +185,19 @@ def test_a_run_that_is_taken_up_again_knows_since_when_it_has_its_place(tmp_path
         {"at": begun + 900, "kind": "worker_started", "rank": 0, "node": "n", "attempt": 1, "gang": "1/b"},
     ]
     (tmp_path / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert placed_at(follower_of(tmp_path, told)[0].story, begun) == pytest.approx(begun + 900)
+    assert admission_time(follower_of(tmp_path, told)[0].story, begun) == pytest.approx(begun + 900)
     (tmp_path / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines[:2]))
-    assert placed_at(follower_of(tmp_path, told)[0].story, begun) is None, "it waits"
+    assert admission_time(follower_of(tmp_path, told)[0].story, begun) is None, "it waits"
     # Another start of the run, which has not lost its place.
-    assert placed_at(follower_of(tmp_path, told)[0].story, begun + 500) == begun + 500
+    assert admission_time(follower_of(tmp_path, told)[0].story, begun + 500) == begun + 500
     (tmp_path / "events.jsonl").write_text(json.dumps(lines[0]) + "\n")
-    assert placed_at(follower_of(tmp_path, told)[0].story, begun) == begun
+    assert admission_time(follower_of(tmp_path, told)[0].story, begun) == begun
 
 
 def test_what_the_cluster_dates_is_of_its_own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that ended at night and is looked at in the morning ended at night."""
     monkeypatch.setattr(timestamps.time, "time", lambda: 10_000.0)
-    assert timestamps.local("1970-01-01T02:00:00Z", None) == 7200.0
-    assert timestamps.local("1970-01-01T02:00:00Z", 9_700.0) == 7500.0, "that clock is five minutes behind ours"
-    assert timestamps.local("1970-01-01T02:46:30Z", None) == 10_000.0, "just now"
-    assert timestamps.local(None, None) == timestamps.local("soon", 1.0) == 10_000.0
+    assert timestamps.local_time("1970-01-01T02:00:00Z", None) == 7200.0
+    assert timestamps.local_time("1970-01-01T02:00:00Z", 9_700.0) == 7500.0, "that clock is five minutes behind ours"
+    assert timestamps.local_time("1970-01-01T02:46:30Z", None) == 10_000.0, "just now"
+    assert timestamps.local_time(None, None) == timestamps.local_time("soon", 1.0) == 10_000.0

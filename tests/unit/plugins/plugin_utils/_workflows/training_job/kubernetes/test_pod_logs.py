@@ -20,12 +20,15 @@ from ansible_collections.muster.training.plugins.module_utils._secrets.scrubber 
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import log_follow
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import Outcome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import RunOutcome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     follower,
     pod_logs,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.outcome import explained, finished
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.outcome import (
+    add_error_line,
+    record_end,
+)
 from ansible_collections.muster.training.tests.support.told_cluster import Told, follow, follower_of, stamped
 
 Dict = dict[str, t.Any]
@@ -124,7 +127,7 @@ def test_a_log_that_cannot_be_read_ends_no_run_and_is_opened_again(
     tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch, problem: MusterError
 ) -> None:
     """It is said once, and the log goes on behind the line that was read last."""
-    monkeypatch.setattr(pod_logs, "_AGAIN_S", (0.0,))
+    monkeypatch.setattr(pod_logs, "_RETRY_S", (0.0,))
     opened: list[t.Any] = []
 
     def follow_log(pod: Dict, after: t.Any) -> None:
@@ -185,9 +188,9 @@ def test_a_time_in_milliseconds_ends_no_following(tmp_path: pathlib.Path, told: 
     told.heard.put(("line", ("a", stamped(2), (MARK + metric).encode())))
     told.tell_main("Completed")
     follower, _ = follower_of(tmp_path, told)
-    started = run_record.new("r", {"nodes": 2}, 0.0)
+    started = run_record.new_record("r", {"nodes": 2}, 0.0)
     saved: list[RunRecord] = []
-    follower.save = lambda source: saved.append(run_record.update(started, source.story, {}, 0.0))
+    follower.save = lambda source: saved.append(run_record.update_record(started, source.story, {}, 0.0))
     assert follower.run().outcome == "succeeded" and saved[-1].attempts[0].first_step is None
 
 
@@ -248,8 +251,8 @@ def test_a_log_that_was_read_to_its_end_needs_no_last_lines(tmp_path: pathlib.Pa
 def test_the_record_of_how_a_run_ended_is_a_plain_line(tmp_path: pathlib.Path, told: Told) -> None:
     """It quotes the program's last words."""
     follower, _ = follower_of(tmp_path, told)
-    outcome = Outcome("failed", 1, "crash", "ValueError: \x1b[2J no\r\nsuch thing")
-    ended = finished(follower, outcome, run_record.new("r", {"nodes": 2}, 0.0), {})
+    outcome = RunOutcome("failed", 1, "crash", "ValueError: \x1b[2J no\r\nsuch thing")
+    ended = record_end(follower, outcome, run_record.new_record("r", {"nodes": 2}, 0.0), {})
     assert ended.detail == "ValueError:  [2J no such thing"
 
 
@@ -264,15 +267,15 @@ def test_a_nodes_name_leads_nowhere_else(tmp_path: pathlib.Path, told: Told, nod
     follow(folder, told)
     found = [place for place in tmp_path.rglob("*") if place.is_file() and place.parent != folder]
     assert [place.parent for place in found] == [folder / "logs"]
-    outcome = Outcome("failed", 1, "crash", "it failed", node)
-    assert explained(folder, outcome).detail == "it failed: KeyError: 'own'"
+    outcome = RunOutcome("failed", 1, "crash", "it failed", node)
+    assert add_error_line(folder, outcome).detail == "it failed: KeyError: 'own'"
 
 
 def test_the_log_that_a_program_names_is_one_of_the_runs(tmp_path: pathlib.Path) -> None:
     (tmp_path / "run" / "logs").mkdir(parents=True)
     (tmp_path / "other.log").write_text("ValueError: of another run\n")
-    outcome = Outcome("failed", 1, "crash", "it failed", "../../other")
-    assert explained(tmp_path / "run", outcome) == outcome
+    outcome = RunOutcome("failed", 1, "crash", "it failed", "../../other")
+    assert add_error_line(tmp_path / "run", outcome) == outcome
 
 
 def test_a_log_is_not_written_to_what_a_link_leads_to(tmp_path: pathlib.Path, told: Told) -> None:

@@ -60,10 +60,10 @@ def test_a_node_of_a_drill_is_one_of_the_clusters() -> None:
     def asked(**drill: t.Any) -> t.Any:
         return type("Request", (), {"options": {"drill": {"target": "host", "at_step": 1, **drill}}})()
 
-    found = kubernetes_run._drill(asked(node="gpu-1"), job, known)
+    found = kubernetes_run._parse_drill(asked(node="gpu-1"), job, known)
     assert found is not None and (found.node, found.rank) == ("gpu-1", None)
-    assert kubernetes_run._drill(asked(node="gpu-7"), job, unread) is not None
-    whole = kubernetes_run._drill(asked(), job, known)
+    assert kubernetes_run._parse_drill(asked(node="gpu-7"), job, unread) is not None
+    whole = kubernetes_run._parse_drill(asked(), job, known)
     assert whole is not None and whole.rank == job.world_size - 1
     with pytest.raises(InputError, match=r"drill\.node: 'gpu-7' is not a node of the job"):
-        kubernetes_run._drill(asked(node="gpu-7"), job, known)
+        kubernetes_run._parse_drill(asked(node="gpu-7"), job, known)

@@ -53,7 +53,7 @@ def test_what_no_waiting_mends_ends_a_run_that_never_started(
 def test_a_registry_that_stays_away_is_an_end(
     tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pending, "_MAY_PASS_S", 0.2)
+    monkeypatch.setattr(pending, "_TRANSIENT_S", 0.2)
     waits = {"name": "node", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "dial tcp: no such host"}}}
     news: Dict = {"containerStatuses": [waits], "phase": "Pending"}
     told.tell_pod("a", "waiting", **news)
@@ -78,7 +78,7 @@ def test_what_was_asked_too_early_is_told_and_ends_a_run_only_if_it_goes_on(
     told.tell_main("Completed")
     outcome, _, progress = follow(tmp_path, told)
     assert outcome.outcome == "succeeded" and sum(message in line for line in progress.lines) == 1
-    monkeypatch.setattr(pending, "_MAY_PASS_S", -1.0)
+    monkeypatch.setattr(pending, "_TRANSIENT_S", -1.0)
     told.heard.put(("event", Event("ADDED", warning("r-node-0", "FailedCreate", message, "Job"))))
     assert follow(tmp_path, told)[0].cause == "admission"
 

@@ -12,7 +12,9 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import watches
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.watches import Sources
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.watches import (
+    ClusterWatches,
+)
 
 Dict = dict[str, t.Any]
 
@@ -40,7 +42,7 @@ def test_the_gangs_own_job_tells_whether_its_time_was_over(
 
     plan: t.Any = types.SimpleNamespace(name="r", namespace="n", job=types.SimpleNamespace(timeout_s=timeout_s))
     client: t.Any = types.SimpleNamespace(get=get)
-    assert Sources(client, plan, {"kind": kind}).deadline_passed() is late
+    assert ClusterWatches(client, plan, {"kind": kind}).deadline_passed() is late
     assert asked in ([], [("batch/v1/Job", "r-node-0", "n")])
 
 
@@ -54,9 +56,9 @@ class _Stream(list[bytes]):
         self.closed = True
 
 
-def listening(lines: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Sources, list[_Stream]]:
+def listening(lines: int, monkeypatch: pytest.MonkeyPatch) -> tuple[ClusterWatches, list[_Stream]]:
     """Sources with room for ten lines that nobody takes."""
-    monkeypatch.setattr(watches, "_ROOM", 10 * (1 + watches._LINE_COST))
+    monkeypatch.setattr(watches, "_LINE_BUDGET", 10 * (1 + watches._LINE_COST))
     made: list[_Stream] = []
 
     def log(*_about: t.Any, **_more: t.Any) -> _Stream:
@@ -65,7 +67,7 @@ def listening(lines: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Sources, lis
 
     plan: t.Any = types.SimpleNamespace(name="r", namespace="n", run_id="r", queue=None)
     client: t.Any = types.SimpleNamespace(stream_log=log, watch=lambda *_a, **_k: _Stream([b"news"]))
-    sources = Sources(client, plan, {"metadata": {"name": "r"}})
+    sources = ClusterWatches(client, plan, {"metadata": {"name": "r"}})
     for uid in "abc":
         sources.follow_log({"metadata": {"name": uid, "namespace": "n", "uid": uid}}, None)
     return sources, made
