@@ -15,7 +15,6 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from .._workflows.shared import progress
-from . import bytecode
 from . import errors as error_boundary
 
 if t.TYPE_CHECKING:
@@ -72,8 +71,8 @@ class WorkflowAction(ActionBase):
     def connect(self, variables: Dict) -> t.Callable[[t.Sequence[str]], list[Remote]]:
         """Return a function from host names to remotes over Ansible's own connections."""
         # Late: most actions ask nobody but the controller.
-        with bytecode.kept():
-            from . import connections
+        from . import connections
+
         return lambda names: connections.open_remotes(self._task, self._play_context, variables, names)
 
     def request(self, options: Dict, variables: Dict, hosts: t.Sequence[str]) -> request.RunRequest:
