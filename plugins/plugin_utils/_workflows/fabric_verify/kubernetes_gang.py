@@ -131,9 +131,9 @@ class _Follower(ClusterFollower):
 
     patience_s = float(_START_S)
 
-    def _ended(self) -> tuple[RunOutcome, float] | None:
+    def _find_end(self) -> tuple[RunOutcome, float] | None:
         self._began = getattr(self, "_began", time.monotonic())
-        found = super()._ended()
+        found = super()._find_end()
         if found is None and time.monotonic() > self._began + self.patience_s:
             detail = f"the gang did not end within {self.patience_s:.0f} s"
             return RunOutcome("failed", 124, "timeout", detail), time.monotonic()

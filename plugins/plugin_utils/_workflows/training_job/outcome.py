@@ -33,7 +33,7 @@ def record_end(
     """Write down how a followed run ended, say it, and return its record. ``at``: when, if it was not just now."""
     # It quotes the program's last words.
     outcome = dataclasses.replace(outcome, detail=one_line(outcome.detail))
-    follower.event("ended", detail=outcome.outcome)
+    follower.record_event("ended", detail=outcome.outcome)
     ended = run_record.end_record(
         record,
         time.time() if at is None else at,

@@ -23,6 +23,7 @@ from ...shared.request import RunRequest
 from ..follower import Follower
 from ..lease_guard import LeaseGuard
 from ..outcome import Result, add_error_line, build_result, check_attendance, interrupted_message, record_end
+from .follower import HostsFollower
 from .state import HostsPlan
 
 
@@ -51,7 +52,7 @@ def follow_run(
         record = run_record.update_record(record, follower.story, prices, time.time())
         run_record.write_record(folder, record)
 
-    follower = Follower(
+    follower = HostsFollower(
         plan.job, plan.run_id, folder, plan.remotes, request.progress, restart, save, drilling, guard.stop_reason
     )
     try:

@@ -315,7 +315,7 @@ def _follow(
         current = run_record.update_record(record, cluster.story, custody.prices(names), time.time())
         record = dataclasses.replace(
             current,
-            state="queued" if cluster.waits.suspended and not current.is_ended else current.state,
+            state="queued" if cluster.pending.suspended and not current.is_ended else current.state,
             admitted_at=current.admitted_at or run_record.format_time(cluster.admitted_at),
             image_digest=next(iter(sorted(cluster.image_ids)), None),
             hosts=tuple(names),
@@ -349,7 +349,7 @@ def _follow(
         delete_secret(client, made, request.progress)
     log_recovery.recover_logs(client, made, follower, told == "done")
     outcome = add_error_line(folder, check_attendance(made.job, follower, outcome))
-    at = follower.dated(status.end_time(follower.main)) if told in ("done", "failed") else None
+    at = follower.local_time_of(status.end_time(follower.main)) if told in ("done", "failed") else None
     ended = record_end(follower, outcome, record, custody.prices(follower.nodes.values()), at)
     return custody.delete_due(_add_problem(build_result(ended, folder, changed), problem), outcome.outcome)
 
