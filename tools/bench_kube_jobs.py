@@ -27,9 +27,12 @@ from collections.abc import Callable, Sequence
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import load
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import plan as hosts_plan
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import source as code_source
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     plan as kubernetes_plan,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.cluster_facts import (
+    read_cluster_facts,
 )
 from ansible_collections.muster.training.tests.lab.host import LabError, unmet
 from ansible_collections.muster.training.tests.lab.kube import plan
@@ -116,10 +119,11 @@ class Arena:
         given = {**self.sleeping(), "image": self.lab.image, "placement": placement}
         home = StateHome({"path": str(self.folder / "nowhere")}, "default")
         job = load.load_job({"job": given}, ROOT, home)
-        source = hosts_plan.source(job, ROOT, self.folder)
-        facts = kubernetes_plan.look(self.client, job, self.team.namespace)
-        return kubernetes_plan.objects(
-            kubernetes_plan.plan(job, source, name, "default", self.team.namespace, 1, facts)
+        source = code_source.read_source(job, ROOT, self.folder)
+        facts = read_cluster_facts(self.client, job, self.team.namespace)
+        decided = kubernetes_plan.decide_placement(job, facts)
+        return kubernetes_plan.build_objects(
+            kubernetes_plan.build_plan(job, source, name, "default", self.team.namespace, 1, facts, decided)
         )
 
     def ours_to_step(self) -> float:

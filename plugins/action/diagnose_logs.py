@@ -9,11 +9,8 @@ import typing as t
 
 from ansible.plugins.action import ActionBase
 
-from ..plugin_utils._ansible import bytecode
-
-with bytecode.kept():
-    from ..plugin_utils._ansible import errors as error_boundary
-    from ..plugin_utils._workflows.diagnose.logs import diagnose
+from ..plugin_utils._ansible import errors as error_boundary
+from ..plugin_utils._workflows.diagnose.logs import diagnose
 
 _OPTIONS: dict[str, dict[str, t.Any]] = {
     "path": {"type": "path", "required": True},

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._ansible import bytecode
-
-with bytecode.kept():
-    from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
-    from ..plugin_utils._workflows.fabric_verify import run as fabric_verify
+from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
+from ..plugin_utils._workflows.fabric_verify import run as fabric_verify
 
 # Ansible prints all of a failed result: the line that matters must not drown in evidence that the file holds.
 _SHOWN = ("failed", "changed", "msg", "exit_code", "file", "table", "absent", "drift", "diff")

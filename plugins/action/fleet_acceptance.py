@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._ansible import bytecode
-
-with bytecode.kept():
-    from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
-    from ..plugin_utils._workflows.fleet_acceptance import run as fleet_acceptance
+from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
+from ..plugin_utils._workflows.fleet_acceptance import run as fleet_acceptance
 
 
 class ActionModule(WorkflowAction):

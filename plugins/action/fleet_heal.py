@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._ansible import bytecode
-
-with bytecode.kept():
-    from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
-    from ..plugin_utils._workflows.fleet_heal import run as fleet_heal
-    from ..plugin_utils._workflows.node_pool import present as node_pool_present
-    from ..plugin_utils._workflows.node_pool.accounts import PROVIDERS
+from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
+from ..plugin_utils._workflows.fleet_heal import run as fleet_heal
+from ..plugin_utils._workflows.node_pool import present as node_pool_present
+from ..plugin_utils._workflows.node_pool.accounts import PROVIDERS
 
 
 class ActionModule(WorkflowAction):

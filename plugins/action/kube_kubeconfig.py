@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._ansible import bytecode
-
-with bytecode.kept():
-    from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
-    from ..plugin_utils._workflows import kubeconfig
-    from ..plugin_utils._workflows.shared.kube_connection import CONNECTION
+from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
+from ..plugin_utils._workflows import kubeconfig
+from ..plugin_utils._workflows.shared.kube_connection import CONNECTION
 
 
 class ActionModule(WorkflowAction):

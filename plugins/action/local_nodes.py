@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._ansible import bytecode
-
-with bytecode.kept():
-    from ..plugin_utils._ansible.base import WorkflowAction
-    from ..plugin_utils._workflows import local_nodes
+from ..plugin_utils._ansible.base import WorkflowAction
+from ..plugin_utils._workflows import local_nodes
 
 
 class ActionModule(WorkflowAction):

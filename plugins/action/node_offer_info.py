@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._ansible import bytecode
-
-with bytecode.kept():
-    from ..plugin_utils._ansible.base import WorkflowAction
-    from ..plugin_utils._workflows import node_offer_info
-    from ..plugin_utils._workflows.node_pool.accounts import PROVIDERS
+from ..plugin_utils._ansible.base import WorkflowAction
+from ..plugin_utils._workflows import node_offer_info
+from ..plugin_utils._workflows.node_pool.accounts import PROVIDERS
 
 
 class ActionModule(WorkflowAction):

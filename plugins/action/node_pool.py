@@ -10,15 +10,12 @@ import typing as t
 
 from ansible import constants as C
 
-from ..plugin_utils._ansible import bytecode
-
-with bytecode.kept():
-    from ..plugin_utils._ansible import connections
-    from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
-    from ..plugin_utils._workflows.node_pool import absent as node_pool_absent
-    from ..plugin_utils._workflows.node_pool import ledger_replica
-    from ..plugin_utils._workflows.node_pool import present as node_pool_present
-    from ..plugin_utils._workflows.node_pool.accounts import PROVIDERS
+from ..plugin_utils._ansible import connections
+from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
+from ..plugin_utils._workflows.node_pool import absent as node_pool_absent
+from ..plugin_utils._workflows.node_pool import ledger_replica
+from ..plugin_utils._workflows.node_pool import present as node_pool_present
+from ..plugin_utils._workflows.node_pool.accounts import PROVIDERS
 
 
 class ActionModule(WorkflowAction):

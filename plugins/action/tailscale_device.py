@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._ansible import bytecode
-
-with bytecode.kept():
-    from ..plugin_utils._ansible.base import WorkflowAction
-    from ..plugin_utils._workflows import tailscale
-    from ..plugin_utils._workflows.node_pool.accounts import API, TAILNET
-    from ..plugin_utils._workflows.node_pool.present import Context
+from ..plugin_utils._ansible.base import WorkflowAction
+from ..plugin_utils._workflows import tailscale
+from ..plugin_utils._workflows.node_pool.accounts import API, TAILNET
+from ..plugin_utils._workflows.node_pool.present import Context
 
 
 class ActionModule(WorkflowAction):

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._ansible import bytecode
-
-with bytecode.kept():
-    from ..module_utils._model.errors import MusterError
-    from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
-    from ..plugin_utils._workflows import training_job_info
-    from ..plugin_utils._workflows.shared.state_dir import StateHome
+from ..module_utils._model.errors import MusterError
+from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
+from ..plugin_utils._workflows import training_job_info
+from ..plugin_utils._workflows.shared.state_dir import StateHome
 
 
 class ActionModule(WorkflowAction):
@@ -44,9 +41,9 @@ class ActionModule(WorkflowAction):
         """Return who asks the cluster of a run in pods; the modules that it takes are loaded when there is one."""
 
         def ask(record: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-            with bytecode.kept():
-                from ..plugin_utils._workflows.node_pool import run_status_kubernetes
-                from ..plugin_utils._workflows.shared import kube_connection
+            from ..plugin_utils._workflows.node_pool import run_status_kubernetes
+            from ..plugin_utils._workflows.shared import kube_connection
+
             ref = record.get("backend_ref") or {}
             try:
                 client = kube_connection.open_client(options, self.base, context=ref.get("context"))

@@ -48,14 +48,12 @@ node_pools: true
 group: managed_clusters
 """
 
-from ..plugin_utils._ansible import bytecode
 
-with bytecode.kept():
-    from ..module_utils._secrets.sources import SecretSource
-    from ..plugin_utils._inventory.base import MusterInventory, Source
-    from ..plugin_utils._providers.connection import Access
-    from ..plugin_utils._providers.coreweave.client import API_URL, CoreweaveClient
-    from ..plugin_utils._providers.coreweave.mapping import to_host
+from ..module_utils._secrets.sources import SecretSource
+from ..plugin_utils._inventory.base import MusterInventory, Source
+from ..plugin_utils._providers.connection import Access
+from ..plugin_utils._providers.coreweave.client import API_URL, CoreweaveClient
+from ..plugin_utils._providers.coreweave.mapping import to_host
 
 TOKEN = SecretSource("api_token", "api_token_file", ("COREWEAVE_API_TOKEN",))
 

@@ -50,10 +50,7 @@ import typing as t
 
 from ansible.plugins.inventory import BaseInventoryPlugin
 
-from ..plugin_utils._ansible import bytecode
-
-with bytecode.kept():
-    from ..plugin_utils._workflows import local_nodes
+from ..plugin_utils._workflows import local_nodes
 
 
 class InventoryModule(BaseInventoryPlugin):

@@ -48,14 +48,12 @@ keyed_groups:
     prefix: cluster
 """
 
-from ..plugin_utils._ansible import bytecode
 
-with bytecode.kept():
-    from ..module_utils._secrets.sources import SecretSource
-    from ..plugin_utils._inventory.base import MusterInventory, Source
-    from ..plugin_utils._providers.connection import Access
-    from ..plugin_utils._providers.runpod.client import API_URL, RunpodClient
-    from ..plugin_utils._providers.runpod.mapping import to_host
+from ..module_utils._secrets.sources import SecretSource
+from ..plugin_utils._inventory.base import MusterInventory, Source
+from ..plugin_utils._providers.connection import Access
+from ..plugin_utils._providers.runpod.client import API_URL, RunpodClient
+from ..plugin_utils._providers.runpod.mapping import to_host
 
 TOKEN = SecretSource("api_token", "api_token_file", ("RUNPOD_API_KEY",))
 

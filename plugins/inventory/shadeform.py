@@ -45,14 +45,12 @@ keyed_groups:
     prefix: cloud
 """
 
-from ..plugin_utils._ansible import bytecode
 
-with bytecode.kept():
-    from ..module_utils._secrets.sources import SecretSource
-    from ..plugin_utils._inventory.base import MusterInventory, Source
-    from ..plugin_utils._providers.connection import Access
-    from ..plugin_utils._providers.shadeform.client import API_URL, ShadeformClient
-    from ..plugin_utils._providers.shadeform.mapping import to_host
+from ..module_utils._secrets.sources import SecretSource
+from ..plugin_utils._inventory.base import MusterInventory, Source
+from ..plugin_utils._providers.connection import Access
+from ..plugin_utils._providers.shadeform.client import API_URL, ShadeformClient
+from ..plugin_utils._providers.shadeform.mapping import to_host
 
 TOKEN = SecretSource("api_token", "api_token_file", ("SHADEFORM_API_KEY",))
 

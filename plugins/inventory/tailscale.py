@@ -104,13 +104,10 @@ groups:
 import datetime
 import functools
 
-from ..plugin_utils._ansible import bytecode
-
-with bytecode.kept():
-    from ..module_utils._secrets.sources import SecretSource
-    from ..plugin_utils._inventory.base import MusterInventory, Source
-    from ..plugin_utils._providers.connection import Access
-    from ..plugin_utils._providers.tailscale import client, local, mapping
+from ..module_utils._secrets.sources import SecretSource
+from ..plugin_utils._inventory.base import MusterInventory, Source
+from ..plugin_utils._providers.connection import Access
+from ..plugin_utils._providers.tailscale import client, local, mapping
 
 TOKEN = SecretSource("api_token", "api_token_file", ("TAILSCALE_API_KEY", "HEADSCALE_API_KEY"))
 OAUTH = SecretSource("oauth_client_secret", "oauth_client_secret_file", ("TAILSCALE_OAUTH_CLIENT_SECRET",))

@@ -53,14 +53,12 @@ keyed_groups:
     prefix: vast
 """
 
-from ..plugin_utils._ansible import bytecode
 
-with bytecode.kept():
-    from ..module_utils._secrets.sources import SecretSource
-    from ..plugin_utils._inventory.base import MusterInventory, Source
-    from ..plugin_utils._providers.connection import Access
-    from ..plugin_utils._providers.vastai.client import API_URL, VastClient, filter_text
-    from ..plugin_utils._providers.vastai.mapping import to_host
+from ..module_utils._secrets.sources import SecretSource
+from ..plugin_utils._inventory.base import MusterInventory, Source
+from ..plugin_utils._providers.connection import Access
+from ..plugin_utils._providers.vastai.client import API_URL, VastClient, filter_text
+from ..plugin_utils._providers.vastai.mapping import to_host
 
 TOKEN = SecretSource("api_token", "api_token_file", ("VAST_API_KEY",))
 

@@ -15,7 +15,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import plan as hosts_plan
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import source as code_source
 from ansible_collections.muster.training.tests.e2e.playbook_world import NODES, ROOT, World, assert_refused, script
 from ansible_collections.muster.training.tests.e2e.test_bad_job import fill
 
@@ -43,7 +43,7 @@ def stand_in(world: World, change: str) -> str:
 
 def test_a_port_that_is_taken_is_named(world: World) -> None:
     """The rendezvous port follows from the run id, so another run id is a way out."""
-    port = hosts_plan.port(world.run_id)
+    port = code_source.rendezvous_port(world.run_id)
     with socket.create_server(("127.0.0.1", port)):
         result = world.play(job=world.job())
     assert_refused(world, result, "node-1", f"port {port} cannot be used", "Address already in use", "muster_run_id")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import subprocess
 
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import plan as hosts_plan
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import source as code_source
 from ansible_collections.muster.training.tests.e2e.playbook_world import World, assert_refused, until
 
 CHECK = ("--check",)
@@ -53,7 +53,7 @@ def test_progress_is_in_a_file_while_the_task_runs(world: World) -> None:
 
 def test_a_taken_port_is_found(world: World) -> None:
     """The check asks the hosts what a start would ask them."""
-    port = hosts_plan.port(world.run_id)
+    port = code_source.rendezvous_port(world.run_id)
     with socket.create_server(("127.0.0.1", port)):
         result = world.play(job=world.job(), args=CHECK)
     assert_refused(world, result, "node-1", f"port {port} cannot be used")

@@ -16,14 +16,15 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import COMPANIONS, RUN_LABEL, selector
 from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.apply import apply
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import cluster_identity, run_record
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts.state import Request
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.request import RunRequest
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome, load_record
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     network_preflight,
     submit,
@@ -57,9 +58,9 @@ def job(namespace: str) -> Job:
     )
 
 
-def request(api: ApiServer, base: pathlib.Path, **options: t.Any) -> Request:
+def request(api: ApiServer, base: pathlib.Path, **options: t.Any) -> RunRequest:
     given = {"kubeconfig": str(api.kubeconfig), "run_id": RUN, "wait": False, **options}
-    return Request(given, [], {}, base, False, lambda _names: pytest.fail("no host is asked"), Said())
+    return RunRequest(given, [], {}, base, False, lambda _names: pytest.fail("no host is asked"), Said())
 
 
 def written(home: StateHome, namespace: str, cluster_id: str | None, state: str = "running") -> Dict:
@@ -71,7 +72,7 @@ def written(home: StateHome, namespace: str, cluster_id: str | None, state: str 
         "uid": "u",
         "context": "lab",
     }
-    value = run_record.new_record(RUN, to_yaml_names(job(namespace)), 1.0, backend="kubernetes", generation=1)
+    value = run_record.new_record(RUN, to_yaml_names(job(namespace)), 1.0, backend="kubernetes", generation=1).to_dict()
     value |= {"state": state, "backend_ref": {**reference, **({"cluster_id": cluster_id} if cluster_id else {})}}
     folder = home.run_folder(RUN)
     folder.mkdir(parents=True)
@@ -117,7 +118,7 @@ def test_a_run_that_lives_elsewhere_is_left_alone(
     with pytest.raises(RefusedError, match=expected):
         kubernetes_run.run(request(api, tmp_path), home, job(namespace))
     with pytest.raises(RefusedError, match=expected):
-        kubernetes_run.cancel(request(api, tmp_path), home, before)
+        kubernetes_run.cancel(request(api, tmp_path), home, RunRecord.from_dict(before))
     assert client.list("batch/v1/Job", namespace).items == []
     assert json.loads((home.run_folder(RUN) / "run.json").read_text()) == before
 
@@ -205,7 +206,7 @@ def test_a_cancelled_run_leaves_nothing_of_a_killed_submit(
     api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path, monkeypatch: t.Any
 ) -> None:
     record = killed_submit(api, home, namespace, tmp_path, monkeypatch)
-    assert kubernetes_run.cancel(request(api, tmp_path), home, record)["changed"]
+    assert kubernetes_run.cancel(request(api, tmp_path), home, RunRecord.from_dict(record))["changed"]
     assert companions(client, namespace) == [] and not client.list("batch/v1/Job", namespace).items
 
 
@@ -266,7 +267,7 @@ def test_a_run_whose_node_is_lost_is_followed_all_the_same(
     client.patch("Node", f"{namespace}-0", {"spec": {"unschedulable": True}})
     assert not kubernetes_run.run(request(api, tmp_path), home, wide)["changed"]
     client.delete("batch/v1/Job", RUN, namespace)
-    with pytest.raises(RefusedError, match="is gone, and nobody saw how it ended"):
+    with pytest.raises(RefusedError, match="no longer exists, and its result was not recorded"):
         kubernetes_run.run(request(api, tmp_path), home, wide)
     with pytest.raises(RefusedError, match="nodes fit, 2 are needed"):
         kubernetes_run.run(request(api, tmp_path, recreate=True), home, wide)
@@ -290,7 +291,9 @@ def test_a_secret_of_a_killed_submit_goes_with_its_run(
     again = client.get("v1/Secret", kept["metadata"]["name"], namespace) or {}
     assert again["metadata"]["ownerReferences"] == kept["metadata"]["ownerReferences"] and again["data"] == kept["data"]
     client.patch("v1/Secret", kept["metadata"]["name"], {"metadata": {"ownerReferences": None}}, namespace)
-    kubernetes_run.cancel(request(api, tmp_path), home, json.loads((home.run_folder(RUN) / "run.json").read_text()))
+    record = load_record(home.run_folder(RUN))
+    assert record is not None
+    kubernetes_run.cancel(request(api, tmp_path), home, record)
     assert client.get("v1/Secret", kept["metadata"]["name"], namespace) is None
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 import typing as t
@@ -14,6 +15,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease
+from ansible_collections.muster.training.plugins.module_utils._model.run_record import BackendRef
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read
@@ -59,14 +61,10 @@ class Rented(World):
         meta = {"name": "r1", "namespace": namespace}
         made = {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"template": template}}
         self.live = self.client.create(made)
-        self.ref = {
-            "api_version": "batch/v1",
-            "kind": "Job",
-            "name": "r1",
-            "namespace": namespace,
-            "uid": self.live["metadata"]["uid"],
-            "cluster_id": self.client.cluster_id(),
-        }
+        uid, cluster_id = self.live["metadata"]["uid"], self.client.cluster_id()
+        self.ref = BackendRef("batch/v1", "Job", "r1", namespace, uid, cluster_id=cluster_id)
+        # As the ledger has it.
+        self.place = {key: value for key, value in self.ref.to_dict().items() if key != "context"}
 
     def pod(self, name: str, on: str, labels: Dict, phase: str) -> None:
         spec = {"nodeName": on, "containers": [{"name": "node", "image": "x"}], "terminationGracePeriodSeconds": 0}
@@ -115,13 +113,13 @@ def test_a_run_that_has_ended_gives_its_machines_back(world: Rented) -> None:
     assert {lease.run_id for lease in world.leases()} == {"r1"}
     assert {lease.release for lease in world.leases()} == {"success"}
     assert custody.prices([*world.names, "own-node"]) == {**dict.fromkeys(world.names, PRICE), "own-node": None}
-    assert custody.over() == "" and world.alive() == 2
-    assert custody.end({"changed": True}, "failed") == {"changed": True} and world.alive() == 2
-    result = custody.end({"changed": True}, "succeeded")
+    assert custody.stop_reason() == "" and world.alive() == 2
+    assert custody.delete_due({"changed": True}, "failed") == {"changed": True} and world.alive() == 2
+    result = custody.delete_due({"changed": True}, "succeeded")
     assert result["released"] == world.names and not result.get("failed") and "kept" not in result
     assert world.alive() == 0 and {lease.state for lease in world.leases()} == {"verified"}
     assert [world.client.get("v1/Node", name) for name in world.names] == [None, None]
-    assert custody.end({"changed": False}, "succeeded") == {"changed": False}
+    assert custody.delete_due({"changed": False}, "succeeded") == {"changed": False}
 
 
 def test_nodes_of_another_cluster_by_the_ledger_are_left_as_they_are(world: Rented) -> None:
@@ -136,7 +134,7 @@ def test_nodes_of_another_cluster_by_the_ledger_are_left_as_they_are(world: Rent
     custody.placed(world.names, world.ref)
     assert ask("cordoned")["changed"] and ask("schedulable")["changed"]
     before = [t.cast(Dict, world.client.get("v1/Node", name))["metadata"]["resourceVersion"] for name in world.names]
-    world.custody(release="always").placed(world.names[1:], {**world.ref, "cluster_id": "another"})
+    world.custody(release="always").placed(world.names[1:], dataclasses.replace(world.ref, cluster_id="another"))
     expected = rf"{world.names[1]} is a node of another cluster by the ledger \(another\) than .*nothing was changed"
     for state in ("absent", "cordoned"):
         with pytest.raises(RefusedError, match=expected):
@@ -155,7 +153,7 @@ def test_nodes_of_another_cluster_by_the_ledger_are_left_as_they_are(world: Rent
 
 def test_no_run_begins_on_a_cluster_that_has_none_of_the_machines(world: Rented) -> None:
     cluster_identity.require_ledger_cluster(world.client, world.home)
-    world.custody(release="always").placed(world.names[:1], {**world.ref, "cluster_id": "another"})
+    world.custody(release="always").placed(world.names[:1], dataclasses.replace(world.ref, cluster_id="another"))
     with pytest.raises(RefusedError, match=rf"{world.names[0]} is a node of another cluster by the ledger \(another\)"):
         cluster_identity.require_ledger_cluster(world.client, world.home)
     # Machines of both: each is as good.
@@ -175,7 +173,7 @@ def test_what_was_noted_is_not_noted_again(world: Rented) -> None:
     custody.placed(world.names, world.ref)
     assert len(lines().splitlines()) == len(first.splitlines()) + 1
     places = [lease.run_place for lease in world.leases()]
-    assert places == [{"cluster": world.ref}] * 2
+    assert places == [{"cluster": world.place}] * 2
 
 
 def test_a_machine_that_another_run_is_on_by_then_is_kept(world: Rented) -> None:
@@ -184,7 +182,7 @@ def test_a_machine_that_another_run_is_on_by_then_is_kept(world: Rented) -> None
     custody = world.custody(release="always")
     custody.placed(world.names, world.ref)
     world.pod("r2-0", busy, {RUN: "r2"}, "Running")
-    result = custody.end({}, "succeeded")
+    result = custody.delete_due({}, "succeeded")
     assert result["released"] == [free] and result["kept"] == {busy: "run r2 is on it by now"}
     assert not result.get("failed") and world.alive() == 1
     node = t.cast(Dict, world.client.get("v1/Node", busy))
@@ -198,7 +196,7 @@ def test_a_cluster_that_does_not_tell_keeps_the_machines(world: Rented) -> None:
     custody = world.custody(release="always")
     custody.placed(world.names, world.ref)
     custody._client = connect({"host": "https://127.0.0.1:1", "token": "x", "patience_s": 0})
-    result = custody.end({}, "succeeded")
+    result = custody.delete_due({}, "succeeded")
     assert result["failed"] and world.alive() == 2
     assert result["msg"].count("is not given back: the cluster does not tell whether another run is on it") == 2
 
@@ -206,10 +204,10 @@ def test_a_cluster_that_does_not_tell_keeps_the_machines(world: Rented) -> None:
 def test_a_run_that_costs_too_much_has_to_end(world: Rented) -> None:
     custody = world.custody(max_cost_usd=5.0)
     custody.placed(world.names, world.ref)
-    assert custody.over() == ""
+    assert custody.stop_reason() == ""
     world.clock.sleep(3600)
-    assert custody.over().startswith("its run has cost 5.9")
-    assert sorted(custody.end({}, "cancelled")["released"]) == world.names
+    assert custody.stop_reason().startswith("its run has cost 5.9")
+    assert sorted(custody.delete_due({}, "cancelled")["released"]) == world.names
 
 
 def test_a_ledger_that_cannot_be_written_is_said_once_and_tried_again(
@@ -255,13 +253,13 @@ def test_a_run_started_again_is_another_object(world: Rented) -> None:
         asked,
     )
 
-    assert asked(world.client, world.ref) is None
+    assert asked(world.client, world.place) is None
     assert asked(world.client, {"kind": "Job"}) is None, "a ledger may say anything"
-    found = asked(world.client, {**world.ref, "uid": "other"})
+    found = asked(world.client, {**world.place, "uid": "other"})
     assert found is not None and (found.state, found.outcome) == ("ended", "cancelled")
-    elsewhere = {**world.ref, "uid": "other", "cluster_id": "8a0d6f6e-0000-0000-0000-000000000000"}
+    elsewhere = {**world.place, "uid": "other", "cluster_id": "8a0d6f6e-0000-0000-0000-000000000000"}
     assert asked(world.client, elsewhere) is None, "that it is not on another cluster says nothing"
-    here = {**elsewhere, "cluster_id": world.ref["cluster_id"]}
+    here = {**elsewhere, "cluster_id": world.place["cluster_id"]}
     assert asked(world.client, here) == found
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.module_utils._model.run_record import BackendRef
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.diagnose import run as diagnose_run
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
@@ -112,11 +113,9 @@ def test_a_recorded_run_whose_pods_are_gone_is_judged_by_the_kept_logs(
     folder = StateHome({"path": str(tmp_path)}, "default").run_folder(RUN)
     (folder / "logs").mkdir(parents=True)
     (folder / "logs" / "gpu-1.log").write_text("[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB\n")
-    ref = {"namespace": namespace, "context": None}
+    ref = BackendRef("batch/v1", "Job", RUN, namespace)
     job = to_yaml_names(parse_job({"name": "char-lm", "nodes": 2, "script": "/train.py"}))
     value = run_record.new_record(RUN, job, 1.0, backend="kubernetes", backend_ref=ref)
-    (folder / "run.json").write_text(
-        json.dumps(run_record.end_record(value, 2.0, outcome="failed", cause="crash", exit_code=1))
-    )
+    run_record.write_record(folder, run_record.end_record(value, 2.0, outcome="failed", cause="crash", exit_code=1))
     found = look(api, namespace, tmp_path)
     assert "oom_gpu" in [code for code, _ in causes(found)]

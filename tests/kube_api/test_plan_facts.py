@@ -15,6 +15,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client i
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     plan as kubernetes_plan,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.cluster_facts import (
+    read_cluster_facts,
+)
 
 JOB = {
     "name": "x",
@@ -40,18 +43,18 @@ def claim(namespace: str, storage_class: str, *modes: str) -> dict[str, t.Any]:
 def test_a_claim_that_waits_for_a_class_that_is_not_there_is_refused(client: Client, namespace: str) -> None:
     client.create(claim(namespace, namespace, "ReadWriteMany"))
     wanted = parse_job(JOB)
-    facts = kubernetes_plan.look(client, wanted, namespace)
+    facts = read_cluster_facts(client, wanted, namespace)
     expected = rf"job\.mounts\.data: the claim data has no volume, and no StorageClass is called {namespace}"
     with pytest.raises(RefusedError, match=expected):
-        kubernetes_plan.judge(wanted, facts, namespace)
+        kubernetes_plan.require_runnable(wanted, facts, kubernetes_plan.decide_placement(wanted, facts), namespace)
     kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": namespace}}
     client.create({**kind, "provisioner": "example.com/none"})
     try:
-        facts = kubernetes_plan.look(client, wanted, namespace)
+        facts = read_cluster_facts(client, wanted, namespace)
         assert namespace in (facts.classes or ())
         # Then the nodes are looked at, of which there are none here.
         with pytest.raises(RefusedError, match="no nodes"):
-            kubernetes_plan.judge(wanted, facts, namespace)
+            kubernetes_plan.require_runnable(wanted, facts, kubernetes_plan.decide_placement(wanted, facts), namespace)
     finally:
         client.delete("storage.k8s.io/v1/StorageClass", namespace)
 
@@ -61,4 +64,4 @@ def test_storage_classes_are_not_read_for_claims_that_have_volumes(client: Clien
     bound = {"status": {"phase": "Bound"}}
     client.patch("v1/PersistentVolumeClaim", "data", bound, namespace, subresource="status")
     wanted = parse_job(JOB)
-    assert kubernetes_plan.look(client, wanted, namespace).classes is None
+    assert read_cluster_facts(client, wanted, namespace).classes is None

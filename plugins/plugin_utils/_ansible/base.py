@@ -15,12 +15,11 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from .._workflows.shared import progress
-from . import bytecode
 from . import errors as error_boundary
 
 if t.TYPE_CHECKING:
     from .._hosts.node_client import Remote
-    from .._workflows.training_job.hosts import state
+    from .._workflows.shared import request
 
 Dict = dict[str, t.Any]
 _PLAYBOOKS = pathlib.Path(__file__).resolve().parents[3] / "playbooks"
@@ -72,16 +71,16 @@ class WorkflowAction(ActionBase):
     def connect(self, variables: Dict) -> t.Callable[[t.Sequence[str]], list[Remote]]:
         """Return a function from host names to remotes over Ansible's own connections."""
         # Late: most actions ask nobody but the controller.
-        with bytecode.kept():
-            from . import connections
+        from . import connections
+
         return lambda names: connections.open_remotes(self._task, self._play_context, variables, names)
 
-    def request(self, options: Dict, variables: Dict, hosts: t.Sequence[str]) -> state.Request:
+    def request(self, options: Dict, variables: Dict, hosts: t.Sequence[str]) -> request.RunRequest:
         """Return what runners of jobs take: ``options``, and the play's hosts that ``hosts`` names."""
         # Late: most actions need nothing of jobs.
-        from .._workflows.training_job.hosts import state
+        from .._workflows.shared import request
 
-        return state.Request(
+        return request.RunRequest(
             options=options,
             hosts=hosts,
             hostvars=variables["hostvars"],

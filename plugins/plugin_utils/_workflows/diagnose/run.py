@@ -16,13 +16,13 @@ import typing as t
 
 from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.node import Node
+from ....module_utils._model.run_record import SCHEMA
 from ....module_utils._secrets.scrubber import scrub
 from ..._fabric.diagnosis.file import FileDiagnosis
 from ..._fabric.diagnosis.live import Diagnosis, Live, Look
 from ..._fabric.diagnosis.live_rules import diagnose_live, text_diagnosis
 from ..._hosts import log_follow
 from ..._hosts.node_client import Remote, each
-from ..shared import run_record
 from ..shared.progress import Reporter
 from ..shared.state_dir import StateHome, read_record
 from . import logs as diagnose_logs
@@ -184,7 +184,7 @@ def _steps(texts: t.Iterable[str]) -> t.Iterator[tuple[float, int]]:
 
 def _result(request: Request, live: Live, found: Diagnosis) -> Dict:
     document = {
-        "schema": run_record.SCHEMA,
+        "schema": SCHEMA,
         **_scrubbed(found.to_dict()),
         "nodes": {look.name: {"problem": look.problem or None, "seen": look.seen} for look in live.looks},
     }

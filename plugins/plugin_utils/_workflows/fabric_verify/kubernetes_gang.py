@@ -24,10 +24,11 @@ from ..._hosts import log_follow
 from ..._kube.api.client import Client
 from ..._kube.jobs.spec import Fleet, KubePlan, Object, owned
 from ..._kube.objects.apply import apply
+from ..training_job import source as code_source
 from ..training_job.follower import RunOutcome
-from ..training_job.hosts import plan as hosts_plan
 from ..training_job.kubernetes import network_preflight
 from ..training_job.kubernetes import plan as kubernetes_plan
+from ..training_job.kubernetes.cluster_facts import read_cluster_facts
 from ..training_job.kubernetes.follower import ClusterFollower
 from ..training_job.kubernetes.watches import ClusterWatches
 from . import bench_group
@@ -78,10 +79,11 @@ class Gangs:
     def plan(self, group: tuple[str, ...], stage: Stage, bench: Bench, run_id: str) -> tuple[Job, KubePlan]:
         """Return the bench as a job on exactly these nodes, judged by what the cluster says of itself."""
         job = parse_job(job_of(self.given, group, stage, bench, self.options))
-        facts = dataclasses.replace(kubernetes_plan.look(self.client, job, self.namespace), fabric=False)
-        kubernetes_plan.judge(job, facts, self.namespace)
-        source = hosts_plan.source(job, bench_group.BENCH, bench_group.BENCH)
-        made = kubernetes_plan.plan(job, source, run_id, "fabric", self.namespace, 1, facts)
+        facts = read_cluster_facts(self.client, job, self.namespace)
+        placement = kubernetes_plan.decide_placement(job, facts, fabric=False)
+        kubernetes_plan.require_runnable(job, facts, placement, self.namespace)
+        source = code_source.read_source(job, bench_group.BENCH, bench_group.BENCH)
+        made = kubernetes_plan.build_plan(job, source, run_id, "fabric", self.namespace, 1, facts, placement)
         return job, dataclasses.replace(made, fleet=on_nodes(made.fleet, [self.hostnames[name] for name in group]))
 
     def _go(
@@ -89,7 +91,7 @@ class Gangs:
     ) -> tuple[str, dict[int, str]]:
         """Submit, follow and remove a gang; return the problem (empty when it ended well) and its ranks' nodes."""
         job, made = self.plan(group, stage, bench, run_id)
-        *companions, main = kubernetes_plan.objects(made)
+        *companions, main = kubernetes_plan.build_objects(made)
         try:
             apply(self.client, companions)
             live = t.cast(Object, apply(self.client, [main]).objects()[0])
@@ -129,9 +131,9 @@ class _Follower(ClusterFollower):
 
     patience_s = float(_START_S)
 
-    def _ended(self) -> tuple[RunOutcome, float] | None:
+    def _find_end(self) -> tuple[RunOutcome, float] | None:
         self._began = getattr(self, "_began", time.monotonic())
-        found = super()._ended()
+        found = super()._find_end()
         if found is None and time.monotonic() > self._began + self.patience_s:
             detail = f"the gang did not end within {self.patience_s:.0f} s"
             return RunOutcome("failed", 124, "timeout", detail), time.monotonic()

@@ -27,10 +27,10 @@ from ..._kube.api.client import Client
 from ..fabric_verify import run as fabric_verify
 from ..fabric_verify.bench_group import Quiet
 from ..shared import kube_connection
+from ..shared.request import Dict, RunRequest
 from ..shared.state_dir import StateHome, read_record
 from ..training_job import run as training_job
 from ..training_job.hosts import plan as hosts_plan
-from ..training_job.hosts.state import Dict, Request
 
 ROOT = pathlib.Path(__file__).parents[4]
 FILES = ROOT / "roles" / "fleet_acceptance" / "files"
@@ -48,7 +48,7 @@ _ONCE = {"max_crashes": 0, "max_lost_nodes": 0, "on_lost_node": "fail"}
 class Fleet:
     """What is accepted: the request, the job's keys that all tests share, the hosts, and what was measured so far."""
 
-    request: Request
+    request: RunRequest
     home: StateHome
     identity: str
     backend: str
@@ -70,7 +70,7 @@ class Fleet:
         return self.backend == "kubernetes"
 
 
-def fleet(request: Request, home: StateHome, identity: str) -> Fleet:
+def fleet(request: RunRequest, home: StateHome, identity: str) -> Fleet:
     """Return the fleet that the options describe.
 
     :raises InputError: when a cluster's number of nodes is not given.
@@ -335,7 +335,7 @@ def _checkpoint_path(options: t.Mapping[str, t.Any]) -> Dict:
     return {"path": given["path"]} if given.get("path") else {}
 
 
-def _gpus(request: Request, names: t.Sequence[str]) -> int:
+def _gpus(request: RunRequest, names: t.Sequence[str]) -> int:
     """Return how many GPUs every host has at least."""
     remotes = request.connect(names)
     answers, errors = each(remotes, lambda remote: remote.call("info", facts=True)["facts"])

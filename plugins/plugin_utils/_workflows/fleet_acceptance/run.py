@@ -22,8 +22,8 @@ from ....module_utils._node import files
 from ..._report.pages.acceptance import render
 from ..._report.pages.files import as_json, write_text
 from ..shared import run_record
+from ..shared.request import Dict, RunRequest
 from ..shared.state_dir import StateHome
-from ..training_job.hosts.state import Dict, Request
 from . import parts as fleet_acceptance_parts
 from .parts import Fleet
 
@@ -37,7 +37,7 @@ _TESTS: t.Mapping[str, t.Callable[[Fleet], Part]] = {
 }
 
 
-def run(request: Request) -> Dict:
+def run(request: RunRequest) -> Dict:
     """Accept the fleet, or say why not; return the module's result."""
     home = StateHome(request.options["state_home"], request.options["cluster"])
     wanted = [name for name in ORDER if name in request.options["tests"]]
@@ -78,7 +78,7 @@ def _one(name: str, fleet: Fleet) -> Part:
         return Part(name, "fail", "the test could not run", (str(exc),))
 
 
-def _judged(request: Request, document: Dict, parts: t.Sequence[Part]) -> Dict:
+def _judged(request: RunRequest, document: Dict, parts: t.Sequence[Part]) -> Dict:
     result: Dict = {"acceptance": document, "exit_code": document["exit_code"]}
     result["table"] = [f"{part.name}: {part.outcome.upper()} · {part.summary}" for part in parts]
     waved = document["outcome"] == "unproven" and request.options["allow_unproven"]

@@ -30,8 +30,8 @@ from ..._provision.ledger.ledger_store import read
 from ..node_pool import present as node_pool_present
 from ..node_pool.accounts import landlords
 from ..shared import cluster_identity, kube_connection
+from ..shared.request import Dict, RunRequest
 from ..shared.state_dir import StateHome, read_record
-from ..training_job.hosts.state import Dict, Request
 from ..training_job.kubernetes.lease_guard import find_lease
 
 # Of the cluster's folder: since when a node does not answer, as far as heal has seen.
@@ -69,7 +69,7 @@ class Look:
         return name in self.told
 
 
-def look(request: Request, home: StateHome, context: node_pool_present.Context) -> Look:
+def look(request: RunRequest, home: StateHome, context: node_pool_present.Context) -> Look:
     """Ask everybody; nothing is changed."""
     options = request.options
     found = _record(home, options.get("run_id"))
@@ -133,7 +133,7 @@ def _run(found: Dict | None, job: Dict, on_kubernetes: bool, wanted: str | None)
     return Run(str(found["run_id"]), int(job.get("nodes") or 1), policy, least, found["state"] == "ended", names)
 
 
-def _client(request: Request, found: Dict | None) -> Client:
+def _client(request: RunRequest, found: Dict | None) -> Client:
     # The patience with nodes is none with the API server.
     options = {key: value for key, value in request.options.items() if key != "patience_s"}
     context = ((found or {}).get("backend_ref") or {}).get("context")
@@ -173,7 +173,7 @@ def _in_cluster(live: t.Sequence[Object], clock: float | None, used: t.Container
     return found
 
 
-def _answers(request: Request, names: t.Sequence[str]) -> dict[str, State]:
+def _answers(request: RunRequest, names: t.Sequence[str]) -> dict[str, State]:
     """Return which hosts of the inventory answer."""
     known = [name for name in names if name in request.hostvars]
     remotes = request.connect(known)
@@ -231,7 +231,11 @@ def _node(
 
 
 def _leases(
-    request: Request, home: StateHome, names: t.Sequence[str], providers: list[Dict], context: node_pool_present.Context
+    request: RunRequest,
+    home: StateHome,
+    names: t.Sequence[str],
+    providers: list[Dict],
+    context: node_pool_present.Context,
 ) -> tuple[dict[str, Lease], dict[str, bool | None]]:
     """Return the open lease of each node that has one, and what its account lists of it."""
     ledger = [lease for lease in read(home.folder).leases.values() if lease.machine and lease.open]

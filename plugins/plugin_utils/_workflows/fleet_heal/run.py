@@ -27,13 +27,13 @@ from ..._provision.ledger.ledger_store import LedgerWriter, read
 from ..node_pool import absent as node_pool_absent
 from ..node_pool import present as node_pool_present
 from ..shared import run_record
-from ..shared.state_dir import StateHome, read_record
-from ..training_job.hosts.state import Dict, Request
+from ..shared.request import Dict, RunRequest
+from ..shared.state_dir import StateHome, load_record
 from . import facts
 from .facts import SILENT, Look
 
 
-def run(request: Request, context: node_pool_present.Context) -> Dict:
+def run(request: RunRequest, context: node_pool_present.Context) -> Dict:
     """Heal what can be healed from here; return the plan, with what the playbook has to do."""
     home = StateHome(request.options["state_home"], request.options["cluster"])
     seen = facts.look(request, home, context)
@@ -92,7 +92,7 @@ def _remember(home: StateHome, seen: Look) -> None:
 
 
 def _carry_out(
-    request: Request, home: StateHome, seen: Look, actions: t.Sequence[Action], context: node_pool_present.Context
+    request: RunRequest, home: StateHome, seen: Look, actions: t.Sequence[Action], context: node_pool_present.Context
 ) -> list[str]:
     done: list[str] = []
     # The plan's order, but for losses and ends of leases, which are one transaction each.
@@ -168,7 +168,9 @@ def lost_line(lease: Lease, at: float, reason: str) -> LedgerEvent:
     )
 
 
-def _give_back(request: Request, seen: Look, names: t.Sequence[str], context: node_pool_present.Context) -> list[str]:
+def _give_back(
+    request: RunRequest, seen: Look, names: t.Sequence[str], context: node_pool_present.Context
+) -> list[str]:
     """End machines that may still run, and prove it: their pods must not write beside the new gang's."""
     tokens = [str(seen.tokens[name]) for name in names]
     options = {
@@ -190,17 +192,17 @@ def _give_back(request: Request, seen: Look, names: t.Sequence[str], context: no
 
 def _note_end(home: StateHome, run: heal_plan.Run, lost: t.Sequence[str]) -> None:
     folder, now = home.run_folder(run.run_id), time.time()
-    before = read_record(folder)
-    if before is None or before["state"] == "ended":
+    before = load_record(folder)
+    if before is None or before.is_ended:
         return
     for name in lost:
         files.append_json(folder / "events.jsonl", {"at": now, "kind": "node_lost", "node": name})
     detail = f"{', '.join(lost)} was lost; heal stopped what was left of the gang"
     ended = run_record.end_record(before, now, outcome="lost", cause="node_lost", detail=detail, exit_code=1)
-    files.write_json(folder / "run.json", ended)
+    run_record.write_record(folder, ended)
 
 
-def _stop(request: Request, home: StateHome, seen: Look, names: t.Sequence[str]) -> None:
+def _stop(request: RunRequest, home: StateHome, seen: Look, names: t.Sequence[str]) -> None:
     """Stop what is left of a gang; its program saves first. The record says then that this start of it is over."""
     run = t.cast(heal_plan.Run, seen.facts.run)
     remotes = request.connect([name for name in names if name in request.hostvars])

@@ -13,7 +13,6 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import time
 import typing as t
 
 from ....module_utils._model.errors import InputError, MusterError, RefusedError
@@ -27,11 +26,10 @@ from ..._provision.delete_state import GivebackRequest
 from ..._provision.due_rules import RunView, due
 from ..._provision.ledger.ledger_session import Book, Mirror
 from ..._provision.ledger.ledger_store import LEDGER, LedgerWriter, read
+from ..shared.request import RunRequest
 from ..shared.state_dir import StateHome
-from ..training_job.hosts.state import HostsPlan, Request
 from . import ledger_replica
 from .accounts import Outside, given_providers, keepers
-from .lease_renewal import LEASE_S, Renewal, rented
 
 Dict = dict[str, t.Any]
 Tell = t.Callable[[str], None]
@@ -310,65 +308,10 @@ class _Locked:
         self._writer.__exit__(None, None, None)
 
 
-class HostsLeaseGuard:
-    """A run's machines in the hands of whoever follows it: leases renewed, costs counted, given back at the end."""
-
-    def __init__(
-        self,
-        tenancy: Tenancy | None,
-        renewal: Renewal,
-        providers: t.Any = None,
-        tell: Tell = lambda _line: None,
-        now: t.Callable[[], float] = time.time,
-    ) -> None:
-        self._tenancy = tenancy
-        self._renewal = renewal
-        self._providers = providers
-        self._tell = tell
-        self._now = now
-        self._next = 0.0
-
-    def over(self) -> str:
-        """Return why the run has to end now, empty while it may go on. Ask at every turn: it waits for no machine."""
-        now = self._now()
-        if now < self._next:
-            return ""
-        self._next = now + _LOOK_S
-        self._renewal.tick()
-        return self._tenancy.over(now) if self._tenancy else ""
-
-    def end(self, result: Dict, outcome: str) -> Dict:
-        """Give back what is due after the run's end; return its result with what came of that (see Tenancy.end)."""
-        if self._tenancy is None:
-            return result
-        found = self._tenancy.end(outcome, self._providers, self._tell)
-        told = [str(item["msg"]) for item in (result, found) if item.get("failed")]
-        return {**result, **found, **({"msg": "; ".join(told)} if told else {})}
-
-
-def open_replica(request: Request, home: StateHome, variable: t.Callable[[str], t.Any]) -> Mirror | None:
+def open_replica(request: RunRequest, home: StateHome, variable: t.Callable[[str], t.Any]) -> Mirror | None:
     """Return what copies the ledger to the reaper's machine, None where the variables name none."""
     keeper = variable("muster_reaper_host")
     if not keeper:
         return None
     state = str(variable("muster_reaper_state") or ledger_replica.STATE)
     return ledger_replica.to(request.connect([str(keeper)])[0], home.folder.name, state)
-
-
-def guard_run(request: Request, home: StateHome, plan: HostsPlan) -> HostsLeaseGuard:
-    """Note in the ledger that a planned run begins, or goes on; return what its follower asks. Raises as begin."""
-    variables = request.hostvars[plan.hosts[0].name]
-    sender = open_replica(request, home, variables.get)
-    where = places(plan.job, plan.run_id, plan.hosts, plan.infos)
-    tenancy = begin(home, plan.job, plan.run_id, where, sender=sender)
-    lease_s = int(variables.get("muster_lease_s") or LEASE_S)
-    renewal = Renewal(rented(plan.remotes, request.hostvars), request.progress.say, lease_s)
-    return HostsLeaseGuard(tenancy, renewal, variables.get("muster_providers"), request.progress.say)
-
-
-def delete_after_end(request: Request, home: StateHome, run_id: str, result: Dict, outcome: str) -> Dict:
-    """Return the result of a run that had ended, or was cancelled, after giving back what that makes due."""
-    first = next((name for name in request.hosts if name in request.hostvars), None)
-    providers = request.hostvars[first].get("muster_providers") if first else None
-    nobody = Renewal([], request.progress.say)
-    return HostsLeaseGuard(of_run(home, run_id), nobody, providers, request.progress.say).end(result, outcome)

@@ -1,22 +1,34 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The run record (contracts: "Run record"): written while the run lives, kept when its nodes are gone.
+"""Writing the run record: how it begins, what a run's history adds, how it ends, and what the run has cost.
 
 This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import getpass
+import pathlib
 import typing as t
 
 from ....module_utils._model.run_history import Attempt, Story
+from ....module_utils._model.run_record import (
+    SCHEMA,
+    RunAttempt,
+    RunCost,
+    RunEnd,
+    RunNode,
+    RunRecord,
+    SavedCheckpoint,
+    State,
+    WorldSize,
+)
 from ....module_utils._node import files
 
-SCHEMA = 1
-Record = dict[str, t.Any]
+Prices = t.Mapping[str, float | None]
 
 
 def format_time(at: float | None) -> str | None:
@@ -29,37 +41,28 @@ def format_time(at: float | None) -> str | None:
         return None
 
 
-def new_record(run_id: str, job: t.Mapping[str, t.Any], now: float, **values: t.Any) -> Record:
-    """Return the record of a run that is about to start; unknown fields are null."""
-    empty = ("backend_ref", "image_digest", "code_sha256", "admitted_at", "first_step_at", "ended_at", "duration_s")
-    return {
-        "schema": SCHEMA,
-        "run_id": run_id,
-        "job": dict(job),
-        "state": "starting",
-        "submitted_by": _current_user(),
-        "backend": "hosts",
-        "engine": None,
-        **dict.fromkeys(empty),
-        "versions": {},
-        "submitted_at": format_time(now),
-        "queued_at": format_time(now),
-        "outcome": None,
-        "exit_code": None,
-        "cause": None,
-        "detail": None,
-        "attempts": [],
-        "world_size": {"asked": job_world_size(job), "seen": None},
-        "transport_seen": None,
-        "checkpoint": None,
-        "steps_lost": None,
-        "seconds_lost": None,
-        "cost": {"usd": None, "complete": False},
-        "fabric": None,
-        "metrics_file": "metrics.jsonl",
-        "generation": 1,
-        **values,
-    }
+def new_record(run_id: str, job: t.Mapping[str, object], now: float, **values: t.Any) -> RunRecord:
+    """Return the record of a run that is about to start; ``values`` are fields of it, all others are unknown."""
+    at = t.cast(str, format_time(now))
+    size = WorldSize(asked=job_world_size(job))
+    begun = RunRecord(
+        SCHEMA,
+        run_id,
+        dict(job),
+        "starting",
+        at,
+        _current_user(),
+        queued_at=at,
+        world_size=size,
+        cost=RunCost(None, False),
+        metrics_file="metrics.jsonl",
+    )
+    return dataclasses.replace(begun, **values)
+
+
+def write_record(folder: pathlib.Path, record: RunRecord) -> None:
+    """Write the record into the run's folder."""
+    files.write_json(folder / "run.json", record.to_dict())
 
 
 def log_file(node: str) -> str:
@@ -74,68 +77,97 @@ def job_world_size(job: t.Mapping[str, t.Any]) -> int:
     return int(job["nodes"]) * int(job.get("processes_per_node") or job.get("gpus_per_node") or 1)
 
 
-def update_record(record: Record, story: Story, prices: t.Mapping[str, float | None], now: float) -> Record:
-    """Return ``record`` with what the story says by now."""
+def update_record(record: RunRecord, story: Story, prices: Prices, now: float) -> RunRecord:
+    """Return ``record`` with what the run's history says so far."""
     steps, seconds = story.losses()
-    checkpoint = {"step": story.checkpoint[0], "path": story.checkpoint[1]} if story.checkpoint else None
-    restarting = len(story.attempts) > 1 and story.attempts[-1].first_step is None
-    running = "restarting" if restarting else "running"
-    first = record["first_step_at"] or format_time(story.first_step_at)
-    return {
-        **record,
-        "state": record["state"] if record["state"] == "ended" else (running if story.attempts else "starting"),
-        "first_step_at": first,
-        "attempts": [_build_attempt(item, story, prices) for item in story.attempts],
-        "world_size": {**record["world_size"], "seen": story.ranks_seen() if story.attempts else None},
-        "checkpoint": checkpoint or record["checkpoint"],
-        "steps_lost": steps if len(story.attempts) > 1 else 0,
-        "seconds_lost": round(seconds, 3),
-        "cost": _sum_cost(record, story, prices, now),
-    }
+    return dataclasses.replace(
+        record,
+        state=record.state if record.is_ended else _running_state(story),
+        first_step_at=record.first_step_at or format_time(story.first_step_at),
+        attempts=tuple(_build_attempt(attempt, story, prices) for attempt in story.attempts),
+        world_size=dataclasses.replace(record.world_size, seen=story.ranks_seen() if story.attempts else None),
+        checkpoint=SavedCheckpoint(*story.checkpoint) if story.checkpoint else record.checkpoint,
+        steps_lost=steps if len(story.attempts) > 1 else 0,
+        seconds_lost=round(seconds, 3),
+        cost=_sum_cost(record, story, prices, now),
+    )
 
 
-def end_record(record: Record, now: float, **values: t.Any) -> Record:
+def end_record(
+    record: RunRecord,
+    now: float,
+    *,
+    outcome: RunEnd | None = None,
+    exit_code: int | None = None,
+    cause: str | None = None,
+    detail: str | None = None,
+) -> RunRecord:
     """Return ``record`` as ended."""
-    started = datetime.datetime.fromisoformat(record["submitted_at"]).timestamp()
-    now = max(now, started)
-    return {**record, "state": "ended", "ended_at": format_time(now), "duration_s": round(now - started, 3), **values}
+    submitted = _seconds(record.submitted_at)
+    now = max(now, submitted)
+    return dataclasses.replace(
+        record,
+        state="ended",
+        ended_at=format_time(now),
+        duration_s=round(now - submitted, 3),
+        outcome=outcome,
+        exit_code=exit_code,
+        cause=cause,
+        detail=detail,
+    )
 
 
-def _build_attempt(item: Attempt, story: Story, prices: t.Mapping[str, float | None]) -> Record:
-    following = next((later for later in story.attempts if later.n > item.n), None)
-    ended = item.ended_at or (item.last_step_at if following else None)
-    failure = item.first_failure
-    cause = item.fault[0] if item.fault else ("crash" if failure else None)
-    node = item.fault[1] if item.fault else (failure[2] if failure else None)
-    names = sorted(set(item.ranks.values()))
-    span = {"from": format_time(item.started_at), "to": format_time(ended)}
-    return {
-        "n": item.n,
-        "started_at": format_time(item.started_at),
-        "ended_at": format_time(ended),
-        "cause": cause,
-        "node": node,
-        "exit_code": failure[1] if failure else (0 if item.exits and not following else None),
-        "first_step": item.first_step,
-        "last_step": item.last_step,
-        "resumed_from_step": item.resumed_from,
-        "ranks": len(item.ranks),
-        "rank_list": sorted(item.ranks),
-        "nodes": [{"id": name, "token": None, **span, "price_usd_per_hour": prices.get(name)} for name in names],
-        "logs": [log_file(name) for name in names],
-    }
+def reopen_record(record: RunRecord, state: State) -> RunRecord:
+    """Return the record of a run that continues: without the end of its former start."""
+    return dataclasses.replace(
+        record, state=state, ended_at=None, outcome=None, exit_code=None, cause=None, detail=None
+    )
 
 
-def _sum_cost(record: Record, story: Story, prices: t.Mapping[str, float | None], now: float) -> Record:
+def _running_state(story: Story) -> State:
+    if not story.attempts:
+        return "starting"
+    return "restarting" if len(story.attempts) > 1 and story.attempts[-1].first_step is None else "running"
+
+
+def _build_attempt(attempt: Attempt, story: Story, prices: Prices) -> RunAttempt:
+    following = next((later for later in story.attempts if later.n > attempt.n), None)
+    ended = format_time(attempt.ended_at or (attempt.last_step_at if following else None))
+    failure = attempt.first_failure
+    cause, node = attempt.fault or (("crash", failure[2]) if failure else (None, None))
+    names = sorted(set(attempt.ranks.values()))
+    started = format_time(attempt.started_at)
+    return RunAttempt(
+        n=attempt.n,
+        started_at=started,
+        ended_at=ended,
+        cause=cause,
+        node=node,
+        exit_code=failure[1] if failure else (0 if attempt.exits and not following else None),
+        first_step=attempt.first_step,
+        last_step=attempt.last_step,
+        resumed_from_step=attempt.resumed_from,
+        ranks=len(attempt.ranks),
+        rank_list=tuple(sorted(attempt.ranks)),
+        nodes=tuple(RunNode(name, None, started, ended, prices.get(name)) for name in names),
+        logs=tuple(log_file(name) for name in names),
+    )
+
+
+def _sum_cost(record: RunRecord, story: Story, prices: Prices, now: float) -> RunCost:
     # What waits in a queue holds no node.
-    started = datetime.datetime.fromisoformat(record["admitted_at"] or record["submitted_at"]).timestamp()
-    ended = datetime.datetime.fromisoformat(record["ended_at"]).timestamp() if record["ended_at"] else now
+    started = _seconds(record.admitted_at or record.submitted_at)
+    ended = _seconds(record.ended_at) if record.ended_at else now
     dollars = 0.0
     for name, price in prices.items():
         if price is None:
-            return {"usd": None, "complete": False}
+            return RunCost(None, False)
         dollars += price * _node_seconds(name, story, started, ended) / 3600
-    return {"usd": round(dollars, 4), "complete": record["state"] == "ended"}
+    return RunCost(round(dollars, 4), record.is_ended)
+
+
+def _seconds(stamp: str) -> float:
+    return datetime.datetime.fromisoformat(stamp).timestamp()
 
 
 def _node_seconds(name: str, story: Story, started: float, ended: float) -> float:

@@ -20,6 +20,7 @@ import uuid
 
 from ....module_utils._model import validators
 from ....module_utils._model.errors import InputError, RefusedError
+from ....module_utils._model.run_record import RunRecord
 from ....module_utils._node import files
 
 # Longest run id: a job name of 40 characters, and what is appended to it.
@@ -27,7 +28,6 @@ RUN_ID_LIMIT = 63
 
 
 _LOCK_S = 3.0
-_FIELDS = {"schema", "run_id", "job", "state", "outcome", "attempts", "submitted_at", "world_size"}
 
 
 class StateHome:
@@ -112,23 +112,29 @@ def default_root() -> pathlib.Path:
     return (pathlib.Path(base) if base else files.home() / ".local" / "state") / "muster"
 
 
-def read_record(folder: pathlib.Path) -> dict[str, t.Any] | None:
-    """Return run.json, or None when there is none.
+def load_record(folder: pathlib.Path) -> RunRecord | None:
+    """Return the record in a run's folder, None when there is none.
 
     :raises RefusedError: when it is there but not readable as a record: nothing is guessed from a damaged file.
     """
     place = folder / "run.json"
+    fix = "Move it away or name another run id (muster_run_id)"
     try:
-        value = json.loads(place.read_bytes())
+        return RunRecord.from_dict(json.loads(place.read_bytes()))
     except FileNotFoundError:
         return None
     except NotADirectoryError as exc:
         raise RefusedError(f"{folder} cannot be a folder", "Set muster_state.path to a folder") from exc
+    except InputError as exc:
+        raise RefusedError(f"{place} is damaged: {exc.message}", fix) from exc
     except (OSError, ValueError) as exc:
-        raise RefusedError(f"{place} is damaged", "Move it away or name another run id (muster_run_id)") from exc
-    if not isinstance(value, dict) or not set(value) >= _FIELDS or not isinstance(value["job"], dict):
-        raise RefusedError(f"{place} is damaged", "Move it away or name another run id (muster_run_id)")
-    return value
+        raise RefusedError(f"{place} is damaged", fix) from exc
+
+
+def read_record(folder: pathlib.Path) -> dict[str, t.Any] | None:
+    """Return the record in a run's folder as JSON types, None when there is none. Raises as :func:`load_record`."""
+    record = load_record(folder)
+    return record.to_dict() if record else None
 
 
 def _private(path: str, flags: int) -> int:

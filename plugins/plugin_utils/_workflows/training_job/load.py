@@ -16,7 +16,7 @@ import yaml
 from ....module_utils._model import job_templates, validators
 from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.job import Job, parse_job
-from ..shared.state_dir import StateHome, read_record
+from ..shared.state_dir import StateHome, load_record
 
 Dict = dict[str, t.Any]
 
@@ -31,13 +31,13 @@ def load_job(options: Dict, base: pathlib.Path, home: StateHome) -> Job:
     if options.get("job"):
         return parse_job(options["job"], known)
     run_id = options.get("run_id")
-    before = read_record(home.run_folder(str(run_id))) if run_id else None
-    if before is None:
+    record = load_record(home.run_folder(str(run_id))) if run_id else None
+    if record is None:
         raise RefusedError("job: is required", "Set muster_job, or muster_run_id to continue a recorded run")
-    return parse_job(_drop_template(before["job"]), known)
+    return parse_job(_drop_template(record.job), known)
 
 
-def _drop_template(job: Dict) -> Dict:
+def _drop_template(job: t.Mapping[str, object]) -> Dict:
     """Drop nulls and the resolved template: the recorded job is complete as it stands."""
     return {key: value for key, value in job.items() if value is not None and key != "template"}
 

@@ -9,7 +9,6 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
 import time
 import typing as t
@@ -17,71 +16,35 @@ import typing as t
 from ....module_utils._model import drill, error_line
 from ....module_utils._model.errors import one_line
 from ....module_utils._model.job import Job
-from ....module_utils._node import files
-from ..._hosts import gang
-from ..._hosts.node_client import Remote
+from ....module_utils._model.run_record import RunRecord
 from ..shared import run_record
 from .follower import Follower, RunOutcome, describe_state, read_tail
-from .hosts.state import Dict, HostsPlan, Request, result
-from .lease_guard import LeaseGuard
 
-
-def follow(
-    request: Request,
-    plan: HostsPlan,
-    members: t.Sequence[gang.Member],
-    folder: pathlib.Path,
-    current: Dict,
-    drilling: drill.Drill | None,
-    changed: bool,
-    custody: LeaseGuard,
-) -> Dict:
-    by_name = {member.remote.name: member for member in members}
-    claim = json.loads((folder / "claim.json").read_text())
-    prices = {host.name: host.price_usd_per_hour for host in plan.hosts}
-    state = {"record": current}
-
-    def restart(remote: Remote) -> None:
-        member = dataclasses.replace(gang.alone(by_name[remote.name], members), missing={})
-        gang.prepare([member], plan.source.placed, claim, plan.run_id)
-        gang.start([by_name[remote.name]], plan.run_id)
-
-    def save(follower: Follower) -> None:
-        state["record"] = run_record.update_record(state["record"], follower.story, prices, time.time())
-        files.write_json(folder / "run.json", state["record"])
-
-    follower = Follower(
-        plan.job, plan.run_id, folder, plan.remotes, request.progress, restart, save, drilling, custody.over
-    )
-    try:
-        outcome = follower.run()
-    except KeyboardInterrupt:
-        request.progress.say(f"run {plan.run_id} goes on without us: the same command follows it, cancel stops it")
-        raise
-    gang.stop(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
-    outcome = add_error_line(folder, check_attendance(plan.job, follower, outcome))
-    ended = record_end(follower, outcome, state["record"], prices)
-    return custody.end(build_result(ended, folder, changed), outcome.outcome)
+Result = dict[str, t.Any]
 
 
 def record_end(
     follower: Follower,
     outcome: RunOutcome,
-    current: Dict,
+    record: RunRecord,
     prices: t.Mapping[str, float | None],
     at: float | None = None,
-) -> Dict:
+) -> RunRecord:
     """Write down how a followed run ended, say it, and return its record. ``at``: when, if it was not just now."""
     # It quotes the program's last words.
     outcome = dataclasses.replace(outcome, detail=one_line(outcome.detail))
-    follower.event("ended", detail=outcome.outcome)
-    values = {"outcome": outcome.outcome, "exit_code": outcome.exit_code, "cause": outcome.cause}
-    ended = run_record.end_record(current, time.time() if at is None else at, **values, detail=outcome.detail)
+    follower.record_event("ended", detail=outcome.outcome)
+    ended = run_record.end_record(
+        record,
+        time.time() if at is None else at,
+        outcome=outcome.outcome,
+        exit_code=outcome.exit_code,
+        cause=outcome.cause,
+        detail=outcome.detail,
+    )
     ended = run_record.update_record(ended, follower.story, prices, time.time())
-    proof = drill_proof(follower.job, follower)
-    if proof:
-        ended["drill"] = proof
-    files.write_json(follower.folder / "run.json", ended)
+    ended = dataclasses.replace(ended, drill=drill_proof(follower.job, follower) or ended.drill)
+    run_record.write_record(follower.folder, ended)
     said = describe_state({**follower.state(), "nodes": 0})
     follower.progress.say(f"run {follower.run_id} {outcome.outcome}: {outcome.detail} · {said}")
     return ended
@@ -124,7 +87,25 @@ def add_error_line(folder: pathlib.Path, outcome: RunOutcome) -> RunOutcome:
     return outcome
 
 
-def drill_proof(job: Job, follower: Follower) -> Dict | None:
+def drill_proof(job: Job, follower: Follower) -> t.Mapping[str, object] | None:
     if follower.drilled_at is None:
         return None
     return drill.verdict(follower.story, follower.drilled_at, job.checkpoints.interval_steps, job.world_size)
+
+
+def build_result(record: RunRecord, folder: pathlib.Path, changed: bool) -> Result:
+    """Return the module's result: the record, where it is, and failure when the run failed."""
+    values = record.to_dict()
+    result: Result = {"changed": changed, "run_id": record.run_id, "run": values, "folder": str(folder)}
+    if record.outcome in ("failed", "lost"):
+        short = {key: values[key] for key in ("state", "outcome", "cause", "detail", "exit_code", "world_size")}
+        # Ansible prints all of a failed result: the line that matters must not drown in the record.
+        result.update(failed=True, run=short, msg=f"run {record.run_id} {record.outcome}: {record.detail}")
+    return result
+
+
+def interrupted_message(run_id: str) -> str:
+    """Return what a follower says that is interrupted."""
+    return (
+        f"Stopped following run {run_id}; it keeps running. Run this command again to follow it, or cancel to stop it"
+    )

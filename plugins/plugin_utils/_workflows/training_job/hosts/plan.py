@@ -9,20 +9,17 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import ipaddress
-import json
-import pathlib
 import typing as t
 
 from .....module_utils._model.errors import InputError, RefusedError
-from .....module_utils._model.job import Job, to_yaml_names
-from ...._hosts import file_sync, gang
+from .....module_utils._model.job import Job
+from ...._hosts import gang
 from ...._hosts.node_client import Remote
 from ...._launch import environment, registry
 from ...._launch.base import Launch, RunContext, Slot
+from .. import source as code_source
 
-_PORT_FIRST, _PORT_PAIRS = 20_000, 5_000
 _REACH_S = 15
 
 
@@ -36,19 +33,6 @@ class TrainingHost:
     price_usd_per_hour: float | None
     connection: str
     node: t.Mapping[str, t.Any]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Source:
-    """The trees of a job on the controller: its code (with the git commit, if any) and its datasets."""
-
-    placed: tuple[gang.Placed, ...]
-    code_sha256: str | None
-    commit: str | None
-
-    def blobs(self) -> list[str]:
-        """Return the checksums of all files."""
-        return sorted({file.sha256 for item in self.placed for file in item.tree.files})
 
 
 def select_hosts(names: t.Sequence[str], hostvars: t.Mapping[str, t.Any], job: Job) -> list[TrainingHost]:
@@ -71,54 +55,20 @@ def select_hosts(names: t.Sequence[str], hostvars: t.Mapping[str, t.Any], job: J
     return found
 
 
-def source(job: Job, base: pathlib.Path, cache: pathlib.Path) -> Source:
-    """Return the job's trees, read from the controller (relative paths are relative to ``base``)."""
-    placed: list[gang.Placed] = []
-    code_sha = commit = None
-    if job.code is not None and job.code.source != "image":
-        folder = pathlib.Path(base, job.code.ref).expanduser()
-        if job.code.source == "git":
-            folder, commit = file_sync.from_git(job.code.ref, cache, "job.code.ref")
-        tree = file_sync.read(folder, "job.code.ref")
-        code_sha = tree.sha256
-        if job.code.sha256 and job.code.sha256 != code_sha:
-            raise RefusedError(
-                f"job.code.sha256: the code has checksum {code_sha}", "Check the code, or update job.code.sha256"
-            )
-        _script_in(job, tree)
-        placed.append(gang.Placed(tree, environment.CODE_DIR, False))
-    for dataset in job.datasets:
-        tree = file_sync.read(pathlib.Path(base, str(dataset.path)).expanduser(), f"job.datasets.{dataset.name}.path")
-        placed.append(gang.Placed(tree, f"{environment.DATA_DIR}/{dataset.name}", dataset.read_only))
-    return Source(tuple(placed), code_sha, commit)
-
-
-def run_id(job: Job, found: Source) -> str:
-    """Return the id that the same job with the same code always gets: a second run of it changes nothing."""
-    return f"{job.name}-{digest(job, found)[:8]}"
-
-
-def digest(job: Job, found: Source) -> str:
-    """Return what tells a job with its code and data from any other (SHA-256 in hexadecimal)."""
-    content = [to_yaml_names(job), found.code_sha256, [item.tree.sha256 for item in found.placed]]
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def port(identity: str) -> int:
-    """Return the rendezvous port of a run: below the kernel's ephemeral range, even (the next one is the run's too)."""
-    number = int.from_bytes(hashlib.sha256(identity.encode()).digest()[:4], "big")
-    return _PORT_FIRST + 2 * (number % _PORT_PAIRS)
-
-
 def build_info_request(
-    job: Job, index: int, host: TrainingHost, identity: str, found: Source, reserve: dict[str, t.Any] | None
+    job: Job,
+    index: int,
+    host: TrainingHost,
+    identity: str,
+    found: code_source.CodeSource,
+    reserve: dict[str, t.Any] | None,
 ) -> dict[str, t.Any]:
     """Return what the preflight asks one host.
 
     :param reserve: the claim that the first host takes before anything else, so that of two controllers that start the
         same run at the same moment exactly one goes on; None in check mode.
     """
-    wanted = port(identity)
+    wanted = code_source.rendezvous_port(identity)
     paths = [job.checkpoints.path] if job.checkpoints.path else []
     absolute = [job.script] if job.script and job.script.startswith("/") else []
     return {
@@ -161,8 +111,7 @@ def build_slots(
 
 def build_launch(job: Job, nodes: tuple[Slot, ...], identity: str, attempt: int) -> tuple[Launch, RunContext]:
     """Return what every node starts for the attempts from ``attempt`` on."""
-    path = job.checkpoints.path
-    context = RunContext(identity, port(identity), attempt, f"{path.rstrip('/')}/{identity}" if path else None)
+    context = code_source.build_context(job, identity, attempt)
     return registry.launch(job, nodes, context), context
 
 
@@ -289,11 +238,3 @@ def _is_loopback(address: str) -> bool:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
         return address == "localhost"
-
-
-def _script_in(job: Job, tree: file_sync.Tree) -> None:
-    if not job.script or job.script.startswith("/") or job.code is None:
-        return
-    wanted = str(pathlib.PurePosixPath(job.code.workdir, job.script))
-    if wanted not in {file.path for file in tree.files}:
-        raise InputError("job.script", f"there is no {wanted} in the code {job.code.ref}")

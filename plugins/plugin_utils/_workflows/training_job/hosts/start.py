@@ -8,42 +8,35 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import time
 import typing as t
 
 from .....module_utils._model.errors import MusterError
 from .....module_utils._model.job import to_yaml_names
+from .....module_utils._model.run_record import SCHEMA, RunRecord
 from .....module_utils._node import files
 from ...._hosts import gang, ssh_keys
 from ...._launch import mpi
 from ...shared import run_record
 from ...shared.progress import Progress
+from ...shared.request import Dict, RunRequest
 from ...shared.state_dir import StateHome
-from .. import lease_guard as custodies
+from ..outcome import build_result
+from . import lease_guard
 from . import plan as hosts_plan
-from .state import (
-    AGENTS_FILE,
-    Dict,
-    HostsPlan,
-    Request,
-    build_claim,
-    has_unrecorded_end,
-    is_alive,
-    is_part_over,
-    is_running,
-    result,
-)
+from .state import AGENTS_FILE, HostsPlan, build_claim, has_unrecorded_end, is_alive, is_part_over, is_running
 
 if t.TYPE_CHECKING:
     from .....module_utils._model import drill
 
 
 def start_or_join(
-    request: Request,
+    request: RunRequest,
     home: StateHome,
     plan: HostsPlan,
-    before: Dict | None,
+    before: RunRecord | None,
     resolved: tuple[dict[str, str], dict[str, bytes]],
     drilling: drill.Drill | None,
 ) -> Dict:
@@ -64,12 +57,12 @@ def start_or_join(
     members, held = _build_members(home, plan, attempt, resolved), build_claim(request, home, plan.job)
     missing = [] if unseen else [m for m in members if not (lives and _is_started(plan, m.remote.name, before))]
     started: list[str] = []
-    custody = custodies.begin(request, home, plan)
+    guard = lease_guard.bind_run(request, home, plan)
     _announce(request.progress, plan, lives)
-    files.write_json(folder / "run.json", current)
+    run_record.write_record(folder, current)
     files.write_json(folder / "claim.json", held)
     if plan.gate.verdict:
-        files.write_json(folder / "fabric.json", {"schema": run_record.SCHEMA, "islands": [plan.gate.verdict]})
+        files.write_json(folder / "fabric.json", {"schema": SCHEMA, "islands": [plan.gate.verdict]})
     if lives and request.options.get("take_over"):
         gang.claim(plan.remotes, plan.run_id, held)
     if missing:
@@ -79,20 +72,20 @@ def start_or_join(
             ready = members if not lives else [gang.alone(member, members) for member in missing]
             gang.prepare(ready, plan.source.placed, held, plan.run_id, fresh=before is None)
             started = gang.start(missing, plan.run_id, fresh=before is None)
-        except MusterError as exc:
-            _restore_record(folder, before, current, exc, lives)
+        except MusterError:
+            _restore_record(folder, before, lives)
             raise
         files.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "started", "attempt": attempt})
     _store_agent_paths(home, plan)
     if not request.options["wait"]:
-        return result(current, folder, changed=bool(started))
+        return build_result(current, folder, changed=bool(started))
     # Only now: by the time that this is imported, the agents are at work.
-    from ..outcome import follow
+    from .follow import follow_run
 
-    return follow(request, plan, members, folder, current, drilling, changed=bool(started), custody=custody)
+    return follow_run(request, plan, members, folder, current, drilling, changed=bool(started), guard=guard)
 
 
-def _is_started(plan: HostsPlan, node: str, before: Dict | None) -> bool:
+def _is_started(plan: HostsPlan, node: str, before: RunRecord | None) -> bool:
     """Return whether a node of a gang that lives does its part, or has done it a moment before the others."""
     return is_alive(plan, node) or is_part_over(plan, node, before)
 
@@ -105,12 +98,12 @@ def _store_agent_paths(home: StateHome, plan: HostsPlan) -> None:
         files.write_json(place, found)
 
 
-def _restore_record(folder: pathlib.Path, before: Dict | None, current: Dict, exc: MusterError, running: bool) -> None:
+def _restore_record(folder: pathlib.Path, before: RunRecord | None, running: bool) -> None:
     """Put the record back: a run that never started leaves no trace, one that had run stays ended."""
     if running:
         return
     if before is not None:
-        files.write_json(folder / "run.json", before)
+        run_record.write_record(folder, before)
         return
     for name in ("run.json", "claim.json", "events.jsonl", "offsets.json", "fabric.json", "lock"):
         (folder / name).unlink(missing_ok=True)
@@ -120,7 +113,7 @@ def _restore_record(folder: pathlib.Path, before: Dict | None, current: Dict, ex
         return
 
 
-def _first_attempt(plan: HostsPlan, before: Dict | None, running: bool) -> int:
+def _first_attempt(plan: HostsPlan, before: RunRecord | None, running: bool) -> int:
     """Return the number of the first attempt of this start; a gang that runs keeps the one it has.
 
     Nodes know numbers that this controller does not when another one started the run before.
@@ -129,27 +122,27 @@ def _first_attempt(plan: HostsPlan, before: Dict | None, running: bool) -> int:
     seen = [int(agent["generation"]) for agent in agents if agent.get("generation") is not None]
     if running:
         return max(seen)
-    done = [int(item["n"]) for item in (before or {}).get("attempts", [])]
-    return max([int((before or {}).get("generation", 0)), *done, *seen]) + 1
+    return max([before.last_attempt if before else 0, *seen]) + 1
 
 
-def _open_record(plan: HostsPlan, before: Dict | None, attempt: int, running: bool) -> Dict:
-    values = {
+def _open_record(plan: HostsPlan, before: RunRecord | None, attempt: int, running: bool) -> RunRecord:
+    values: dict[str, t.Any] = {
         "launcher": plan.job.launcher,
         "code_sha256": plan.source.code_sha256,
         "versions": _read_versions(plan),
         "derived": plan.derived,
         "generation": attempt,
         "fabric": _fabric_reference(plan),
-        "hosts": [host.name for host in plan.hosts],
+        "hosts": tuple(host.name for host in plan.hosts),
     }
     if before is None:
         return run_record.new_record(plan.run_id, to_yaml_names(plan.job), time.time(), **values)
-    again = {"state": "running" if running else "starting", "ended_at": None, "outcome": None, "exit_code": None}
     job = to_yaml_names(plan.job)
-    # A gang may go on with fewer nodes than it began with.
-    size = {**before["world_size"], "asked": run_record.job_world_size(job)}
-    return {**before, **values, **again, "job": job, "world_size": size, "cause": None, "detail": None}
+    # A gang may continue with fewer nodes than it began with.
+    size = dataclasses.replace(before.world_size, asked=run_record.job_world_size(job))
+    return dataclasses.replace(
+        run_record.reopen_record(before, "running" if running else "starting"), job=job, world_size=size, **values
+    )
 
 
 def _fabric_reference(plan: HostsPlan) -> Dict | None:

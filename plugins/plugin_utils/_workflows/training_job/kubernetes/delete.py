@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-import typing as t
 
 from .....module_utils._model.errors import MusterError
+from .....module_utils._model.run_record import BackendRef
 from ...._kube.api.client import Client
 from ...._kube.jobs.spec import COMPANIONS, KubePlan, Object, gang_selector, secret_name, selector
 from ...shared.progress import Progress
@@ -24,23 +24,23 @@ DELETION_S = 60.0
 _POLL_S = 1.0
 
 
-def delete_run(client: Client, ref: t.Mapping[str, t.Any], run_id: str, within_s: float, progress: Progress) -> bool:
+def delete_run(client: Client, ref: BackendRef, run_id: str, within_s: float, progress: Progress) -> bool:
     """Delete the run's object and wait until its pods are gone; return whether there was anything.
 
     :param ref: the record's ``backend_ref``.
     :raises MusterError: naming the pods' run, or what holds the object, after ``within_s`` seconds.
     """
-    kind = f"{ref['api_version']}/{ref['kind']}"
-    existed = client.delete(kind, str(ref["name"]), str(ref["namespace"]), uid=str(ref.get("uid") or ""))
-    end = _wait_until_gone(client, str(ref["namespace"]), selector(run_id), run_id, within_s, progress)
+    kind = ref.kind_name
+    existed = client.delete(kind, ref.name, ref.namespace, uid=ref.uid or "")
+    end = _wait_until_gone(client, ref.namespace, selector(run_id), run_id, within_s, progress)
     _delete_supporting_objects(client, ref, run_id)
     while True:
-        rest = client.get(kind, str(ref["name"]), str(ref["namespace"]))
-        if rest is None or (ref.get("uid") and rest["metadata"].get("uid") != ref["uid"]):
+        rest = client.get(kind, ref.name, ref.namespace)
+        if rest is None or (ref.uid and rest["metadata"].get("uid") != ref.uid):
             return existed
         if time.monotonic() > end:
             held = ", ".join(rest["metadata"].get("finalizers") or []) or "nobody says by what"
-            problem = f"{ref['kind']} {ref['name']} is still there after {within_s:.0f} s: held by {held}"
+            problem = f"{ref.kind} {ref.name} still exists after {within_s:.0f} s: held by {held}"
             raise MusterError(problem, "Look at who has to let go of it")
         time.sleep(0.1)
 
@@ -90,11 +90,11 @@ def delete_secret(client: Client, made: KubePlan, progress: Progress) -> None:
         progress.say(f"warning: the run's Secret stays until its {made.job.engine} is removed: {error}")
 
 
-def _delete_supporting_objects(client: Client, ref: t.Mapping[str, t.Any], run_id: str) -> None:
+def _delete_supporting_objects(client: Client, ref: BackendRef, run_id: str) -> None:
     """Remove what came with the run, which goes with its object unless whoever made both was killed in between."""
-    namespace = str(ref["namespace"])
+    namespace = ref.namespace
     with contextlib.suppress(MusterError):
-        client.delete("v1/Secret", secret_name(str(ref["name"])), namespace)
+        client.delete("v1/Secret", secret_name(ref.name), namespace)
     for kind in COMPANIONS:
         with contextlib.suppress(MusterError):
             for item in client.list(kind, namespace, labels=selector(run_id)).items:

@@ -59,27 +59,27 @@ class ClusterFollower(Follower):
         progress: Progress,
         save: t.Callable[[Follower], None],
         drill: drills.Drill | None,
-        over: t.Callable[[], str] = lambda: "",
+        stop_reason: t.Callable[[], str] = lambda: "",
     ) -> None:
-        super().__init__(job, run_id, folder, [], progress, lambda _remote: None, save, drill, over)
+        super().__init__(job, run_id, folder, progress, save, drill, stop_reason)
         self.sources = sources
-        self.evictions = ForcedDeletions(sources.client, progress)
+        self.forced = ForcedDeletions(sources.client, progress)
         self.pods: dict[str, Object] = {}
         self.nodes: dict[str, str] = {}
         self.read: dict[str, Place] = {
             uid: (str(place["stamp"]), int(place["same"])) for uid, place in self.offsets.items() if "stamp" in place
         }
-        self.logs = PodLogs(self.nodes, self.read, self._write, self._refused, self._kept_log, progress)
+        self.logs = PodLogs(self.nodes, self.read, self._write, self._record_refusal, self._read_log, progress)
         self.main: Object = sources.main
         self._main_seen = False
         self.lost_pods: set[str] = set()
         self.image_ids: set[str] = set()
         self.admitted_at: float | None = None
         self.warnings = RunWarnings(sources.plan, [mount.pvc for mount in job.mounts if mount.pvc])
-        self.waits = PendingCauses(sources.plan.queue is not None, sources.client.line.recovering)
-        self.ends = ContainerExits(self.main["kind"], job.nodes)
+        self.pending = PendingCauses(sources.plan.queue is not None, sources.client.line.recovering)
+        self.exits = ContainerExits(self.main["kind"], job.nodes)
         self._ending: tuple[RunOutcome, float] | None = None
-        self._engine_told = False
+        self._is_engine_done = False
         self.refusal: RunOutcome | None = None
         self.refused_at = 0.0
 
@@ -91,34 +91,34 @@ class ClusterFollower(Follower):
             while True:
                 if os.getppid() != parent:
                     raise MusterError(f"run {self.run_id} is no longer followed: ansible-playbook has ended")
-                self._hear()
-                self._ending = self._ending or self._ended()
-                self.waits.begun(len(self.story.attempts))
+                self._take_news()
+                self._ending = self._ending or self._find_end()
+                self.pending.begun(len(self.story.attempts))
                 if self._ending and (not self.sources.reading() or time.monotonic() > self._ending[1]):
-                    return self._at_last(self._ending[0])
+                    return self._finish(self._ending[0])
                 self._drill_if_due()
-                self._force_off()
+                self._force_delete()
                 if not self._ending:
                     self.logs.open_again(self.sources, self.pods)
-                self._once(self.waits.unexplained(self.main))
-                self._tell()
+                self._report_once(self.pending.unexplained(self.main))
+                self._report()
         finally:
             self.sources.close()
             self.logs.flush()
-            self._keep_place()
+            self._save_offsets()
             self._save(force=True)
 
-    def state(self) -> dict[str, t.Any]:
+    def state(self) -> dict[str, object]:
         """Return where the run is; a node counts while its pod runs."""
         running = [pod for pod in self.pods.values() if pod.get("status", {}).get("phase") == "Running"]
         values = {**super().state(), "nodes": len(running), "nodes_asked": self.job.nodes}
-        return {**values, "ranks": 0, "waiting": "waits for its place"} if self.waits.suspended else values
+        return {**values, "ranks": 0, "waiting": "waits for its place"} if self.pending.suspended else values
 
-    def dated(self, stamp: t.Any) -> float:
+    def local_time_of(self, stamp: t.Any) -> float:
         """Return when something was that the cluster has dated; now, where that is no other time."""
         return local_time(stamp, self.sources.client.line.tally.server_time())
 
-    def _hear(self) -> None:
+    def _take_news(self) -> None:
         item = self.sources.hear(_IDLE_S)
         if item is None:
             return
@@ -129,10 +129,10 @@ class ClusterFollower(Follower):
             self._take_item(*item)
             item = self.sources.hear(0.0) if time.monotonic() < end else None
         self.logs.flush()
-        self._keep_place()
+        self._save_offsets()
         self._save()
 
-    def _at_last(self, outcome: RunOutcome) -> RunOutcome:
+    def _finish(self, outcome: RunOutcome) -> RunOutcome:
         """Take in what was heard before now, and return how the run ended by all of that."""
         self.sources.close()
         while (item := self.sources.hear(0.0)) is not None:
@@ -142,7 +142,7 @@ class ClusterFollower(Follower):
         self.logs.flush()
         # A log that went on for too long was not read to its end.
         self.logs.keep_last_words()
-        told = self._engine_ended() if self._engine_told else None
+        told = self._engine_end() if self._is_engine_done else None
         return told[0] if told else outcome
 
     def _take_item(self, source: str, value: t.Any) -> None:
@@ -151,11 +151,11 @@ class ClusterFollower(Follower):
             return
         self.logs.flush()
         if source == "error":
-            self._source_failed(*value)
+            self._take_failure(*value)
         elif source == "end":
             self.logs.ended(value)
         elif source == "main" and value.type == "SYNCED":
-            self._look_for_main()
+            self._require_main()
         elif value.type != "SYNCED":
             takers = {"main": self._take_main, "pod": self._take_pod, "event": self._take_event}
             takers.get(source, self._take_workload)(value)
@@ -165,38 +165,38 @@ class ClusterFollower(Follower):
             return
         self.main, self._main_seen = event.object, True
         if event.type == "DELETED":
-            self._main_gone()
-        elif self.waits.set_back(self.main) and (self.admitted_at is not None or self.story.placed):
+            self._end_by_deletion()
+        elif self.pending.set_back(self.main) and (self.admitted_at is not None or self.story.placed):
             # Its pods go, and with them its time: the engine's own limit begins anew with the next ones, too.
             self.admitted_at = None
-            self.waits.forget()
-            self.ends.forget()
-            self.event("set_back", cause=self.waits.why, detail=status.state(self.main).reason)
-            self.progress.say(f"the run was {self.waits.why}: it waits for its place")
+            self.pending.forget()
+            self.exits.forget()
+            self.record_event("set_back", cause=self.pending.why, detail=status.state(self.main).reason)
+            self.progress.say(f"the run was {self.pending.why}: it waits for its place")
 
-    def _look_for_main(self) -> None:
+    def _require_main(self) -> None:
         """End a run whose object was gone before the first listing: nobody would tell it any more."""
         if not self._main_seen:
-            self._main_gone()
+            self._end_by_deletion()
 
-    def _main_gone(self) -> None:
+    def _end_by_deletion(self) -> None:
         # One that had ended was deleted because its time to live was over.
         gone = RunOutcome("cancelled", 143, "cancelled", f"the {self.main['kind']} was deleted")
-        self._ending = self._ending or self._engine_ended() or (gone, self._saved())
+        self._ending = self._ending or self._engine_end() or (gone, self._save_deadline())
 
     def _take_pod(self, event: Event) -> None:
         pod, uid = event.object, event.object["metadata"]["uid"]
         if event.type == "DELETED":
-            self._pod_gone(pod)
+            self._take_pod_deletion(pod)
             self.pods.pop(uid, None)
             return
         self.pods[uid] = pod
         for early in self.warnings.about(uid):
-            self._once(early)
+            self._report_once(early)
         node = (pod.get("spec") or {}).get("nodeName")
         if node:
             self.nodes[uid] = node
-        self._look_at_conditions(pod)
+        self._check_disruption(pod)
         statuses = pod.get("status", {}).get("containerStatuses") or []
         main = next((item for item in statuses if item["name"] == CONTAINER), None)
         now = (main or {}).get("state") or {}
@@ -204,30 +204,30 @@ class ClusterFollower(Follower):
             self.image_ids.add(str(main["imageID"]))
         if ("running" in now or "terminated" in now) and f"log-{uid}" not in self.sources.threads:
             begun = (now.get("running") or now.get("terminated") or {}).get("startedAt")
-            if not self.waits.suspended and not pod["metadata"].get("deletionTimestamp"):
-                self.admitted_at = self.admitted_at or self.dated(begun)
+            if not self.pending.suspended and not pod["metadata"].get("deletionTimestamp"):
+                self.admitted_at = self.admitted_at or self.local_time_of(begun)
             self.sources.follow_log(pod, self.read.get(uid))
         if "terminated" in now:
             self.logs.container_ended(uid, str(now["terminated"].get("message") or ""))
             place = self.nodes.get(uid, "")
-            self._note(place, self.ends.of_container(pod, main or {}, place, bool(self.story.attempts)))
+            self._record_lines(place, self.exits.of_container(pod, main or {}, place, bool(self.story.attempts)))
             self.sources.container_ended(uid)
         elif "running" in now:
             return
         else:
             cause = events.of_pod(pod)
-            self._once(cause)
+            self._report_once(cause)
             if cause is not None and cause.code == "container":
-                words = self.ends.before_any_rank(pod, cause.line, bool(self.story.attempts))
-                self._note(self.nodes.get(uid, ""), words)
+                words = self.exits.before_any_rank(pod, cause.line, bool(self.story.attempts))
+                self._record_lines(self.nodes.get(uid, ""), words)
 
-    def _note(self, node: str, words: t.Iterable[str]) -> None:
+    def _record_lines(self, node: str, words: t.Iterable[str]) -> None:
         """Say and record what no rank says: it went with its recorder, or never began."""
         for line in words:
             self.progress.say(line)
-            self.event("cluster", node=node, detail=line)
+            self.record_event("cluster", node=node, detail=line)
 
-    def _look_at_conditions(self, pod: Object) -> None:
+    def _check_disruption(self, pod: Object) -> None:
         """Note a pod that its node or the scheduler took away: that is a lost node, no crash."""
         uid = pod["metadata"]["uid"]
         conditions = status.conditions(pod)
@@ -235,37 +235,37 @@ class ClusterFollower(Follower):
         if taken and taken.get("status") == "True" and uid not in self.lost_pods:
             self.lost_pods.add(uid)
             node = self.nodes.get(uid) or pod["metadata"]["name"]
-            self.event("node_lost", node=node, detail=f"{taken.get('reason')}: {taken.get('message')}")
+            self.record_event("node_lost", node=node, detail=f"{taken.get('reason')}: {taken.get('message')}")
             self.progress.say(f"{node}: {pod['metadata']['name']} was taken away: {taken.get('reason')}")
 
-    def _pod_gone(self, pod: Object) -> None:
+    def _take_pod_deletion(self, pod: Object) -> None:
         if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
             self.lost_pods.add(pod["metadata"]["uid"])
 
-    def _force_off(self) -> None:
+    def _force_delete(self) -> None:
         """Take pods off nodes that are gone, so that the gang can start again and nothing stays held."""
-        for uid in self.evictions.look(self.pods.values()):
+        for uid in self.forced.look(self.pods.values()):
             self.sources.drop_log(uid)
             node, name = self.nodes.get(uid, ""), self.pods[uid]["metadata"]["name"]
             if uid not in self.lost_pods:
                 self.lost_pods.add(uid)
-                self.event("node_lost", node=node or name, detail=f"the node of {name} does not answer")
+                self.record_event("node_lost", node=node or name, detail=f"the node of {name} does not answer")
 
     def _take_event(self, event: Event) -> None:
-        self._once(self.warnings.take(event, self.pods, self.main))
+        self._report_once(self.warnings.take(event, self.pods, self.main))
 
     def _take_workload(self, event: Event) -> None:
         owners = event.object["metadata"].get("ownerReferences") or []
         mine = any(owner.get("uid") == self.main["metadata"].get("uid") for owner in owners)
         if event.type != "DELETED" and mine:
-            cause = self.waits.workload(event.object)
+            cause = self.pending.workload(event.object)
             if cause is not None and cause.final:
                 # Its pods are gone or never came, and no others will: also of a run that was under way.
                 given_up = RunOutcome("failed", 1, cause.code, cause.text)
-                self._ending = self._ending or (given_up, self._drained())
-            self._once(cause)
+                self._ending = self._ending or (given_up, self._drain_deadline())
+            self._report_once(cause)
 
-    def _refused(self, node: str, line: t.Mapping[str, t.Any]) -> None:
+    def _record_refusal(self, node: str, line: t.Mapping[str, t.Any]) -> None:
         """Note that a pod did not start its program, and why: no rank of it will say so."""
         detail = scrub(str(line.get("detail") or ""))
         code = line.get("exit_code")
@@ -273,48 +273,54 @@ class ClusterFollower(Follower):
         self.refused_at = moment(line.get("at")) or log_follow.now()
         self.progress.say(f"{node}: the pod did not start its program: {detail}")
 
-    def _source_failed(self, name: str, exc: Exception) -> None:
+    def _take_failure(self, name: str, exc: Exception) -> None:
         if name in ("event", "workload") and isinstance(exc, MusterError):
             # Both only explain; a limited user may not read them.
             if name == "workload":
-                self.waits.unreadable()
+                self.pending.unreadable()
             return
         if name.startswith("log-") and isinstance(exc, MusterError):
             self.logs.failed(name.removeprefix("log-"), exc)
             return
         raise exc
 
-    def _ended(self) -> tuple[RunOutcome, float] | None:
-        found = self._engine_ended()
+    def _find_end(self) -> tuple[RunOutcome, float] | None:
+        found = self._engine_end()
         if found:
             return found
-        early = self._fatal() or self._too_long() or self._too_dear() or self._too_many_lost() or self._never_began()
+        early = (
+            self._fatal_exit()
+            or self._timeout()
+            or self._rule_outcome()
+            or self._lost_budget()
+            or self._start_failure()
+        )
         if early is None:
             return None
         # A rule of ours: what the ranks save and say as they are told to end is still read.
         meta = self.main["metadata"]
         with contextlib.suppress(MusterError):
             self.sources.client.delete(self.main, meta["name"], self.sources.plan.namespace, uid=meta["uid"])
-        return early, self._saved()
+        return early, self._save_deadline()
 
-    def _too_many_lost(self) -> RunOutcome | None:
-        if not self.job.lost_budget or self._lost_restarts() <= self.job.lost_budget:
+    def _lost_budget(self) -> RunOutcome | None:
+        if not self.job.lost_budget or self._count_lost_restarts() <= self.job.lost_budget:
             return None
-        detail = f"restart.max_lost_nodes is spent after {self._lost_restarts()} lost nodes"
+        detail = f"restart.max_lost_nodes is spent after {self._count_lost_restarts()} lost nodes"
         return RunOutcome("lost", 1, "node_lost", detail)
 
-    def _never_began(self) -> RunOutcome | None:
-        why = "" if self.story.attempts else self.ends.hopeless()
+    def _start_failure(self) -> RunOutcome | None:
+        why = "" if self.story.attempts else self.exits.hopeless()
         return RunOutcome("failed", 1, "crash", why) if why else None
 
-    def _engine_ended(self) -> tuple[RunOutcome, float] | None:
+    def _engine_end(self) -> tuple[RunOutcome, float] | None:
         now = status.state(self.main)
-        self._engine_told = now.phase in ("done", "failed")
+        self._is_engine_done = now.phase in ("done", "failed")
         if now.phase == "done":
-            return RunOutcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0"), self._drained()
-        return (self._failure(now.reason), self._drained()) if now.phase == "failed" else None
+            return RunOutcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0"), self._drain_deadline()
+        return (self._failure_outcome(now.reason), self._drain_deadline()) if now.phase == "failed" else None
 
-    def _fatal(self) -> RunOutcome | None:
+    def _fatal_exit(self) -> RunOutcome | None:
         """Return the end of a run by an exit code that must not be repeated; not every engine knows exit codes."""
         attempt = self.story.attempts[-1] if self.story.attempts else None
         found = (
@@ -325,18 +331,18 @@ class ClusterFollower(Follower):
         _unused, code, node = min(found)
         return RunOutcome("failed", code, "fatal_exit_code", f"a rank on {node} ended with exit code {code}", node)
 
-    def _too_long(self) -> RunOutcome | None:
+    def _timeout(self) -> RunOutcome | None:
         """Return the end of a run whose time is over. An engine's own deadline begins anew with every restart."""
         limit, since = self.job.timeout_s, self.admitted_at
         if limit is None or since is None or time.time() <= since + limit + _OWN_DEADLINE_S:
             return None
         return RunOutcome("failed", 124, "timeout", f"timeout_s ({limit} s) has passed")
 
-    def _failure(self, reason: str) -> RunOutcome:
+    def _failure_outcome(self, reason: str) -> RunOutcome:
         last = max((attempt.started_at for attempt in self.story.attempts), default=0.0)
         if self.refusal is not None and self.refused_at > last:
             return self.refusal
-        killed = self.ends.killed_since(last)
+        killed = self.exits.killed_since(last)
         if killed:
             return RunOutcome("failed", 137, "out_of_memory", f"{killed[1]} ({reason})", killed[0])
         if "Deadline" in reason or self.sources.deadline_passed():
@@ -352,7 +358,7 @@ class ClusterFollower(Follower):
         cause = "fatal_exit_code" if code in self.job.restart.fatal_exit_codes else "crash"
         return RunOutcome("failed", code, cause, f"a rank on {node} ended with exit code {code} ({reason})", node)
 
-    def _lost_restarts(self) -> int:
+    def _count_lost_restarts(self) -> int:
         """Return how often the engine restarted the gang for another reason than its program."""
         status = self.main.get("status") or {}
         return int(status.get("restarts") or 0) - int(status.get("restartsCountTowardsMax") or 0)
@@ -373,26 +379,26 @@ class ClusterFollower(Follower):
             self.sources.client.delete("v1/Pod", meta["name"], meta["namespace"], uid=meta["uid"], grace_s=0)
             self.progress.say(f"drill: killed {meta['name']} on {wanted} at step {int(self.story.last.get('step', 0))}")
 
-    def _once(self, cause: events.Cause | None) -> None:
+    def _report_once(self, cause: events.Cause | None) -> None:
         """Say what keeps the run from starting, each thing once; what no waiting mends ends one that never started."""
         if cause is None:
             return
-        if not self.story.attempts and self._ending is None and self.waits.hopeless(cause):
+        if not self.story.attempts and self._ending is None and self.pending.hopeless(cause):
             self._ending = RunOutcome("failed", 1, cause.code, cause.text), time.monotonic()
-        if self.waits.is_new(cause):
+        if self.pending.is_new(cause):
             self.progress.say(cause.text)
-            self.event("cluster", detail=cause.text)
+            self.record_event("cluster", detail=cause.text)
 
-    def _drained(self) -> float:
+    def _drain_deadline(self) -> float:
         return time.monotonic() + _DRAIN_S
 
-    def _saved(self) -> float:
+    def _save_deadline(self) -> float:
         """Return until when ranks that were told to end are heard: they may save as long as the job lets them."""
-        return self._drained() + self.job.checkpoints.grace_s
+        return self._drain_deadline() + self.job.checkpoints.grace_s
 
-    def _kept_log(self, node: str) -> str:
+    def _read_log(self, node: str) -> str:
         return read_tail(self.folder / run_record.log_file(node))
 
-    def _keep_place(self) -> None:
+    def _save_offsets(self) -> None:
         self.offsets = {uid: {"stamp": stamp, "same": same} for uid, (stamp, same) in self.read.items()}
         files.write_json(self.folder / "offsets.json", self.offsets)

@@ -18,6 +18,7 @@ import typing as t
 from .....module_utils._model.errors import InputError, MusterError
 from .....module_utils._model.job import Job, parse_job
 from .....module_utils._model.ledger import Lease
+from .....module_utils._model.run_record import BackendRef, RunRecord
 from ...._kube.api.client import Client
 from ...._kube.jobs.spec import RUN_LABEL, label_value
 from ...._kube.nodes import drain
@@ -25,8 +26,8 @@ from ...._provision.ledger.ledger_store import LEDGER, read
 from ...node_pool.accounts import Outside
 from ...node_pool.lease_renewal import LEASE_S, Renewal, rented
 from ...node_pool.run_leases import Place, Tenancy, begin, hand_over, of_run, open_replica
+from ...shared.request import Dict, RunRequest
 from ...shared.state_dir import StateHome
-from ..hosts.state import Dict, Request
 
 if t.TYPE_CHECKING:
     from ...._provision.api import Stage
@@ -64,7 +65,7 @@ class ClusterLeaseGuard:
 
     def __init__(
         self,
-        request: Request,
+        request: RunRequest,
         home: StateHome,
         job: Job,
         run_id: str,
@@ -83,7 +84,7 @@ class ClusterLeaseGuard:
         self._next = self._retry = 0.0
         self._said = ""
 
-    def placed(self, nodes: t.Collection[str], ref: t.Mapping[str, t.Any]) -> None:
+    def placed(self, nodes: t.Collection[str], ref: BackendRef) -> None:
         """Note in the ledger that pods of the run are on these nodes; those that were noted before cost nothing.
 
         The run is on its way by now, so what cannot be noted is said, and tried again.
@@ -107,7 +108,7 @@ class ClusterLeaseGuard:
         """Return dollars per hour of each node, None where no lease tells one."""
         return {name: self._prices.get(name) for name in nodes}
 
-    def over(self) -> str:
+    def stop_reason(self) -> str:
         """Return why the run has to end now (its cost, the deadline of a lease), empty while it may go on."""
         now = self._now()
         if now < self._next:
@@ -117,7 +118,7 @@ class ClusterLeaseGuard:
             renewal.tick()
         return self._tenancy.over(now) if self._tenancy else ""
 
-    def end(self, result: Dict, outcome: str) -> Dict:
+    def delete_due(self, result: Dict, outcome: str) -> Dict:
         """Give back what is due after the run's end; return its result with what came of that (see Tenancy.end).
 
         Its nodes leave the cluster first. One that another run is on by then, or of which the cluster cannot tell,
@@ -142,7 +143,7 @@ class ClusterLeaseGuard:
         held: Dict = {"kept": {name: why[1] for name, why in kept.items()}} if kept else {}
         return {**result, **found, **held, **({"failed": True, "msg": "; ".join(told)} if told else {})}
 
-    def _note(self, names: list[str], ref: t.Mapping[str, t.Any]) -> None:
+    def _note(self, names: list[str], ref: BackendRef) -> None:
         if not (self._home.folder / LEDGER).exists():
             return
         leases = [item for item in read(self._home.folder).leases.values() if item.open and item.machine]
@@ -154,7 +155,7 @@ class ClusterLeaseGuard:
             Place(name, {"name": lease.name, "provider": lease.provider, "owner": {"token": lease.token}}, "")
             for name, lease in mine.items()
         ]
-        cluster = {key: ref.get(key) for key in ("api_version", "kind", "name", "namespace", "uid", "cluster_id")}
+        cluster = {key: value for key, value in ref.to_dict().items() if key != "context"}
         more: Dict = {} if self._stage is None else {"stage": self._stage}
         self._tenancy = begin(
             self._home,
@@ -219,11 +220,11 @@ class ClusterLeaseGuard:
 
 
 def delete_after_end(
-    request: Request, home: StateHome, record: Dict, connect: t.Callable[[], Client], result: Dict
+    request: RunRequest, home: StateHome, record: RunRecord, connect: t.Callable[[], Client], result: Dict
 ) -> Dict:
     """Return the result of a run that had ended, or was cancelled, after giving back what that makes due."""
-    tenancy = of_run(home, str(record["run_id"]))
-    if tenancy is None or not tenancy.due(str(record["outcome"]), time.time()):
+    tenancy = of_run(home, record.run_id)
+    if tenancy is None or not tenancy.due(str(record.outcome), time.time()):
         return result
-    custody = ClusterLeaseGuard(request, home, parse_job(record["job"]), tenancy.run_id, connect())
-    return custody.end(result, str(record["outcome"]))
+    custody = ClusterLeaseGuard(request, home, parse_job(record.job), tenancy.run_id, connect())
+    return custody.delete_due(result, str(record.outcome))

@@ -28,7 +28,6 @@ from ...._kube.objects import events, status, wait
 from ...._kube.objects.apply import apply
 from ...shared.progress import Progress
 from ...shared.state_dir import StateHome
-from .plan import Facts
 
 _VALID_S = 24 * 3600.0
 _LIMIT_S = 600.0
@@ -41,17 +40,25 @@ _ADVICE: t.Final[t.Mapping[str, str]] = {
 }
 
 
-def run_preflight(client: Client, plan: KubePlan, home: StateHome, progress: Progress, facts: Facts) -> None:
+def run_preflight(
+    client: Client,
+    plan: KubePlan,
+    home: StateHome,
+    progress: Progress,
+    node_uids: t.Collection[str],
+    policies: t.Sequence[Object],
+) -> None:
     """Run the probe unless the same was proven lately.
 
-    :param facts: what the cluster said of its nodes and of the namespace's policies.
+    :param node_uids: the nodes that the gang may run on.
+    :param policies: the namespace's network policies.
     :raises RefusedError: with what a pod said, when the pods do not reach each other.
     """
     if plan.job.nodes < 2:
         return
     place = home.folder / "pod_network.json"
     known = files.read_json(place) or {}
-    key, nodes = _network_key(client, plan, facts.policies), sorted(facts.eligible(plan.job))
+    key, nodes = _network_key(client, plan, policies), sorted(node_uids)
     if _is_proven(known.get(key), nodes, time.time()):
         return
     progress.say("probing whether the pods of a gang reach each other")

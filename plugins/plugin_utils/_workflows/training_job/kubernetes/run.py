@@ -18,19 +18,21 @@ from .....module_utils._model import advice, drill, job_backends
 from .....module_utils._model.errors import InputError, MusterError
 from .....module_utils._model.job import Job, to_yaml_names
 from .....module_utils._model.ledger import epoch
+from .....module_utils._model.run_record import BackendRef, RunRecord
 from .....module_utils._node import files
 from ...._kube.api.client import Client
 from ...._kube.jobs.spec import ATTEMPT_LABEL, KubePlan, Object
 from ...._kube.objects import status
 from ...shared import cluster_identity, kube_connection, run_record
-from ...shared.state_dir import StateHome, delete_unstarted, read_record
+from ...shared.request import Dict, RunRequest
+from ...shared.state_dir import StateHome, delete_unstarted, load_record
 from .. import secrets
+from .. import source as code_source
 from ..follower import Follower
-from ..hosts import plan as hosts_plan
-from ..hosts.state import Dict, Request, result
-from ..outcome import add_error_line, check_attendance, record_end
-from . import leader_lease, lease_guard, log_recovery, network_preflight, submit
+from ..outcome import add_error_line, build_result, check_attendance, interrupted_message, record_end
+from . import cluster_facts, leader_lease, lease_guard, log_recovery, network_preflight, submit
 from . import plan as kubernetes_plan
+from .cluster_facts import ClusterFacts
 from .delete import DELETION_S, delete_run, delete_secret, wait_for_pods
 from .follower import ClusterFollower
 from .leader_lease import LeaderLease
@@ -43,14 +45,15 @@ from .watches import ClusterWatches
 class ClusterRun:
     """What is to run and what the cluster said of itself before anything was decided. ``before``: the run's record."""
 
-    request: Request
+    request: RunRequest
     home: StateHome
     job: Job
-    source: hosts_plan.Source
+    source: code_source.CodeSource
     run_id: str
     client: Client
-    facts: kubernetes_plan.Facts
-    before: Dict | None
+    facts: ClusterFacts
+    placement: kubernetes_plan.Placement
+    before: RunRecord | None
     _plans: dict[int, KubePlan] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
@@ -61,64 +64,69 @@ class ClusterRun:
     @property
     def next_attempt(self) -> int:
         """The number of the first attempt of a new start."""
-        before = self.before or {}
-        done = [int(item["n"]) for item in before.get("attempts", [])]
-        return max([int(before.get("generation", 0)), *done]) + 1
+        return (self.before.last_attempt if self.before else 0) + 1
 
     def there(self) -> Object | None:
         """Return the object that runs it, None when there is none.
 
         Where its record says that it lives it is looked for as it was made: the job may name another engine by now.
         """
-        made, before = self.plan(self.next_attempt), self.before or {}
-        reference = before.get("backend_ref") or {}
-        if before.get("state") != "ended" and reference.get("kind"):
-            found = submit.find_live(self.client, reference)
+        made, before = self.plan(self.next_attempt), self.before
+        if before is not None and not before.is_ended and before.backend_ref:
+            found = submit.find_live(self.client, before.backend_ref)
             if found is not None:
                 return found
-        return self.client.get(kubernetes_plan.objects(made)[-1], made.name, made.namespace)
+        return self.client.get(kubernetes_plan.build_objects(made)[-1], made.name, made.namespace)
 
     def plan(self, attempt: int) -> KubePlan:
         """Return the plan of a start whose first attempt has this number."""
         if attempt not in self._plans:
             namespace = self.job.placement.namespace or self.client.namespace
             # Code is packed for it.
-            made = kubernetes_plan.plan(
-                self.job, self.source, self.run_id, self.home.folder.name, namespace, attempt, self.facts
+            plan = kubernetes_plan.build_plan(
+                self.job,
+                self.source,
+                self.run_id,
+                self.home.folder.name,
+                namespace,
+                attempt,
+                self.facts,
+                self.placement,
             )
-            self._plans[attempt] = dataclasses.replace(made, followed=bool(self.request.options["wait"]))
+            self._plans[attempt] = dataclasses.replace(plan, followed=bool(self.request.options["wait"]))
         return self._plans[attempt]
 
 
-def run(request: Request, home: StateHome, job: Job) -> Dict:
+def run(request: RunRequest, home: StateHome, job: Job) -> Dict:
     """Bring the run to the asked state and return the module's result."""
     lease_guard.require_follower(job, bool(request.options["wait"]))
     with tempfile.TemporaryDirectory(prefix="muster-") as nowhere:
         cache = pathlib.Path(nowhere) if request.check else home.folder / "git"
-        source = hosts_plan.source(job, request.base, cache)
-        run_id = str(request.options.get("run_id") or hosts_plan.run_id(job, source))
+        source = code_source.read_source(job, request.base, cache)
+        run_id = str(request.options.get("run_id") or code_source.derive_run_id(job, source))
         folder = home.run_folder(run_id)
-        before = read_record(folder)
-        if before and before["state"] == "ended" and before["outcome"] == "succeeded":
+        before = load_record(folder)
+        if before and before.is_ended and before.outcome == "succeeded":
             request.progress.say(f"run {run_id} has succeeded already; name another run_id to run it again")
-            done = result(before, folder, changed=False)
+            done = build_result(before, folder, changed=False)
             return lease_guard.delete_after_end(request, home, before, lambda: _open_for_job(request, job)[0], done)
         values = secrets.resolve_secrets(job)
         client, namespace = _open_for_job(request, job)
         if not request.options.get("cluster_id"):
             # Who names the cluster by its id knows better than what was written down.
-            cluster_identity.require_same_cluster(client, before)
-            if before is None or before["state"] == "ended":
+            cluster_identity.require_same_cluster(client, before.to_dict() if before else None)
+            if before is None or before.is_ended:
                 cluster_identity.require_ledger_cluster(client, home)
-        kubernetes_plan.insist_engine(client, job)
-        facts = kubernetes_plan.look(client, job, namespace)
+        cluster_facts.require_engine(client, job)
+        facts = cluster_facts.read_cluster_facts(client, job, namespace)
+        placement = kubernetes_plan.decide_placement(job, facts)
         drilling = _parse_drill(request, job, facts)
-        asked = ClusterRun(request, home, job, source, run_id, client, facts, before)
+        asked = ClusterRun(request, home, job, source, run_id, client, facts, placement, before)
         # What runs already has its nodes: one of them may be lost, and the run is followed all the same.
         live = asked.there()
         if not _continues(asked, live):
             submit.require_recorded_end(run_id, before, live, bool(request.options.get("recreate")))
-            kubernetes_plan.judge(job, facts, namespace)
+            kubernetes_plan.require_runnable(job, facts, placement, namespace)
         for warning in (*facts.warnings, *job_backends.warnings(job)):
             request.progress.say(f"warning: {warning}")
         if request.check:
@@ -132,47 +140,47 @@ def run(request: Request, home: StateHome, job: Job) -> Dict:
                 delete_unstarted(folder)
 
 
-def cancel(request: Request, home: StateHome, before: Dict) -> Dict:
+def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Dict:
     """Remove what runs the job and wait until its pods are gone, so that nothing of it writes any more."""
-    run_id, ref = str(before["run_id"]), before.get("backend_ref") or {}
+    run_id, ref = record.run_id, record.backend_ref
     folder = home.run_folder(run_id)
     if request.check:
-        return {"changed": before["state"] != "ended", "run_id": run_id}
-    client, _unused = _open_client(request, ref.get("context"))
+        return {"changed": not record.is_ended, "run_id": run_id}
+    client, _unused = _open_client(request, ref.context if ref else None)
     if not request.options.get("cluster_id"):
-        cluster_identity.require_same_cluster(client, before)
-    grace = int(before["job"]["checkpoints"]["grace_s"])
-    gone, problem = bool(ref), None
+        cluster_identity.require_same_cluster(client, record.to_dict())
+    grace = int(record.job["checkpoints"]["grace_s"])
+    changed, problem = ref is not None, None
     try:
-        gone = gone and delete_run(client, ref, run_id, grace + DELETION_S, request.progress)
         if ref:
-            leader_lease.delete_stale(client, str(ref["name"]), str(ref["namespace"]))
+            changed = delete_run(client, ref, run_id, grace + DELETION_S, request.progress)
+            leader_lease.delete_stale(client, ref.name, ref.namespace)
     except MusterError as error:
         # Rented machines of a run that is to end must not wait for what stands in the way of its pods.
         problem = error
-    if before["state"] != "ended":
+    if not record.is_ended:
         now = time.time()
-        before = run_record.end_record(
-            before, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143
+        record = run_record.end_record(
+            record, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143
         )
-        files.write_json(folder / "run.json", before)
+        run_record.write_record(folder, record)
         files.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
-        gone = True
-    done = _add_problem(result(before, folder, changed=gone), problem)
-    return lease_guard.delete_after_end(request, home, before, lambda: client, done)
+        changed = True
+    done = _add_problem(build_result(record, folder, changed=changed), problem)
+    return lease_guard.delete_after_end(request, home, record, lambda: client, done)
 
 
-def _open_for_job(request: Request, job: Job) -> tuple[Client, str]:
+def _open_for_job(request: RunRequest, job: Job) -> tuple[Client, str]:
     client, own = _open_client(request, job.placement.cluster)
     return client, job.placement.namespace or own
 
 
-def _open_client(request: Request, context: str | None) -> tuple[Client, str]:
+def _open_client(request: RunRequest, context: str | None) -> tuple[Client, str]:
     client = kube_connection.open_client(request.options, request.base, request.progress.say, context=context)
     return client, client.namespace
 
 
-def _parse_drill(request: Request, job: Job, facts: kubernetes_plan.Facts) -> drill.Drill | None:
+def _parse_drill(request: RunRequest, job: Job, facts: ClusterFacts) -> drill.Drill | None:
     value = request.options.get("drill")
     if not value:
         return None
@@ -202,25 +210,29 @@ def _start_or_follow(
     made, live = asked.plan(asked.next_attempt), asked.there()
     follows = _continues(asked, live)
     if live is not None and follows:
-        submit.repair_owners(client, made, live, known=bool((before or {}).get("backend_ref", {}).get("uid")))
-        made = asked.plan(int((before or {}).get("generation") or live["metadata"]["labels"][ATTEMPT_LABEL]))
+        submit.repair_owners(client, made, live, known=bool(before and before.backend_ref and before.backend_ref.uid))
+        made = asked.plan(before.generation if before else int(live["metadata"]["labels"][ATTEMPT_LABEL]))
     current = _open_record(asked, made, follows)
     _announce(request, made, follows)
     if follows:
         reference = _build_reference(t.cast(Object, live), made, request)
-        known = (current.get("backend_ref") or {}).get("cluster_id")
+        known = current.backend_ref.cluster_id if current.backend_ref else None
     else:
         _delete_former_start(asked, made, live)
-        network_preflight.run_preflight(client, made, asked.home, request.progress, asked.facts)
+        network_preflight.run_preflight(
+            client, made, asked.home, request.progress, asked.placement.node_uids, asked.facts.policies
+        )
         made = dataclasses.replace(made, begun=int(time.time()))
-        reference, known = _build_reference(kubernetes_plan.objects(made)[-1], made, request), None
-    current["backend_ref"] = {**reference, "cluster_id": known or cluster_identity.read_cluster_id(client)}
+        reference, known = _build_reference(kubernetes_plan.build_objects(made)[-1], made, request), None
+    reference = dataclasses.replace(reference, cluster_id=known or cluster_identity.read_cluster_id(client))
+    current = dataclasses.replace(current, backend_ref=reference)
     files.private_dir(folder)
     # Whoever is killed from here on leaves a run that can be found, followed and cancelled.
-    files.write_json(folder / "run.json", current)
+    run_record.write_record(folder, current)
     if not follows:
-        current["submitted_at"] = current["queued_at"] = run_record.format_time(time.time())
-        digest = hosts_plan.digest(asked.job, asked.source)
+        now = t.cast(str, run_record.format_time(time.time()))
+        current = dataclasses.replace(current, submitted_at=now, queued_at=now)
+        digest = code_source.job_digest(asked.job, asked.source)
         try:
             live, companions = submit.submit(client, made, values, digest)
         except BaseException:
@@ -228,12 +240,13 @@ def _start_or_follow(
             raise
         # From here on they are the job's own: whoever deletes it deletes them.
         submit.set_owners(client, companions, live)
-        current["backend_ref"]["uid"] = live["metadata"].get("uid")
-        files.write_json(folder / "run.json", current)
+        reference = dataclasses.replace(reference, uid=live["metadata"].get("uid"))
+        current = dataclasses.replace(current, backend_ref=reference)
+        run_record.write_record(folder, current)
         line = {"at": time.time(), "kind": "submitted", "attempt": _first_attempt(made)}
         files.append_json(folder / "events.jsonl", line)
     if not request.options["wait"]:
-        return result(current, folder, changed=not follows)
+        return build_result(current, folder, changed=not follows)
     return _follow(asked, made, t.cast(Object, live), current, drilling, claim, changed=not follows)
 
 
@@ -258,7 +271,7 @@ def _continues(asked: ClusterRun, live: Object | None) -> bool:
     :raises RefusedError: when it runs another job and that one is not to be recreated.
     """
     # Without a record another controller started it: its end is read, not repeated.
-    ended_unseen = live is not None and (asked.before is None or asked.before["state"] != "ended")
+    ended_unseen = live is not None and (asked.before is None or not asked.before.is_ended)
     if live is None or not (ended_unseen or status.state(live).phase == "waiting"):
         return False
     problem = submit.compare_job(live, asked.run_id, asked.before, asked.job, asked.source)
@@ -269,12 +282,12 @@ def _continues(asked: ClusterRun, live: Object | None) -> bool:
     return False
 
 
-def _restore_record(folder: pathlib.Path, before: Dict | None) -> None:
+def _restore_record(folder: pathlib.Path, before: RunRecord | None) -> None:
     """Put the record back as it was before a submit of which nothing is left."""
     if before is None:
         (folder / "run.json").unlink(missing_ok=True)
     else:
-        files.write_json(folder / "run.json", before)
+        run_record.write_record(folder, before)
 
 
 def _first_attempt(made: KubePlan) -> int:
@@ -285,49 +298,50 @@ def _follow(
     asked: ClusterRun,
     made: KubePlan,
     live: Object,
-    current: Dict,
+    record: RunRecord,
     drilling: drill.Drill | None,
     claim: LeaderLease,
     changed: bool,
 ) -> Dict:
     request, client, folder = asked.request, asked.client, asked.folder
-    state = {"record": current}
+    reference = t.cast(BackendRef, record.backend_ref)
     custody = ClusterLeaseGuard(request, asked.home, made.job, made.run_id, client)
 
     def save(follower: Follower) -> None:
-        found = t.cast(ClusterFollower, follower)
-        custody.placed(set(found.nodes.values()), current["backend_ref"])
-        prices = custody.prices(found.nodes.values())
-        value = run_record.update_record(state["record"], found.story, prices, time.time())
-        if found.admitted_at and not value["admitted_at"]:
-            value["admitted_at"] = run_record.format_time(found.admitted_at)
-        if found.waits.suspended and value["state"] != "ended":
-            value["state"] = "queued"
-        value["image_digest"] = next(iter(sorted(found.image_ids)), None)
-        value["hosts"] = sorted(set(found.nodes.values()))
-        state["record"] = value
-        files.write_json(folder / "run.json", value)
+        nonlocal record
+        cluster = t.cast(ClusterFollower, follower)
+        names = sorted(set(cluster.nodes.values()))
+        custody.placed(names, reference)
+        current = run_record.update_record(record, cluster.story, custody.prices(names), time.time())
+        record = dataclasses.replace(
+            current,
+            state="queued" if cluster.pending.suspended and not current.is_ended else current.state,
+            admitted_at=current.admitted_at or run_record.format_time(cluster.admitted_at),
+            image_digest=next(iter(sorted(cluster.image_ids)), None),
+            hosts=tuple(names),
+        )
+        run_record.write_record(folder, record)
 
     def over() -> str:
         claim.check()
-        return custody.over()
+        return custody.stop_reason()
 
     sources = ClusterWatches(client, made, live)
     follower = ClusterFollower(made.job, made.run_id, folder, sources, request.progress, save, drilling, over)
-    if current["admitted_at"]:
+    if record.admitted_at:
         # Whoever followed it before has seen it start: its time limit does not begin anew.
-        follower.admitted_at = admission_time(follower.story, epoch(current["admitted_at"]))
+        follower.admitted_at = admission_time(follower.story, epoch(record.admitted_at))
     try:
         outcome = follower.run()
     except KeyboardInterrupt:
-        request.progress.say(f"run {made.run_id} goes on without us: the same command follows it, cancel stops it")
+        request.progress.say(interrupted_message(made.run_id))
         raise
     problem, told = None, status.state(follower.main).phase
     if told == "waiting":
         # It ended by a rule of ours: the engine would go on. Before anything is read: its pods may hold the place.
         within_s = made.job.checkpoints.grace_s + DELETION_S
         try:
-            delete_run(client, current["backend_ref"], made.run_id, within_s, request.progress)
+            delete_run(client, reference, made.run_id, within_s, request.progress)
         except MusterError as error:
             # The run has ended all the same, and its machines go back.
             problem = error
@@ -335,9 +349,9 @@ def _follow(
         delete_secret(client, made, request.progress)
     log_recovery.recover_logs(client, made, follower, told == "done")
     outcome = add_error_line(folder, check_attendance(made.job, follower, outcome))
-    at = follower.dated(status.end_time(follower.main)) if told in ("done", "failed") else None
-    ended = record_end(follower, outcome, state["record"], custody.prices(follower.nodes.values()), at)
-    return custody.end(_add_problem(result(ended, folder, changed), problem), outcome.outcome)
+    at = follower.local_time_of(status.end_time(follower.main)) if told in ("done", "failed") else None
+    ended = record_end(follower, outcome, record, custody.prices(follower.nodes.values()), at)
+    return custody.delete_due(_add_problem(build_result(ended, folder, changed), problem), outcome.outcome)
 
 
 def _add_problem(value: Dict, problem: MusterError | None) -> Dict:
@@ -348,11 +362,17 @@ def _add_problem(value: Dict, problem: MusterError | None) -> Dict:
     return {**value, "failed": True, "msg": "; ".join([*known, str(problem)])}
 
 
-def _build_reference(live: Object, made: KubePlan, request: Request) -> Dict:
+def _build_reference(live: Object, made: KubePlan, request: RunRequest) -> BackendRef:
     meta = live["metadata"]
-    place = {"name": meta["name"], "namespace": meta.get("namespace") or made.namespace, "uid": meta.get("uid")}
-    context = request.options.get("context") or made.job.placement.cluster
-    return {"api_version": live["apiVersion"], "kind": live["kind"], **place, "context": context}
+    namespace, context = meta.get("namespace") or made.namespace, request.options.get("context")
+    return BackendRef(
+        live["apiVersion"],
+        live["kind"],
+        meta["name"],
+        namespace,
+        uid=meta.get("uid"),
+        context=context or made.job.placement.cluster,
+    )
 
 
 def _derive(made: KubePlan) -> Dict:
@@ -361,7 +381,7 @@ def _derive(made: KubePlan) -> Dict:
     return derived
 
 
-def _open_record(asked: ClusterRun, made: KubePlan, follows: bool) -> Dict:
+def _open_record(asked: ClusterRun, made: KubePlan, follows: bool) -> RunRecord:
     source, before = asked.source, asked.before
     values: Dict = {
         "backend": "kubernetes",
@@ -372,18 +392,18 @@ def _open_record(asked: ClusterRun, made: KubePlan, follows: bool) -> Dict:
         "derived": _derive(made),
         "job": to_yaml_names(made.job),
         "generation": _first_attempt(made),
-        "hosts": [],
+        "hosts": (),
     }
     if before is None:
         return run_record.new_record(made.run_id, values.pop("job"), time.time(), **values)
-    again = {"state": "running" if follows else "starting", "ended_at": None, "outcome": None, "exit_code": None}
+    again = run_record.reopen_record(before, "running" if follows else "starting")
     if not follows:
         # Its time begins anew, and so may its image.
-        again |= {"admitted_at": None, "image_digest": None}
-    return {**before, **values, **again, "cause": None, "detail": None}
+        again = dataclasses.replace(again, admitted_at=None, image_digest=None)
+    return dataclasses.replace(again, **values)
 
 
-def _announce(request: Request, made: KubePlan, follows: bool) -> None:
+def _announce(request: RunRequest, made: KubePlan, follows: bool) -> None:
     job = made.job
     parts = [f"run {made.run_id}: {job.nodes} pods × {job.nproc} = world size {job.world_size}"]
     parts.append(f"{job.engine} in namespace {made.namespace}")

@@ -14,25 +14,24 @@ import typing as t
 
 from .....module_utils._model.errors import InputError, RefusedError
 from .....module_utils._model.job import Job, to_yaml_names
+from .....module_utils._model.run_record import BackendRef, RunRecord
 from ...._kube.api.client import Client
 from ...._kube.api.errors import KubeError
 from ...._kube.jobs.spec import COMPANIONS, DIGEST, RUN_LABEL, KubePlan, Object, label_value, owned, selector
 from ...._kube.objects.apply import apply
 from ...kube_secret import manifest
-from ..hosts import plan as hosts_plan
+from .. import source as code_source
 from . import network_preflight
 from . import plan as kubernetes_plan
 
 _FORBIDDEN = (401, 403)
 _SHOWN = 60
-Dict = dict[str, t.Any]
 
 
-def find_live(client: Client, reference: t.Mapping[str, t.Any]) -> Object | None:
+def find_live(client: Client, reference: BackendRef) -> Object | None:
     """Return the object of a record's ``backend_ref``, None when it, or its kind, is not there."""
-    kind = f"{reference['api_version']}/{reference['kind']}"
     try:
-        return client.get(kind, str(reference["name"]), str(reference["namespace"]))
+        return client.get(reference.kind_name, reference.name, reference.namespace)
     except InputError:
         # The cluster does not serve it any more.
         return None
@@ -40,7 +39,7 @@ def find_live(client: Client, reference: t.Mapping[str, t.Any]) -> Object | None
 
 def dry_run(client: Client, made: KubePlan, live: Object | None) -> None:
     """Let the server judge the run's objects without making any; ``live`` is what would go away first."""
-    *companions, main = kubernetes_plan.objects(made)
+    *companions, main = kubernetes_plan.build_objects(made)
     if live is not None:
         # Laid over what is there it would be refused: parts of a job cannot be changed.
         meta = main["metadata"]
@@ -58,14 +57,14 @@ def submit(
     :param values: the job's secrets, as variables and as files.
     :param digest: of the job and its code, by which another controller knows it again.
     """
-    *companions, main = kubernetes_plan.objects(made)
+    *companions, main = kubernetes_plan.build_objects(made)
     meta = main["metadata"]
     main = {**main, "metadata": {**meta, "annotations": {**(meta.get("annotations") or {}), DIGEST: digest}}}
-    wanted = kubernetes_plan.secret(made, values)
-    if wanted:
-        data = {name: base64.b64encode(value).decode() for name, value in wanted["data"].items()}
-        kept = {"name": wanted["name"], "labels": wanted["labels"], "data_base64": data, "type": "Opaque"}
-        stored = manifest(kept)
+    secret = kubernetes_plan.secret_data(made, values)
+    if secret is not None:
+        data = {name: base64.b64encode(value).decode() for name, value in secret.items()}
+        options = {"name": made.secret, "labels": made.labels, "data_base64": data, "type": "Opaque"}
+        stored = manifest(options)
         companions.append({**stored, "metadata": {**stored["metadata"], "namespace": made.namespace}})
     # All is judged before anything is made; what was there before belongs to somebody else and stays in any case.
     judged = apply(client, [*companions, main], check=True)
@@ -117,16 +116,16 @@ def is_run(live: Object, run_id: str) -> bool:
     return bool((live["metadata"].get("labels") or {}).get(RUN_LABEL) == label_value(run_id))
 
 
-def require_recorded_end(
-    run_id: str, before: t.Mapping[str, t.Any] | None, live: Object | None, recreate: bool
-) -> None:
+def require_recorded_end(run_id: str, before: RunRecord | None, live: Object | None, recreate: bool) -> None:
     """Refuse to start a run again whose object is gone and of which nobody saw the end: it may have succeeded.
 
     Its time to live was over, or somebody deleted it, while nobody followed it.
     """
-    known = (before or {}).get("backend_ref") or {}
-    if live is None and before is not None and before["state"] != "ended" and known.get("uid") and not recreate:
-        gone = f"{known['kind']} {known['name']} of run {run_id} is gone, and nobody saw how it ended"
+    if live is not None or before is None or before.is_ended or recreate:
+        return
+    reference = before.backend_ref
+    if reference and reference.uid:
+        gone = f"{reference.kind} {reference.name} of run {run_id} no longer exists, and its result was not recorded"
         fix = (
             "Look at its checkpoints; then recreate: true (muster_recreate) starts it again, and cancel ends its record"
         )
@@ -134,7 +133,7 @@ def require_recorded_end(
 
 
 def compare_job(
-    live: Object, run_id: str, before: Dict | None, job: Job, source: hosts_plan.Source
+    live: Object, run_id: str, before: RunRecord | None, job: Job, source: code_source.CodeSource
 ) -> RefusedError | None:
     """Return why a run that lives is not the one that was asked for, None when it is.
 
@@ -149,19 +148,19 @@ def compare_job(
             what = f"{live['kind']} {meta['name']} is there already and belongs to no run"
             return RefusedError(what, "Name another run_id, or remove it")
         started = (meta.get("annotations") or {}).get(DIGEST)
-        if started and started != hosts_plan.digest(job, source):
+        if started and started != code_source.job_digest(job, source):
             return RefusedError(f"run {run_id} was started elsewhere, with another job or other code", advice)
         return None
-    known, wanted = before["job"], to_yaml_names(job)
+    known, wanted = before.job, to_yaml_names(job)
     differs = list(_differences(known, wanted))
-    codes = before.get("code_sha256"), source.code_sha256
+    codes = before.code_sha256, source.code_sha256
     differs += ["the code itself"] if not differs and all(codes) and codes[0] != codes[1] else []
     if not differs:
         return None
     return RefusedError(f"run {run_id} runs already, with another job: {', '.join(differs)}", advice)
 
 
-def _differences(known: Dict, wanted: Dict, path: str = "") -> t.Iterator[str]:
+def _differences(known: t.Mapping[str, object], wanted: t.Mapping[str, object], path: str = "") -> t.Iterator[str]:
     """Yield each option that differs with both values; of variables only the names, for people put secrets there."""
     for key in sorted({*known, *wanted}):
         old, new = known.get(key), wanted.get(key)
@@ -175,6 +174,6 @@ def _differences(known: Dict, wanted: Dict, path: str = "") -> t.Iterator[str]:
             yield f"{path}{key} ({_shorten(old)} there, {_shorten(new)} asked for)"
 
 
-def _shorten(value: t.Any) -> str:
+def _shorten(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -32,7 +32,7 @@ def home(tmp_path: pathlib.Path) -> StateHome:
 def place(home: StateHome, run_id: str, age: int, **values: t.Any) -> pathlib.Path:
     folder = files.private_dir(home.run_folder(run_id))
     job = to_yaml_names(parse_job({"name": run_id.split("-")[0], "script": "/t.py"}))
-    files.write_json(folder / "run.json", run_record.new_record(run_id, job, 1000.0, **values))
+    files.write_json(folder / "run.json", {**run_record.new_record(run_id, job, 1000.0).to_dict(), **values})
     os.utime(folder / "run.json", (1_000_000 - age, 1_000_000 - age))
     return folder
 
@@ -169,7 +169,8 @@ def test_a_path_that_a_node_answers_stays_in_its_folder(home: StateHome) -> None
 
 
 def test_a_run_in_pods_is_asked_of_its_cluster(home: StateHome) -> None:
-    place(home, "far-1", 0, backend="kubernetes", backend_ref={"kind": "JobSet"})
+    ref = {"api_version": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "far-1", "namespace": "team"}
+    place(home, "far-1", 0, backend="kubernetes", backend_ref=ref)
     place(home, "done-1", 10, backend="kubernetes", state="ended")
     asked: list[str] = []
 

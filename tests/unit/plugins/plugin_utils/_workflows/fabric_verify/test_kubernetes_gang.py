@@ -24,9 +24,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_
     kubernetes_target,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify.bench_group import Bench
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import plan as hosts_plan
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import source as code_source
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     plan as kubernetes_plan,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.cluster_facts import (
+    ClusterFacts,
 )
 from ansible_collections.muster.training.tests.support.kube_schemas import problems
 
@@ -76,11 +79,14 @@ def test_the_users_image_and_place_run_the_benchs_own_program() -> None:
 
 def test_an_api_server_takes_the_gang_and_it_runs_on_these_nodes_alone() -> None:
     made = parse_job(job("gloo"))
-    source = hosts_plan.source(made, bench_group.BENCH, bench_group.BENCH)
-    facts = kubernetes_plan.Facts([], (), None, {}, [])
-    plan = kubernetes_plan.plan(made, source, "lan-0a1b-island-0-0", "fabric", "team-a", 1, facts)
+    source = code_source.read_source(made, bench_group.BENCH, bench_group.BENCH)
+    facts = ClusterFacts([], (), None, {}, [])
+    placement = kubernetes_plan.decide_placement(made, facts)
+    plan = kubernetes_plan.build_plan(made, source, "lan-0a1b-island-0-0", "fabric", "team-a", 1, facts, placement)
     fleet = kubernetes_gang.on_nodes(plan.fleet, ["n1", "n2"])
-    *companions, main = kubernetes_plan.objects(t.cast(t.Any, plan).__class__(**{**_fields(plan), "fleet": fleet}))
+    *companions, main = kubernetes_plan.build_objects(
+        t.cast(t.Any, plan).__class__(**{**_fields(plan), "fleet": fleet})
+    )
     for item in (*companions, main):
         assert problems(item) == []
     pod = main["spec"]["template"]["spec"]

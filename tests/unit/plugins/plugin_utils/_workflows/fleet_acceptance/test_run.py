@@ -37,7 +37,7 @@ RECORD: Dict = {
     "detail": "d",
     "submitted_at": "x",
     "job": {},
-    "attempts": [{"started_at": "1", "ended_at": "2"}],
+    "attempts": [{"n": 1, "started_at": "1", "ended_at": "2"}],
     "world_size": {"asked": 2, "seen": 2},
     "drill": {"resumed": True, "seconds_to_resume": 1.0, "world_size": 2, "steps_lost": 3, "problem": ""},
 }
@@ -86,7 +86,7 @@ class World:
         folder = files.private_dir(StateHome(options["state_home"], options["cluster"]).run_folder(options["run_id"]))
         value = {**RECORD, "run_id": options["run_id"]}
         if options["run_id"].endswith("gang-b"):
-            value["attempts"] = [{"started_at": "3", "ended_at": "4"}]
+            value["attempts"] = [{"n": 1, "started_at": "3", "ended_at": "4"}]
         files.write_json(folder / "run.json", value)
         line = {"at": 1.0, "acceptance": document(job.nodes, self.steps.get(job.nodes, 0.1))}
         (folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")

@@ -21,7 +21,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.
 from ansible_collections.muster.training.plugins.plugin_utils._provision.run_exit_ssh import NodeEnd
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool import ledger_replica, run_leases
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool import present as node_pool_present
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.lease_renewal import Renewal
 from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
 from ansible_collections.muster.training.tests.support.rented_runs import PRICE, World, job
@@ -165,25 +164,6 @@ def test_a_reaper_keeps_a_run_within_its_cost(world: World) -> None:
     assert world.reap() == 0 and world.alive() == 2
     world.clock.sleep(101)
     assert world.reap() == 0 and world.alive() == 0
-
-
-def test_a_follower_hears_when_the_run_costs_too_much(world: World) -> None:
-    tenancy = world.begin(job(max_cost_usd=2 * PRICE), world.rent())
-    renewed: list[str] = []
-
-    def shell(command: str, _data: bytes) -> tuple[int, str, str]:
-        renewed.append(command)
-        return 0, "", ""
-
-    renewal = Renewal([Remote("m", shell)], world.said.append, now=world.clock.time)
-    custody = run_leases.HostsLeaseGuard(tenancy, renewal, now=world.clock.time)
-    assert custody.over() == custody.over() == ""
-    renewal.wait()
-    world.clock.sleep(3601)
-    assert "has cost 5.98 USD" in custody.over()
-    renewal.wait()
-    assert len(renewed) == 2
-    assert run_leases.HostsLeaseGuard(None, Renewal([], world.said.append), now=world.clock.time).over() == ""
 
 
 def test_where_a_run_is_kept() -> None:

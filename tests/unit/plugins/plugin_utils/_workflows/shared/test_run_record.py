@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import typing as t
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.module_utils._model.run_history import Story
+from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord, SavedCheckpoint
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
 
 JOB = parse_job({"name": "x", "script": "/t.py", "nodes": 2, "processes_per_node": 2})
@@ -22,7 +24,7 @@ PRICES = {"a": 2.0, "b": 1.6}
 T0 = 1_700_000_000.0
 
 
-def new() -> run_record.Record:
+def new() -> RunRecord:
     return run_record.new_record("x-1", to_yaml_names(JOB), T0, launcher="torchrun")
 
 
@@ -52,7 +54,7 @@ def story(*, resumed: bool = False, failed: bool = False) -> Story:
 
 
 def test_a_new_record_knows_what_was_asked_and_nothing_else() -> None:
-    value = new()
+    value = new().to_dict()
     assert set(json.loads(json.dumps(value))) == set(value)
     assert (value["schema"], value["state"], value["world_size"]) == (1, "starting", {"asked": 4, "seen": None})
     assert value["submitted_at"] == "2023-11-14T22:13:20.000+00:00" and value["attempts"] == []
@@ -85,7 +87,7 @@ def test_the_ranks_that_were_asked(job: dict[str, t.Any], ranks: int) -> None:
 
 
 def test_a_run_in_its_first_attempt() -> None:
-    value = run_record.update_record(new(), story(), PRICES, T0 + 3600)
+    value = run_record.update_record(new(), story(), PRICES, T0 + 3600).to_dict()
     assert (value["state"], value["first_step_at"]) == ("running", "2023-11-14T22:13:30.000+00:00")
     assert value["world_size"] == {"asked": 4, "seen": 4} and value["steps_lost"] == 0
     assert value["checkpoint"] == {"step": 20, "path": "/c/20"} and value["cost"] == {"usd": 3.6, "complete": False}
@@ -99,7 +101,7 @@ def test_a_run_in_its_first_attempt() -> None:
 
 
 def test_a_run_that_crashed_and_resumed() -> None:
-    value = run_record.update_record(new(), story(resumed=True), PRICES, T0 + 40)
+    value = run_record.update_record(new(), story(resumed=True), PRICES, T0 + 40).to_dict()
     first, second = value["attempts"]
     assert (first["cause"], first["node"], first["exit_code"]) == ("crash", "b", 9)
     assert first["ended_at"] == "2023-11-14T22:13:41.000+00:00"
@@ -110,29 +112,29 @@ def test_a_run_that_crashed_and_resumed() -> None:
 def test_between_two_attempts_a_run_is_restarting() -> None:
     told = story(resumed=False, failed=True)
     told.event({"kind": "worker_started", "attempt": 2, "rank": 0, "node": "a", "at": T0 + 30})
-    assert run_record.update_record(new(), told, PRICES, T0 + 31)["state"] == "restarting"
-    assert run_record.update_record(new(), Story(), PRICES, T0)["state"] == "starting"
+    assert run_record.update_record(new(), told, PRICES, T0 + 31).state == "restarting"
+    assert run_record.update_record(new(), Story(), PRICES, T0).state == "starting"
 
 
 def test_an_ended_run_stays_ended_and_its_cost_is_complete() -> None:
     ended = run_record.end_record(
         run_record.update_record(new(), story(), PRICES, T0 + 50), T0 + 7200, outcome="succeeded", exit_code=0
     )
-    value = run_record.update_record(ended, story(), PRICES, T0 + 9999)
+    value = run_record.update_record(ended, story(), PRICES, T0 + 9999).to_dict()
     assert (value["state"], value["duration_s"], value["outcome"]) == ("ended", 7200.0, "succeeded")
     assert value["cost"] == {"usd": 7.2, "complete": True}
 
 
 def test_a_price_that_is_unknown_makes_no_sum() -> None:
-    value = run_record.update_record(new(), story(), {"a": 2.0, "b": None}, T0 + 3600)
+    value = run_record.update_record(new(), story(), {"a": 2.0, "b": None}, T0 + 3600).to_dict()
     assert value["cost"] == {"usd": None, "complete": False}
-    assert run_record.update_record(new(), story(), {"a": 0.0, "b": 0.0}, T0 + 3600)["cost"]["usd"] == 0.0
+    assert run_record.update_record(new(), story(), {"a": 0.0, "b": 0.0}, T0 + 3600).cost.usd == 0.0
 
 
 def test_what_was_known_before_is_kept_when_the_story_is_empty() -> None:
     before = run_record.update_record(new(), story(), PRICES, T0 + 50)
     after = run_record.update_record(before, Story(), PRICES, T0 + 60)
-    assert after["checkpoint"] == {"step": 20, "path": "/c/20"} and after["first_step_at"] == before["first_step_at"]
+    assert after.checkpoint == SavedCheckpoint(20, "/c/20") and after.first_step_at == before.first_step_at
 
 
 @given(at=st.floats(0, 4e9))
@@ -154,31 +156,33 @@ def test_a_node_that_was_replaced_costs_until_the_next_attempt_and_its_replaceme
     told.attempts[1].ranks = {rank: ("c" if name == "b" else name) for rank, name in told.attempts[1].ranks.items()}
     begun = told.attempts[1].started_at - T0
     prices = {"a": 3600.0, "b": 3600.0, "c": 3600.0}
-    cost = run_record.update_record(new(), told, prices, T0 + 1000)["cost"]
-    assert cost["usd"] == pytest.approx(1000 + begun + (1000 - begun))
+    cost = run_record.update_record(new(), told, prices, T0 + 1000).cost
+    assert cost.usd == pytest.approx(1000 + begun + (1000 - begun))
     # One without a rank, such as mpirun's, counts for the whole run.
-    assert run_record.update_record(new(), told, {"launcher": 3600.0}, T0 + 1000)["cost"]["usd"] == 1000
+    assert run_record.update_record(new(), told, {"launcher": 3600.0}, T0 + 1000).cost.usd == 1000
 
 
 def test_time_in_a_queue_costs_nothing() -> None:
     """Before the run had its place, and after it lost it until it came back."""
     told = story()
-    waited = {**new(), "submitted_at": run_record.format_time(T0 - 36000), "admitted_at": run_record.format_time(T0)}
-    assert run_record.update_record(waited, told, {"b": 3600.0}, T0 + 1000)["cost"]["usd"] == 1000
+    waited = dataclasses.replace(
+        new(), submitted_at=run_record.format_time(T0 - 36000) or "", admitted_at=run_record.format_time(T0)
+    )
+    assert run_record.update_record(waited, told, {"b": 3600.0}, T0 + 1000).cost.usd == 1000
     told.event({"kind": "set_back", "cause": "preempted", "at": T0 + 100})
     # It got pods and lost them again before any rank began.
     told.event({"kind": "set_back", "cause": "preempted", "at": T0 + 400})
-    assert run_record.update_record(waited, told, {"b": 3600.0}, T0 + 1000)["cost"]["usd"] == 100
+    assert run_record.update_record(waited, told, {"b": 3600.0}, T0 + 1000).cost.usd == 100
     for rank in range(4):
         again = {"kind": "worker_started", "attempt": 1, "rank": rank, "node": "ab"[rank // 2], "at": T0 + 700}
         told.event({**again, "gang": "1/b", "world_size": 4})
     value = run_record.update_record(waited, told, {"b": 3600.0}, T0 + 1000)
-    assert value["cost"]["usd"] == 400 and value["attempts"][0]["cause"] == "preempted"
+    assert value.cost.usd == 400 and value.attempts[0].cause == "preempted"
 
 
 def test_a_run_does_not_end_before_it_was_submitted() -> None:
     """Whatever the clock of its cluster says."""
-    assert run_record.end_record(new(), T0 - 5)["duration_s"] == 0.0
+    assert run_record.end_record(new(), T0 - 5).duration_s == 0.0
 
 
 def test_a_command_is_one_rank_a_node_whatever_its_gpus() -> None:
@@ -188,4 +192,4 @@ def test_a_command_is_one_rank_a_node_whatever_its_gpus() -> None:
 def test_an_attempt_of_which_not_all_ranks_were_heard_ends_no_nodes_stay() -> None:
     told = story(resumed=True)
     told.attempts[1].ranks = {rank: name for rank, name in told.attempts[1].ranks.items() if name == "a"}
-    assert run_record.update_record(new(), told, {"b": 3600.0}, T0 + 1000)["cost"]["usd"] == 1000
+    assert run_record.update_record(new(), told, {"b": 3600.0}, T0 + 1000).cost.usd == 1000

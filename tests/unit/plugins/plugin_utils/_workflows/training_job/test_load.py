@@ -60,7 +60,7 @@ def test_a_recorded_run_names_its_job(tmp_path: pathlib.Path) -> None:
         {**JOB, "template": "ours", "nodes": 3, "secret_refs": [{"name": "T", "from": "env"}]}, {"ours": {"nodes": 9}}
     )
     folder = files.private_dir(StateHome({"path": str(tmp_path / "state")}, "lab").run_folder("x-1"))
-    files.write_json(folder / "run.json", run_record.new_record("x-1", to_yaml_names(wanted), 1000.0))
+    run_record.write_record(folder, run_record.new_record("x-1", to_yaml_names(wanted), 1000.0))
     found = load(tmp_path, run_id="x-1")
     assert (found.nodes, found.template, found.secret_refs) == (3, None, wanted.secret_refs)
     assert load(tmp_path, run_id="x-1", job={**JOB, "nodes": 7}).nodes == 7

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import types
 import typing as t
 
@@ -13,7 +14,10 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._model.run_history import Story
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import RunOutcome
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.outcome import check_attendance
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.outcome import (
+    add_error_line,
+    check_attendance,
+)
 
 DONE = RunOutcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0")
 
@@ -45,3 +49,16 @@ def test_ends_that_were_not_heard_are_no_proof_against_it(exits: dict[int, int])
 
 def test_an_elastic_gang_may_lose_ranks() -> None:
     assert judged({0: 0, 1: 143}, elastic={"min": 1, "max": 2}, image="i", placement={"backend": "kubernetes"}) is DONE
+
+
+CRASH = RunOutcome("failed", 3, "crash", "a rank on n1 ended with exit code 3", "n1")
+
+
+def test_the_log_of_the_failed_node_comes_first_and_then_those_of_others(tmp_path: pathlib.Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    assert add_error_line(tmp_path, CRASH) == CRASH
+    (logs / "n0.log").write_text("[prterun-n0-9@1,1]<stdout>: ValueError: printed by mpirun\n")
+    assert add_error_line(tmp_path, CRASH).detail.endswith("exit code 3: ValueError: printed by mpirun")
+    (logs / "n1.log").write_text("[1,1]<stderr>:KeyError: 'own'\n")
+    assert add_error_line(tmp_path, CRASH).detail.endswith("exit code 3: KeyError: 'own'")

@@ -16,6 +16,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import gang
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import source as code_source
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import plan as hosts_plan
 
 Dict = dict[str, t.Any]
@@ -119,22 +120,24 @@ def test_the_trees_of_a_job_are_read_relative_to_the_playbook(tmp_path: pathlib.
         "code": {"ref": ".", "workdir": "src"},
         "datasets": [{"name": "d", "path": "text"}],
     }
-    found = hosts_plan.source(job(**wanted), tmp_path, tmp_path / "git")
+    found = code_source.read_source(job(**wanted), tmp_path, tmp_path / "git")
     assert [(item.target, item.link) for item in found.placed] == [("code", False), ("data/d", True)]
     assert found.code_sha256 == found.placed[0].tree.sha256 and found.commit is None
     assert len(found.blobs()) == 2 and found.blobs() == sorted(found.blobs())
     pinned = {**wanted, "code": {"ref": ".", "workdir": "src", "sha256": found.code_sha256}}
-    assert hosts_plan.source(job(**pinned), tmp_path, tmp_path / "git") == found
+    assert code_source.read_source(job(**pinned), tmp_path, tmp_path / "git") == found
     (tmp_path / "src" / "train.py").write_text("changed")
     with pytest.raises(RefusedError, match=r"^job\.code\.sha256: the code has checksum "):
-        hosts_plan.source(job(**pinned), tmp_path, tmp_path / "git")
+        code_source.read_source(job(**pinned), tmp_path, tmp_path / "git")
 
 
 def test_a_script_that_is_not_in_the_code_is_known_at_once(tmp_path: pathlib.Path) -> None:
     (tmp_path / "train.py").touch()
     with pytest.raises(InputError, match=r"^job\.script: there is no src/train\.py in the code \.$"):
-        hosts_plan.source(job(script="train.py", code={"ref": ".", "workdir": "src"}), tmp_path, tmp_path / "git")
-    assert hosts_plan.source(job(script=None, module="m", code={"ref": "."}), tmp_path, tmp_path / "git").code_sha256
+        code_source.read_source(job(script="train.py", code={"ref": ".", "workdir": "src"}), tmp_path, tmp_path / "git")
+    assert code_source.read_source(
+        job(script=None, module="m", code={"ref": "."}), tmp_path, tmp_path / "git"
+    ).code_sha256
 
 
 def test_one_job_with_one_code_has_one_run_id(tmp_path: pathlib.Path) -> None:
@@ -142,7 +145,7 @@ def test_one_job_with_one_code_has_one_run_id(tmp_path: pathlib.Path) -> None:
     wanted = job(script="train.py", code={"ref": "."})
 
     def identity(one: Job) -> str:
-        return hosts_plan.run_id(one, hosts_plan.source(one, tmp_path, tmp_path / "git"))
+        return code_source.derive_run_id(one, code_source.read_source(one, tmp_path, tmp_path / "git"))
 
     first = identity(wanted)
     assert first == identity(wanted) and first.startswith("x-") and len(first) == 10
@@ -153,13 +156,13 @@ def test_one_job_with_one_code_has_one_run_id(tmp_path: pathlib.Path) -> None:
 
 @given(identity=st.text(max_size=20))
 def test_a_port_is_even_below_the_ephemeral_range_and_always_the_same(identity: str) -> None:
-    number = hosts_plan.port(identity)
-    assert 20_000 <= number < 30_000 and number % 2 == 0 and hosts_plan.port(identity) == number
+    number = code_source.rendezvous_port(identity)
+    assert 20_000 <= number < 30_000 and number % 2 == 0 and code_source.rendezvous_port(identity) == number
 
 
 def test_what_a_preflight_asks(tmp_path: pathlib.Path) -> None:
     found = hosts_plan.select_hosts(["a", "b"], VARS, job())
-    port, nothing = hosts_plan.port("x-1"), hosts_plan.Source((), None, None)
+    port, nothing = code_source.rendezvous_port("x-1"), code_source.CodeSource((), None, None)
     wanted = job(env={"PYTHONPATH": "/lib", "TOKEN": "geheim"}, checkpoints={"path": "/mnt/c"}, requires={"numpy": ""})
     first, second = (
         hosts_plan.build_info_request(wanted, index, found[index], "x-1", nothing, {"owner": "me"}) for index in (0, 1)
@@ -183,7 +186,7 @@ def made(wanted: Job, secrets: tuple[dict[str, str], dict[str, bytes]] = ({}, {}
 def test_a_gang_under_torchrun_meets_at_the_first_nodes_store() -> None:
     wanted = job(timeout_s=60, resources={"memory": "8Gi"}, restart={"wait_s": 77}, checkpoints={"path": "/mnt/c/"})
     first, second = made(wanted)
-    port = hosts_plan.port("x-1")
+    port = code_source.rendezvous_port("x-1")
     assert first.store is not None and second.store is None and first.meet is None and first.reach is None
     assert first.store["listen"] == {"host": "10.0.0.1", "port": port} and first.store["policy"] == "store"
     assert first.spec["wait_for"] == second.spec["wait_for"] == {"host": "10.0.0.1", "port": port, "seconds": 77}

@@ -69,7 +69,7 @@ def test_a_job_that_was_done_unheard_is_read_from_what_it_kept(
     lines: list[Dict] = [{"stream": "events", "attempt": 3, "data": started(10.0, 0, 3)}]
     monkeypatch.setattr(log_recovery.log_reader_job, "build", lambda _plan: [{}])
     monkeypatch.setattr(log_recovery, "_read_volume", lambda _client, _made: lines)
-    monkeypatch.setattr(log_recovery, "clear", lambda _client, _made: None)
+    monkeypatch.setattr(log_recovery, "delete_objects", lambda _client, _made: None)
     log_recovery.recover_logs(t.cast(t.Any, None), t.cast(t.Any, plan), t.cast(t.Any, follower), done)
     assert [item.n for item in follower.story.attempts] == ([2, 3] if asked else [2])
     assert bool(said) is done

@@ -14,6 +14,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, TransportError
+from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord
 from ansible_collections.muster.training.plugins.module_utils._node.pod_log import MARK
 from ansible_collections.muster.training.plugins.module_utils._secrets.scrubber import remember
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import log_follow
@@ -188,8 +189,9 @@ def test_a_time_in_milliseconds_ends_no_following(tmp_path: pathlib.Path, told: 
     told.tell_main("Completed")
     follower, _ = follower_of(tmp_path, told)
     started = run_record.new_record("r", {"nodes": 2}, 0.0)
-    follower.save = lambda found: started.update(run_record.update_record(started, found.story, {}, 0.0))
-    assert follower.run().outcome == "succeeded" and started["attempts"][0]["first_step"] is None
+    saved: list[RunRecord] = []
+    follower.save = lambda source: saved.append(run_record.update_record(started, source.story, {}, 0.0))
+    assert follower.run().outcome == "succeeded" and saved[-1].attempts[0].first_step is None
 
 
 def end_with(message: str) -> Dict:
@@ -251,7 +253,7 @@ def test_the_record_of_how_a_run_ended_is_a_plain_line(tmp_path: pathlib.Path, t
     follower, _ = follower_of(tmp_path, told)
     outcome = RunOutcome("failed", 1, "crash", "ValueError: \x1b[2J no\r\nsuch thing")
     ended = record_end(follower, outcome, run_record.new_record("r", {"nodes": 2}, 0.0), {})
-    assert ended["detail"] == "ValueError:  [2J no such thing"
+    assert ended.detail == "ValueError:  [2J no such thing"
 
 
 @pytest.mark.parametrize("node", ["../../../escaped/evil", "/escaped/evil", "..", "a\0b", "n" * 400])

@@ -1,0 +1,205 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The run record (``runs/<run_id>/run.json``): what was asked, where it runs, its attempts, its end and its cost.
+
+Unknown is None. Keys that this version does not know are kept in ``extra`` and written back as they were read, so that
+a record of another version survives. Times are ISO 8601 texts in UTC.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from . import validators as f
+from .errors import InputError
+
+State = t.Literal["queued", "starting", "running", "restarting", "ended"]
+RunEnd = t.Literal["succeeded", "failed", "cancelled", "lost"]
+SCHEMA = 1
+T = t.TypeVar("T")
+
+
+def _text(value: t.Any, path: str) -> str:
+    """Return text of any content: details quote programs."""
+    if not isinstance(value, str):
+        raise InputError(path, f"must be text, not {f.kind(value)}")
+    return value
+
+
+def _section(cls: type[T]) -> f.Parser[T]:
+    """Return a parser into ``cls`` that keeps unknown keys in its field ``extra``."""
+
+    def parse(value: t.Any, path: str) -> T:
+        given = f.mapping(value, path)
+        names = set(f.keys(cls)) - {"extra"}
+        known = {key: item for key, item in given.items() if key in names}
+        unknown = {key: item for key, item in given.items() if key not in names}
+        return f.section(cls)({**known, "extra": unknown}, path)
+
+    return parse
+
+
+def _to_dict(value: t.Any) -> t.Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        values = {key: _to_dict(getattr(value, item.name)) for key, item in f.keys(type(value)).items()}
+        extra = values.pop("extra")
+        return {**values, **extra}
+    if isinstance(value, tuple):
+        return [_to_dict(item) for item in value]
+    return value
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunNode:
+    """A node of an attempt and what it costs."""
+
+    id: str = f.field(_text)
+    token: str | None = f.field(_text, None)
+    since: str | None = f.field(_text, None, key="from")
+    until: str | None = f.field(_text, None, key="to")
+    price_usd_per_hour: float | None = f.field(f.decimal(0), None)
+    extra: t.Mapping[str, object] = f.field(f.mapping, {})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunAttempt:
+    """One life of the gang; ``n`` counts them from 1. ``node`` is where its first failure happened."""
+
+    n: int = f.field(f.integer(0))
+    started_at: str | None = f.field(_text, None)
+    ended_at: str | None = f.field(_text, None)
+    cause: str | None = f.field(_text, None)
+    node: str | None = f.field(_text, None)
+    exit_code: int | None = f.field(f.integer(-(2**31)), None)
+    first_step: int | None = f.field(f.integer(-(2**53), 2**53), None)
+    last_step: int | None = f.field(f.integer(-(2**53), 2**53), None)
+    resumed_from_step: int | None = f.field(f.integer(-(2**53), 2**53), None)
+    ranks: int | None = f.field(f.integer(0), None)
+    rank_list: tuple[int, ...] = f.field(f.list_of(f.integer(-(2**31))), ())
+    nodes: tuple[RunNode, ...] = f.field(f.list_of(_section(RunNode)), ())
+    logs: tuple[str, ...] = f.field(f.list_of(_text), ())
+    extra: t.Mapping[str, object] = f.field(f.mapping, {})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorldSize:
+    """How many ranks the job asks for, and how many were seen in its last attempt."""
+
+    asked: int | None = f.field(f.integer(0), None)
+    seen: int | None = f.field(f.integer(0), None)
+    extra: t.Mapping[str, object] = f.field(f.mapping, {})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunCost:
+    """Dollars of all nodes, None where a price is unknown; ``complete`` once the run has ended."""
+
+    usd: float | None = f.field(f.decimal(0), None)
+    complete: bool | None = f.field(f.boolean, None)
+    extra: t.Mapping[str, object] = f.field(f.mapping, {})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SavedCheckpoint:
+    """The newest checkpoint that the program reported."""
+
+    step: int | None = f.field(f.integer(-(2**53), 2**53), None)
+    path: str | None = f.field(_text, None)
+    extra: t.Mapping[str, object] = f.field(f.mapping, {})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BackendRef:
+    """The object that runs the job on Kubernetes, and the cluster that has it."""
+
+    api_version: str = f.field(_text)
+    kind: str = f.field(_text)
+    name: str = f.field(_text)
+    namespace: str = f.field(_text)
+    uid: str | None = f.field(_text, None)
+    context: str | None = f.field(_text, None)
+    cluster_id: str | None = f.field(_text, None)
+    extra: t.Mapping[str, object] = f.field(f.mapping, {})
+
+    @property
+    def kind_name(self) -> str:
+        """Return the kind with its API version, as clients take it."""
+        return f"{self.api_version}/{self.kind}"
+
+    def to_dict(self) -> dict[str, t.Any]:
+        """Return the reference as JSON types."""
+        return t.cast("dict[str, t.Any]", _to_dict(self))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunRecord:
+    """The record of one run. ``job`` is its YAML form; ``generation`` the number of this start's first attempt."""
+
+    schema: int = f.field(f.integer(1))
+    run_id: str = f.field(f.text)
+    job: t.Mapping[str, t.Any] = f.field(f.mapping)
+    state: State = f.field(f.choice(*t.get_args(State)))
+    submitted_at: str = f.field(f.text)
+    submitted_by: str | None = f.field(_text, None)
+    backend: str = f.field(_text, "hosts")
+    engine: str | None = f.field(_text, None)
+    launcher: str | None = f.field(_text, None)
+    backend_ref: BackendRef | None = f.field(_section(BackendRef), None)
+    image_digest: str | None = f.field(_text, None)
+    code_sha256: str | None = f.field(_text, None)
+    queued_at: str | None = f.field(_text, None)
+    admitted_at: str | None = f.field(_text, None)
+    first_step_at: str | None = f.field(_text, None)
+    ended_at: str | None = f.field(_text, None)
+    duration_s: float | None = f.field(f.decimal(0), None)
+    versions: t.Mapping[str, t.Any] = f.field(f.mapping, {})
+    outcome: RunEnd | None = f.field(f.choice(*t.get_args(RunEnd)), None)
+    exit_code: int | None = f.field(f.integer(-(2**31)), None)
+    cause: str | None = f.field(_text, None)
+    detail: str | None = f.field(_text, None)
+    attempts: tuple[RunAttempt, ...] = f.field(f.list_of(_section(RunAttempt)), ())
+    world_size: WorldSize = f.field(_section(WorldSize), WorldSize())
+    transport_seen: str | None = f.field(_text, None)
+    checkpoint: SavedCheckpoint | None = f.field(_section(SavedCheckpoint), None)
+    steps_lost: int | None = f.field(f.integer(-(2**53), 2**53), None)
+    seconds_lost: float | None = f.field(f.decimal(-1e15), None)
+    cost: RunCost = f.field(_section(RunCost), RunCost())
+    fabric: t.Mapping[str, t.Any] | None = f.field(f.mapping, None)
+    metrics_file: str | None = f.field(_text, None)
+    generation: int = f.field(f.integer(0), 1)
+    derived: t.Mapping[str, t.Any] | None = f.field(f.mapping, None)
+    hosts: tuple[str, ...] = f.field(f.list_of(_text), ())
+    drill: t.Mapping[str, t.Any] | None = f.field(f.mapping, None)
+    extra: t.Mapping[str, object] = f.field(f.mapping, {})
+
+    @classmethod
+    def from_dict(cls, value: t.Any, path: str = "run") -> RunRecord:
+        """Return the record in ``value``; raise InputError with the dotted path of what cannot be read."""
+        return _section(cls)(value, path)
+
+    def to_dict(self) -> dict[str, t.Any]:
+        """Return the record as JSON types. ``drill`` is there only where one was run."""
+        values = t.cast("dict[str, t.Any]", _to_dict(self))
+        if values["drill"] is None:
+            del values["drill"]
+        return values
+
+    @property
+    def is_ended(self) -> bool:
+        """Return whether the run has ended."""
+        return self.state == "ended"
+
+    @property
+    def last_attempt(self) -> int:
+        """Return the highest number that an attempt of the run has had, or was to have."""
+        return max([self.generation, *(attempt.n for attempt in self.attempts)])
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """Return the hosts of the run, those of former attempts last."""
+        names = [node.id for attempt in self.attempts for node in attempt.nodes]
+        return tuple(dict.fromkeys([*self.hosts, *names]))

@@ -1,0 +1,31 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The request of a run: what an action hands to the workflow behind it.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import typing as t
+
+from ..._hosts.node_client import Remote
+from .progress import Progress
+
+Dict = dict[str, t.Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class RunRequest:
+    """What the face hands over: options, the play's hosts with their variables, and how to reach them."""
+
+    options: Dict
+    hosts: t.Sequence[str]
+    hostvars: t.Mapping[str, t.Any]
+    base: pathlib.Path
+    check: bool
+    connect: t.Callable[[t.Sequence[str]], list[Remote]]
+    progress: Progress

@@ -1,0 +1,66 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Following a gang on plain hosts to its end.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import time
+import typing as t
+
+from .....module_utils._model import drill
+from .....module_utils._model.run_record import RunRecord
+from ...._hosts import gang
+from ...._hosts.node_client import Remote
+from ...shared import run_record
+from ...shared.request import RunRequest
+from ..follower import Follower
+from ..lease_guard import LeaseGuard
+from ..outcome import Result, add_error_line, build_result, check_attendance, interrupted_message, record_end
+from .follower import HostsFollower
+from .state import HostsPlan
+
+
+def follow_run(
+    request: RunRequest,
+    plan: HostsPlan,
+    members: t.Sequence[gang.Member],
+    folder: pathlib.Path,
+    record: RunRecord,
+    drilling: drill.Drill | None,
+    changed: bool,
+    guard: LeaseGuard,
+) -> Result:
+    """Follow the gang until the run has ended; return the module's result."""
+    by_name = {member.remote.name: member for member in members}
+    claim = json.loads((folder / "claim.json").read_text())
+    prices = {host.name: host.price_usd_per_hour for host in plan.hosts}
+
+    def restart(remote: Remote) -> None:
+        member = dataclasses.replace(gang.alone(by_name[remote.name], members), missing={})
+        gang.prepare([member], plan.source.placed, claim, plan.run_id)
+        gang.start([by_name[remote.name]], plan.run_id)
+
+    def save(follower: Follower) -> None:
+        nonlocal record
+        record = run_record.update_record(record, follower.story, prices, time.time())
+        run_record.write_record(folder, record)
+
+    follower = HostsFollower(
+        plan.job, plan.run_id, folder, plan.remotes, request.progress, restart, save, drilling, guard.stop_reason
+    )
+    try:
+        outcome = follower.run()
+    except KeyboardInterrupt:
+        request.progress.say(interrupted_message(plan.run_id))
+        raise
+    gang.stop(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
+    outcome = add_error_line(folder, check_attendance(plan.job, follower, outcome))
+    ended = record_end(follower, outcome, record, prices)
+    return guard.delete_due(build_result(ended, folder, changed), outcome.outcome)

@@ -1,0 +1,199 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Following a run on plain hosts: what its nodes say, units that are started again, and how the run ends.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import time
+import typing as t
+
+from .....module_utils._model import drill as drills
+from .....module_utils._model.errors import MusterError
+from .....module_utils._model.job import TORCHRUN_FAMILY, Job
+from .....module_utils._model.run_record import RunEnd
+from .....module_utils._node import files
+from ...._hosts import log_follow
+from ...._hosts.node_client import Remote
+from ...shared.progress import Progress
+from ..follower import Follower, RunOutcome
+
+_IDLE_S = 1.0
+# With on_lost_node: fail, a node that is silent for so long is lost; shorter is a hiccup of the connection.
+_SILENT_S = 10
+_MISSING_UNIT: dict[str, t.Any] = {"alive": False, "exit": None, "state": "gone"}
+
+
+class HostsFollower(Follower):
+    """Follows the nodes of a run. ``restart(node)`` starts a node's agent again."""
+
+    def __init__(
+        self,
+        job: Job,
+        run_id: str,
+        folder: pathlib.Path,
+        remotes: t.Sequence[Remote],
+        progress: Progress,
+        restart: t.Callable[[Remote], None],
+        save: t.Callable[[Follower], None],
+        drill: drills.Drill | None,
+        stop_reason: t.Callable[[], str] = lambda: "",
+    ) -> None:
+        super().__init__(job, run_id, folder, progress, save, drill, stop_reason)
+        self.remotes = {remote.name: remote for remote in remotes}
+        self.restart = restart
+        self.units: dict[str, t.Mapping[str, t.Any]] = {}
+        self.lost_since: dict[str, float] = {}
+        self.revived_at: dict[str, float] = {}
+        self.lost = 0
+
+    def run(self) -> RunOutcome:
+        """Follow until the run has ended; the caller stops what is left on the nodes."""
+        batch = 0.2 if self.drill else 1.0
+        parent = os.getppid()
+        following = log_follow.Watch(list(self.remotes.values()), self.run_id, self.offsets, batch)
+        try:
+            for update in following.updates(_IDLE_S):
+                if os.getppid() != parent:
+                    # ansible-playbook was killed and left its worker: it must not hold the run's lock.
+                    raise MusterError(f"run {self.run_id} is no longer followed: ansible-playbook has ended")
+                if update is not None:
+                    self._take(update)
+                outcome = self._outcome() or self._rule_outcome()
+                if outcome:
+                    return outcome
+                self._drill_if_due()
+                self._report()
+        finally:
+            following.close()
+            self._save(force=True)
+        raise MusterError(f"run {self.run_id} is no longer followed")
+
+    def _take(self, update: log_follow.Update) -> None:
+        if update.error is not None:
+            self._note_silence(update.node, update.error)
+            return
+        if self.lost_since.pop(update.node, None) is not None:
+            self.record_event("node_back", node=update.node)
+            self.progress.say(f"{update.node} is back")
+        # A node whose run folder somebody removed knows no unit of it: what it had is gone.
+        self.units[update.node] = update.units if "agent" in update.units else {**update.units, "agent": _MISSING_UNIT}
+        for stream, text in update.text.items():
+            self._write(update.node, stream, text)
+        self.offsets[update.node] = dict(update.offsets)
+        files.write_json(self.folder / "offsets.json", self.offsets)
+        if update.asked_at > self.revived_at.get(update.node, 0.0):
+            self._restart_units(update.node)
+        self._save()
+
+    def _note_silence(self, node: str, error: MusterError) -> None:
+        """Note that a node gives no answer. The job may go on there: only the nodes themselves say how it goes."""
+        if node not in self.lost_since:
+            self.lost_since[node] = time.monotonic()
+            self.record_event("node_silent", node=node, detail=str(error))
+            self.progress.say(f"{node} does not answer: {error.message}")
+
+    def _restart_units(self, node: str) -> None:
+        """Start the units of a node again when their supervisor is gone without having ended them."""
+        dead = [unit for unit, status in self.units[node].items() if not status["alive"] and status["exit"] is None]
+        if not dead or self.lost >= self.job.lost_budget:
+            return
+        self.lost += 1
+        self.record_event("node_lost", node=node, detail=f"{' and '.join(dead)} of the run are gone")
+        self.progress.say(f"{node}: {' and '.join(dead)} gone, starting again")
+        try:
+            self.restart(self.remotes[node])
+        except MusterError as exc:
+            self.progress.say(f"{node}: not started again: {exc}")
+        self.revived_at[node] = time.monotonic()
+        self.units[node] = {}
+
+    def _outcome(self) -> RunOutcome | None:
+        """Return the outcome when the run has ended or must end."""
+        ends = {node: status["agent"]["exit"] for node, status in self.units.items() if status.get("agent")}
+        ended = {node: end for node, end in ends.items() if end is not None}
+        fault = self._failed_outcome(ended) or self._budget_outcome()
+        if fault:
+            return fault
+        first = next(iter(self.remotes))
+        deciding = [first] if self.job.launcher == "mpi" else list(self.remotes)
+        if all(node in ended for node in deciding):
+            return RunOutcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0")
+        return None
+
+    def _failed_outcome(self, ended: t.Mapping[str, t.Mapping[str, t.Any]]) -> RunOutcome | None:
+        bad = [(end["at"], node, end) for node, end in ended.items() if end["exit_code"] != 0]
+        if not bad:
+            return None
+        _unused, node, end = min(bad, key=lambda item: item[0])
+        if end["cause"] == "cancelled":
+            return RunOutcome("cancelled", end["exit_code"], "cancelled", f"stopped on {node}", node)
+        failure = self.story.attempts[-1].first_failure if self.story.attempts else None
+        where = failure[2] if failure else node
+        code = failure[1] if failure and end["cause"] == "crash" else end["exit_code"]
+        outcome: RunEnd = "lost" if end["cause"] in ("node_lost", "rendezvous_unreachable") else "failed"
+        return RunOutcome(outcome, code, end["cause"], _describe_cause(end["cause"], where, code), where)
+
+    def _budget_outcome(self) -> RunOutcome | None:
+        allowed = self.job.restart
+        patience = allowed.wait_s if allowed.on_lost_node == "wait" else _SILENT_S
+        silent = [node for node, since in self.lost_since.items() if time.monotonic() - since > patience]
+        if silent and len(self.lost_since) < len(self.remotes):
+            return RunOutcome("lost", 1, "node_lost", f"{silent[0]} did not answer for {patience} s", silent[0])
+        if silent:
+            raise MusterError(
+                f"none of the {len(self.remotes)} nodes answered for {patience} s",
+                "The job may go on: the same command follows it",
+            )
+        dead = [
+            n for n, units in self.units.items() if any(not u["alive"] and u["exit"] is None for u in units.values())
+        ]
+        if dead and self.lost >= self.job.lost_budget:
+            return RunOutcome("lost", 1, "node_lost", f"{dead[0]} was lost, restart.max_lost_nodes is spent", dead[0])
+        if self.story.crashes > allowed.max_crashes and self.job.launcher in TORCHRUN_FAMILY:
+            failure = next(item.first_failure for item in reversed(self.story.attempts) if item.first_failure)
+            return RunOutcome(
+                "failed", failure[1], "crash", _describe_cause("crash", failure[2], failure[1]), failure[2]
+            )
+        return None
+
+    def _drill_if_due(self) -> None:
+        if not self.drill or self.drilled_at is not None or not drills.due(self.drill, self.story, log_follow.now()):
+            return
+        node = t.cast(str, self.drill.node)
+        try:
+            values = {"target": self.drill.target, "rank": self.drill.rank}
+            answer = self.remotes[node].call("kill", run_id=self.run_id, **values)
+        except MusterError:
+            # It is tried again with the next news.
+            return
+        if not answer["killed"]:
+            return
+        self.drilled_at = float(answer["at"])
+        what = f"rank {self.drill.rank}" if self.drill.target == "worker" else self.drill.target
+        line = {"at": self.drilled_at, "kind": "drill", "node": node, "detail": f"killed {what}"}
+        files.append_json(self.folder / "events.jsonl", line)
+        self.story.event(line)
+        self.progress.say(f"drill: killed {what} on {node} at step {int(self.story.last.get('step', 0))}")
+
+    def state(self) -> dict[str, object]:
+        """Return where the run is; a node counts while its agent runs and it answers."""
+        alive = {node for node, units in self.units.items() if units.get("agent", {}).get("alive")}
+        return {**super().state(), "nodes": len(alive - set(self.lost_since)), "nodes_asked": len(self.remotes)}
+
+
+def _describe_cause(cause: str, node: str, code: int) -> str:
+    texts = {
+        "crash": f"a rank on {node} ended with exit code {code} and restart.max_crashes is spent",
+        "fatal_exit_code": f"a rank on {node} ended with exit code {code}, which restart.fatal_exit_codes names",
+        "timeout": "timeout_s has passed",
+        "node_lost": f"{node} was lost, restart.max_lost_nodes is spent",
+        "port_taken": f"the rendezvous port on {node} is taken",
+        "rendezvous_unreachable": f"{node} could not reach the rendezvous store",
+    }
+    return texts.get(cause, f"{node}: {cause} (exit code {code})")

@@ -1,0 +1,181 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A run on plain hosts: read -> plan -> start -> follow -> record, and its cancellation.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import tempfile
+import time
+import typing as t
+
+from .....module_utils._model import advice, checks, fabric_gate
+from .....module_utils._model.errors import MusterError, RefusedError
+from .....module_utils._model.job import Job
+from .....module_utils._model.run_record import RunRecord
+from .....module_utils._node import files
+from ...._hosts import agent_package, gang
+from ...._hosts.node_client import Remote, each, first_error
+from ...shared import run_record
+from ...shared.request import Dict, RunRequest
+from ...shared.state_dir import StateHome, delete_unstarted, load_record
+from .. import secrets
+from .. import source as code_source
+from ..outcome import build_result
+from . import lease_guard
+from . import plan as hosts_plan
+from .start import start_or_join
+from .state import AGENTS_FILE, HostsPlan, build_claim, is_running
+
+if t.TYPE_CHECKING:
+    from .....module_utils._model import drill
+
+
+def run(request: RunRequest, home: StateHome, job: Job) -> Dict:
+    """Bring the run to the asked state and return the module's result."""
+    found = hosts_plan.select_hosts(request.hosts, request.hostvars, job)
+    given = request.options.get("run_id")
+    with tempfile.TemporaryDirectory(prefix="muster-") as nowhere:
+        cache = pathlib.Path(nowhere) if request.check else home.folder / "git"
+        source = code_source.read_source(job, request.base, cache)
+        run_id = str(given) if given else code_source.derive_run_id(job, source)
+        folder = home.run_folder(run_id)
+        before = load_record(folder)
+        if before and before.is_ended and before.outcome == "succeeded":
+            request.progress.say(f"run {run_id} has succeeded already; name another run_id to run it again")
+            return lease_guard.delete_after_end(
+                request, home, run_id, build_result(before, folder, changed=False), "succeeded"
+            )
+        resolved = secrets.resolve_secrets(job)
+        drilling = _parse_drill(request, job, found)
+        if request.check:
+            plan = _build_plan(request, home, job, found, source, run_id)
+            changed = not is_running(plan)
+            return {"changed": changed, "run_id": run_id, "derived": plan.derived, "checks": checks.result(plan.checks)}
+        with home.lock(run_id):
+            try:
+                plan = _build_plan(request, home, job, found, source, run_id)
+                return start_or_join(request, home, plan, before, resolved, drilling)
+            finally:
+                delete_unstarted(folder)
+
+
+def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Dict:
+    """Stop a run on all its nodes; cancelling what does not run changes nothing."""
+    run_id = record.run_id
+    folder = home.run_folder(run_id)
+    names = [name for name in record.node_names if name in request.hostvars]
+    remotes = request.connect(names)
+    for remote in remotes:
+        remote.owner = None if request.options.get("take_over") else home.owner(create=False)["owner"]
+    if request.check:
+        return {"changed": not record.is_ended, "run_id": run_id}
+    grace = int(record.job["checkpoints"]["grace_s"])
+    answers, errors = gang.stop(remotes, run_id, grace + 20)
+    stopped = any(answer["stopped"] for answer in answers.values())
+    if not record.is_ended:
+        now = time.time()
+        record = run_record.end_record(
+            record, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143
+        )
+        run_record.write_record(folder, record)
+        files.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
+        stopped = True
+    if errors:
+        raise first_error(errors)
+    return lease_guard.delete_after_end(
+        request, home, run_id, build_result(record, folder, changed=stopped), str(record.outcome)
+    )
+
+
+def _parse_drill(request: RunRequest, job: Job, found: t.Sequence[hosts_plan.TrainingHost]) -> drill.Drill | None:
+    value = request.options.get("drill")
+    if not value:
+        return None
+    from .....module_utils._model import drill
+
+    return drill.parse(value, job.world_size, [host.name for host in found], job.nproc)
+
+
+def _build_plan(
+    request: RunRequest,
+    home: StateHome,
+    job: Job,
+    found: list[hosts_plan.TrainingHost],
+    source: code_source.CodeSource,
+    run_id: str,
+) -> HostsPlan:
+    """Ask all hosts at once and apply every rule; raises before anything was written."""
+    remotes = request.connect([host.name for host in found])
+    reserve = None if request.check else build_claim(request, home, job)
+    known = files.read_json(home.folder / AGENTS_FILE) or {}
+    for remote in remotes:
+        remote.owner = reserve["owner"] if reserve else None
+        # An agent that was there the last time answers sooner than one that is sent along.
+        remote.program = next((at for at in [known.get(remote.name)] if at and agent_package.installed_here(at)), None)
+    by_name = {host.name: (index, host) for index, host in enumerate(found)}
+
+    def ask(remote: Remote) -> tuple[Dict, float]:
+        index, host = by_name[remote.name]
+        began = time.time()
+        info = remote.call("info", **hosts_plan.build_info_request(job, index, host, run_id, source, reserve))
+        # The node read its clock about half-way between our two readings.
+        return info, info["time"] - (began + time.time()) / 2
+
+    answers, errors = each(remotes, ask)
+    infos = {host.name: answers[host.name][0] for host in found if host.name in answers}
+    try:
+        if errors:
+            raise first_error(errors)
+        reserved = infos[found[0].name].get("reserved")
+        if reserved:
+            raise RefusedError(str(reserved), "Follow or cancel it there, or take it over with muster_take_over: true")
+        skews = {host.name: answers[host.name][1] for host in found}
+        owner = _claim_owner(home, request.options.get("take_over"), infos)
+        results = checks.preflight(job, infos, skews, run_id, owner)
+        checks.refuse(results)
+        return _check_network(home, job, found, source, remotes, run_id, infos, results)
+    except MusterError:
+        _release_claim(remotes[0], infos.get(found[0].name), run_id)
+        raise
+
+
+def _release_claim(first: Remote, info: Dict | None, run_id: str) -> None:
+    """Give back the first host's claim where it was taken just now; a run that lives keeps its claim."""
+    if info and "reserved" in info and not info["reserved"] and not info["claim"]:
+        gang.give_up([first], run_id, fresh=not info["units"])
+
+
+def _check_network(
+    home: StateHome,
+    job: Job,
+    found: list[hosts_plan.TrainingHost],
+    source: code_source.CodeSource,
+    remotes: list[Remote],
+    run_id: str,
+    infos: dict[str, Dict],
+    results: list[checks.Check],
+) -> HostsPlan:
+    """Return the plan when the network of the nodes allows the job."""
+    document = files.read_json(home.folder / "fabric.json")
+    # What is no document at all is for the gate to name.
+    verdicts = document.get("islands", []) if isinstance(document, dict) else (document or [])
+    gate = fabric_gate.judge(job, [host.name for host in found], verdicts)
+    derived = advice.derive(
+        job, bandwidth_gb_s=gate.bandwidth_gb_s, prices_usd_per_hour=[host.price_usd_per_hour for host in found]
+    )
+    kinds = {host.connection for host in found}
+    derived.update({"connection": "/".join(sorted(kinds)), "lane": hosts_plan.network_lane(found), "run_id": run_id})
+    return HostsPlan(job, run_id, found, source, remotes, infos, results, derived, gate)
+
+
+def _claim_owner(home: StateHome, take_over: t.Any, infos: t.Mapping[str, Dict]) -> str:
+    """Return the owner to judge claims by: ours, or with ``take_over`` whoever holds the run."""
+    if take_over:
+        held = [str((info.get("claim") or {}).get("owner", "")) for info in infos.values()]
+        return next((owner for owner in held if owner), "")
+    return home.owner(create=False)["owner"]

@@ -1,0 +1,207 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a cluster says of itself that a plan depends on: nodes, queues, volume claims, policies, secrets.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from .....module_utils._model.errors import InputError, RefusedError
+from .....module_utils._model.job import Job
+from .....module_utils._model.job_backends import ENGINE_LAUNCHERS
+from ...._kube.api.client import Client
+from ...._kube.api.errors import KubeError
+from ...._kube.jobs import placement
+from ...._kube.jobs import registry as jobs_registry
+from ...._kube.jobs.spec import ISLAND_LABEL, Object, Queue
+
+_FORBIDDEN = (401, 403)
+_QUEUE = "kueue.x-k8s.io/v1beta2"
+
+
+@dataclasses.dataclass(frozen=True)
+class ClusterFacts:
+    """What the cluster reported. None: this user may not read it, or nothing depends on it."""
+
+    nodes: list[Object] | None
+    queues: tuple[str, ...]
+    queue: Queue | None
+    claims: t.Mapping[str, Object] | None
+    policies: list[Object]
+    priorities: tuple[str, ...] | None = None
+    classes: tuple[str, ...] | None = None
+    # Whether the namespace's LocalQueues could be read.
+    queues_readable: bool = True
+    # Secrets that the job names, by name: their keys, None for one that does not exist. Unreadable ones are missing.
+    secrets: t.Mapping[str, frozenset[str] | None] = dataclasses.field(default_factory=dict)
+    ranges: tuple[Object, ...] = ()
+
+    @property
+    def tolerations(self) -> t.Sequence[t.Mapping[str, t.Any]]:
+        """Return what the queue adds to the pods' own tolerations."""
+        return self.queue.tolerations if self.queue else ()
+
+    @property
+    def node_labels(self) -> t.Mapping[str, str]:
+        """Return where the queue sends the pods."""
+        return self.queue.node_labels if self.queue else {}
+
+    @property
+    def by_queue(self) -> bool:
+        """Return whether the queue chooses an island for each gang."""
+        return bool(self.queue and self.queue.island_level)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Return what could not be checked."""
+        lines = []
+        if self.nodes is None:
+            lines.append("nodes cannot be read with this kubeconfig: the scheduler alone decides where pods run")
+        if not self.queues_readable and self.queue is None:
+            lines.append("queues cannot be read with this kubeconfig: name one in placement.queue if there is one")
+        return lines
+
+
+def read_cluster_facts(client: Client, job: Job, namespace: str) -> ClusterFacts:
+    """Return what the cluster says of its nodes, queues, claims and policies."""
+    nodes = _list_readable(client, "v1/Node", None)
+    listed_queues = _list_queues(client, namespace, job.placement.queue) if uses_kueue(job) else []
+    queues = listed_queues or []
+    names = tuple(item["metadata"]["name"] for item in queues)
+    queue_name = _choose_queue(job, names)
+    claims = _read_claims(client, job, namespace)
+    policies = _list_readable(client, "networking.k8s.io/v1/NetworkPolicy", namespace) or []
+    local = next((item for item in queues if item["metadata"]["name"] == queue_name), None)
+    queue = _read_queue(client, local) if local else None
+    if listed_queues is None and job.placement.queue:
+        # Who may not list them may submit to one all the same.
+        names, queue = (job.placement.queue,), Queue(job.placement.queue)
+    classes = None
+    if job.placement.priority and queue:
+        classes = _list_readable(client, f"{_QUEUE}/WorkloadPriorityClass", None)
+    waiting = any(placement.pending_class((claims or {}).get(mount.pvc or "") or {}) for mount in job.mounts)
+    storage = _list_readable(client, "storage.k8s.io/v1/StorageClass", None) if waiting else None
+    return ClusterFacts(
+        nodes,
+        names,
+        queue,
+        claims,
+        policies,
+        _names(classes),
+        _names(storage),
+        queues_readable=listed_queues is not None,
+        secrets=_read_secret_keys(client, job, namespace),
+        ranges=tuple(_list_readable(client, "v1/LimitRange", namespace) or ()),
+    )
+
+
+def _read_claims(client: Client, job: Job, namespace: str) -> dict[str, Object] | None:
+    if not any(mount.pvc for mount in job.mounts):
+        return {}
+    listed = _list_readable(client, "v1/PersistentVolumeClaim", namespace)
+    return {claim["metadata"]["name"]: claim for claim in listed} if listed is not None else None
+
+
+def uses_kueue(job: Job) -> bool:
+    """Return whether Kueue admits the job; Volcano has queues and priorities of its own, which the cluster checks."""
+    return job.engine != "volcano"
+
+
+def require_engine(client: Client, job: Job) -> None:
+    """Refuse an engine whose operator the cluster lacks.
+
+    :raises RefusedError: naming what to install, and the way without it.
+    """
+    api_version, kind, component = jobs_registry.NEEDS.get(job.engine, ("", "", ""))
+    if not kind:
+        return
+    try:
+        client.catalog.find(api_version, kind)
+    except InputError:
+        plain = job.launcher in ENGINE_LAUNCHERS["indexed_job"]
+        raise RefusedError(
+            f"job.placement.engine: {job.engine} needs {component}, and the API server does not serve "
+            f"{api_version} {kind}",
+            "Install it, or set placement.engine: indexed_job, which needs nothing else" if plain else "Install it",
+        ) from None
+
+
+def _read_secret_keys(client: Client, job: Job, namespace: str) -> dict[str, frozenset[str] | None]:
+    """Return the keys of the Secrets that the job names, None for one that does not exist."""
+    keys: dict[str, frozenset[str] | None] = {}
+    for name in dict.fromkeys(str(ref.path) for ref in job.secret_refs if ref.source == "kubernetes"):
+        try:
+            live = client.get("v1/Secret", name, namespace)
+        except KubeError as exc:
+            if exc.status not in _FORBIDDEN:
+                raise
+            continue
+        keys[name] = None if live is None else frozenset(live.get("data") or {})
+    return keys
+
+
+def _names(listed: list[Object] | None) -> tuple[str, ...] | None:
+    return None if listed is None else tuple(item["metadata"]["name"] for item in listed)
+
+
+def _list_readable(client: Client, kind: str, namespace: str | None) -> list[Object] | None:
+    """Return the objects of a kind, None where this user may not list them."""
+    try:
+        return client.list(kind, namespace).items
+    except KubeError as exc:
+        if exc.status in _FORBIDDEN:
+            return None
+        raise
+
+
+def _list_queues(client: Client, namespace: str, wanted: str | None) -> list[Object] | None:
+    """Return the LocalQueues, none where the cluster has no Kueue; None where they may not be read.
+
+    :raises RefusedError: when the job names one and the cluster's Kueue is too old.
+    """
+    served = [entry.resource for entry in client.catalog.entries() if entry.resource.group == "kueue.x-k8s.io"]
+    if any(resource.api_version == _QUEUE for resource in served):
+        return _list_readable(client, f"{_QUEUE}/LocalQueue", namespace)
+    if served and wanted:
+        versions = ", ".join(sorted({resource.api_version for resource in served}))
+        raise RefusedError(
+            f"job.placement.queue: this cluster's Kueue serves {versions}, and {_QUEUE} is needed",
+            "Upgrade Kueue to 0.15 or newer, or leave the queue out",
+        )
+    return []
+
+
+def _choose_queue(job: Job, names: t.Sequence[str]) -> str | None:
+    """Return the queue to submit to: as asked, else the only one there is."""
+    if job.placement.queue:
+        return job.placement.queue if job.placement.queue in names else None
+    return names[0] if len(names) == 1 else None
+
+
+def _read_queue(client: Client, local: Object) -> Queue:
+    """Return the queue with what its flavors say of topology and nodes."""
+    name = local["metadata"]["name"]
+    try:
+        outer = client.get(f"{_QUEUE}/ClusterQueue", str(local["spec"].get("clusterQueue")))
+        groups = ((outer or {}).get("spec") or {}).get("resourceGroups") or []
+        flavors = [item["name"] for group in groups for item in group.get("flavors") or []]
+        live_flavors = [client.get(f"{_QUEUE}/ResourceFlavor", flavor) for flavor in dict.fromkeys(flavors)]
+        topologies = [str((item or {}).get("spec", {}).get("topologyName") or "") for item in live_flavors]
+        borne = tuple(rule for item in live_flavors for rule in (item or {}).get("spec", {}).get("tolerations") or ())
+        labels = (live_flavors[0] or {}).get("spec", {}).get("nodeLabels") if len(live_flavors) == 1 else None
+        covered = frozenset(str(item) for group in groups for item in group.get("coveredResources") or [])
+        queue = Queue(name, tolerations=borne, node_labels=labels or {}, covered=covered)
+        if not topologies or not all(topologies):
+            return queue
+        levels = (client.get(f"{_QUEUE}/Topology", topologies[0]) or {}).get("spec", {}).get("levels") or []
+    except KubeError as exc:
+        if exc.status in _FORBIDDEN:
+            return Queue(name)
+        raise
+    islands = any(level.get("nodeLabel") == ISLAND_LABEL for level in levels)
+    return dataclasses.replace(queue, topology=True, island_level=ISLAND_LABEL if islands else None)

@@ -1,0 +1,378 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Following a run: what nodes report becomes files and a story, and each kind of end its outcome.
+
+The watch is scripted, so that losses and restarts come in the order a test wants; the runner's tests use the real one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pathlib
+import types
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model import drill as drills
+from ansible_collections.muster.training.plugins.module_utils._model.errors import (
+    MusterError,
+    NodeError,
+    UnreachableError,
+)
+from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
+from ansible_collections.muster.training.plugins.module_utils._secrets import scrubber
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import log_follow
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import (
+    Follower,
+    RunOutcome,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import (
+    follower as hosts_follower,
+)
+from ansible_collections.muster.training.tests.support.node_lab import read_lines
+
+Dict = dict[str, t.Any]
+T0 = 1_700_000_000.0
+
+
+def unit(alive: bool = True, exit_code: int | None = None, cause: str = "", at: float = T0) -> Dict:
+    ending = None if exit_code is None else {"at": at, "exit_code": exit_code, "cause": cause}
+    return {"agent": {"alive": alive and exit_code is None, "exit": ending}}
+
+
+def news(node: str, units: Dict | None = None, asked_at: float = 1e9, **text: t.Any) -> log_follow.Update:
+    """Return an answer of a node; streams are given as text or as a list of objects."""
+    streams = {
+        key: value if isinstance(value, str) else "".join(json.dumps(item) + "\n" for item in value)
+        for key, value in text.items()
+    }
+    return log_follow.Update(node, streams, unit() if units is None else units, {"events": 1}, asked_at)
+
+
+def lost(node: str) -> log_follow.Update:
+    return log_follow.Update(node, {}, {}, {}, 1e9, UnreachableError(node, "timed out"))
+
+
+def started(node: str, rank: int, attempt: int = 1, at: float = T0) -> Dict:
+    return {"kind": "worker_started", "at": at, "node": node, "rank": rank, "attempt": attempt, "world_size": 2}
+
+
+def ended(node: str, rank: int, code: int, attempt: int = 1, at: float = T0 + 9) -> Dict:
+    return {"kind": "worker_exit", "at": at, "node": node, "rank": rank, "attempt": attempt, "exit_code": code}
+
+
+class World:
+    """One run of two nodes whose watch says what a test has written."""
+
+    def __init__(self, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.said, self.shown = folder, list[str](), list[t.Mapping[str, t.Any]]()
+        self.restarted: list[str] = []
+        self.killed: list[Dict] = []
+        self.saved = 0
+        self.problem: MusterError | None = None
+        self.kill_answer: Dict = {"killed": [7], "at": T0 + 5}
+        self.script: list[log_follow.Update | None] = []
+        self.batch = 0.0
+        monkeypatch.setattr(log_follow, "Watch", self._watch)
+
+    def _watch(self, remotes: t.Any, run_id: str, offsets: t.Any, batch_s: float) -> World:
+        self.batch = batch_s
+        return self
+
+    def updates(self, idle_s: float) -> t.Iterator[log_follow.Update | None]:
+        yield from self.script
+        raise AssertionError("the run was not ended by what the nodes reported")
+
+    def close(self) -> None:
+        self.script = []
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+
+    def show(self, values: t.Mapping[str, t.Any]) -> None:
+        self.shown.append(values)
+
+    def restart(self, remote: Remote) -> None:
+        self.restarted.append(remote.name)
+        if self.problem:
+            raise self.problem
+
+    def save(self, follower: Follower) -> None:
+        self.saved += 1
+
+    def follower(self, drill: drills.Drill | None = None, **job: t.Any) -> hosts_follower.HostsFollower:
+        nodes = [Killable(name, self) for name in "ab"]
+        return hosts_follower.HostsFollower(
+            made(**job), "x-1", self.folder, nodes, self, self.restart, self.save, drill
+        )
+
+    def run(self, *script: log_follow.Update | None, drill: drills.Drill | None = None, **job: t.Any) -> RunOutcome:
+        self.script = list(script)
+        return self.follower(drill, **job).run()
+
+
+class Killable(Remote):
+    """A node that tells the world what a drill kills on it."""
+
+    def __init__(self, name: str, world: World) -> None:
+        super().__init__(name, lambda command, data: (0, "", ""))
+        self.world = world
+
+    def call(self, op: str, **values: t.Any) -> Dict:
+        self.world.killed.append({"op": op, "node": self.name, **values})
+        return self.world.kill_answer
+
+
+def made(**changes: t.Any) -> Job:
+    return parse_job({"name": "x", "nodes": 2, "script": "/t.py", **changes})
+
+
+@pytest.fixture
+def world(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(scrubber, "_registry", scrubber._Registry())
+    monkeypatch.setattr(log_follow, "now", lambda: T0 + 100)
+    return World(tmp_path, monkeypatch)
+
+
+def test_a_run_succeeds_when_every_node_has_ended_well(world: World) -> None:
+    both = [
+        news("a", events=[started("a", 0)]),
+        news("b", events=[started("b", 1)]),
+        None,
+        news("a", unit(exit_code=0)),
+    ]
+    outcome = world.run(*both, news("b", unit(exit_code=0)))
+    assert (outcome.outcome, outcome.exit_code, outcome.cause) == ("succeeded", 0, "succeeded")
+    assert [values["ranks"] for values in world.shown] == [1, 2, 2, 2] and world.saved >= 1
+    assert [line["kind"] for line in read_lines(world.folder / "events.jsonl")] == ["worker_started"] * 2
+    assert json.loads((world.folder / "offsets.json").read_text()) == {"a": {"events": 1}, "b": {"events": 1}}
+
+
+def test_mpi_has_ended_with_its_first_node(world: World) -> None:
+    assert world.run(news("b"), news("a", unit(exit_code=0)), launcher="mpi").outcome == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("cause", "code", "outcome", "detail"),
+    [
+        ("crash", 1, ("failed", 9), "a rank on b ended with exit code 9 and restart.max_crashes is spent"),
+        (
+            "fatal_exit_code",
+            65,
+            ("failed", 65),
+            "a rank on b ended with exit code 65, which restart.fatal_exit_codes names",
+        ),
+        ("timeout", 124, ("failed", 124), "timeout_s has passed"),
+        ("node_lost", 137, ("lost", 137), "b was lost, restart.max_lost_nodes is spent"),
+        ("rendezvous_unreachable", 111, ("lost", 111), "b could not reach the rendezvous store"),
+        ("odd", 4, ("failed", 4), "b: odd (exit code 4)"),
+    ],
+)
+def test_how_a_run_ends_badly(world: World, cause: str, code: int, outcome: tuple[str, int], detail: str) -> None:
+    failing = [started("a", 0), started("b", 1), ended("b", 1, 9), ended("a", 0, 143)]
+    found = world.run(news("a", events=failing), news("a", unit(exit_code=code, cause=cause)))
+    assert (found.outcome, found.exit_code, found.detail, found.node) == (*outcome, detail, "b")
+
+
+def test_a_run_that_somebody_stopped_is_cancelled_whatever_ended_after(world: World) -> None:
+    later = unit(exit_code=1, cause="crash", at=T0 + 1)
+    found = world.run(
+        news("a", {**unit(), "store": unit()["agent"]}),
+        news("b", unit(exit_code=143, cause="cancelled")),
+        news("a", later),
+    )
+    assert (found.outcome, found.exit_code, found.detail) == ("cancelled", 143, "stopped on b")
+
+
+def test_a_node_that_is_silent_for_a_while_is_no_end(world: World) -> None:
+    good = [news("a", unit(exit_code=0)), news("b", unit(exit_code=0))]
+    told = log_follow.Update("b", {}, {}, {}, 1e9, NodeError("b", "disk full"))
+    assert world.run(lost("b"), lost("b"), news("b"), told, *good).outcome == "succeeded"
+    assert [line["kind"] for line in read_lines(world.folder / "events.jsonl")] == ["node_silent", "node_back"] * 2
+    assert "b does not answer: b: timed out" in world.said and world.said.count("b is back") == 2
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let five seconds pass whenever somebody looks."""
+    times = itertools.count(0.0, 5.0)
+    monkeypatch.setattr(hosts_follower, "time", types.SimpleNamespace(monotonic=lambda: next(times)))
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize(
+    ("restart", "patience"), [({"wait_s": 100}, 100), ({"on_lost_node": "fail", "wait_s": 100}, 10)]
+)
+def test_a_node_that_stays_silent_is_lost(world: World, restart: Dict, patience: int) -> None:
+    found = world.run(news("a"), lost("b"), *[None] * 60, restart=restart)
+    assert (found.outcome, found.cause, found.node) == ("lost", "node_lost", "b")
+    assert found.detail == f"b did not answer for {patience} s"
+
+
+@pytest.mark.usefixtures("clock")
+def test_when_no_node_answers_nothing_is_known_of_the_run(world: World) -> None:
+    with pytest.raises(MusterError, match="none of the 2 nodes answered for 100 s. The job may go on"):
+        world.run(lost("a"), lost("b"), *[None] * 60, restart={"wait_s": 100})
+
+
+def test_units_whose_supervisor_is_gone_are_started_again(world: World) -> None:
+    gone = {**unit(alive=False), "store": {"alive": False, "exit": None}}
+    # The answer that was asked for before the restart describes the time before it.
+    old = news("a", unit(alive=False), asked_at=0.0)
+    good = [news("a", unit(exit_code=0)), news("b", unit(exit_code=0))]
+    assert world.run(news("a", gone), old, *good).outcome == "succeeded"
+    assert world.restarted == ["a"] and "a: agent and store gone, starting again" in world.said
+    assert read_lines(world.folder / "events.jsonl")[0]["detail"] == "agent and store of the run are gone"
+
+
+def test_a_restart_that_fails_is_told_and_tried_within_the_budget(world: World) -> None:
+    world.problem = NodeError("b", "disk full")
+    gone = news("b", unit(alive=False))
+    found = world.run(gone, gone, gone, restart={"max_lost_nodes": 2})
+    assert (found.outcome, found.detail) == ("lost", "b was lost, restart.max_lost_nodes is spent")
+    assert world.restarted == ["b", "b"] and "b: not started again: b: disk full" in world.said
+
+
+@pytest.mark.parametrize(
+    "job", [{"restart": {"on_lost_node": "fail"}}, {"launcher": "command", "script": None, "command": ["x"]}]
+)
+def test_a_supervisor_that_is_gone_ends_what_is_not_started_again(world: World, job: Dict) -> None:
+    found = world.run(news("a"), news("b", unit(alive=False)), **job)
+    assert found.outcome == "lost" and world.restarted == []
+
+
+def test_crashes_beyond_the_budget_end_a_run_that_torchrun_would_repeat(world: World) -> None:
+    crashing = [
+        line for n in (1, 2) for line in (started("a", 0, n, T0 + 10 * n), ended("a", 0, 9, n, T0 + 10 * n + 5))
+    ]
+    found = world.run(news("a", events=crashing[:2]), news("a", events=crashing[2:]), restart={"max_crashes": 1})
+    assert (found.outcome, found.exit_code, found.cause) == ("failed", 9, "crash")
+
+
+def test_text_goes_to_its_files_without_secrets(world: World) -> None:
+    scrubber.remember("geheim-42")
+    lines = [{"at": T0 + 1, "step": 3, "loss": 0.5}]
+    first = news("a", log="token geheim-42\n", metrics=lines, usage=[{"cpu_percent": 1}], events=[started("a", 0)])
+    world.run(first, news("b", log="other\n"), news("a", unit(exit_code=0), log="end\n"), news("b", unit(exit_code=0)))
+    assert (world.folder / "logs" / "a.log").read_text() == "token ********\nend\n"
+    assert (world.folder / "logs" / "b.log").read_text() == "other\n"
+    assert read_lines(world.folder / "metrics.jsonl") == lines and read_lines(world.folder / "usage.jsonl") == [
+        {"cpu_percent": 1}
+    ]
+    assert world.shown[-1]["step"] == 3 and world.shown[-1]["loss"] == 0.5
+
+
+def test_steps_are_read_from_the_log_by_the_jobs_pattern(world: World) -> None:
+    pattern = {"step_pattern": r"step (?P<step>[\d,]+) loss (?P<loss>\S+)( (?P<tokens_per_s>\S+) tok)?"}
+    log = "noise\nstep 1 loss 2.5 1,000 tok\nstep 1 loss 2.6\nstep 1,200 loss bad\n"
+    first = news("a", events=[started("a", 0)], log=log)
+    world.run(first, news("a", unit(exit_code=0)), news("b", unit(exit_code=0)), metrics=pattern)
+    found = [
+        {key: value for key, value in line.items() if key != "at"}
+        for line in read_lines(world.folder / "metrics.jsonl")
+    ]
+    assert found == [{"step": 1, "loss": 2.5, "tokens_per_s": 1000.0}, {"step": 1200}]
+
+
+def test_a_run_is_followed_on_from_its_folder(world: World) -> None:
+    (world.folder / "events.jsonl").write_text(json.dumps(started("a", 0)) + "\n" + '{"torn')
+    (world.folder / "metrics.jsonl").write_text(json.dumps({"at": T0 + 1, "step": 8}) + "\n")
+    (world.folder / "offsets.json").write_text('{"a": {"events": 77}}')
+    follower = world.follower()
+    assert (
+        follower.offsets == {"a": {"events": 77}} and follower.state()["step"] == 8 and follower.state()["ranks"] == 1
+    )
+
+
+def test_a_drill_kills_when_its_step_is_seen_and_only_once(world: World) -> None:
+    steps = [
+        news("a", events=[started("a", 0), started("b", 1)]),
+        *(news("a", metrics=[{"at": T0 + n, "step": n}]) for n in (1, 2, 3)),
+    ]
+    drill = drills.Drill("worker", 1, "b", at_step=2)
+    world.run(*steps, news("a", unit(exit_code=0)), news("b", unit(exit_code=0)), drill=drill)
+    assert world.killed == [{"op": "kill", "node": "b", "run_id": "x-1", "target": "worker", "rank": 1}]
+    fault = [line for line in read_lines(world.folder / "events.jsonl") if line["kind"] == "drill"]
+    assert fault == [{"at": T0 + 5, "kind": "drill", "node": "b", "detail": "killed rank 1"}]
+    assert "drill: killed rank 1 on b at step 2" in world.said and world.batch == 0.2
+
+
+def test_a_drill_that_hits_nothing_is_tried_again(world: World) -> None:
+    world.kill_answer = {"killed": []}
+    steps = [news("a", events=[started("a", 0)]), news("a", metrics=[{"at": T0 + 1, "step": 5}]), None]
+    world.run(
+        *steps,
+        news("a", unit(exit_code=0)),
+        news("b", unit(exit_code=0)),
+        drill=drills.Drill("host", 0, "a", at_step=5),
+    )
+    assert len(world.killed) >= 2 and not [
+        line for line in read_lines(world.folder / "events.jsonl") if line["kind"] == "drill"
+    ]
+
+
+FIRST_STEPS = [[started("a", 0), started("b", 1)], [{"at": T0 + 1, "step": 1, "loss": 3.0}]]
+NEXT_STEPS = [[started("a", 0, 2, T0 + 20), started("b", 1, 2, T0 + 20)], [{"at": T0 + 21, "step": 1, "loss": 2.0}]]
+
+
+def said_of_steps(world: World, *parts: list[list[Dict]]) -> list[str]:
+    script = [update for events, metrics in parts for update in (news("a", events=events), news("a", metrics=metrics))]
+    world.run(*script, news("a", unit(exit_code=0)), news("b", unit(exit_code=0)))
+    return [line for line in world.said if "step 1" in line]
+
+
+def test_a_restart_is_said_with_its_first_step(world: World) -> None:
+    found = said_of_steps(world, FIRST_STEPS, NEXT_STEPS)
+    assert found[-1] == "nodes 1/2 · ranks 2/2 · step 1 · loss 2.0000 · restarts 1"
+
+
+def test_the_first_attempt_is_said_with_its_first_step(world: World) -> None:
+    assert said_of_steps(world, FIRST_STEPS) == ["nodes 1/2 · ranks 2/2 · step 1 · loss 3.0000"]
+
+
+@pytest.mark.parametrize("step", ["nan", "inf"])
+def test_a_step_that_is_no_number_is_passed_over(world: World, step: str) -> None:
+    pattern = {"step_pattern": r"step (?P<step>\S+)"}
+    first = news("a", events=[started("a", 0)], log=f"step {step}\n")
+    assert (
+        world.run(first, news("a", unit(exit_code=0)), news("b", unit(exit_code=0)), metrics=pattern).outcome
+        == "succeeded"
+    )
+
+
+def test_a_run_that_crashed_may_be_continued(world: World) -> None:
+    earlier = [started("a", 0), started("b", 1), ended("a", 0, 9), {"kind": "ended", "at": T0 + 10, "detail": "failed"}]
+    again = [{"kind": "submitted", "at": T0 + 20, "attempt": 2}]
+    (world.folder / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [*earlier, *again]))
+    now = [news("a", events=[started("a", 0, 2, T0 + 30)]), news("b", events=[started("b", 1, 2, T0 + 30)])]
+    good = [news("a", unit(exit_code=0)), news("b", unit(exit_code=0))]
+    assert world.run(*now, *good, restart={"max_crashes": 0}).outcome == "succeeded"
+
+
+def test_a_drill_on_a_node_that_is_away_waits_for_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(node: Killable, op: str, **values: t.Any) -> Dict:
+        raise UnreachableError(node.name, "timed out")
+
+    monkeypatch.setattr(Killable, "call", away)
+    steps = [news("a", events=[started("a", 0)]), news("a", metrics=[{"at": T0 + 1, "step": 5}])]
+    drill = drills.Drill("host", 0, "a", at_step=5)
+    assert (
+        world.run(*steps, news("a", unit(exit_code=0)), news("b", unit(exit_code=0)), drill=drill).outcome
+        == "succeeded"
+    )
+
+
+def test_lines_that_were_kept_before_are_not_kept_twice(world: World) -> None:
+    """A controller that was killed between a line and the note that it has it: the next one is told the line again."""
+    follower = world.follower()
+    old = '{"at": 1.0, "kind": "agent_started", "node": "a"}\n'
+    follower._write("a", "events", old)
+    again = world.follower()
+    new = '{"at": 2.0, "kind": "agent_exit", "node": "a"}\n'
+    again._write("a", "events", old + new)
+    again._write("a", "events", new.replace("2.0", "3.0"))
+    assert (world.folder / "events.jsonl").read_text() == old + new + new.replace("2.0", "3.0")

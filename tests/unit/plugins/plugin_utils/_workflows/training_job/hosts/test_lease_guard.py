@@ -1,0 +1,48 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The leases of a run on plain hosts while it is followed."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.lease_renewal import Renewal
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts.lease_guard import (
+    HostsLeaseGuard,
+)
+from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
+from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
+from ansible_collections.muster.training.tests.support.rented_runs import PRICE, World, job
+
+
+@pytest.fixture
+def world(tmp_path: pathlib.Path) -> Iterator[World]:
+    clock = VirtualClock()
+    api = FakeLambda(clock, boot_s=10.0)
+    with api.loopback() as url:
+        yield World(tmp_path, url, api, clock)
+    assert api.violations == []
+
+
+def test_a_follower_hears_when_the_run_costs_too_much(world: World) -> None:
+    tenancy = world.begin(job(max_cost_usd=2 * PRICE), world.rent())
+    renewed: list[str] = []
+
+    def shell(command: str, _data: bytes) -> tuple[int, str, str]:
+        renewed.append(command)
+        return 0, "", ""
+
+    renewal = Renewal([Remote("m", shell)], world.said.append, now=world.clock.time)
+    guard = HostsLeaseGuard(tenancy, renewal, now=world.clock.time)
+    assert guard.stop_reason() == guard.stop_reason() == ""
+    renewal.wait()
+    world.clock.sleep(3601)
+    assert "has cost 5.98 USD" in guard.stop_reason()
+    renewal.wait()
+    assert len(renewed) == 2
+    assert HostsLeaseGuard(None, Renewal([], world.said.append), now=world.clock.time).stop_reason() == ""

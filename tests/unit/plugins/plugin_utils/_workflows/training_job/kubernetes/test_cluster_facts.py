@@ -1,0 +1,147 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is read of a cluster before a plan is made, and what a queue's flavors say of its nodes."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
+from ansible_collections.muster.training.plugins.module_utils._model.job import Job
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import Object, Queue
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import cluster_facts
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
+    plan as kubernetes_plan,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.cluster_facts import (
+    ClusterFacts,
+)
+from ansible_collections.muster.training.tests.support.kube_lab import queue_objects
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._kube.jobs.plans import plan
+
+SMALL = {"resources": {"cpu": 1, "memory": "1Gi"}}
+
+
+def require(job: Job, seen: ClusterFacts) -> None:
+    kubernetes_plan.require_runnable(job, seen, kubernetes_plan.decide_placement(job, seen), "team")
+
+
+class Served:
+    """A cluster that serves some kinds; ``forbidden`` are those that may not be listed."""
+
+    def __init__(self, *kinds: str, forbidden: str = "") -> None:
+        self.forbidden = forbidden
+        self.kinds = [tuple(kind.rsplit("/", 1)) for kind in kinds]
+        self.catalog = self
+
+    def entries(self) -> list[t.Any]:
+        found = [
+            types.SimpleNamespace(api_version=version, group=version.split("/")[0]) for version, _kind in self.kinds
+        ]
+        return [types.SimpleNamespace(resource=item) for item in found]
+
+    def find(self, api_version: str, kind: str) -> None:
+        if (api_version, kind) not in self.kinds:
+            raise InputError(kind, "the API server does not serve this kind")
+
+    def list(self, kind: str, _namespace: str | None) -> t.Any:
+        if kind.endswith(self.forbidden):
+            raise KubeError(kind, "forbidden", status=403)
+        return types.SimpleNamespace(items=[])
+
+    def get(self, _kind: str, name: str, _namespace: str | None = None) -> Object | None:
+        return {"data": {"a": "", "b": ""}} if name == "there" else None
+
+
+QUEUES = "kueue.x-k8s.io/v1beta2/LocalQueue"
+
+
+def test_who_may_not_list_queues_may_submit_to_one() -> None:
+    """Asked for by its name; without one the gang would go around the queue, and that is said."""
+    client: t.Any = Served(QUEUES, forbidden="LocalQueue")
+    job = plan(placement={"queue": "main"}, **SMALL).job
+    seen = cluster_facts.read_cluster_facts(client, job, "team")
+    require(job, dataclasses.replace(seen, nodes=None))
+    assert seen.queue == Queue("main")
+    assert any(
+        "queues cannot be read" in line
+        for line in cluster_facts.read_cluster_facts(client, plan().job, "team").warnings
+    )
+    assert not any(
+        "queues" in line
+        for line in cluster_facts.read_cluster_facts(t.cast(t.Any, Served("x/v1/Y")), plan().job, "team").warnings
+    )
+
+
+def test_a_kueue_that_is_too_old_is_named_where_a_queue_is_asked_for() -> None:
+    client: t.Any = Served("kueue.x-k8s.io/v1beta1/LocalQueue")
+    with pytest.raises(RefusedError, match=r"Kueue serves kueue.x-k8s.io/v1beta1, and .*v1beta2 is needed"):
+        cluster_facts.read_cluster_facts(client, plan(placement={"queue": "main"}, **SMALL).job, "team")
+    assert cluster_facts.read_cluster_facts(client, plan().job, "team").queue is None
+
+
+def test_an_engine_whose_operator_is_missing_is_refused_with_the_way_without_it() -> None:
+    client: t.Any = Served("batch.volcano.sh/v1alpha1/Job")
+    with pytest.raises(RefusedError, match=r"jobset needs JobSet 0.10 or newer.* set placement.engine: indexed_job"):
+        cluster_facts.require_engine(client, plan().job)
+    with pytest.raises(RefusedError, match=r"rayjob needs KubeRay.* Install it$"):
+        cluster_facts.require_engine(client, plan(launcher="ray").job)
+    for engine in ("indexed_job", "volcano"):
+        cluster_facts.require_engine(client, plan(placement={"engine": engine}).job)
+
+
+@pytest.mark.parametrize(
+    ("ref", "words"),
+    [
+        ({"path": "gone"}, "'X': Secret gone does not exist in the namespace team"),
+        ({"path": "there", "key": "c"}, r"the Secret there has no key c \(it has a, b\)"),
+        ({"path": "there", "as": "registry"}, "has no key .dockerconfigjson"),
+        ({"path": "there", "key": "a"}, ""),
+    ],
+)
+def test_a_secret_that_is_not_there_is_refused(ref: dict[str, str], words: str) -> None:
+    job = plan(secret_refs=[{"name": "X", "from": "kubernetes", **ref}]).job
+    seen = dataclasses.replace(cluster_facts.read_cluster_facts(t.cast(t.Any, Served()), job, "team"), nodes=None)
+    if not words:
+        require(job, seen)
+        return
+    with pytest.raises(RefusedError, match=words):
+        require(job, seen)
+
+
+LOCAL = {"metadata": {"name": "main"}, "spec": {"clusterQueue": "team"}}
+TAINT = {"key": "kwok.x-k8s.io/node", "operator": "Exists"}
+
+
+def queue(*objects: dict[str, t.Any]) -> t.Any:
+    kept = {(item["apiVersion"].split("/")[0], item["kind"], item["metadata"]["name"]): item for item in objects}
+
+    def get(kind: str, name: str) -> t.Any:
+        return kept.get((kind.split("/")[0], kind.rpartition("/")[2], name))
+
+    return cluster_facts._read_queue(t.cast(t.Any, types.SimpleNamespace(get=get)), LOCAL)
+
+
+def test_the_only_flavor_says_which_nodes() -> None:
+    found = queue(*queue_objects("team", {"cpu": "1"}, topology=False, simulated=True))
+    assert (found.tolerations, found.node_labels, found.topology) == ((TAINT,), {"type": "kwok"}, False)
+    found = queue(*queue_objects("team", {"cpu": "1"}, topology=True, simulated=True))
+    assert (found.tolerations, found.node_labels, found.topology) == ((TAINT,), {"type": "kwok"}, True)
+    assert found.island_level is None
+
+
+def test_several_flavors_name_no_node_and_all_tolerations() -> None:
+    objects = queue_objects("team", {"cpu": "1"}, topology=False, simulated=True)
+    (outer,) = (item for item in objects if item["kind"] == "ClusterQueue")
+    outer["spec"]["resourceGroups"][0]["flavors"].append({"name": "other", "resources": []})
+    bear = {"key": "spot", "operator": "Exists"}
+    other = {**objects[-3], "metadata": {"name": "other"}, "spec": {"nodeLabels": {"x": "y"}, "tolerations": [bear]}}
+    assert other["kind"] == "ResourceFlavor"
+    found = queue(*objects, other)
+    assert (found.tolerations, found.node_labels) == ((TAINT, bear), {})
