@@ -13,7 +13,7 @@ from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
     from ..plugin_utils._ansible import errors as error_boundary
-    from ..plugin_utils._workflows.diagnose.logs import diagnose
+    from ..plugin_utils._workflows.diagnose.logs import diagnose_folder
 
 _OPTIONS: dict[str, dict[str, t.Any]] = {
     "path": {"type": "path", "required": True},
@@ -32,4 +32,4 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _unused, options = self.validate_argument_spec(_OPTIONS)
         check = bool(self._task.check_mode)
-        return error_boundary.run(lambda: diagnose(options["path"], options["dest"], check=check))
+        return error_boundary.run(lambda: diagnose_folder(options["path"], options["dest"], check=check))

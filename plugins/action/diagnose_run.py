@@ -32,7 +32,7 @@ class ActionModule(Face):
 
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
-        request = diagnose_run.Request(
+        request = diagnose_run.DiagnoseRequest(
             home=StateHome(options["state_home"], options["cluster"]),
             run_id=options["run_id"],
             hosts=options["hosts"] or list(variables["ansible_play_hosts_all"]),

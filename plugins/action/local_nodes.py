@@ -26,5 +26,5 @@ class ActionModule(Face):
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
         if options["state"] == "absent":
-            return local_nodes.absent(options["path"], self.check)
-        return local_nodes.present(options["path"], options["count"], self.check)
+            return local_nodes.stop_local_nodes(options["path"], self.check)
+        return local_nodes.start_local_nodes(options["path"], options["count"], self.check)

@@ -26,4 +26,4 @@ class ActionModule(Face):
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
         remote = self.connect(variables)([str(variables["inventory_hostname"])])[0]
-        return node_info.gather(remote, options["python"], options["packages"], options["facts"])
+        return node_info.gather_node_info(remote, options["python"], options["packages"], options["facts"])

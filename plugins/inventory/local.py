@@ -73,7 +73,7 @@ class InventoryModule(BaseInventoryPlugin):
         own: t.Any = self
         own._read_config_data(path)
         root = own.get_option("path")
-        shared = local_nodes.connection(root, own.get_option("connection"))
+        shared = local_nodes.connection_variables(root, own.get_option("connection"))
         inventory.add_group("muster_nodes")
         for index in range(own.get_option("nodes")):
             name = f"{own.get_option('prefix')}{index + 1}"
@@ -83,7 +83,7 @@ class InventoryModule(BaseInventoryPlugin):
 
 
 def _variables(name: str, index: int) -> dict[str, t.Any]:
-    address = local_nodes.address(index)
+    address = local_nodes.node_address(index)
     node = {
         "id": f"local/{name}",
         "name": name,

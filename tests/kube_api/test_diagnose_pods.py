@@ -41,7 +41,7 @@ def warning(client: Client, namespace: str, about: str, reason: str, message: st
 
 
 def look(api: ApiServer, namespace: str, folder: pathlib.Path, **changes: t.Any) -> Dict:
-    request = diagnose_run.Request(
+    request = diagnose_run.DiagnoseRequest(
         home=StateHome({"path": str(folder)}, "default"),
         hosts=["localhost"],
         hostvars={},

@@ -43,7 +43,7 @@ def pair(client: Client) -> t.Iterator[tuple[str, str]]:
         client.delete("v1/Node", name)
 
 
-def cluster(kubeconfig: pathlib.Path, said: Said | None = None, **options: t.Any) -> kubernetes_target.Cluster:
+def cluster(kubeconfig: pathlib.Path, said: Said | None = None, **options: t.Any) -> kubernetes_target.KubernetesTarget:
     """Return the ground in check mode: there is no kubelet here that could run a pod."""
     values = {"kubeconfig": str(kubeconfig), "state_home": {}, "cluster": "default", "job": GIVEN, **options}
     request = training_job.Request(
@@ -55,9 +55,9 @@ def cluster(kubeconfig: pathlib.Path, said: Said | None = None, **options: t.Any
         connect=lambda _names: [],
         progress=said or Said(),
     )
-    given = kubernetes_target.wanted(values)
+    given = kubernetes_target.find_kubernetes_job(values)
     assert given is not None
-    return kubernetes_target.Cluster(request, given)
+    return kubernetes_target.KubernetesTarget(request, given)
 
 
 def test_labels_are_written_once_changed_and_taken_away(api: ApiServer, client: Client, pair: tuple[str, str]) -> None:
@@ -136,7 +136,7 @@ def labels(client: Client, node: str) -> dict[str, str]:
     return found
 
 
-def _readable(ground: kubernetes_target.Cluster) -> bool:
+def _readable(ground: kubernetes_target.KubernetesTarget) -> bool:
     try:
         return bool(ground.fleet().nodes)
     except RefusedError:

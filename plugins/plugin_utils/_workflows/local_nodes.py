@@ -28,19 +28,19 @@ from .shared.state_dir import default_root
 _START_S = 5.0
 
 
-def folder(root: str | None) -> pathlib.Path:
+def local_nodes_folder(root: str | None) -> pathlib.Path:
     """Return where the local nodes' sshd keeps its files."""
     return (pathlib.Path(root).expanduser() if root else default_root()) / "local_nodes"
 
 
-def address(index: int) -> str:
+def node_address(index: int) -> str:
     """Return the loopback address of the node with this number, from 0."""
     return f"127.0.0.{index + 1}"
 
 
-def connection(root: str | None, wanted: str) -> dict[str, t.Any]:
+def connection_variables(root: str | None, wanted: str) -> dict[str, t.Any]:
     """Return the connection variables of the local nodes: over the running sshd, else the local connection."""
-    place = folder(root)
+    place = local_nodes_folder(root)
     state = files.read_json(place / "sshd.json") or {}
     if wanted == "local" or processes.alive(state.get("process")) is None:
         return {"ansible_connection": "local"}
@@ -53,25 +53,25 @@ def connection(root: str | None, wanted: str) -> dict[str, t.Any]:
     }
 
 
-def present(root: str | None, count: int, check: bool) -> dict[str, t.Any]:
+def start_local_nodes(root: str | None, count: int, check: bool) -> dict[str, t.Any]:
     """Start the sshd unless it runs; return ``{changed, connection, reason}``."""
     program = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/sbin")
-    reason = _reason(program)
+    reason = _missing_requirement(program)
     if reason:
         return {"changed": False, "connection": "local", "reason": reason}
-    place = folder(root)
+    place = local_nodes_folder(root)
     state = files.read_json(place / "sshd.json") or {}
     if processes.alive(state.get("process")) is not None and state["count"] >= count:
         return {"changed": False, "connection": "ssh", "reason": ""}
     if not check:
-        absent(root, False)
-        _start(t.cast(str, program), files.private_dir(place), count)
+        stop_local_nodes(root, False)
+        _start_sshd(t.cast(str, program), files.private_dir(place), count)
     return {"changed": True, "connection": "ssh", "reason": ""}
 
 
-def absent(root: str | None, check: bool) -> dict[str, t.Any]:
+def stop_local_nodes(root: str | None, check: bool) -> dict[str, t.Any]:
     """Stop the sshd and remove its files."""
-    place = folder(root)
+    place = local_nodes_folder(root)
     pid = processes.alive((files.read_json(place / "sshd.json") or {}).get("process"))
     changed = place.exists()
     if not check:
@@ -81,7 +81,7 @@ def absent(root: str | None, check: bool) -> dict[str, t.Any]:
     return {"changed": changed, "connection": "local", "reason": ""}
 
 
-def _reason(program: str | None) -> str:
+def _missing_requirement(program: str | None) -> str:
     if program is None:
         return "no sshd is installed"
     if not shutil.which("ssh-keygen"):
@@ -91,19 +91,19 @@ def _reason(program: str | None) -> str:
     return ""
 
 
-def _start(program: str, place: pathlib.Path, count: int) -> None:
+def _start_sshd(program: str, place: pathlib.Path, count: int) -> None:
     for name in ("host_key", "user_key"):
         argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "muster.training", "-f", str(place / name)]
         subprocess.run(argv, check=True, capture_output=True, stdin=subprocess.DEVNULL)
     port = _free_port()
     files.write_atomic(place / "authorized_keys", (place / "user_key.pub").read_bytes())
     host_key = " ".join((place / "host_key.pub").read_text().split()[:2])
-    known = "".join(f"[{address(index)}]:{port} {host_key}\n" for index in range(count))
+    known = "".join(f"[{node_address(index)}]:{port} {host_key}\n" for index in range(count))
     files.write_atomic(place / "known_hosts", known.encode())
-    files.write_atomic(place / "sshd.conf", _config(place, port, count).encode())
+    files.write_atomic(place / "sshd.conf", _sshd_config(place, port, count).encode())
     argv = [program, "-f", str(place / "sshd.conf"), "-E", str(place / "sshd.log")]
     done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-    pid = _pid(place / "sshd.pid") if done.returncode == 0 else None
+    pid = _wait_for_pid(place / "sshd.pid") if done.returncode == 0 else None
     if pid is None:
         raise RefusedError(
             f"sshd did not start: {done.stderr.strip()[:200]}", f"See {place}/sshd.log, or use connection: local"
@@ -112,9 +112,9 @@ def _start(program: str, place: pathlib.Path, count: int) -> None:
     files.write_json(place / "sshd.json", state)
 
 
-def _config(place: pathlib.Path, port: int, count: int) -> str:
+def _sshd_config(place: pathlib.Path, port: int, count: int) -> str:
     values = [
-        *(("ListenAddress", f"{address(index)}:{port}") for index in range(count)),
+        *(("ListenAddress", f"{node_address(index)}:{port}") for index in range(count)),
         ("HostKey", f"{place}/host_key"),
         ("AuthorizedKeysFile", f"{place}/authorized_keys"),
         ("PidFile", f"{place}/sshd.pid"),
@@ -131,7 +131,7 @@ def _config(place: pathlib.Path, port: int, count: int) -> str:
     return "".join(f"{key} {value}\n" for key, value in values)
 
 
-def _pid(place: pathlib.Path) -> int | None:
+def _wait_for_pid(place: pathlib.Path) -> int | None:
     end = time.monotonic() + _START_S
     while time.monotonic() < end:
         try:

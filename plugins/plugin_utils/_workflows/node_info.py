@@ -17,7 +17,7 @@ from .._hosts.node_client import Remote
 Dict = dict[str, t.Any]
 
 
-def gather(remote: Remote, python: str, packages: t.Sequence[str], facts: bool) -> Dict:
+def gather_node_info(remote: Remote, python: str, packages: t.Sequence[str], facts: bool) -> Dict:
     """Return ``{changed, node, checks}``: what the node is, and whether it can take part in a job at all."""
     began = time.time()
     info = remote.call("info", python=python, packages=list(packages), facts=facts)

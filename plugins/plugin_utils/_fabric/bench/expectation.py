@@ -19,7 +19,7 @@ import typing as t
 from ....module_utils._model.expectation import GATE_PASS, Expectation, ExpectationRow, ExpectedTransport
 from ....module_utils._model.island import Island
 from ....module_utils._model.node import Nic, Node
-from ..topology.links import rails
+from ..topology.links import find_rails
 from .expectation_table import ROWS
 
 Backend = t.Literal["nccl", "gloo"]
@@ -34,7 +34,7 @@ _TCP_LIMIT_GB_S = 5.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Situation:
+class BenchConditions:
     """An island with its nodes, and how it will be tested."""
 
     island: Island
@@ -67,7 +67,7 @@ def usable_gbps(node: Node) -> tuple[float | None, list[str]]:
     Functions of one PCIe device share its slot. On a DGX Spark functions with one number, such as 0000:01:00.1 and
     0002:01:00.1, are halves of one port and share that port's rate.
     """
-    found = rails(node)
+    found = find_rails(node)
     if found is None or found.rate_gbps is None:
         return None, []
     rate = found.rate_gbps
@@ -99,7 +99,7 @@ def _gpu_gbps(node: Node) -> float | None:
     return slot * node.gpu.count if slot and node.gpu.count else None
 
 
-def _matches(row: ExpectationRow, now: Situation) -> bool:
+def _matches(row: ExpectationRow, now: BenchConditions) -> bool:
     island, first = now.island, now.nodes[0]
     link = "mnnvl" if now.mnnvl else island.link
     size = len(island.nodes)
@@ -119,11 +119,11 @@ def _matches(row: ExpectationRow, now: Situation) -> bool:
     return all(wanted is None or wanted == found for wanted, found in exact)
 
 
-def _from_row(row: ExpectationRow, now: Situation) -> Expectation:
+def _row_expectation(row: ExpectationRow, now: BenchConditions) -> Expectation:
     return Expectation(row.busbw_gb_s, "override", gate_pass=row.gate_pass or GATE_PASS, reasons=(row.source,))
 
 
-def _computed_rdma(now: Situation) -> Expectation:
+def _compute_rdma(now: BenchConditions) -> Expectation:
     per_node = [usable_gbps(node) for node in now.nodes]
     reasons = list(dict.fromkeys(reason for _unused, found in per_node for reason in found))
     rates = [rate for rate, _unused in per_node]
@@ -151,7 +151,7 @@ def tcp_gb_s(rate_gbps: float) -> float:
     return min(wire * share, _TCP_LIMIT_GB_S)
 
 
-def _computed_tcp(now: Situation) -> Expectation:
+def _compute_tcp(now: BenchConditions) -> Expectation:
     rate = now.island.nic_rate_gbps
     if rate is None:
         return Expectation(reasons=("the link's rate is unknown: only peers can tell",))
@@ -160,19 +160,19 @@ def _computed_tcp(now: Situation) -> Expectation:
     return Expectation(round(tcp_gb_s(rate), 4), "computed", reasons=(f"TCP over {rate:g} Gb/s",))
 
 
-def _computed(now: Situation) -> Expectation:
+def _compute(now: BenchConditions) -> Expectation:
     if len(now.nodes) == 1:
         return Expectation(reasons=("one node: NVLink or PCIe inside it, no figure is known for this hardware",))
     if now.mnnvl:
         return Expectation(reasons=("NVLink joins the nodes, no figure is known for this hardware",))
     if now.backend == "nccl" and now.island.rdma:
-        return _computed_rdma(now)
+        return _compute_rdma(now)
     if now.island.link == "loopback":
         return Expectation(reasons=("one machine: no network to compute from",))
-    return _computed_tcp(now)
+    return _compute_tcp(now)
 
 
-def _transport(now: Situation) -> ExpectedTransport | None:
+def _expected_transport(now: BenchConditions) -> ExpectedTransport | None:
     if len(now.nodes) == 1:
         return None
     if now.backend == "gloo" or not (now.island.rdma or now.mnnvl):
@@ -182,7 +182,7 @@ def _transport(now: Situation) -> ExpectedTransport | None:
     return "rdma_gdr" if now.island.lane == "A" else "rdma_no_gdr"
 
 
-def expectation(
+def compute_expectation(
     island: Island,
     nodes: t.Iterable[Node],
     *,
@@ -197,7 +197,7 @@ def expectation(
         (``expected_busbw_gb_s``) wins over all.
     """
     members = {node.name: node for node in nodes}
-    now = Situation(island, tuple(members[name] for name in island.nodes if name in members), backend, collective)
+    now = BenchConditions(island, tuple(members[name] for name in island.nodes if name in members), backend, collective)
     if not now.nodes:
         return Expectation(reasons=("no facts of the island's nodes",))
     # The collection's rows were measured with NCCL; gloo never sees an RDMA port.
@@ -206,16 +206,18 @@ def expectation(
     if island.expected_busbw_gb_s is not None:
         result = Expectation(island.expected_busbw_gb_s, "override", reasons=("declared for this island",))
     elif row is not None:
-        result = _from_row(row, now)
+        result = _row_expectation(row, now)
     elif collective != "all_reduce" and backend == "gloo":
         result = Expectation(
             reasons=(f"gloo's {collective} does not run at the speed of the link: only peers can tell",)
         )
     else:
-        result = _computed(now)
+        result = _compute(now)
     two = backend == "nccl" and len(now.nodes) == 2
     reasons = result.reasons + (("two nodes: NCCL_ALGO=RING, other algorithms exceed the wire",) if two else ())
-    return dataclasses.replace(result, transport=_transport(now), algorithm="RING" if two else None, reasons=reasons)
+    return dataclasses.replace(
+        result, transport=_expected_transport(now), algorithm="RING" if two else None, reasons=reasons
+    )
 
 
 def peer_expectation(own: Expectation, peers: t.Iterable[float]) -> Expectation:

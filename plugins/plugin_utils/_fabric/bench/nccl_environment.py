@@ -17,7 +17,7 @@ import typing as t
 from ....module_utils._model.errors import InputError
 from ....module_utils._model.island import Island
 from ....module_utils._model.node import Address, Node
-from ..topology.links import rails
+from ..topology.links import find_rails
 
 # Only a user sets these, knowing why: each has made healthy fabrics slow or broken when a recipe carried it along.
 FORBIDDEN = frozenset(
@@ -45,7 +45,7 @@ def _reaches(own: Address, peer: Node, network: str) -> bool:
         return False
 
 
-def collective_interface(
+def find_collective_interface(
     node: Node, island: Island, peers: t.Iterable[Node] = (), address: str | None = None
 ) -> str | None:
     """Return the interface that sockets of a collective bind to on this node.
@@ -72,7 +72,7 @@ def collective_interface(
     return best.interface if best else None
 
 
-def nccl_environment(
+def build_nccl_environment(
     node: Node, island: Island, *, peers: t.Iterable[Node] = (), interface: str | None = None, verified: bool = False
 ) -> dict[str, str]:
     """Return the variables for one node of an island; values differ between nodes of one island.
@@ -84,12 +84,12 @@ def nccl_environment(
     values: dict[str, str] = {}
     if len(island.nodes) < 2:
         return values
-    name = interface or collective_interface(node, island, peers)
+    name = interface or find_collective_interface(node, island, peers)
     if name and name != "lo":
         # The second "=" makes NCCL compare the whole name; gloo always does.
         values["NCCL_SOCKET_IFNAME"] = f"={name}"
         values["GLOO_SOCKET_IFNAME"] = name
-    found = rails(node)
+    found = find_rails(node)
     if island.rdma and found is not None:
         chosen = [nic.name for nic in found.nics]
         excluded = {nic.name for nic in node.nics if nic.rdma and nic.active} - set(chosen)
@@ -102,7 +102,7 @@ def nccl_environment(
     return values
 
 
-def nccl_conf(values: t.Mapping[str, str]) -> str:
+def format_nccl_conf(values: t.Mapping[str, str]) -> str:
     """Return the text of /etc/nccl.conf for ``values``; only NCCL's own variables are written.
 
     :raises InputError: a variable that must not be in a file that every job reads, or a value that is no single line.

@@ -15,8 +15,8 @@ import shlex
 import typing as t
 
 from ..diagnosis import scan
-from ..parse.nccl_tests import NcclTests, Row
-from .plan import Stage
+from ..parse.nccl_tests import NcclTests, NcclTestsRow
+from .plan import BenchStage
 from .result import SCHEMA, BenchResult, BenchRow, RankEvidence
 
 # Program for each of our names; images carry the name with ``_mpi`` too (nvcr.io/nvidia/pytorch).
@@ -29,7 +29,7 @@ PROGRAMS: t.Mapping[str, str] = {
 ITERATIONS, WARM_UP = 20, 5
 
 
-def command(stage: Stage, collective: str, folder: str | None) -> list[str]:
+def build_command(stage: BenchStage, collective: str, folder: str | None) -> list[str]:
     """Return the command of one rank: the first of the known names that the node has, with the stage's sizes.
 
     :param folder: where the programs lie; None searches PATH.
@@ -49,7 +49,7 @@ def command(stage: Stage, collective: str, folder: str | None) -> list[str]:
     return ["/bin/sh", "-c", text]
 
 
-def result(
+def read_result(
     text: str, collective: str, nodes: t.Mapping[int, str], asked: int
 ) -> tuple[BenchResult | None, str, tuple[str, ...]]:
     """Return what nccl-tests printed as a result document, why there is none (else empty), and notes.
@@ -58,10 +58,10 @@ def result(
     :param nodes: rank -> node, as the ranks' own starts recorded it.
     :param asked: how many ranks were started.
     """
-    seen = scan.scan(io.BytesIO(text.encode("utf-8", "replace")))
+    seen = scan.scan_log(io.BytesIO(text.encode("utf-8", "replace")))
     tests = seen.tests
-    problem = _problem(tests, text)
-    rows = tuple(row for row in map(_row, tests.rows) if row is not None)
+    problem = _find_problem(tests, text)
+    rows = tuple(row for row in map(_build_row, tests.rows) if row is not None)
     if problem or not rows:
         return None, problem or "nccl-tests printed no row with a bandwidth", ()
     ranks = sorted(nodes) if nodes else sorted(tests.ranks)
@@ -74,12 +74,12 @@ def result(
     evidence = tuple(RankEvidence(rank, hosts.get(rank), places[rank]) for rank in ranks)
     notes = ("nccl-tests: values were not checked",) if tests.wrong is None and tests.out_of_bounds is None else ()
     found = BenchResult(
-        SCHEMA, collective, "nccl", len(ranks), len(set(places.values())), _checked(rows, tests), evidence
+        SCHEMA, collective, "nccl", len(ranks), len(set(places.values())), _add_out_of_bounds(rows, tests), evidence
     )
     return found, "", notes
 
 
-def _problem(tests: NcclTests, text: str) -> str:
+def _find_problem(tests: NcclTests, text: str) -> str:
     if tests.failures:
         return f"nccl-tests failed: {next(iter(tests.failures))}"
     missing = next((line for line in text.splitlines() if "muster: nccl-tests is not here" in line), None)
@@ -92,7 +92,7 @@ def _problem(tests: NcclTests, text: str) -> str:
     return "a row of the table is broken" if tests.broken_rows else ""
 
 
-def _row(row: Row) -> BenchRow | None:
+def _build_row(row: NcclTestsRow) -> BenchRow | None:
     """Return the better half of a row; None for one without a bandwidth, such as the size 0."""
     halves = [half for half in (row.out_of_place, row.in_place) if half.busbw_gb_s is not None]
     if not halves or row.size_bytes == 0:
@@ -104,7 +104,7 @@ def _row(row: Row) -> BenchRow | None:
     return BenchRow(row.size_bytes, ITERATIONS, time_us, algbw, best.busbw_gb_s or 0.0, wrong)
 
 
-def _checked(rows: tuple[BenchRow, ...], tests: NcclTests) -> tuple[BenchRow, ...]:
+def _add_out_of_bounds(rows: tuple[BenchRow, ...], tests: NcclTests) -> tuple[BenchRow, ...]:
     """Count values out of bounds where no row did: old generations print them below the table only."""
     if tests.wrong is not None or tests.out_of_bounds is None:
         return rows

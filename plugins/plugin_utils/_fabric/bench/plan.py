@@ -33,7 +33,7 @@ Round = tuple[Group, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Stage:
+class BenchStage:
     """One step of a plan. Groups of one round share no node and run at once; rounds run one after another.
 
     ``sizes`` are bytes of a rank's buffer, ``seconds`` the budget of one size, ``timeout_s`` the time after which the
@@ -67,7 +67,7 @@ class BenchPlan:
     island: str
     backend: Backend
     collective: str
-    stages: tuple[Stage, ...]
+    stages: tuple[BenchStage, ...]
 
 
 def largest_size(nodes: t.Iterable[Node], processes_per_node: int) -> int:
@@ -86,7 +86,7 @@ def largest_size(nodes: t.Iterable[Node], processes_per_node: int) -> int:
     return min(limits, default=GIB)
 
 
-def sizes_for(
+def choose_sizes(
     island: Island, nodes: t.Iterable[Node], backend: Backend, processes_per_node: int, seconds: float = 0.6
 ) -> tuple[int, ...]:
     """Return a warm-up size and the one that is judged, as powers of two.
@@ -122,11 +122,11 @@ def rounds_of_neighbours(names: t.Sequence[str]) -> tuple[Round, ...]:
     return (even, odd) if len(ring) % 2 == 0 else (even, odd, (pairs[-1],))
 
 
-def _one_by_one(rounds: t.Iterable[Round]) -> tuple[Round, ...]:
+def _serial_rounds(rounds: t.Iterable[Round]) -> tuple[Round, ...]:
     return tuple((group,) for groups in rounds for group in groups)
 
 
-def bench_plan(
+def build_bench_plan(
     island: Island,
     nodes: t.Iterable[Node],
     *,
@@ -142,10 +142,10 @@ def bench_plan(
     members = [node for node in nodes if node.name in island.nodes]
     gpus = min((node.gpu.count or 0 for node in members), default=0)
     processes = max(1, gpus) if backend == "nccl" else 1
-    sizes = sizes_for(island, members, backend, processes, seconds)
+    sizes = choose_sizes(island, members, backend, processes, seconds)
 
-    def stage(name: StageName, rounds: tuple[Round, ...], **more: t.Any) -> Stage:
-        return Stage(name, rounds, processes, sizes, seconds, timeout_s, **more)
+    def stage(name: StageName, rounds: tuple[Round, ...], **more: t.Any) -> BenchStage:
+        return BenchStage(name, rounds, processes, sizes, seconds, timeout_s, **more)
 
     stages = []
     if processes > 1:
@@ -155,7 +155,7 @@ def bench_plan(
         few = len(island.nodes) <= ALL_PAIRS_LIMIT
         rounds = rounds_of_pairs(island.nodes) if few else rounds_of_neighbours(island.nodes)
         # Nodes of one machine share its processors: at once they would measure each other.
-        rounds = _one_by_one(rounds) if island.link == "loopback" else rounds
+        rounds = _serial_rounds(rounds) if island.link == "loopback" else rounds
         wanted = island.expected_busbw_gb_s
         stages.append(stage("pairs" if few else "neighbours", rounds, environment=ring, expected_gb_s=wanted))
     if len(island.nodes) > 1:
@@ -179,12 +179,12 @@ class Suspects:
     undecided: tuple[Group, ...] = ()
 
 
-def _halves(group: Group) -> tuple[Group, Group]:
+def _split_half(group: Group) -> tuple[Group, Group]:
     middle = math.ceil(len(group) / 2)
     return group[:middle], group[middle:]
 
 
-def _tests(group: Group, partners: t.Iterator[str] | None) -> dict[Group, Group]:
+def _plan_tests(group: Group, partners: t.Iterator[str] | None) -> dict[Group, Group]:
     """What is asked about a suspect group: each part, and the nodes that test it.
 
     Parts are halves; a single node needs a partner that is known to be good. Without one, three nodes are told apart
@@ -192,13 +192,13 @@ def _tests(group: Group, partners: t.Iterator[str] | None) -> dict[Group, Group]
     """
     if len(group) == 3 and partners is None:
         return {tuple(sorted(set(group) - set(pair))): pair for pair in itertools.combinations(group, 2)}
-    found = {half: half for half in _halves(group) if len(half) > 1}
+    found = {half: half for half in _split_half(group) if len(half) > 1}
     if partners is not None:
-        found.update({half: (half[0], next(partners)) for half in _halves(group) if len(half) == 1})
+        found.update({half: (half[0], next(partners)) for half in _split_half(group) if len(half) == 1})
     return found
 
 
-def _judge(tests: t.Mapping[Group, Group], passed: t.Mapping[Group, bool]) -> tuple[list[Group], list[Group]]:
+def _judge_parts(tests: t.Mapping[Group, Group], passed: t.Mapping[Group, bool]) -> tuple[list[Group], list[Group]]:
     """Return the parts that are (bad, good)."""
     if len(tests) == 3:
         left_out = [part for part, test in tests.items() if passed[test]]
@@ -211,7 +211,7 @@ def _judge(tests: t.Mapping[Group, Group], passed: t.Mapping[Group, bool]) -> tu
     return [part for part, good in verdicts.items() if not good], [part for part, good in verdicts.items() if good]
 
 
-def _rounds(tests: t.Iterable[Group]) -> list[Round]:
+def _pack_rounds(tests: t.Iterable[Group]) -> list[Round]:
     """Put tests that share no node into one round."""
     rounds: list[list[Group]] = []
     for test in tests:
@@ -236,16 +236,16 @@ def bisect_nodes(names: t.Iterable[str]) -> t.Generator[list[Round], t.Mapping[G
     suspects, undecided = ([group], []) if len(group) > 2 else ([], [group])
     while suspects:
         partners = itertools.cycle(good) if good else None
-        tests = {suspect: _tests(suspect, partners) for suspect in suspects}
-        answers = yield _rounds(test for asked in tests.values() for test in asked.values())
+        tests = {suspect: _plan_tests(suspect, partners) for suspect in suspects}
+        answers = yield _pack_rounds(test for asked in tests.values() for test in asked.values())
         passed = {test: bool(answers.get(test)) for asked in tests.values() for test in asked.values()}
         following: list[Group] = []
         for suspect, asked in tests.items():
-            failed, healthy = _judge(asked, passed)
+            failed, healthy = _judge_parts(asked, passed)
             good += [name for half in healthy for name in half]
             following += failed
             if healthy and not failed:
-                between.append(_halves(suspect))
+                between.append(_split_half(suspect))
             elif not failed:
                 undecided.append(suspect)
         bad += [part[0] for part in following if len(part) == 1]
@@ -255,7 +255,7 @@ def bisect_nodes(names: t.Iterable[str]) -> t.Generator[list[Round], t.Mapping[G
     return Suspects(tuple(sorted(bad)), tuple(between), tuple(undecided))
 
 
-def suspects_of_pairs(
+def find_suspects_of_pairs(
     busbw: t.Mapping[tuple[str, str], float | None], expected: float | None = None, gate: float = GATE_PASS
 ) -> Suspects:
     """Name the nodes to blame for slow pairs (GB/s; None for a pair that failed).

@@ -21,7 +21,7 @@ MAX_BYTES = 64 << 20
 Delta = tuple[int, int]
 
 
-def _delta(value: t.Any, path: str) -> Delta:
+def _parse_delta(value: t.Any, path: str) -> Delta:
     """A counter before and after."""
     items = f.list_of(f.integer(0, 2**63))(value, path)
     if len(items) != 2:
@@ -33,8 +33,8 @@ def _delta(value: t.Any, path: str) -> Delta:
 class Counters:
     """Bytes that an interface or an RDMA port received and sent: (before, after)."""
 
-    rx_bytes: Delta = f.field(_delta)
-    tx_bytes: Delta = f.field(_delta)
+    rx_bytes: Delta = f.field(_parse_delta)
+    tx_bytes: Delta = f.field(_parse_delta)
 
     @property
     def received(self) -> int:
@@ -47,7 +47,7 @@ class Counters:
         return self.tx_bytes[1] - self.tx_bytes[0]
 
 
-def _counters(value: t.Any, path: str) -> dict[str, Counters]:
+def _parse_counters(value: t.Any, path: str) -> dict[str, Counters]:
     return {key: tolerant(Counters)(item, f"{path}.{key}") for key, item in f.mapping(value, path).items()}
 
 
@@ -62,8 +62,8 @@ class SocketEnd:
     peer: str = f.field(f.text)
     interface: str | None = f.field(f.text, None)
     peer_rank: int | None = f.field(f.integer(0), None)
-    rx_bytes: Delta | None = f.field(_delta, None)
-    tx_bytes: Delta | None = f.field(_delta, None)
+    rx_bytes: Delta | None = f.field(_parse_delta, None)
+    tx_bytes: Delta | None = f.field(_parse_delta, None)
 
     @property
     def carried(self) -> int | None:
@@ -82,8 +82,8 @@ class RankEvidence:
     node: str | None = f.field(f.text, None)
     pid: int | None = f.field(f.integer(0), None)
     sockets: tuple[SocketEnd, ...] = f.field(f.list_of(tolerant(SocketEnd)), ())
-    netdev: t.Mapping[str, Counters] = f.field(_counters, {})
-    rdma: t.Mapping[str, Counters] = f.field(_counters, {})
+    netdev: t.Mapping[str, Counters] = f.field(_parse_counters, {})
+    rdma: t.Mapping[str, Counters] = f.field(_parse_counters, {})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

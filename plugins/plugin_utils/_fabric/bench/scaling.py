@@ -30,7 +30,7 @@ _SECONDS = f.decimal(0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Rank:
+class RankTimes:
     """One rank's medians in seconds; ``uid`` is the user it ran as."""
 
     rank: int = f.field(f.integer(0))
@@ -44,7 +44,7 @@ class Rank:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Point:
+class ScalingPoint:
     """What the bench measured on so many nodes."""
 
     nodes: int
@@ -56,10 +56,10 @@ class Point:
     compute_s: float
     straggler_s: float
     communication_s: float
-    per_rank: tuple[Rank, ...] = ()
+    per_rank: tuple[RankTimes, ...] = ()
 
     @property
-    def slowest(self) -> tuple[Rank, float] | None:
+    def slowest(self) -> tuple[RankTimes, float] | None:
         """Return the rank that computes longest, with its ratio to the middle one, when it holds others up."""
         busy = sorted(self.per_rank, key=_busy)
         if len(busy) < 2:
@@ -69,11 +69,11 @@ class Point:
         return (busy[-1], round(ratio, 3)) if ratio > STRAGGLER else None
 
 
-def _busy(rank: Rank) -> float:
+def _busy(rank: RankTimes) -> float:
     return rank.input_s + rank.compute_s
 
 
-def point(document: t.Any) -> Point:
+def read_point(document: t.Any) -> ScalingPoint:
     """Return the point of a document of scaling_bench.py.
 
     :raises InputError: when it is none.
@@ -81,24 +81,24 @@ def point(document: t.Any) -> Point:
     value = f.mapping(document, "acceptance")
     if value.get("schema") != 1:
         raise InputError("acceptance.schema", "is not 1")
-    ranks = tuple(f.section(Rank)(item, "acceptance.per_rank") for item in value.get("per_rank") or [])
+    ranks = tuple(f.section(RankTimes)(item, "acceptance.per_rank") for item in value.get("per_rank") or [])
     seconds = {key: _SECONDS(value.get(key), f"acceptance.{key}") for key in _TIMES}
     if not ranks or not seconds["step_s"]:
         raise InputError("acceptance", "holds no measurement")
     # Counted from what the ranks told, not from what was asked.
     nodes = len({item.node for item in ranks})
-    return Point(nodes, len(ranks), str(value.get("device")), per_rank=ranks, **seconds)
+    return ScalingPoint(nodes, len(ranks), str(value.get("device")), per_rank=ranks, **seconds)
 
 
 _TIMES = ("step_s", "samples_per_s", "input_s", "compute_s", "straggler_s", "communication_s")
 
 
-def efficiency(base: Point, now: Point) -> float:
+def efficiency(base: ScalingPoint, now: ScalingPoint) -> float:
     """Return the throughput per rank against the base's."""
     return (now.samples_per_s / now.ranks) / (base.samples_per_s / base.ranks)
 
 
-def loss(base: Point, now: Point) -> dict[str, float]:
+def step_loss(base: ScalingPoint, now: ScalingPoint) -> dict[str, float]:
     """Return the seconds a step that each part takes more than at the base; together the difference of the steps.
 
     ``unexplained`` is negative where the phases alone took longer than the whole step: their parts overlap in it.
@@ -114,7 +114,7 @@ def loss(base: Point, now: Point) -> dict[str, float]:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Scaling:
+class ScalingVerdict:
     """The judgement: an outcome, the reasons, and one row for each size."""
 
     outcome: Outcome
@@ -123,17 +123,19 @@ class Scaling:
     rows: tuple[dict[str, t.Any], ...]
 
 
-def judge(points: t.Sequence[Point], passes: float = EFFICIENCY_PASS, fails: float = EFFICIENCY_FAIL) -> Scaling:
+def judge_scaling(
+    points: t.Sequence[ScalingPoint], passes: float = EFFICIENCY_PASS, fails: float = EFFICIENCY_FAIL
+) -> ScalingVerdict:
     """Judge how the fleet scales from its smallest to its largest measured size."""
     ordered = sorted(points, key=lambda item: item.nodes)
     if not ordered:
-        return Scaling("unproven", "nothing was measured", (), ())
+        return ScalingVerdict("unproven", "nothing was measured", (), ())
     base, top = ordered[0], ordered[-1]
-    rows = tuple(_row(base, item) for item in ordered)
+    rows = tuple(_build_row(base, item) for item in ordered)
     reasons: list[str] = []
     if len(ordered) < 2:
-        said = f"{_count(base)} reach {base.samples_per_s:.4g} samples/s; there is nothing to compare with"
-        return Scaling("unproven", said, ("one size was measured",), rows)
+        said = f"{_count_text(base)} reach {base.samples_per_s:.4g} samples/s; there is nothing to compare with"
+        return ScalingVerdict("unproven", said, ("one size was measured",), rows)
     value = efficiency(base, top)
     outcome: Outcome = "pass" if value >= passes else "warn" if value >= fails else "fail"
     finding = scaling_finding({item.nodes: item.samples_per_s for item in ordered})
@@ -141,36 +143,38 @@ def judge(points: t.Sequence[Point], passes: float = EFFICIENCY_PASS, fails: flo
         outcome = "fail"
         reasons.append(f"{finding.code}: {finding.text}. {CAUSES[finding.code].fix}")
     if outcome != "pass":
-        reasons.append(_blame(base, top))
+        reasons.append(_name_largest_loss(base, top))
     held = top.slowest
     if held:
         reasons.append(f"rank {held[0].rank} on {held[0].node} computes {held[1]:.2f} × as long as the middle rank")
-    summary = f"efficiency {value:.0%} from {_count(base)} to {_count(top)}, {top.samples_per_s:.4g} samples/s"
-    return Scaling(outcome, summary, tuple(reasons), rows)
+    summary = (
+        f"efficiency {value:.0%} from {_count_text(base)} to {_count_text(top)}, {top.samples_per_s:.4g} samples/s"
+    )
+    return ScalingVerdict(outcome, summary, tuple(reasons), rows)
 
 
-def _row(base: Point, now: Point) -> dict[str, t.Any]:
+def _build_row(base: ScalingPoint, now: ScalingPoint) -> dict[str, t.Any]:
     parts = ("nodes", "ranks", "step_s", "samples_per_s", "input_s", "compute_s", "straggler_s", "communication_s")
     return {
         **{key: getattr(now, key) for key in parts},
         "efficiency": round(efficiency(base, now), 4),
         "loss_s": round(now.step_s - base.step_s, 7),
-        "loss": loss(base, now),
+        "loss": step_loss(base, now),
     }
 
 
-def _blame(base: Point, top: Point) -> str:
-    parts = loss(base, top)
+def _name_largest_loss(base: ScalingPoint, top: ScalingPoint) -> str:
+    parts = step_loss(base, top)
     worst = max(_PARTS, key=lambda key: parts[key])
     shares = ", ".join(f"{key} {parts[key] * 1e3:.3g} ms" for key in _PARTS)
     return f"most of the loss is {worst} (a step takes more by: {shares})"
 
 
-def _count(item: Point) -> str:
+def _count_text(item: ScalingPoint) -> str:
     return f"{item.nodes} node{'s' if item.nodes > 1 else ''} ({item.ranks} rank{'s' if item.ranks > 1 else ''})"
 
 
-def sizes(most: int) -> list[int]:
+def node_counts(most: int) -> list[int]:
     """Return the numbers of nodes to measure: powers of two up to ``most``, and ``most`` itself."""
     found = [1]
     while found[-1] * 2 <= most:

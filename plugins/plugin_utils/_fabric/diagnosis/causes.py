@@ -284,7 +284,7 @@ _TABLE = (
 CAUSES: t.Mapping[str, CauseInfo] = {info.code: info for info in _TABLE}
 
 
-def choose(findings: t.Iterable[Finding]) -> tuple[list[Finding], list[Finding]]:
+def split_by_weight(findings: t.Iterable[Finding]) -> tuple[list[Finding], list[Finding]]:
     """Split findings into the causes, the deciding one first, and what was seen beside them.
 
     A fatal finding decides; what explains it stands before it; advice and consequences step back. Without a fatal one
@@ -305,7 +305,7 @@ def choose(findings: t.Iterable[Finding]) -> tuple[list[Finding], list[Finding]]
     return chosen, [one for one in ordered if one not in chosen]
 
 
-def as_cause(finding: Finding, file: str) -> Cause:
+def build_cause(finding: Finding, file: str) -> Cause:
     """Return the contract's value: evidence is ``file:line: text`` and how often it was seen."""
     where = f"{file}:{finding.line}" if finding.line else file
     times = f" ({finding.count} times)" if finding.count > 1 else ""

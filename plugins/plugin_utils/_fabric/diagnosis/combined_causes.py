@@ -17,10 +17,10 @@ import typing as t
 from ..parse.nccl_channels import network_class
 from ..parse.nccl_log import NcclFacts
 from ..parse.nccl_tests import NcclTests
-from ..parse.rdma_tools import GidTable, moving_gid_index
-from ..verdict.transport import Reading
+from ..parse.rdma_tools import GidTable, find_moving_gid_index
+from ..verdict.transport import NcclTransport
 from .causes import Finding
-from .log_patterns import virtual_interface
+from .log_patterns import is_virtual_interface
 
 # GPUs of servers whose vendors ship GPUDirect RDMA; GB10 (DGX Spark) has none, which is normal there.
 _GPUDIRECT_GPU = re.compile(r"\b(?:V100|A100|A800|H100|H800|H200|H20|B200|B300|GB200|GB300)\b")
@@ -34,17 +34,19 @@ SCALING_LOSS = 0.98
 Table = dict[str, Finding]
 
 
-def combine(found: t.Mapping[str, Finding], facts: NcclFacts, reading: Reading, tests: NcclTests) -> Table:
+def combine_findings(
+    found: t.Mapping[str, Finding], facts: NcclFacts, reading: NcclTransport, tests: NcclTests
+) -> Table:
     """Return the findings of a log after everything in it was weighed together."""
     result = dict(found)
-    _drop_meaningless(result, facts, reading)
+    _withdraw_meaningless(result, facts, reading)
     for finding in (
-        _pinned_network(result, facts),
-        _hca_names(result, facts),
-        _gid_index(result, facts),
-        _interface(facts, reading),
-        _silent_tcp(facts, reading),
-        _gpudirect(result, reading, tests),
+        _find_pinned_network(result, facts),
+        _find_hca_mismatch(result, facts),
+        _find_gid_index(result, facts),
+        _find_wrong_interface(facts, reading),
+        _find_silent_tcp(facts, reading),
+        _find_gpudirect_off(result, reading, tests),
     ):
         if finding:
             result[finding.code] = finding
@@ -55,9 +57,9 @@ def combine(found: t.Mapping[str, Finding], facts: NcclFacts, reading: Reading, 
     return result
 
 
-def gid_findings(tables: t.Sequence[GidTable]) -> Table:
+def find_gid_causes(tables: t.Sequence[GidTable]) -> Table:
     """Return what tables of show_gids say about fixed GID indexes."""
-    moving = moving_gid_index(tables)
+    moving = find_moving_gid_index(tables)
     if moving:
         first, second = moving
         text = f"{first.device} port {first.port} RoCE {first.version}: index {first.index} and index {second.index}"
@@ -85,14 +87,14 @@ def scaling_finding(points: t.Mapping[int, float]) -> Finding | None:
     return None
 
 
-def _drop_meaningless(result: Table, facts: NcclFacts, reading: Reading) -> None:
+def _withdraw_meaningless(result: Table, facts: NcclFacts, reading: NcclTransport) -> None:
     classes = {network_class(name) for name in facts.chosen}
     rdma_used = reading.verdict in ("rdma_gdr", "rdma_no_gdr", "mnnvl") or classes == {"rdma"}
     if reading.single_node or rdma_used:
         for code in ("ib_no_device", "libibverbs_missing", "wrong_interface"):
-            _take_back(result, code)
+            _withdraw(result, code)
     if rdma_used:
-        _take_back(result, "plugin_broken")
+        _withdraw(result, "plugin_broken")
     if reading.verdict != "rdma_no_gdr" or any(name.startswith(_SPARK_HCA) for name in facts.hcas):
         result.pop("gpudirect_off", None)
     mnnvl = any(comm.mnnvl for comm in facts.jobs.comms.values())
@@ -100,12 +102,12 @@ def _drop_meaningless(result: Table, facts: NcclFacts, reading: Reading) -> None
         del result["imex"]
 
 
-def _take_back(result: Table, code: str) -> None:
+def _withdraw(result: Table, code: str) -> None:
     if code in result and not result[code].stopped:
         del result[code]
 
 
-def _pinned_network(result: Table, facts: NcclFacts) -> Finding | None:
+def _find_pinned_network(result: Table, facts: NcclFacts) -> Finding | None:
     """NCCL_NET=IB turns the fallback into an error: then the missing device is the cause, not a plugin."""
     broken = result.get("plugin_broken")
     if not broken or not broken.stopped:
@@ -117,7 +119,7 @@ def _pinned_network(result: Table, facts: NcclFacts) -> Finding | None:
     return None
 
 
-def _hca_names(result: Table, facts: NcclFacts) -> Finding | None:
+def _find_hca_mismatch(result: Table, facts: NcclFacts) -> Finding | None:
     names = facts.environment.get("NCCL_IB_HCA")
     missing = result.get("ib_no_device")
     if not names or not missing:
@@ -126,7 +128,7 @@ def _hca_names(result: Table, facts: NcclFacts) -> Finding | None:
     return dataclasses.replace(missing, code="nic_name_mismatch", text=text)
 
 
-def _gid_index(result: Table, facts: NcclFacts) -> Finding | None:
+def _find_gid_index(result: Table, facts: NcclFacts) -> Finding | None:
     """An empty or absent GID is a fixed index's fault when one was fixed."""
     fixed = facts.environment.get("NCCL_IB_GID_INDEX")
     gone = result.get("roce_gid_per_pod")
@@ -135,7 +137,7 @@ def _gid_index(result: Table, facts: NcclFacts) -> Finding | None:
     return dataclasses.replace(gone, code="roce_gid_index", text=f"NCCL_IB_GID_INDEX is {fixed[0]}, and {gone.text}")
 
 
-def _interface(facts: NcclFacts, reading: Reading) -> Finding | None:
+def _find_wrong_interface(facts: NcclFacts, reading: NcclTransport) -> Finding | None:
     """An interface of a container engine, CNI or mesh carries the bootstrap or the data of several nodes."""
     if reading.single_node:
         return None
@@ -147,12 +149,12 @@ def _interface(facts: NcclFacts, reading: Reading) -> Finding | None:
     for table in tables:
         for name, line in table.items():
             wanted = name.startswith(_MESH) and name in asked
-            if (virtual_interface(name) and not wanted) or (name == "lo" and several):
+            if (is_virtual_interface(name) and not wanted) or (name == "lo" and several):
                 return Finding("wrong_interface", line, f"NCCL uses interface {name}", last_line=line)
     return None
 
 
-def _silent_tcp(facts: NcclFacts, reading: Reading) -> Finding | None:
+def _find_silent_tcp(facts: NcclFacts, reading: NcclTransport) -> Finding | None:
     if reading.verdict not in ("tcp", "mixed") or not facts.hcas:
         return None
     pair = next((one for one in reading.crossing if network_class(one.channel.via.name) == "tcp"), None)
@@ -163,7 +165,7 @@ def _silent_tcp(facts: NcclFacts, reading: Reading) -> Finding | None:
     return Finding("silent_tcp", pair.line, text, count=pair.count, last_line=pair.line)
 
 
-def _gpudirect(result: Table, reading: Reading, tests: NcclTests) -> Finding | None:
+def _find_gpudirect_off(result: Table, reading: NcclTransport, tests: NcclTests) -> Finding | None:
     """GPUDirect is missing where something shows that it should be there: other channels, or the GPU's model."""
     if reading.verdict != "rdma_no_gdr" or "gpudirect_off" in result:
         return None

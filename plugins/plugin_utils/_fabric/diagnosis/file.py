@@ -22,12 +22,12 @@ from ..parse.nccl_tests import NcclTests
 from ..parse.nccl_tests_json import parse_nccl_tests_json
 from ..parse.perftest import parse_perftest, parse_perftest_json
 from ..parse.rdma_tools import GidTable, parse_ibstat, parse_show_gids
-from ..verdict.transport import Gdr, RankPlace, Reading, read_transport
-from .causes import Finding, as_cause, choose
-from .combined_causes import Table, combine, gid_findings
-from .scan import Scan, scan
+from ..verdict.transport import DeclaredRank, Gdr, NcclTransport, read_transport
+from .causes import Finding, build_cause, split_by_weight
+from .combined_causes import Table, combine_findings, find_gid_causes
+from .scan import Scan, scan_log
 
-Kind = t.Literal["nccl_log", "nccl_tests", "show_gids", "unknown"]
+FileKind = t.Literal["nccl_log", "nccl_tests", "show_gids", "unknown"]
 
 MAX_JSON_BYTES = 16 * 1024 * 1024
 # Below this size latency, not bandwidth, is measured; nccl-tests starts at 8 bytes by default.
@@ -46,7 +46,7 @@ class FileDiagnosis:
     """
 
     file: str
-    kind: Kind
+    kind: FileKind
     tool: str | None = None
     transport: str | None = None
     transport_verdict: TransportVerdict = "unproven"
@@ -86,35 +86,35 @@ def diagnose_stream(stream: t.BinaryIO, name: str) -> FileDiagnosis:
     if not first:
         return FileDiagnosis(name, "unknown", problem="the file is empty")
     if first.lstrip()[:1] == b"{":
-        found = _json(stream, name)
+        found = _diagnose_json(stream, name)
         if found:
             return found
         stream.seek(0)
-    return judge(scan(stream), name)
+    return judge_scan(scan_log(stream), name)
 
 
-def judge(seen: Scan, name: str) -> FileDiagnosis:
+def judge_scan(seen: Scan, name: str) -> FileDiagnosis:
     """Return the diagnosis of a scanned text file."""
     facts, tests = seen.facts, seen.tests
-    kind, tool = _kind(seen)
+    kind, tool = _file_kind(seen)
     if kind == "unknown":
-        return _other_tool(seen, name)
-    declared = {rank.rank: RankPlace(rank.host, rank.pid) for rank in tests.ranks.values()}
+        return _diagnose_other_tool(seen, name)
+    declared = {rank.rank: DeclaredRank(rank.host, rank.pid) for rank in tests.ranks.values()}
     found = seen.findings.result(max(facts.ready_line, tests.largest_line))
     no_verbs = "libibverbs_missing" in found
     reading = read_transport(facts, declared, no_verbs=no_verbs, table=kind == "nccl_tests")
-    combined = combine(found, facts, reading, tests)
-    gdr: Gdr = "no" if reading.gdr == "unknown" and _all_gb10(tests) else reading.gdr
-    notes = (*reading.notes, *_notes(facts, tests))
+    combined = combine_findings(found, facts, reading, tests)
+    gdr: Gdr = "no" if reading.gdr == "unknown" and _is_all_gb10(tests) else reading.gdr
+    notes = (*reading.notes, *_log_notes(facts, tests))
     base = FileDiagnosis(name, kind, tool, reading.network, reading.verdict, gdr, notes=notes, lines=seen.lines)
     stopped = bool(facts.warnings and facts.failed_calls)
     if stopped and not combined:
         base = dataclasses.replace(base, notes=(*notes, f"NCCL failed, and no rule names why: {facts.first_warning}"))
-    failed = stopped or _failed(tests, reading)
+    failed = stopped or _has_failed(tests, reading)
     return _with_causes(_with_figures(base, facts, tests, reading), combined, failed=failed)
 
 
-def _kind(seen: Scan) -> tuple[Kind, str | None]:
+def _file_kind(seen: Scan) -> tuple[FileKind, str | None]:
     facts, tests = seen.facts, seen.tests
     if tests.has_table or (tests.marks and not facts.records):
         return "nccl_tests", "nccl-tests"
@@ -122,7 +122,7 @@ def _kind(seen: Scan) -> tuple[Kind, str | None]:
     return ("nccl_log", "nccl") if nccl else ("unknown", None)
 
 
-def _other_tool(seen: Scan, name: str) -> FileDiagnosis:
+def _diagnose_other_tool(seen: Scan, name: str) -> FileDiagnosis:
     """Diagnose a file in which neither NCCL nor nccl-tests wrote."""
     found: Table = seen.findings.result(0)
     text = seen.head
@@ -130,7 +130,7 @@ def _other_tool(seen: Scan, name: str) -> FileDiagnosis:
     notes: tuple[str, ...] = ()
     tables: tuple[GidTable, ...] = parse_show_gids(text)
     if tables:
-        base = _with_causes(dataclasses.replace(base, kind="show_gids", tool="show_gids"), gid_findings(tables))
+        base = _with_causes(dataclasses.replace(base, kind="show_gids", tool="show_gids"), find_gid_causes(tables))
         # A table shows what would fail, not that something did.
         return dataclasses.replace(base, outcome="warn") if base.causes else base
     if perftest := parse_perftest(text):
@@ -147,7 +147,7 @@ def _other_tool(seen: Scan, name: str) -> FileDiagnosis:
     return _with_causes(base, found)
 
 
-def _json(stream: t.BinaryIO, name: str) -> FileDiagnosis | None:
+def _diagnose_json(stream: t.BinaryIO, name: str) -> FileDiagnosis | None:
     """Diagnose a file that is one JSON document of a known tool; None for everything else (such as JSON lines)."""
     content = stream.read(MAX_JSON_BYTES + 1)
     if len(content) > MAX_JSON_BYTES:
@@ -161,9 +161,9 @@ def _json(stream: t.BinaryIO, name: str) -> FileDiagnosis | None:
     if tests:
         notes = tuple(_test_notes(tests))
         base = FileDiagnosis(name, "nccl_tests", "nccl-tests", notes=notes, lines=lines_)
-        reading = Reading(None, "unproven", "no" if _all_gb10(tests) else "unknown", nodes=tests.hosts)
+        reading = NcclTransport(None, "unproven", "no" if _is_all_gb10(tests) else "unknown", nodes=tests.hosts)
         base = dataclasses.replace(base, gdr=reading.gdr)
-        return _with_causes(_with_figures(base, NcclFacts(), tests, reading), {}, failed=_failed(tests, reading))
+        return _with_causes(_with_figures(base, NcclFacts(), tests, reading), {}, failed=_has_failed(tests, reading))
     if perftest := parse_perftest_json(document):
         return FileDiagnosis(name, "unknown", "perftest", lines=lines_, problem=perftest.problem)
     if iperf := parse_iperf3_json(document):
@@ -171,7 +171,7 @@ def _json(stream: t.BinaryIO, name: str) -> FileDiagnosis | None:
     return None
 
 
-def _with_figures(base: FileDiagnosis, facts: NcclFacts, tests: NcclTests, reading: Reading) -> FileDiagnosis:
+def _with_figures(base: FileDiagnosis, facts: NcclFacts, tests: NcclTests, reading: NcclTransport) -> FileDiagnosis:
     largest = tests.largest
     comm = max(facts.jobs.comms.values(), key=lambda one: (one.nranks, len(one.ranks)), default=None)
     expected = (comm.nranks if comm else 0) or len(tests.ranks) or None
@@ -190,27 +190,30 @@ def _with_figures(base: FileDiagnosis, facts: NcclFacts, tests: NcclTests, readi
 
 
 def _with_causes(base: FileDiagnosis, found: t.Mapping[str, Finding], *, failed: bool = False) -> FileDiagnosis:
-    leading, rest = choose(found.values())
+    leading, rest = split_by_weight(found.values())
     stopped = failed or any(finding.weight != "advice" for finding in leading)
     outcome: Outcome = "fail" if stopped else "warn" if leading else "unproven"
-    causes = tuple(as_cause(finding, base.file) for finding in leading[:MAX_CAUSES])
+    causes = tuple(build_cause(finding, base.file) for finding in leading[:MAX_CAUSES])
     return dataclasses.replace(
-        base, outcome=outcome, causes=causes, also=tuple(as_cause(finding, base.file) for finding in rest[:MAX_CAUSES])
+        base,
+        outcome=outcome,
+        causes=causes,
+        also=tuple(build_cause(finding, base.file) for finding in rest[:MAX_CAUSES]),
     )
 
 
-def _failed(tests: NcclTests, reading: Reading) -> bool:
+def _has_failed(tests: NcclTests, reading: NcclTransport) -> bool:
     """Return whether the figures alone say that it failed: wrong values, a failed run, two transports in one job."""
     wrong = bool(tests.wrong) or tests.out_of_bounds_failed
     return wrong or tests.average_failed or bool(tests.failures) or reading.verdict == "mixed"
 
 
-def _all_gb10(tests: NcclTests) -> bool:
+def _is_all_gb10(tests: NcclTests) -> bool:
     """GB10 (DGX Spark) has no GPUDirect RDMA at all, so that its absence is known from the list of devices."""
     return bool(tests.ranks) and all("GB10" in rank.device.split() for rank in tests.ranks.values())
 
 
-def _notes(facts: NcclFacts, tests: NcclTests) -> t.Iterator[str]:
+def _log_notes(facts: NcclFacts, tests: NcclTests) -> t.Iterator[str]:
     if len(facts.versions) > 1:
         yield f"several NCCL versions wrote to this log: {', '.join(sorted(facts.versions)[:4])}"
     if facts.environment.get("NCCL_IB_DISABLE", ("0", 0))[0] == "1":

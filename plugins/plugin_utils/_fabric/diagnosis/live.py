@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Diagnosis of a job that hangs or is slow, from what its nodes show right now. Pure rules on values.
 
-Input is one :class:`Look` a node: what the node agent's ``examine`` answered, its facts, the diagnoses of its logs, and
+Input is one :class:`NodeObservation` a node: what the node agent's ``examine`` answered, its facts, the diagnoses of its logs, and
 the steps that its metrics hold. The result names a state, the causes (the deciding one first) and what was seen beside.
 
 This is a private utility of the collection; it may change without notice.
@@ -18,10 +18,10 @@ import typing as t
 from ....module_utils._model.node import Node
 from ....module_utils._model.verdict import Cause, Outcome
 from .file import FileDiagnosis
-from .live_causes import explains, weight
+from .live_causes import cause_weight, explained_codes
 
 Dict = dict[str, t.Any]
-State = t.Literal["not_started", "starting", "moving", "slow", "hanging", "ended"]
+StepState = t.Literal["not_started", "starting", "moving", "slow", "hanging", "ended"]
 # A job whose steps take milliseconds may still write a checkpoint of gigabytes between two of them.
 HANG_S = 30.0
 HANG_STEPS = 5.0
@@ -32,7 +32,7 @@ _MANY_STEPS = 12
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Look:
+class NodeObservation:
     """What one node showed; ``seen`` is the agent's answer, None with ``problem`` when it gave none."""
 
     name: str
@@ -61,11 +61,11 @@ class Look:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Live:
+class RunObservation:
     """Everything a live diagnosis rests on. ``world_size`` is what the job asks for, None when nobody knows."""
 
     run_id: str
-    looks: tuple[Look, ...]
+    looks: tuple[NodeObservation, ...]
     world_size: int | None = None
 
     @property
@@ -74,7 +74,7 @@ class Live:
         return max((look.seen["at"] for look in self.looks if look.seen), default=0.0)
 
     @property
-    def gang(self) -> list[tuple[Look, Dict]]:
+    def gang(self) -> list[tuple[NodeObservation, Dict]]:
         """Return (node, rank) of the newest start: an older attempt's ranks say nothing about this one."""
         found = [(look, rank) for look in self.looks for rank in look.ranks]
         newest = max((rank.get("attempt") or 0 for _unused, rank in found), default=0)
@@ -97,10 +97,10 @@ class Live:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Progress:
+class StepProgress:
     """How the job moves. Times in seconds; ``step_s`` is the usual time of a step, ``late_s`` the newest steps'."""
 
-    state: State
+    state: StepState
     last_step: int | None = None
     since_step_s: float | None = None
     step_s: float | None = None
@@ -108,12 +108,12 @@ class Progress:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Diagnosis:
+class RunDiagnosis:
     """The result. ``outcome``: fail, warn, pass (it moves and nothing was found), unproven (nothing shows why)."""
 
     run_id: str
     outcome: Outcome
-    progress: Progress
+    progress: StepProgress
     causes: tuple[Cause, ...]
     also: tuple[Cause, ...]
     ranks_expected: int | None
@@ -128,12 +128,14 @@ class Diagnosis:
             "state": told.pop("state"),
             "progress": told,
             "ranks": {"expected": self.ranks_expected, "alive": self.ranks_alive},
-            "causes": [_plain(item) for item in self.causes],
-            "also": [_plain(item) for item in self.also],
+            "causes": [_cause_dict(item) for item in self.causes],
+            "also": [_cause_dict(item) for item in self.also],
         }
 
 
-def conclude(live: Live, progress: Progress, now: t.Sequence[Cause], told: t.Sequence[Cause]) -> Diagnosis:
+def conclude_diagnosis(
+    live: RunObservation, progress: StepProgress, now: t.Sequence[Cause], told: t.Sequence[Cause]
+) -> RunDiagnosis:
     """Return the diagnosis from all findings: fatal ones decide, then consequences, then advice.
 
     :param now: what is so at this moment.
@@ -144,10 +146,12 @@ def conclude(live: Live, progress: Progress, now: t.Sequence[Cause], told: t.Seq
     deciding = [item for item in unique if not (moves and item in told and item not in now)]
     by_weight: dict[str, list[Cause]] = {"fatal": [], "secondary": [], "advice": []}
     for item in deciding:
-        by_weight[weight(item.code)].append(item)
+        by_weight[cause_weight(item.code)].append(item)
     causes = by_weight["fatal"] or by_weight["secondary"] or by_weight["advice"]
     leading = {item.code for item in causes}
-    causes = [item for item in by_weight["advice"] if item not in causes and leading & {*explains(item.code)}] + causes
+    causes = [
+        item for item in by_weight["advice"] if item not in causes and leading & {*explained_codes(item.code)}
+    ] + causes
     also = [item for item in unique if item not in causes]
     outcome: Outcome = "warn" if unique or progress.state == "slow" else "pass" if moves else "unproven"
     if by_weight["fatal"] and not moves:
@@ -155,29 +159,29 @@ def conclude(live: Live, progress: Progress, now: t.Sequence[Cause], told: t.Seq
     elif progress.state in ("hanging", "not_started", "starting"):
         outcome = "unproven"
     alive = sum(len(look.alive) for look in live.looks)
-    return Diagnosis(live.run_id, outcome, progress, tuple(causes), tuple(also), live.expected, alive)
+    return RunDiagnosis(live.run_id, outcome, progress, tuple(causes), tuple(also), live.expected, alive)
 
 
-def progress_of(live: Live) -> Progress:
+def measure_progress(live: RunObservation) -> StepProgress:
     """Return how the job moves, by the steps in its metrics, else by whether its ranks live."""
     gang, steps = live.gang, live.steps
     if not gang:
-        return Progress("not_started")
+        return StepProgress("not_started")
     alive = any(rank.get("alive") for _unused, rank in gang)
     last = steps[-1][1] if steps else None
     since = round(max(0.0, live.now - steps[-1][0]), 3) if steps else None
     if not alive:
-        return Progress("ended", last, since)
+        return StepProgress("ended", last, since)
     if not steps or since is None:
-        return Progress("starting")
-    usual, late = _intervals(steps)
+        return StepProgress("starting")
+    usual, late = _step_times(steps)
     if since > max(HANG_S, HANG_STEPS * (usual or 0.0)):
-        return Progress("hanging", last, since, usual, late)
+        return StepProgress("hanging", last, since, usual, late)
     slower = usual is not None and late is not None and late > max(SLOWED * usual, usual + SLOWED_S)
-    return Progress("slow" if slower else "moving", last, since, usual, late)
+    return StepProgress("slow" if slower else "moving", last, since, usual, late)
 
 
-def _intervals(steps: t.Sequence[tuple[float, int]]) -> tuple[float | None, float | None]:
+def _step_times(steps: t.Sequence[tuple[float, int]]) -> tuple[float | None, float | None]:
     """Return (usual, newest) seconds of a step; the newest only where there are enough steps to compare.
 
     Metrics may be written every tenth step: the time is divided by the steps in between.
@@ -193,6 +197,6 @@ def _intervals(steps: t.Sequence[tuple[float, int]]) -> tuple[float | None, floa
     return round(usual, 6), round(statistics.median(times[-part:]), 6)
 
 
-def _plain(item: Cause) -> Dict:
+def _cause_dict(item: Cause) -> Dict:
     found: Dict = {"code": item.code, "evidence": item.evidence, "fix": item.fix}
     return {**found, "node": item.node} if item.node else found

@@ -138,23 +138,23 @@ _EXPLAINS: t.Mapping[str, tuple[str, ...]] = {
 }
 
 
-def info(code: str) -> CauseInfo:
+def find_cause_info(code: str) -> CauseInfo:
     """Return what is known of a cause; the codes of logs and of live looks are one vocabulary."""
     return LIVE_CAUSES.get(code) or CAUSES[code]
 
 
-def cause(code: str, evidence: str, node: str | None = None) -> Cause:
+def build_live_cause(code: str, evidence: str, node: str | None = None) -> Cause:
     """Return a cause with the table's fix."""
-    return Cause(code, evidence, info(code).fix, node)
+    return Cause(code, evidence, find_cause_info(code).fix, node)
 
 
-def weight(code: str) -> Weight:
+def cause_weight(code: str) -> Weight:
     """Return how much a cause weighs; one of a code that nobody knows is advice."""
     found = LIVE_CAUSES.get(code) or CAUSES.get(code)
     return found.weight if found else "advice"
 
 
-def explains(code: str) -> tuple[str, ...]:
+def explained_codes(code: str) -> tuple[str, ...]:
     """Return the codes that a cause is the reason of when both are found."""
     found = CAUSES.get(code)
     return (*_EXPLAINS.get(code, ()), *(found.explains if found else ()))

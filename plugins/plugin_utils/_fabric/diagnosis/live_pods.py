@@ -17,9 +17,9 @@ import typing as t
 
 from ....module_utils._model.error_line import last_error
 from ....module_utils._model.verdict import Cause
-from .live import Look
-from .live_causes import cause
-from .live_rules import text_diagnosis
+from .live import NodeObservation
+from .live_causes import build_live_cause
+from .live_rules import diagnose_text
 
 Dict = dict[str, t.Any]
 _KILLED = 137
@@ -39,7 +39,7 @@ CODES: t.Mapping[str, str] = {
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class PodSeen:
+class PodSnapshot:
     """One pod. ``waits`` is why it does not start: (the cluster's code, in words). ``exit_code`` is its container's.
 
     ``reason`` is why the container ended (``OOMKilled``), ``message`` what it said last, ``taken`` why the cluster took
@@ -66,17 +66,19 @@ class PodSeen:
         return {**found, **{key: value for key, value in told.items() if value}}
 
 
-def looks(pods: t.Sequence[PodSeen], mark: str, now: float) -> tuple[Look, ...]:
+def observe_pods(pods: t.Sequence[PodSnapshot], mark: str, now: float) -> tuple[NodeObservation, ...]:
     """Return one look a pod, named by its node where no other pod is there.
 
     :param mark: what marked lines begin with.
     :param now: Unix seconds, the moment of the look.
     """
     count = collections.Counter(pod.node for pod in pods)
-    return tuple(_look(pod, mark, now, (pod.node or pod.name) if count[pod.node] == 1 else pod.name) for pod in pods)
+    return tuple(
+        _observe_pod(pod, mark, now, (pod.node or pod.name) if count[pod.node] == 1 else pod.name) for pod in pods
+    )
 
 
-def _look(pod: PodSeen, mark: str, now: float, name: str) -> Look:
+def _observe_pod(pod: PodSnapshot, mark: str, now: float, name: str) -> NodeObservation:
     events: list[Dict] = []
     steps: list[tuple[float, int]] = []
     own: list[str] = []
@@ -84,19 +86,19 @@ def _look(pod: PodSeen, mark: str, now: float, name: str) -> Look:
         if not line.startswith(mark):
             own.append(line)
             continue
-        stream, data = _marked(line[len(mark) :])
+        stream, data = _parse_marked_line(line[len(mark) :])
         if stream == "events":
             events.append(data)
         at, step = data.get("at"), data.get("step")
         if stream == "metrics" and isinstance(at, int | float) and isinstance(step, int):
             steps.append((float(at), step))
     text = "\n".join(own) or pod.message
-    logs = (text_diagnosis(text, f"{name}/log"),) if text else ()
-    seen: Dict = {"at": now, "ranks": ranks(events, pod.phase == "Running"), "units": {}, "pod": pod.to_dict()}
-    return Look(name, seen, "", None, logs, tuple(steps))
+    logs = (diagnose_text(text, f"{name}/log"),) if text else ()
+    seen: Dict = {"at": now, "ranks": read_ranks(events, pod.phase == "Running"), "units": {}, "pod": pod.to_dict()}
+    return NodeObservation(name, seen, "", None, logs, tuple(steps))
 
 
-def _marked(text: str) -> tuple[str, Dict]:
+def _parse_marked_line(text: str) -> tuple[str, Dict]:
     try:
         value = json.loads(text)
         stream, data = value["stream"], value["data"]
@@ -105,7 +107,7 @@ def _marked(text: str) -> tuple[str, Dict]:
     return (str(stream), data) if isinstance(data, dict) else ("", {})
 
 
-def ranks(events: t.Iterable[Dict], running: bool) -> list[Dict]:
+def read_ranks(events: t.Iterable[Dict], running: bool) -> list[Dict]:
     """Return the ranks that a pod's events tell of, the newest start of each; none lives in a pod that has ended."""
     found: dict[int, Dict] = {}
     for line in events:
@@ -120,27 +122,31 @@ def ranks(events: t.Iterable[Dict], running: bool) -> list[Dict]:
     return [found[number] for number in sorted(found)]
 
 
-def pod_causes(pods: t.Sequence[PodSeen]) -> t.Iterator[Cause]:
+def find_pod_causes(pods: t.Sequence[PodSnapshot]) -> t.Iterator[Cause]:
     """Yield what the pods' own states say: not started, taken away, out of memory, ended badly."""
     for pod in pods:
         where = pod.node
         if pod.waits is not None:
-            yield cause(CODES.get(pod.waits[0], "pod_refused"), pod.waits[1], where)
+            yield build_live_cause(CODES.get(pod.waits[0], "pod_refused"), pod.waits[1], where)
         if pod.taken:
-            yield cause("pod_evicted", f"{pod.name} was taken away: {pod.taken}", where)
+            yield build_live_cause("pod_evicted", f"{pod.name} was taken away: {pod.taken}", where)
         elif pod.reason == "OOMKilled":
             limit = f", its memory limit is {pod.memory}" if pod.memory else ""
-            yield cause("oom_host", f"{pod.name} was killed: OOMKilled, exit code {pod.exit_code}{limit}", where)
+            yield build_live_cause(
+                "oom_host", f"{pod.name} was killed: OOMKilled, exit code {pod.exit_code}{limit}", where
+            )
         elif pod.exit_code:
             said = last_error("\n".join(pod.lines)) or last_error(pod.message)
             killed = " (killed by signal 9)" if pod.exit_code == _KILLED else ""
             words = f": {said}" if said else ""
-            yield cause("rank_ended", f"{pod.name} ended with exit code {pod.exit_code}{killed}{words}", where)
+            yield build_live_cause(
+                "rank_ended", f"{pod.name} ended with exit code {pod.exit_code}{killed}{words}", where
+            )
         if pod.problem:
-            yield cause("log_unreadable", f"the log of {pod.name} cannot be read: {pod.problem}", where)
+            yield build_live_cause("log_unreadable", f"the log of {pod.name} cannot be read: {pod.problem}", where)
 
 
-def cluster_causes(told: t.Iterable[tuple[str, str]], pods: t.Sequence[PodSeen]) -> t.Iterator[Cause]:
+def find_cluster_causes(told: t.Iterable[tuple[str, str]], pods: t.Sequence[PodSnapshot]) -> t.Iterator[Cause]:
     """Yield what the cluster says of the run's objects beside the pods: (code, words), each kind once.
 
     A warning about a pod that has started since is over; one about the job itself says why pods are not there.
@@ -150,4 +156,4 @@ def cluster_causes(told: t.Iterable[tuple[str, str]], pods: t.Sequence[PodSeen])
         name = CODES.get(code)
         if name is not None and name not in known:
             known.add(name)
-            yield cause(name, text)
+            yield build_live_cause(name, text)

@@ -16,7 +16,7 @@ import dataclasses
 import re
 import typing as t
 
-from ..parse.lines import Record, shown
+from ..parse.lines import NcclRecord, printable
 from .causes import Finding
 
 Scope = t.Literal["nccl", "any"]
@@ -33,7 +33,7 @@ class LineRule:
     stopped: bool = False
 
 
-def _rule(
+def _line_rule(
     code: str, pattern: bytes, scope: Scope = "nccl", *, transient: bool = False, stopped: bool = False
 ) -> LineRule:
     return LineRule(code, re.compile(pattern), scope, transient, stopped)
@@ -53,109 +53,119 @@ _VIRTUAL = (
 # The first rule of a group that matches wins: a group is one message with several readings.
 _GROUPS: tuple[tuple[LineRule, ...], ...] = (
     (
-        _rule("modify_qp_timeout", _QP + rb"(?:\b110\b|timed out)[^\n]{0,400}retrying", transient=True),
-        _rule("modify_qp_timeout", _QP + rb"(?:\b110\b|timed out)"),
-        _rule("modify_qp_unreachable", _QP + rb"(?:\b101\b|\b113\b|unreachable|No route)"),
-        _rule("roce_gid_per_pod", _QP + rb"(?:\b19\b|\b61\b|No such device|No data available)"),
-        _rule("roce_gid_index", _QP + rb"(?:\b22\b|Invalid argument)"),
+        _line_rule("modify_qp_timeout", _QP + rb"(?:\b110\b|timed out)[^\n]{0,400}retrying", transient=True),
+        _line_rule("modify_qp_timeout", _QP + rb"(?:\b110\b|timed out)"),
+        _line_rule("modify_qp_unreachable", _QP + rb"(?:\b101\b|\b113\b|unreachable|No route)"),
+        _line_rule("roce_gid_per_pod", _QP + rb"(?:\b19\b|\b61\b|No such device|No data available)"),
+        _line_rule("roce_gid_index", _QP + rb"(?:\b22\b|Invalid argument)"),
     ),
     (
-        _rule("wc_retry_exceeded", _WC + rb"1[23]\b"),
-        _rule(
+        _line_rule("wc_retry_exceeded", _WC + rb"1[23]\b"),
+        _line_rule(
             "wc_retry_exceeded",
             rb"NET/OFI Request [^\n]{0,200}completed with error[^\n]{0,200}[Uu]n(?:reachable|responsive)",
         ),
-        _rule("acs_iommu", _WC + rb"4\b"),
+        _line_rule("acs_iommu", _WC + rb"4\b"),
     ),
     (
-        _rule("reg_mr_failed", rb"ibv_reg_(?:dmabuf_)?mr\w* failed|NET/OFI Unable to register memory"),
-        _rule("create_cq_failed", rb"ibv_(?:create_(?:cq|qp|srq)|alloc_pd)\w* failed"),
+        _line_rule("reg_mr_failed", rb"ibv_reg_(?:dmabuf_)?mr\w* failed|NET/OFI Unable to register memory"),
+        _line_rule("create_cq_failed", rb"ibv_(?:create_(?:cq|qp|srq)|alloc_pd)\w* failed"),
     ),
     (
-        _rule(
+        _line_rule(
             "dev_shm_full",
             rb"failed to extend /dev/shm/|creating shared memory segment|Unable to allocate shared memory",
         ),
-        _rule("dev_shm_full", rb"posix_fallocate failed[^\n]{0,20}No space"),
-        _rule("dev_shm_full", rb"insufficient shared memory \(shm\)|unable to write to file </torch_", "any"),
+        _line_rule("dev_shm_full", rb"posix_fallocate failed[^\n]{0,20}No space"),
+        _line_rule("dev_shm_full", rb"insufficient shared memory \(shm\)|unable to write to file </torch_", "any"),
     ),
-    (_rule("version_mismatch", rb"Mismatched NCCL version detected"),),
-    (_rule("duplicate_gpu", rb"Duplicate GPU detected|Multiple [Rr]anks are using the same GPU"),),
-    (_rule("nic_count_mismatch", rb"Detected mixed local Net device counts[^\n]{0,60}\)\. Set"),),
+    (_line_rule("version_mismatch", rb"Mismatched NCCL version detected"),),
+    (_line_rule("duplicate_gpu", rb"Duplicate GPU detected|Multiple [Rr]anks are using the same GPU"),),
+    (_line_rule("nic_count_mismatch", rb"Detected mixed local Net device counts[^\n]{0,60}\)\. Set"),),
     (
-        _rule(
+        _line_rule(
             "imex", rb"MNNVL \(cliqueSize \d+\) is available but not working|\bIMEX\b|nvidia-imex|caps-imex-channels"
         ),
-        _rule("fabric_manager", rb"Failed to bind NVLink SHARP"),
-        _rule("fabric_manager", rb"system not yet initialized|Cuda failure 802|cudaErrorSystemNotReady", "any"),
+        _line_rule("fabric_manager", rb"Failed to bind NVLink SHARP"),
+        _line_rule("fabric_manager", rb"system not yet initialized|Cuda failure 802|cudaErrorSystemNotReady", "any"),
     ),
     (
-        _rule("no_iface_in_subnet", rb"No interface found in the same subnet"),
-        _rule("rendezvous_dns", rb"error encountered when getting address info"),
-        _rule(
+        _line_rule("no_iface_in_subnet", rb"No interface found in the same subnet"),
+        _line_rule("rendezvous_dns", rb"error encountered when getting address info"),
+        _line_rule(
             "bootstrap_bad_address", rb"is neither AF_INET\(\d+\) nor AF_INET6|No valid (?:<IPv4\w*>|\[IPv6\]):<?port"
         ),
-        _rule("address_family", rb"Address family not supported|unsupported IP family|[Aa]ddress family mismatch"),
-        _rule("wrong_interface", rb"[Nn]o socket interface found|no interface found matching", stopped=True),
-        _rule("wrong_interface", rb"Connect to [^\n]{0,60}%" + _VIRTUAL + rb"[^\n]{0,20} failed"),
-        _rule("wrong_interface", rb"Unable to find (?:address|interface) for: ", "any", stopped=True),
+        _line_rule("address_family", rb"Address family not supported|unsupported IP family|[Aa]ddress family mismatch"),
+        _line_rule("wrong_interface", rb"[Nn]o socket interface found|no interface found matching", stopped=True),
+        _line_rule("wrong_interface", rb"Connect to [^\n]{0,60}%" + _VIRTUAL + rb"[^\n]{0,20} failed"),
+        _line_rule("wrong_interface", rb"Unable to find (?:address|interface) for: ", "any", stopped=True),
     ),
     (
-        _rule(
+        _line_rule(
             "socket_connect_timeout",
             rb"[Cc]onnect(?: to \S+)? (?:failed ?: ?|returned )(?:\d+ ?\()?" + _REFUSED + rb"[^\n]{0,40}retrying",
             transient=True,
         ),
-        _rule("socket_connect_timeout", rb"[Cc]onnect(?: to \S+)? (?:failed ?: ?|returned )(?:\d+ ?\()?" + _REFUSED),
-        _rule("socket_connect_timeout", rb"[Cc]onnect(?: to \S+)? timed out"),
-        _rule("socket_connect_timeout", rb"gloo[^\n]{0,200}(?:[Cc]onnect timeout|" + _REFUSED + rb")", "any"),
+        _line_rule(
+            "socket_connect_timeout", rb"[Cc]onnect(?: to \S+)? (?:failed ?: ?|returned )(?:\d+ ?\()?" + _REFUSED
+        ),
+        _line_rule("socket_connect_timeout", rb"[Cc]onnect(?: to \S+)? timed out"),
+        _line_rule("socket_connect_timeout", rb"gloo[^\n]{0,200}(?:[Cc]onnect timeout|" + _REFUSED + rb")", "any"),
     ),
     (
-        _rule("socket_reset", rb"Connection reset by peer|[Cc]onnection closed by (?:remote )?peer"),
-        _rule("socket_reset", rb"Call to (?:recv|send)\w*[^\n]{0,80} failed ?: ?(?:Connection timed out|Broken pipe)"),
-        _rule("socket_reset", rb"gloo[^\n]{0,200}(?:Connection reset by peer|Connection closed by peer)", "any"),
+        _line_rule("socket_reset", rb"Connection reset by peer|[Cc]onnection closed by (?:remote )?peer"),
+        _line_rule(
+            "socket_reset", rb"Call to (?:recv|send)\w*[^\n]{0,80} failed ?: ?(?:Connection timed out|Broken pipe)"
+        ),
+        _line_rule("socket_reset", rb"gloo[^\n]{0,200}(?:Connection reset by peer|Connection closed by peer)", "any"),
     ),
-    (_rule("libibverbs_missing", rb"Failed to open libibverbs\.so"),),
-    (_rule("ib_no_device", rb"NET/IB ?: (?:No device found|Unable to open device)"),),
-    (_rule("gpudirect_off", rb"NET/IB ?: GPU Direct RDMA Disabled for HCA"),),
+    (_line_rule("libibverbs_missing", rb"Failed to open libibverbs\.so"),),
+    (_line_rule("ib_no_device", rb"NET/IB ?: (?:No device found|Unable to open device)"),),
+    (_line_rule("gpudirect_off", rb"NET/IB ?: GPU Direct RDMA Disabled for HCA"),),
     (
-        _rule("ofi_tcp_provider", rb"Selected [Pp]rovider is (?:tcp|sockets|udp)\b"),
-        _rule(
+        _line_rule("ofi_tcp_provider", rb"Selected [Pp]rovider is (?:tcp|sockets|udp)\b"),
+        _line_rule(
             "plugin_broken", rb"NET/OFI [^\n]{0,80}(?:optimal provider|Initializing plugin failed|protocol that worked)"
         ),
-        _rule(
+        _line_rule(
             "plugin_broken", rb"NET/Plugin[^\n]{0,200}(?:undefined symbol|wrong ELF class|GLIBC\w*_[\d.]+' not found)"
         ),
         # The plugin was found and a library that it needs was not.
-        _rule("plugin_broken", rb"NET/Plugin[^\n]{0,120}(?:: |=)lib(?!nccl)[\w.+-]+: cannot open shared object"),
-        _rule("plugin_broken", rb"NET/Plugin[^\n]{0,40}Failed to find ncclNetPlugin symbol"),
+        _line_rule("plugin_broken", rb"NET/Plugin[^\n]{0,120}(?:: |=)lib(?!nccl)[\w.+-]+: cannot open shared object"),
+        _line_rule("plugin_broken", rb"NET/Plugin[^\n]{0,40}Failed to find ncclNetPlugin symbol"),
         # The network that NCCL_NET pins does not come up: there is no fallback then, and the job ends here.
-        _rule(
+        _line_rule(
             "plugin_broken",
             rb"Failed to initialize any NET plugin|[Ee]rror: network [^\n]{1,60} not found",
             stopped=True,
         ),
     ),
-    (_rule("ras_port_shared", rb"RAS failed to establish a client listening socket"),),
+    (_line_rule("ras_port_shared", rb"RAS failed to establish a client listening socket"),),
     (
-        _rule("collective_mismatch", rb"[Mm]ismatched collective|collective mismatch|message truncated : receiving"),
-        _rule("collective_mismatch", rb"Communicator ranks have different \w+ operation counts", "any"),
-        _rule("collective_mismatch", rb"Detected mismatch between collectives|Not all ranks joining collective", "any"),
-        _rule("collective_mismatch", rb"\b(?:SIZE_OR_SYNTAX|COLLECTIVE_(?:TYPE|STATE|DTYPE))_MISMATCH\b", "any"),
+        _line_rule(
+            "collective_mismatch", rb"[Mm]ismatched collective|collective mismatch|message truncated : receiving"
+        ),
+        _line_rule("collective_mismatch", rb"Communicator ranks have different \w+ operation counts", "any"),
+        _line_rule(
+            "collective_mismatch", rb"Detected mismatch between collectives|Not all ranks joining collective", "any"
+        ),
+        _line_rule("collective_mismatch", rb"\b(?:SIZE_OR_SYNTAX|COLLECTIVE_(?:TYPE|STATE|DTYPE))_MISMATCH\b", "any"),
     ),
     (
-        _rule("ranks_missing", rb"\b\d+/\d+ clients joined|Missing communicator data from \d+ rank", "any"),
-        _rule("ranks_missing", rb"not enough slots available in the system|\b0/\d+ nodes are available", "any"),
-        _rule("ranks_missing", rb"was unable to reliably start one or more daemons", "any"),
-        _rule("ranks_missing", rb"ImagePullBackOff|ErrImagePull|RendezvousTimeoutError", "any"),
-        _rule("ranks_missing", rb"mismatch in rank count from procs"),
+        _line_rule("ranks_missing", rb"\b\d+/\d+ clients joined|Missing communicator data from \d+ rank", "any"),
+        _line_rule("ranks_missing", rb"not enough slots available in the system|\b0/\d+ nodes are available", "any"),
+        _line_rule("ranks_missing", rb"was unable to reliably start one or more daemons", "any"),
+        _line_rule("ranks_missing", rb"ImagePullBackOff|ErrImagePull|RendezvousTimeoutError", "any"),
+        _line_rule("ranks_missing", rb"mismatch in rank count from procs"),
     ),
     (
         # errno 97 is PyTorch trying IPv6 first on a host without it, in jobs that work.
-        _rule("rendezvous_dns", rb"client socket has timed out after|connection to the C10d store has failed", "any"),
-        _rule("rendezvous_dns", rb"failed to connect to any network address of", "any"),
-        _rule("rendezvous_dns", rb"connect\(\) timed out\. Original timeout was", "any"),
-        _rule(
+        _line_rule(
+            "rendezvous_dns", rb"client socket has timed out after|connection to the C10d store has failed", "any"
+        ),
+        _line_rule("rendezvous_dns", rb"failed to connect to any network address of", "any"),
+        _line_rule("rendezvous_dns", rb"connect\(\) timed out\. Original timeout was", "any"),
+        _line_rule(
             "rendezvous_dns",
             rb"Name or service not known|Temporary failure in name resolution|Name does not resolve|"
             rb"No address associated with hostname|nodename nor servname",
@@ -164,41 +174,43 @@ _GROUPS: tuple[tuple[LineRule, ...], ...] = (
         ),
     ),
     (
-        _rule(
+        _line_rule(
             "oom_gpu",
             rb"(?:CUDA|HIP|XPU) out of memory|CUDA error: out of memory|Cuda failure (?:2 )?'out of memory'",
             "any",
         ),
-        _rule("oom_gpu", rb"cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED", "any"),
-        _rule("oom_host", rb"Out of memory: Kill|oom-kill|OOMKilled|Memory cgroup out of memory|std::bad_alloc", "any"),
-        _rule("oom_host", rb"DefaultCPUAllocator: (?:can't|not enough)|^MemoryError\b", "any"),
+        _line_rule("oom_gpu", rb"cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED", "any"),
+        _line_rule(
+            "oom_host", rb"Out of memory: Kill|oom-kill|OOMKilled|Memory cgroup out of memory|std::bad_alloc", "any"
+        ),
+        _line_rule("oom_host", rb"DefaultCPUAllocator: (?:can't|not enough)|^MemoryError\b", "any"),
     ),
     (
-        _rule(
+        _line_rule(
             "checkpoint_failed",
             rb"CheckpointException|PytorchStream(?:Writer|Reader) failed|inline_container\.cc",
             "any",
         ),
-        _rule(
+        _line_rule(
             "checkpoint_failed",
             rb"Error\(s\) in loading state_dict|Error while deserializing header|UnpicklingError",
             "any",
         ),
-        _rule(
+        _line_rule(
             "checkpoint_failed",
             rb"(?:No space left on device|Read-only file system|Input/output error|Permission denied)"
             rb"[^\n]{0,200}(?:checkpoint|ckpt|\.pt\b|\.safetensors|\.distcp)",
             "any",
         ),
-        _rule(
+        _line_rule(
             "checkpoint_failed",
             rb"(?:[Cc]heckpoint|ckpt)[^\n]{0,200}(?:No space left on device|Read-only file system|Input/output error)",
             "any",
         ),
     ),
     (
-        _rule("mtu_black_hole", rb"message too long,? mtu|Frag(?:mentation)? needed and DF set", "any"),
-        _rule("relayed_path", rb"\bvia DERP\(|; relay \"\w+\"|relaying through DERP", "any"),
+        _line_rule("mtu_black_hole", rb"message too long,? mtu|Frag(?:mentation)? needed and DF set", "any"),
+        _line_rule("relayed_path", rb"\bvia DERP\(|; relay \"\w+\"|relaying through DERP", "any"),
     ),
 )
 # A line without an NCCL record is looked at only when it holds one of these; most lines of a training log hold none.
@@ -228,13 +240,13 @@ class Findings:
         self._found: dict[tuple[str, bool, bool], Finding] = {}
         self._quoted_until = 0
 
-    def record(self, line_number: int, record: Record) -> None:
+    def record(self, line_number: int, record: NcclRecord) -> None:
         """Look at one NCCL record."""
         if b"Cuda failure" in record.text and record.source.startswith((_NVLS_SOURCE, _P2P_SOURCE)):
             # A failing import of a peer's memory is the IMEX domain's only where multi-node NVLink is used.
             code = "fabric_manager" if record.source.startswith(_NVLS_SOURCE) else "imex"
             if code == "fabric_manager" or re.search(rb"Cuda failure (?:80[01]|\d* ?'operation not)", record.text):
-                self.add(Finding(code, line_number, shown(record.text), record.host, last_line=line_number))
+                self.add(Finding(code, line_number, printable(record.text), record.host, last_line=line_number))
                 return
         self._match(line_number, record.text, record.host, quoted=True)
 
@@ -273,11 +285,20 @@ class Findings:
         for group in _GROUPS:
             for rule in group:
                 if (quoted or rule.scope == "any") and rule.pattern.search(text):
-                    found = (rule.code, line_number, shown(text), host, 1, line_number, rule.transient, rule.stopped)
+                    found = (
+                        rule.code,
+                        line_number,
+                        printable(text),
+                        host,
+                        1,
+                        line_number,
+                        rule.transient,
+                        rule.stopped,
+                    )
                     self.add(Finding(*found))
                     break
 
 
-def virtual_interface(name: str) -> bool:
+def is_virtual_interface(name: str) -> bool:
     """Return whether an interface of this name is made by a container engine, a CNI or a mesh, or is loopback."""
     return re.fullmatch(_VIRTUAL, name.encode("utf-8", "replace")) is not None

@@ -15,7 +15,7 @@ import dataclasses
 import re
 import typing as t
 
-from ..parse.lines import MAX_LINE_BYTES, blocks, lines
+from ..parse.lines import MAX_LINE_BYTES, read_blocks, split_lines
 from ..parse.nccl_log import NcclFacts, NcclLog
 from ..parse.nccl_tests import NcclTests, NcclTestsText
 from .log_patterns import Findings
@@ -49,15 +49,15 @@ class Scan:
     binary: bool = False
 
 
-def scan(stream: t.BinaryIO) -> Scan:
+def scan_log(stream: t.BinaryIO) -> Scan:
     """Read a text log to its end, in constant memory. Raises what ``stream.read`` does, nothing for content."""
     reader = _Reader()
     last = 0
-    for first, block in blocks(stream):
+    for first, block in read_blocks(stream):
         if reader.can_skip(first, block):
             reader.search(first, block)
         else:
-            for number, line in lines(first, block):
+            for number, line in split_lines(first, block):
                 reader.line(number, line)
         last = first + block.count(b"\n") - 1
     return reader.result(last)

@@ -44,8 +44,8 @@ def parse_iperf3(text: str) -> Iperf3 | None:
         return Iperf3(problem=error[1].strip()) if error else None
     totals = [item for item in found if item[0] == "SUM"]
     streams = {item[0] for item in found} - {"SUM"}
-    sent = _total(totals or found, "sender")
-    received = _total(totals or found, "receiver")
+    sent = _sum_gbps(totals or found, "sender")
+    received = _sum_gbps(totals or found, "receiver")
     lost = [int(item[4]) for item in totals or found if item[5] == "sender" and item[4]]
     seconds = _finite(found[-1][1])
     return Iperf3(
@@ -66,8 +66,8 @@ def parse_iperf3_json(document: t.Any) -> Iperf3 | None:
     retransmits = _finite(sent.get("retransmits"))
     streams = end.get("streams")
     return Iperf3(
-        _scaled(sent),
-        _scaled(received),
+        _gbps(sent),
+        _gbps(received),
         _finite(received.get("seconds")),
         None if retransmits is None else int(retransmits),
         len(streams) if isinstance(streams, list) else 0,
@@ -80,12 +80,12 @@ def _section(end: dict[str, t.Any], name: str) -> dict[str, t.Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _scaled(section: dict[str, t.Any]) -> float | None:
+def _gbps(section: dict[str, t.Any]) -> float | None:
     value = _finite(section.get("bits_per_second"))
     return None if value is None else value * 1e-9
 
 
-def _total(found: t.Sequence[tuple[str, ...]], side: str) -> float | None:
+def _sum_gbps(found: t.Sequence[tuple[str, ...]], side: str) -> float | None:
     values = [(_finite(item[2]) or 0.0) * _SCALE[item[3]] for item in found if item[5] == side]
     return sum(values) if values else None
 

@@ -42,7 +42,7 @@ _PREFIX = re.compile(
 )
 
 
-class Record(t.NamedTuple):
+class NcclRecord(t.NamedTuple):
     """One NCCL record. ``host`` is empty and ``pid`` and ``tid`` are 0 when the log does not carry them."""
 
     host: str
@@ -53,7 +53,7 @@ class Record(t.NamedTuple):
     text: bytes
 
 
-def blocks(stream: t.BinaryIO) -> t.Iterator[tuple[int, bytes]]:
+def read_blocks(stream: t.BinaryIO) -> t.Iterator[tuple[int, bytes]]:
     """Yield (number of the first line, whole lines with their ends), about a mebibyte at a time.
 
     Of a line that does not end within a block, ``MAX_LINE_BYTES`` are kept. Raises what ``stream.read`` does.
@@ -61,7 +61,7 @@ def blocks(stream: t.BinaryIO) -> t.Iterator[tuple[int, bytes]]:
     number = 1
     rest = b""
     skipping = False
-    for chunk in _chunks(stream):
+    for chunk in _read_chunks(stream):
         if skipping:
             end = chunk.find(b"\n")
             if end < 0:
@@ -79,7 +79,7 @@ def blocks(stream: t.BinaryIO) -> t.Iterator[tuple[int, bytes]]:
         yield number, rest + b"\n"
 
 
-def lines(first: int, block: bytes) -> t.Iterator[tuple[int, bytes]]:
+def split_lines(first: int, block: bytes) -> t.Iterator[tuple[int, bytes]]:
     """Yield (line number, line without its end) of a block; longer lines than ``MAX_LINE_BYTES`` are cut."""
     parts = block.split(b"\n")
     parts.pop()
@@ -87,16 +87,16 @@ def lines(first: int, block: bytes) -> t.Iterator[tuple[int, bytes]]:
         yield number, part if len(part) <= MAX_LINE_BYTES else part[:MAX_LINE_BYTES]
 
 
-def _chunks(stream: t.BinaryIO) -> t.Iterator[bytes]:
+def _read_chunks(stream: t.BinaryIO) -> t.Iterator[bytes]:
     first = stream.read(CHUNK_BYTES)
-    decoder = _utf16(first)
+    decoder = _utf16_decoder(first)
     chunk = first
     while chunk:
         yield decoder.decode(chunk).encode("utf-8", "replace") if decoder else chunk
         chunk = stream.read(CHUNK_BYTES)
 
 
-def _utf16(first: bytes) -> codecs.IncrementalDecoder | None:
+def _utf16_decoder(first: bytes) -> codecs.IncrementalDecoder | None:
     """Return a decoder when the file starts with UTF-16's byte order mark."""
     if not first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return None
@@ -116,7 +116,7 @@ def strip_prefixes(line: bytes) -> bytes:
     return rest
 
 
-def segments(line: bytes) -> tuple[bytes, list[bytes]]:
+def split_records(line: bytes) -> tuple[bytes, list[bytes]]:
     """Split a line into the text before its first NCCL record and its records, each with its own header.
 
     Ranks that share one pipe can write in the middle of each other's lines.
@@ -129,24 +129,26 @@ def segments(line: bytes) -> tuple[bytes, list[bytes]]:
     return line[: starts[0]], [line[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
-def header(prefix: bytes) -> Record:
+def parse_header(prefix: bytes) -> NcclRecord:
     """Return the record whose header is ``prefix`` (everything up to the text); its ``text`` is empty."""
     match = None
     for match in _RECORD.finditer(prefix):  # noqa: B007  the last header before the text is the text's own
         pass
     if match is None:
         level = _LEVEL.search(prefix)
-        return Record("", 0, 0, level[1].decode() if level else "INFO", "", b"")
+        return NcclRecord("", 0, 0, level[1].decode() if level else "INFO", "", b"")
     host, pid, tid, _device, source, name = match.groups()
-    return Record(shown(host or b""), number(pid), number(tid), name.decode(), shown(source).strip(), b"")
+    return NcclRecord(
+        printable(host or b""), parse_number(pid), parse_number(tid), name.decode(), printable(source).strip(), b""
+    )
 
 
-def number(digits: bytes | None) -> int:
+def parse_number(digits: bytes | None) -> int:
     """Return the number, 0 for none; more than 18 digits are noise, not a number, and give 0 too."""
     return int(digits) if digits and len(digits) <= 18 else 0
 
 
-def shown(raw: bytes, limit: int = EVIDENCE_CHARS) -> str:
+def printable(raw: bytes, limit: int = EVIDENCE_CHARS) -> str:
     """Return text that is safe to print as evidence: UTF-8 or replaced, no control characters, at most ``limit``."""
     decoded = strip_colours(raw[: 4 * limit]).decode("utf-8", "replace")
     clean = "".join(char if char.isprintable() else " " for char in decoded).strip()

@@ -19,9 +19,9 @@ import dataclasses
 import re
 import typing as t
 
-from .lines import number, shown
+from .lines import parse_number, printable
 
-Kind = t.Literal["net", "p2p", "shm", "collnet", "other"]
+ChannelKind = t.Literal["net", "p2p", "shm", "collnet", "other"]
 NetworkClass = t.Literal["rdma", "tcp", "unknown"]
 
 _TAIL = re.compile(
@@ -41,7 +41,7 @@ _RDMA_PARTS = ("libfabric", "rdma", "roce", "ibext", "ainic", "spectrum", "ofi")
 class Via:
     """What a channel uses. ``name`` is the network's (``IBext_v8``) or the kind of P2P (``IPC``, ``MNNVL``)."""
 
-    kind: Kind
+    kind: ChannelKind
     name: str
     gdr: bool = False
     proxy: int | None = None
@@ -74,26 +74,26 @@ def parse_channel(tail: bytes) -> Channel | None:
     first, first_device, second, second_device, direction, via = match.groups()
     same = first_device is not None and first_device == second_device
     way = t.cast("t.Literal['send', 'receive'] | None", direction.decode() if direction else None)
-    return Channel(number(first), number(second), way, parse_via(via), same)
+    return Channel(parse_number(first), parse_number(second), way, parse_via(via), same)
 
 
 def parse_via(via: bytes) -> Via:
     """Parse what follows ``via``."""
     if match := _NET.match(via):
         name, _device, proxy, gdr = match.groups()
-        return Via("net", shown(name), gdr is not None, number(proxy) if proxy else None)
+        return Via("net", printable(name), gdr is not None, parse_number(proxy) if proxy else None)
     head, _unused, rest = via.partition(b"/")
     if head == b"P2P":
-        return Via("p2p", shown(re.split(rb"[/\s]", rest, maxsplit=1)[0]))
+        return Via("p2p", printable(re.split(rb"[/\s]", rest, maxsplit=1)[0]))
     if head == b"SHM" or via.startswith(b"direct shared memory"):
         return Via("shm", "SHM")
-    return Via("other", shown(via, 40))
+    return Via("other", printable(via, 40))
 
 
 def parse_collnet(tail: bytes) -> Via | None:
     """Parse what follows ``CollNet NN/M :`` (in-network reduction): it names a network but no pair."""
     match = _COLLNET.match(tail)
-    return Via("collnet", shown(match[2]), match[4] is not None) if match else None
+    return Via("collnet", printable(match[2]), match[4] is not None) if match else None
 
 
 def network_class(name: str) -> NetworkClass:

@@ -15,9 +15,9 @@ import dataclasses
 import re
 import typing as t
 
-from .lines import Record, header, segments, shown
+from .lines import NcclRecord, parse_header, printable, split_records
 from .nccl_channels import parse_channel, parse_collnet
-from .nccl_state import MAX_SEEN_TAILS, Jobs, Thread
+from .nccl_state import MAX_SEEN_TAILS, CommunicatorTables, NcclThread
 
 MAX_NAMES = 256
 MAX_LISTED_RING = 240
@@ -30,7 +30,7 @@ _VERSION = re.compile(rb"NCCL version ([0-9][\w.+-]{1,40})")
 # A row of nccl-tests that NCCL's record interrupts ends in its root, and nothing separates that from the host's name.
 _ROW_START = re.compile(rb"\s*\d{1,15}\s+\d{1,15}\s+[a-z]\w{2,9}\s+(?:\w{1,8}\s+)?-1")
 # Only what decides a verdict is kept of the environment; names of others are not even counted.
-KEPT_ENVIRONMENT = frozenset(
+DECIDING_VARIABLES = frozenset(
     f"NCCL_{name}"
     for name in (
         *("ALGO", "COMM_ID", "IB_DISABLE", "IB_GID_INDEX", "IB_HCA", "MNNVL_ENABLE", "NET", "NET_PLUGIN"),
@@ -41,7 +41,7 @@ KEPT_ENVIRONMENT = frozenset(
 _RETURNED = re.compile(rb"[\w/]{1,60}\.(?:cc|cu|h):\d{1,5} -> [1-68-9]\b")
 _CHOSEN = (b"Using network ", b"Using internal Network ", b"Using internal network ", b"Assigned NET plugin ")
 
-Listener = t.Callable[[int, Record], None]
+RecordListener = t.Callable[[int, NcclRecord], None]
 
 
 @dataclasses.dataclass(slots=True)
@@ -55,7 +55,7 @@ class NcclFacts:
 
     records: int = 0
     warnings: int = 0
-    jobs: Jobs = dataclasses.field(default_factory=Jobs)
+    jobs: CommunicatorTables = dataclasses.field(default_factory=CommunicatorTables)
     chosen: dict[str, int] = dataclasses.field(default_factory=dict)
     found_plugins: dict[str, int] = dataclasses.field(default_factory=dict)
     collnet: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -77,10 +77,10 @@ class NcclLog:
     ``listener`` is called with every record whose text can name a cause (all warnings, some kinds of INFO).
     """
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: RecordListener) -> None:
         self.facts = NcclFacts()
         self._listener = listener
-        self._threads: dict[bytes, Thread] = {}
+        self._threads: dict[bytes, NcclThread] = {}
         self._handlers = self._handler_table()
 
     def record(self, line_number: int, line: bytes, at: int) -> bytes:
@@ -99,13 +99,13 @@ class NcclLog:
         """Note a bare ``NCCL version X`` line; return whether it was one."""
         match = _VERSION.search(line)
         if match:
-            _note(self.facts.versions, match[1], line_number)
+            _note_first_line(self.facts.versions, match[1], line_number)
         return match is not None
 
-    def _thread(self, prefix: bytes) -> tuple[bytes, Thread]:
+    def _thread(self, prefix: bytes) -> tuple[bytes, NcclThread]:
         before = _ROW_START.match(prefix)
-        record = header((prefix[before.end() :] if before else prefix) + b"NCCL INFO ")
-        thread = Thread(self.facts.jobs.process(record.host, record.pid))
+        record = parse_header((prefix[before.end() :] if before else prefix) + b"NCCL INFO ")
+        thread = NcclThread(self.facts.jobs.process(record.host, record.pid))
         if before is None:
             if len(self._threads) >= MAX_SEEN_TAILS:
                 # Prefixes with a time stamp never repeat; forgetting threads only loses which communicator they began.
@@ -116,7 +116,7 @@ class NcclLog:
     def _mixed(self, line_number: int, line: bytes) -> bytes:
         """Read warnings, other levels and lines that hold several records."""
         row = _ROW_START.match(line)
-        before, records = segments(line[row.end() :] if row else line)
+        before, records = split_records(line[row.end() :] if row else line)
         if not records:
             self.version(line_number, line)
             return line
@@ -132,21 +132,21 @@ class NcclLog:
             else:
                 self.facts.records += 1
                 self.facts.warnings += 1
-                self.facts.first_warning = self.facts.first_warning or shown(text)
-                self._listener(line_number, header(raw[: at + 6 + len(level)])._replace(text=text))
+                self.facts.first_warning = self.facts.first_warning or printable(text)
+                self._listener(line_number, parse_header(raw[: at + 6 + len(level)])._replace(text=text))
         return row[0] if row else before
 
     def _unglued(self, records: list[bytes]) -> list[bytes]:
         """Give letters that a host's name seems to begin with back to the record before, where they are its end."""
         result = records[:1]
         for raw in records[1:]:
-            own = header(raw)
+            own = parse_header(raw)
             extra = self.facts.jobs.extra_letters(own.host, own.pid)
             result[-1] += raw[:extra]
             result.append(raw[extra:])
         return result
 
-    def _info(self, line_number: int, thread: Thread, prefix: bytes, text: bytes) -> None:
+    def _info(self, line_number: int, thread: NcclThread, prefix: bytes, text: bytes) -> None:
         self.facts.records += 1
         if text.startswith(b"[Rank "):
             # NCCL 2.31 puts the rank before some texts.
@@ -163,9 +163,9 @@ class NcclLog:
                 return
             handler = self._environment
         if handler(line_number, thread, text):
-            self._listener(line_number, header(prefix + b"NCCL INFO ")._replace(text=text))
+            self._listener(line_number, parse_header(prefix + b"NCCL INFO ")._replace(text=text))
 
-    def _channel(self, line_number: int, thread: Thread, text: bytes) -> None:
+    def _channel(self, line_number: int, thread: NcclThread, text: bytes) -> None:
         tail = text.partition(b" : ")[2]
         if tail in thread.seen:
             known = thread.seen[tail]
@@ -179,7 +179,7 @@ class NcclLog:
             thread.seen.clear()
         thread.seen[tail] = self.facts.jobs.channel(thread, channel, line_number) if channel else None
 
-    def _handler_table(self) -> dict[bytes, t.Callable[[int, Thread, bytes], bool]]:
+    def _handler_table(self) -> dict[bytes, t.Callable[[int, NcclThread, bytes], bool]]:
         """First word of an INFO text to its reader, which returns whether the text can also name a cause."""
         comm, network, tell = self._comm, self._network, self._tell
         return {
@@ -217,83 +217,83 @@ class NcclLog:
             b"ncclOsSocketStartConnect:": tell,
         }
 
-    def _tell(self, line_number: int, thread: Thread, text: bytes) -> bool:
+    def _tell(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
         return True
 
-    def _comm(self, line_number: int, thread: Thread, text: bytes) -> bool:
+    def _comm(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
         self.facts.jobs.comm_line(thread, text)
         if b"Init COMPLETE" in text:
             self.facts.ready_line = line_number
         return False
 
-    def _connected(self, line_number: int, thread: Thread, text: bytes) -> bool:
+    def _connected(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
         if text.startswith((b"Connected all rings", b"Connected all trees")):
             self.facts.ready_line = line_number
         return False
 
-    def _bootstrap(self, line_number: int, thread: Thread, text: bytes) -> bool:
+    def _bootstrap(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
         found = _INTERFACE.findall(text)
         for name, _address in found:
-            _note(self.facts.interfaces, name, line_number)
+            _note_first_line(self.facts.interfaces, name, line_number)
         if found:
-            process, address = thread.process, shown(found[0][1])
+            process, address = thread.process, printable(found[0][1])
             process.doubtful = process.doubtful or process.address not in ("", address)
             process.address = process.address or address
         return True
 
-    def _net_socket(self, line_number: int, thread: Thread, text: bytes) -> bool:
+    def _net_socket(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
         if b"Using" in text:
             for name, _address in _INTERFACE.findall(text):
-                _note(self.facts.socket_interfaces, name, line_number)
+                _note_first_line(self.facts.socket_interfaces, name, line_number)
         return False
 
-    def _net_ib(self, line_number: int, thread: Thread, text: bytes) -> bool:
+    def _net_ib(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
         if b": Using" in text:
             for name, layer in _HCA.findall(text):
-                _note(self.facts.hcas, name, line_number)
-                _note(self.facts.link_layers, layer, line_number)
+                _note_first_line(self.facts.hcas, name, line_number)
+                _note_first_line(self.facts.link_layers, layer, line_number)
         return True
 
-    def _net_ofi(self, line_number: int, thread: Thread, text: bytes) -> bool:
+    def _net_ofi(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
         if provider := _OFI_PROVIDER.search(text):
-            _note(self.facts.providers, provider[1], line_number)
+            _note_first_line(self.facts.providers, provider[1], line_number)
         return True
 
-    def _plugin_named(self, line_number: int, thread: Thread, text: bytes) -> bool:
+    def _plugin_named(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
         """``NET/FastSocket plugin initialized``: a plugin that says itself that it took over."""
         name = text.partition(b"/")[2].split(b" ", 1)[0]
         target = self.facts.chosen if b"plugin initialized" in text else self.facts.found_plugins
-        _note(target, name, line_number)
+        _note_first_line(target, name, line_number)
         return False
 
-    def _network(self, line_number: int, thread: Thread, text: bytes) -> bool:
+    def _network(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
         for start in _CHOSEN:
             if text.startswith(start):
-                _note(self.facts.chosen, text[len(start) :].partition(b" to comm")[0].strip(), line_number)
+                _note_first_line(self.facts.chosen, text[len(start) :].partition(b" to comm")[0].strip(), line_number)
         if text.startswith(b"Initialized NET plugin "):
-            _note(self.facts.found_plugins, text[23:].strip(), line_number)
+            _note_first_line(self.facts.found_plugins, text[23:].strip(), line_number)
         return False
 
-    def _collnet(self, line_number: int, thread: Thread, text: bytes) -> bool:
+    def _collnet(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
         via = parse_collnet(text.partition(b" : ")[2])
         if via:
-            _note(self.facts.collnet, via.name.encode(), line_number)
+            _note_first_line(self.facts.collnet, via.name.encode(), line_number)
         return False
 
-    def _own_version(self, line_number: int, thread: Thread, text: bytes) -> bool:
+    def _own_version(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
         self.version(line_number, text)
         return False
 
-    def _environment(self, line_number: int, thread: Thread, text: bytes) -> bool:
+    def _environment(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
         match = _ENV.match(text)
-        if match and match[1].decode() in KEPT_ENVIRONMENT:
-            value = shown(match[2]).rstrip(".") if match[2].rstrip().endswith(b".") else shown(match[2])
+        if match and match[1].decode() in DECIDING_VARIABLES:
+            value = printable(match[2]).rstrip(".") if match[2].rstrip().endswith(b".") else printable(match[2])
             self.facts.environment.setdefault(match[1].decode(), (value, line_number))
         return False
 
 
-def _note(table: dict[str, int], name: bytes, line_number: int) -> None:
+def _note_first_line(table: dict[str, int], name: bytes, line_number: int) -> None:
     """Remember the first line of a name."""
-    key = shown(name, 120)
+    key = printable(name, 120)
     if key and key not in table and len(table) < MAX_NAMES:
         table[key] = line_number

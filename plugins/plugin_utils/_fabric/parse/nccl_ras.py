@@ -16,18 +16,18 @@ import dataclasses
 import re
 import typing as t
 
-Kind = t.Literal["incomplete", "dead", "error", "mismatch", "timeout"]
+RasEntryKind = t.Literal["incomplete", "dead", "error", "mismatch", "timeout"]
 _ENTRY = re.compile(r"(?:#\S+ \(([0-9a-f]+)\) )?(INCOMPLETE|DEAD|ERROR|MISMATCH|TIMEOUT)\s*$")
 _PROCESS = re.compile(r"Process (\d+) on node (\S+) managing GPUs? (\S+)")
 _RANK = re.compile(r"Rank (\d+)(?: (has .*?|reported .*?))? -- (?:GPU (\S+) managed by process (\d+) on node (\S+))?")
 _MANY = re.compile(r"(\d+) ranks (have .*|reported .*)")
 _COUNTS = re.compile(r"Communicator ranks have different (\w+ operation counts|status)")
 _LAUNCHED = re.compile(r"(?:has|have) launched up to operation (\d+)")
-_MOST = 64
+_MAX_ENTRIES = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Who:
+class RasMember:
     """A process or rank that an entry names; ``node`` is an address. ``says`` is what is peculiar about it."""
 
     node: str | None = None
@@ -41,22 +41,22 @@ class Who:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Entry:
+class RasEntry:
     """One entry. ``about`` is its first indented line, ``usual`` what most ranks do, ``who`` those that differ."""
 
-    kind: Kind
+    kind: RasEntryKind
     about: str = ""
     usual: str = ""
-    who: tuple[Who, ...] = ()
+    who: tuple[RasMember, ...] = ()
     communicator: str | None = None
 
     @property
-    def behind(self) -> tuple[Who, ...]:
+    def behind(self) -> tuple[RasMember, ...]:
         """Return the ranks that have launched fewer operations than most, else all that are named."""
-        most = _operation(self.usual)
+        most = _operation_count(self.usual)
         if self.kind != "mismatch" or most is None:
             return self.who
-        return tuple(item for item in self.who if (_operation(item.says) or 0) < most)
+        return tuple(item for item in self.who if (_operation_count(item.says) or 0) < most)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,29 +65,29 @@ class RasStatus:
 
     known: bool
     version: str | None = None
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[RasEntry, ...] = ()
 
 
 def parse_ras(text: str) -> RasStatus:
     """Return what RAS answered."""
     version = re.search(r"^NCCL version (\S+) compiled with CUDA", text, re.MULTILINE)
-    entries: list[Entry] = []
+    entries: list[RasEntry] = []
     for line in text.splitlines():
         found = _ENTRY.match(line)
         if found:
-            kind = t.cast(Kind, found.group(2).lower())
-            entries.append(Entry(kind, communicator=found.group(1)))
+            kind = t.cast(RasEntryKind, found.group(2).lower())
+            entries.append(RasEntry(kind, communicator=found.group(1)))
         elif line[:1].isspace() and line.strip() and entries:
-            entries[-1] = _with(entries[-1], line.strip())
+            entries[-1] = _add_line(entries[-1], line.strip())
     known = version is not None or bool(entries) or "\nCommunicators..." in text
-    return RasStatus(known, version.group(1) if version else None, tuple(entries[:_MOST]))
+    return RasStatus(known, version.group(1) if version else None, tuple(entries[:_MAX_ENTRIES]))
 
 
-def _with(entry: Entry, line: str) -> Entry:
+def _add_line(entry: RasEntry, line: str) -> RasEntry:
     """Return an entry with one more of its lines."""
-    who = _who(line, entry)
+    who = _parse_member(line, entry)
     if who is not None:
-        return dataclasses.replace(entry, who=(*entry.who, who)[:_MOST])
+        return dataclasses.replace(entry, who=(*entry.who, who)[:_MAX_ENTRIES])
     many = _MANY.match(line)
     if many:
         # The most frequent comes first; what follows in larger numbers belongs to the ranks listed after it.
@@ -101,10 +101,10 @@ def _with(entry: Entry, line: str) -> Entry:
     return entry
 
 
-def _who(line: str, entry: Entry) -> Who | None:
+def _parse_member(line: str, entry: RasEntry) -> RasMember | None:
     process = _PROCESS.match(line)
     if process:
-        return Who(process.group(2), int(process.group(1)))
+        return RasMember(process.group(2), int(process.group(1)))
     rank = _RANK.match(line)
     if not rank:
         return None
@@ -112,10 +112,10 @@ def _who(line: str, entry: Entry) -> Who | None:
     # Ranks that share a peculiarity are listed below the line that tells it.
     shared = _MANY.match(entry.about.rpartition("; ")[2])
     says = rank.group(2) or (shared.group(2) if shared else "")
-    return Who(rank.group(5), pid, int(rank.group(1)), says)
+    return RasMember(rank.group(5), pid, int(rank.group(1)), says)
 
 
-def _operation(text: str) -> int | None:
+def _operation_count(text: str) -> int | None:
     found = _LAUNCHED.search(text)
     if found:
         return int(found.group(1))

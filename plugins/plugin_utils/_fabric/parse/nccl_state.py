@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from .lines import number
+from .lines import parse_number
 from .nccl_channels import Channel
 
 MAX_PAIRS = 300_000
@@ -30,7 +30,7 @@ _MNNVL = re.compile(rb"\bMNNVL (\d)")
 
 
 @dataclasses.dataclass(slots=True)
-class Process:
+class NcclProcess:
     """One process that wrote to the log. ``address`` is what its bootstrap listens on, empty when unseen.
 
     ``doubtful``: two addresses were seen, so that this is one name and number of two processes, as in containers.
@@ -55,41 +55,41 @@ class PairCount:
 
 
 @dataclasses.dataclass(slots=True)
-class Comm:
+class Communicator:
     """One communicator: rank to the processes that claimed it."""
 
     key: str
     nranks: int = 0
     nnodes: int = 0
     mnnvl: bool = False
-    ranks: dict[int, list[Process]] = dataclasses.field(default_factory=dict)
+    ranks: dict[int, list[NcclProcess]] = dataclasses.field(default_factory=dict)
     started: int = 0
     completed: int = 0
 
 
 @dataclasses.dataclass(slots=True)
-class Thread:
+class NcclThread:
     """One thread of a process; ``seen`` remembers its channel lines, which repeat for every channel."""
 
-    process: Process
+    process: NcclProcess
     comm: str = ""
     seen: dict[bytes, PairCount | None] = dataclasses.field(default_factory=dict)
 
 
-class Jobs:
+class CommunicatorTables:
     """The tables of one log. All are bounded: what does not fit sets ``overflow``, and then nothing is proven."""
 
     def __init__(self) -> None:
-        self.processes: dict[tuple[str, int], Process] = {}
-        self.comms: dict[str, Comm] = {}
+        self.processes: dict[tuple[str, int], NcclProcess] = {}
+        self.comms: dict[str, Communicator] = {}
         self.pairs: dict[tuple[object, ...], PairCount] = {}
         self.overflow = False
 
-    def process(self, host: str, pid: int) -> Process:
+    def process(self, host: str, pid: int) -> NcclProcess:
         """Return the process, new when it was not seen."""
         found = self.processes.get((host, pid))
         if found is None:
-            found = Process(host, pid)
+            found = NcclProcess(host, pid)
             if len(self.processes) < MAX_PROCESSES:
                 self.processes[host, pid] = found
             else:
@@ -103,12 +103,12 @@ class Jobs:
         known = (one.host for one in self.processes.values() if one.pid == pid and one.host and host.endswith(one.host))
         return len(host) - len(next(known, host))
 
-    def comm_line(self, thread: Thread, text: bytes) -> None:
+    def comm_line(self, thread: NcclThread, text: bytes) -> None:
         """Read ``comm 0x… rank R nranks N … [commId 0x…] [- Init START|COMPLETE]``."""
         match = _COMM.search(text)
         if not match:
             return
-        pointer, rank, nranks = match[1], number(match[2]), number(match[3])
+        pointer, rank, nranks = match[1], parse_number(match[2]), parse_number(match[3])
         process = thread.process
         named = _COMM_ID.search(text)
         key = named[1].decode() if named else process.pointers.get(pointer, "")
@@ -117,7 +117,7 @@ class Jobs:
         comm = self._comm(key)
         comm.nranks = max(comm.nranks, nranks)
         if nodes := _NODES.search(text):
-            comm.nnodes = max(comm.nnodes, number(nodes[1]))
+            comm.nnodes = max(comm.nnodes, parse_number(nodes[1]))
         if mnnvl := _MNNVL.search(text):
             comm.mnnvl = comm.mnnvl or mnnvl[1] != b"0"
         self._claim(comm, rank, process)
@@ -128,7 +128,7 @@ class Jobs:
         elif b"Init COMPLETE" in text:
             comm.completed += 1
 
-    def channel(self, thread: Thread, channel: Channel, line: int) -> PairCount | None:
+    def channel(self, thread: NcclThread, channel: Channel, line: int) -> PairCount | None:
         """Count one channel line of a thread; None when the table is full."""
         process = thread.process
         comm = self._comm(thread.comm or process.comm)
@@ -143,16 +143,16 @@ class Jobs:
         found.count += 1
         return found
 
-    def _comm(self, key: str) -> Comm:
+    def _comm(self, key: str) -> Communicator:
         found = self.comms.get(key)
         if found is None:
             if len(self.comms) >= MAX_PROCESSES:
                 self.overflow = True
-                return Comm(key)
-            found = self.comms[key] = Comm(key)
+                return Communicator(key)
+            found = self.comms[key] = Communicator(key)
         return found
 
-    def _claim(self, comm: Comm, rank: int, process: Process) -> None:
+    def _claim(self, comm: Communicator, rank: int, process: NcclProcess) -> None:
         """Note that a process says it is this rank; two that do are two jobs, or groups without an id."""
         known = comm.ranks.get(rank)
         if known is None:

@@ -18,7 +18,7 @@ import math
 import re
 import typing as t
 
-from .lines import number, shown, strip_prefixes
+from .lines import parse_number, printable, strip_prefixes
 
 MAX_ROWS = 4096
 MAX_RANKS = 65_536
@@ -42,7 +42,7 @@ _MARKS = (b"#", b"Test ")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Half:
+class NcclTestsHalf:
     """One half of a row: time in microseconds, bandwidths in GB/s (10^9), wrong values (null: not checked)."""
 
     time_us: float | None
@@ -52,13 +52,13 @@ class Half:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Row:
+class NcclTestsRow:
     """One size: bytes, out of place and in place."""
 
     size_bytes: int
     dtype: str
-    out_of_place: Half
-    in_place: Half
+    out_of_place: NcclTestsHalf
+    in_place: NcclTestsHalf
 
     @property
     def busbw_gb_s(self) -> float | None:
@@ -68,7 +68,7 @@ class Row:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class TestRank:
+class NcclTestsRank:
     """One rank of the list that nccl-tests prints first; ``device`` is the GPU's model."""
 
     __test__ = False
@@ -87,9 +87,9 @@ class NcclTests:
 
     version: str | None = None
     collective: str | None = None
-    ranks: dict[int, TestRank] = dataclasses.field(default_factory=dict)
-    rows: list[Row] = dataclasses.field(default_factory=list)
-    largest: Row | None = None
+    ranks: dict[int, NcclTestsRank] = dataclasses.field(default_factory=dict)
+    rows: list[NcclTestsRow] = dataclasses.field(default_factory=list)
+    largest: NcclTestsRow | None = None
     largest_line: int = 0
     wrong: int | None = None
     out_of_bounds: int | None = None
@@ -112,7 +112,7 @@ class NcclTests:
         """Host names of the list of ranks, sorted."""
         return tuple(sorted({rank.host for rank in self.ranks.values()}))
 
-    def add(self, row: Row, line_number: int) -> None:
+    def add(self, row: NcclTestsRow, line_number: int) -> None:
         """Take a row; rows beyond ``MAX_ROWS`` only count for the largest size and for wrong values."""
         if len(self.rows) < MAX_ROWS:
             self.rows.append(row)
@@ -160,7 +160,7 @@ class NcclTestsText:
         if not text.lstrip().startswith(b"#"):
             if _FAILURE.search(text):
                 # Not taken as read: the message behind it can name a cause.
-                found.failures.setdefault(shown(text), line_number)
+                found.failures.setdefault(printable(text), line_number)
                 found.marks += 1
             return False
         if b"busbw" in text and b"algbw" in text:
@@ -176,19 +176,21 @@ class NcclTestsText:
     def _rank(self, match: re.Match[bytes]) -> None:
         rank, pid, host, _index, _bus, device = match.groups()
         if len(self.found.ranks) < MAX_RANKS:
-            self.found.ranks[number(rank)] = TestRank(number(rank), number(pid), shown(host), shown(device))
+            self.found.ranks[parse_number(rank)] = NcclTestsRank(
+                parse_number(rank), parse_number(pid), printable(host), printable(device)
+            )
 
     def _summary(self, text: bytes) -> bool:
         found = self.found
         if match := _BOUNDS.search(text):
-            found.out_of_bounds, found.out_of_bounds_failed = number(match[1]), match[2] == b"FAILED"
+            found.out_of_bounds, found.out_of_bounds_failed = parse_number(match[1]), match[2] == b"FAILED"
         elif match := _AVERAGE.search(text):
-            found.average_gb_s, found.average_failed = decimal(match[1]), match[2] == b"FAILED"
+            found.average_gb_s, found.average_failed = parse_decimal(match[1]), match[2] == b"FAILED"
         elif match := _STARTING.search(text):
-            found.collective = shown(match[2]).removesuffix("_mpi").removesuffix("_perf")
+            found.collective = printable(match[2]).removesuffix("_mpi").removesuffix("_perf")
             found.concluded = found.concluded or match[1] == b"concluded"
         elif match := _VERSION.search(text):
-            found.version = shown(match[1])
+            found.version = printable(match[1])
         else:
             return False
         return True
@@ -208,12 +210,12 @@ class NcclTestsText:
 
     def _try_row(self, line_number: int, text: bytes, *, joined: bool = False) -> bool:
         tokens = text[:MAX_PENDING].split()
-        start = _start(tokens)
+        start = _row_start(tokens)
         if start is None:
             return False
-        row = _row(tokens[start:], self._columns)
+        row = _parse_row(tokens[start:], self._columns)
         self._pending = b"" if row else text[:MAX_PENDING]
-        if row and joined and not _plausible(row):
+        if row and joined and not _is_plausible(row):
             self.found.broken_rows += 1
         elif row:
             self.found.add(row, line_number)
@@ -228,10 +230,10 @@ _ROW_HINT = re.compile(rb"\d\s+\d{1,18}\s+(?:" + b"|".join(sorted(TYPES, reverse
 
 
 def _is_value(token: bytes) -> bool:
-    return token == b"N/A" or decimal(token) is not None
+    return token == b"N/A" or parse_decimal(token) is not None
 
 
-def _start(tokens: t.Sequence[bytes]) -> int | None:
+def _row_start(tokens: t.Sequence[bytes]) -> int | None:
     """Return where ``size count type`` begins; a time (-S) may stand before it."""
     for index in range(min(len(tokens) - 2, 8)):
         if tokens[index].isdigit() and tokens[index + 1].isdigit() and tokens[index + 2] in TYPES:
@@ -239,13 +241,13 @@ def _start(tokens: t.Sequence[bytes]) -> int | None:
     return None
 
 
-def _row(tokens: t.Sequence[bytes], columns: t.Sequence[bytes]) -> Row | None:
+def _parse_row(tokens: t.Sequence[bytes], columns: t.Sequence[bytes]) -> NcclTestsRow | None:
     """Return the row, None while pieces of it are missing."""
     names = list(columns[columns.index(b"size") :]) if b"size" in columns else []
     if names and len(tokens) < len(names):
         return None
     if not names or b"time" not in names:
-        names = _guess(tokens)
+        names = _guess_columns(tokens)
     if not names:
         return None
     halves: list[dict[bytes, bytes]] = []
@@ -256,10 +258,10 @@ def _row(tokens: t.Sequence[bytes], columns: t.Sequence[bytes]) -> Row | None:
             halves[-1].setdefault(name, token)
     if len(halves) != 2:
         return None
-    return Row(number(tokens[0]), shown(tokens[2]), _half(halves[0]), _half(halves[1]))
+    return NcclTestsRow(parse_number(tokens[0]), printable(tokens[2]), _parse_half(halves[0]), _parse_half(halves[1]))
 
 
-def _plausible(row: Row) -> bool:
+def _is_plausible(row: NcclTestsRow) -> bool:
     """Return whether bandwidth, size and time agree, which pieces that do not belong together do not."""
     for half in (row.out_of_place, row.in_place):
         if half.time_us and half.algbw_gb_s is not None:
@@ -269,24 +271,24 @@ def _plausible(row: Row) -> bool:
     return True
 
 
-def _guess(tokens: t.Sequence[bytes]) -> list[bytes]:
+def _guess_columns(tokens: t.Sequence[bytes]) -> list[bytes]:
     """Return column names for a row whose header was not seen: redop and root at most, then two halves of four."""
     words = len(tokens) - 3 - 8
     half = [b"time", b"algbw", b"busbw", b"wrong"]
     return [b"size", b"count", b"type", *[b"word"] * words, *half, *half] if 0 <= words <= 2 else []
 
 
-def _half(values: t.Mapping[bytes, bytes]) -> Half:
+def _parse_half(values: t.Mapping[bytes, bytes]) -> NcclTestsHalf:
     wrong = values.get(b"wrong", b"N/A")
-    return Half(
-        decimal(values.get(b"time", b"")),
-        decimal(values.get(b"algbw", b"")),
-        decimal(values.get(b"busbw", b"")),
-        number(wrong) if wrong.isdigit() else None,
+    return NcclTestsHalf(
+        parse_decimal(values.get(b"time", b"")),
+        parse_decimal(values.get(b"algbw", b"")),
+        parse_decimal(values.get(b"busbw", b"")),
+        parse_number(wrong) if wrong.isdigit() else None,
     )
 
 
-def decimal(token: bytes) -> float | None:
+def parse_decimal(token: bytes) -> float | None:
     """Return a finite number of at most 30 characters, else None."""
     try:
         value = float(token) if len(token) <= 30 else math.nan

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import typing as t
 
-from .lines import shown
-from .nccl_tests import MAX_RANKS, Half, NcclTests, Row, TestRank, decimal
+from .lines import printable
+from .nccl_tests import MAX_RANKS, NcclTests, NcclTestsHalf, NcclTestsRank, NcclTestsRow, parse_decimal
 
 
 def parse_nccl_tests_json(document: t.Any) -> NcclTests | None:
@@ -28,37 +28,39 @@ def parse_nccl_tests_json(document: t.Any) -> NcclTests | None:
     found.collective = _text(config.get("collective") or config.get("test"))
     devices = config.get("devices")
     for item in devices[:MAX_RANKS] if isinstance(devices, list) else []:
-        _device(found, item)
+        _add_rank(found, item)
     for item in document["results"]:
-        row = _row(item)
+        row = _parse_row(item)
         if row:
             found.add(row, 0)
-    _summary(found, document)
+    _add_summary(found, document)
     return found
 
 
-def _device(found: NcclTests, item: t.Any) -> None:
+def _add_rank(found: NcclTests, item: t.Any) -> None:
     rank = _integer(item.get("rank")) if isinstance(item, dict) else None
     if rank is not None:
         name = _text(item.get("device_info")) or ""
-        found.ranks[rank] = TestRank(rank, _integer(item.get("pid")) or 0, _text(item.get("hostname")) or "", name)
+        found.ranks[rank] = NcclTestsRank(rank, _integer(item.get("pid")) or 0, _text(item.get("hostname")) or "", name)
 
 
-def _row(item: t.Any) -> Row | None:
+def _parse_row(item: t.Any) -> NcclTestsRow | None:
     size = _integer(item.get("size")) if isinstance(item, dict) else None
     if size is None:
         return None
-    return Row(size, _text(item.get("type")) or "", _half(item.get("out_of_place")), _half(item.get("in_place")))
+    return NcclTestsRow(
+        size, _text(item.get("type")) or "", _parse_half(item.get("out_of_place")), _parse_half(item.get("in_place"))
+    )
 
 
-def _half(item: t.Any) -> Half:
+def _parse_half(item: t.Any) -> NcclTestsHalf:
     if not isinstance(item, dict):
-        return Half(None, None, None, None)
+        return NcclTestsHalf(None, None, None, None)
     time = _number(item.get("time"))
-    return Half(time, _number(item.get("alg_bw")), _number(item.get("bus_bw")), _integer(item.get("nwrong")))
+    return NcclTestsHalf(time, _number(item.get("alg_bw")), _number(item.get("bus_bw")), _integer(item.get("nwrong")))
 
 
-def _summary(found: NcclTests, document: dict[str, t.Any]) -> None:
+def _add_summary(found: NcclTests, document: dict[str, t.Any]) -> None:
     bounds, average = document.get("out_of_bounds"), document.get("average_bus_bandwidth")
     if isinstance(bounds, dict):
         found.out_of_bounds = _integer(bounds.get("count"))
@@ -68,19 +70,23 @@ def _summary(found: NcclTests, document: dict[str, t.Any]) -> None:
         found.average_failed = average.get("okay") in ("false", False)
     errors = document.get("errors")
     for item in errors[:64] if isinstance(errors, list) else []:
-        found.failures.setdefault(shown(str(item)[:400].encode("utf-8", "replace")), 0)
+        found.failures.setdefault(printable(str(item)[:400].encode("utf-8", "replace")), 0)
     found.concluded = bool(document.get("end_time"))
 
 
 def _text(value: t.Any) -> str | None:
-    return shown(value[:400].encode("utf-8", "replace"), 120) or None if isinstance(value, str) else None
+    return printable(value[:400].encode("utf-8", "replace"), 120) or None if isinstance(value, str) else None
 
 
 def _number(value: t.Any) -> float | None:
     """Return a finite number; nccl-tests writes numbers, some builds text."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
-    return decimal(str(value).encode("utf-8", "replace")) if not isinstance(value, int) or abs(value) < 2**63 else None
+    return (
+        parse_decimal(str(value).encode("utf-8", "replace"))
+        if not isinstance(value, int) or abs(value) < 2**63
+        else None
+    )
 
 
 def _integer(value: t.Any) -> int | None:

@@ -60,9 +60,13 @@ def parse_perftest(text: str) -> Perftest | None:
     if not header and not (test and _DEVICE.search(text)):
         return None
     problem = None if header else _PROBLEM.search(text)
-    rows = _rows(text[header.end() :], header[1], header[2]) if header else ()
+    rows = _parse_rows(text[header.end() :], header[1], header[2]) if header else ()
     return Perftest(
-        _first(test), _first(_DEVICE.search(text)), _first(_LINK.search(text)), rows, problem and problem[0]
+        _first_group(test),
+        _first_group(_DEVICE.search(text)),
+        _first_group(_LINK.search(text)),
+        rows,
+        problem and problem[0],
     )
 
 
@@ -75,16 +79,16 @@ def parse_perftest_json(document: t.Any, unit: Unit = "Gb/sec") -> Perftest | No
     for item in results if isinstance(results, list) else [results]:
         if isinstance(item, dict) and "BW_average" in item:
             size = item.get("MsgSize", item.get("msg_size"))
-            rows.append(_row(size, item.get("n_iterations"), item.get("BW_peak"), item["BW_average"], unit, unit))
+            rows.append(_build_row(size, item.get("n_iterations"), item.get("BW_peak"), item["BW_average"], unit, unit))
     found = tuple(row for row in rows if row)
     return Perftest(_name(info.get("test")), _name(info.get("Device")), _name(info.get("Link_type")), found)
 
 
-def _rows(text: str, peak_unit: str, average_unit: str) -> tuple[PerftestRow, ...]:
+def _parse_rows(text: str, peak_unit: str, average_unit: str) -> tuple[PerftestRow, ...]:
     found = []
     for line in text.splitlines()[:10_000]:
         if match := _ROW.match(line):
-            row = _row(match[1], match[2], match[3], match[4], peak_unit, average_unit)
+            row = _build_row(match[1], match[2], match[3], match[4], peak_unit, average_unit)
             if row:
                 found.append(row)
         elif found and line.lstrip().startswith("---"):
@@ -92,7 +96,7 @@ def _rows(text: str, peak_unit: str, average_unit: str) -> tuple[PerftestRow, ..
     return tuple(found)
 
 
-def _row(
+def _build_row(
     size: t.Any, count: t.Any, peak: t.Any, average: t.Any, peak_unit: str, average_unit: str
 ) -> PerftestRow | None:
     bytes_, iterations, bandwidth = _number(size), _number(count), _number(average)
@@ -114,7 +118,7 @@ def _number(value: t.Any) -> float | None:
     return number if math.isfinite(number) and 0 <= number < 2**63 else None
 
 
-def _first(match: re.Match[str] | None) -> str | None:
+def _first_group(match: re.Match[str] | None) -> str | None:
     return match[1].strip() if match else None
 
 

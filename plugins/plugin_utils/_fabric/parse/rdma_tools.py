@@ -61,7 +61,7 @@ def parse_show_gids(text: str) -> tuple[GidTable, ...]:
     return tuple(GidTable(tuple(entries), line) for line, entries in tables)
 
 
-def moving_gid_index(tables: t.Sequence[GidTable]) -> tuple[Gid, Gid] | None:
+def find_moving_gid_index(tables: t.Sequence[GidTable]) -> tuple[Gid, Gid] | None:
     """Return two entries of one port and RoCE version whose index differs between tables, None when none does.
 
     Entries of one address and version are compared; a table that lacks an address of that version says nothing.
@@ -105,10 +105,10 @@ def parse_ibstat(text: str) -> tuple[IbPort, ...]:
             ports[-1][2].setdefault(match[1].lower(), (match[2] or "").strip())
         if len(ports) > MAX_ENTRIES:
             break
-    return tuple(_port(*port) for port in ports)
+    return tuple(_build_port(*port) for port in ports)
 
 
-def _port(device: str, port: int, values: dict[str, str]) -> IbPort:
+def _build_port(device: str, port: int, values: dict[str, str]) -> IbPort:
     rate = values.get("rate", "")
     known = float(rate) if re.fullmatch(r"\d{1,6}(?:\.\d{1,4})?", rate) else None
     return IbPort(

@@ -37,7 +37,7 @@ class Rails:
         return f"{self.count} x {rate} {self.link}"
 
 
-def rails(node: Node) -> Rails | None:
+def find_rails(node: Node) -> Rails | None:
     """Return the node's RDMA ports for collectives; None without an active one.
 
     A node often has slower RDMA ports for storage or management: they are another kind, and are not counted.
@@ -54,14 +54,14 @@ def rails(node: Node) -> Rails | None:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Place:
+class LanAddresses:
     """A node's LAN addresses, read once: a fleet of a thousand nodes has half a million pairs."""
 
     hosts: frozenset[IP]
     networks: frozenset[Network]
 
     @classmethod
-    def of(cls, node: Node) -> Place:
+    def of(cls, node: Node) -> LanAddresses:
         """Return the place of ``node``; what is no address is left out."""
         hosts: set[IP] = set()
         networks: set[Network] = set()
@@ -74,7 +74,7 @@ class Place:
                 continue
         return cls(frozenset(hosts), frozenset(networks))
 
-    def shares(self, other: Place) -> bool:
+    def shares(self, other: LanAddresses) -> bool:
         """Return whether the two sit in one network. Homes use the same private ranges: see ``apart``."""
         if self.networks & other.networks:
             return True
@@ -82,7 +82,7 @@ class Place:
         return any(host in net for nets, hosts in pairs for net in nets for host in hosts)
 
 
-def apart(a: Node, b: Node) -> str | None:
+def separating_field(a: Node, b: Node) -> str | None:
     """Return what the inventory says that keeps two nodes out of one LAN, or None."""
     for key in ("fabric_hint", "site", "provider", "region"):
         left, right = getattr(a, key), getattr(b, key)
@@ -94,19 +94,19 @@ def apart(a: Node, b: Node) -> str | None:
     return None
 
 
-def known_together(a: Node, b: Node) -> bool:
+def shares_declared_lan(a: Node, b: Node) -> bool:
     """Return whether the inventory itself says that two nodes share a LAN."""
     if a.fabric_hint is not None and a.fabric_hint == b.fabric_hint:
         return True
     return bool(a.site and a.site == b.site and "lan" in a.network_types and "lan" in b.network_types)
 
 
-def one_machine(a: Node, b: Node) -> bool:
+def is_one_machine(a: Node, b: Node) -> bool:
     """Return whether two nodes are containers or namespaces under one kernel."""
     return a.boot_id is not None and a.boot_id == b.boot_id
 
 
-def lan_rate(node: Node) -> float | None:
+def lan_rate_gbps(node: Node) -> float | None:
     """Return Gb/s of the interface that owns the node's LAN address; without one, of its fastest active card."""
     owners = [node.interface(address.interface) for address in node.addresses.lan]
     speeds = [item.speed_gbps for item in owners if item is not None and item.speed_gbps is not None]
@@ -121,8 +121,8 @@ class Paths:
     def __init__(self, nodes: t.Mapping[str, Node], probes: t.Iterable[Reach]) -> None:
         self.nodes = nodes
         self.probes = {frozenset((probe.a, probe.b)): probe for probe in probes}
-        self.rails = {name: rails(node) for name, node in nodes.items()}
-        self._places = {name: Place.of(node) for name, node in nodes.items()}
+        self.rails = {name: find_rails(node) for name, node in nodes.items()}
+        self._places = {name: LanAddresses.of(node) for name, node in nodes.items()}
 
     def path(self, a: str, b: str) -> Path:
         """Return the path between two nodes; a probe wins over what the facts tell."""
@@ -144,9 +144,9 @@ class Paths:
 
     def _inferred(self, left: str, right: str) -> Path:
         a, b = self.nodes[left], self.nodes[right]
-        if one_machine(a, b):
+        if is_one_machine(a, b):
             return "lan"
-        if not apart(a, b) and (known_together(a, b) or self._places[left].shares(self._places[right])):
+        if not separating_field(a, b) and (shares_declared_lan(a, b) or self._places[left].shares(self._places[right])):
             return "lan"
         if a.addresses.mesh and b.addresses.mesh and "none" not in (a.mesh_path, b.mesh_path):
             return "mesh_relayed" if "relayed" in (a.mesh_path, b.mesh_path) else "mesh_direct"

@@ -25,7 +25,7 @@ _VALID = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 Dict = dict[str, t.Any]
 
 
-def node_patches(
+def build_node_patches(
     verdicts: t.Iterable[tuple[Verdict, t.Sequence[str]]],
     former: t.Iterable[str] = (),
     networks: t.Mapping[str, t.Collection[str]] = MappingProxyType({}),
@@ -40,13 +40,13 @@ def node_patches(
     :param former: nodes that had a verdict and have none now: their labels are removed.
     :param networks: the network types of each node, as far as its facts tell.
     """
-    patches = {name: _patch(verdict, networks.get(name, ())) for verdict, nodes in verdicts for name in nodes}
+    patches = {name: _build_patch(verdict, networks.get(name, ())) for verdict, nodes in verdicts for name in nodes}
     for name in former:
-        patches.setdefault(name, _patch(None))
+        patches.setdefault(name, _build_patch(None))
     return patches
 
 
-def node_objects(patches: t.Mapping[str, Dict], known: t.Container[str]) -> list[Dict]:
+def build_node_objects(patches: t.Mapping[str, Dict], known: t.Container[str]) -> list[Dict]:
     """Return the patches of known nodes as objects for server-side apply, where what is left out is removed.
 
     Of a node that is not there nothing is made: applying would create it.
@@ -74,7 +74,7 @@ def label_value(text: str | None) -> str | None:
     return f"{head}-{digest}" if head else digest
 
 
-def _patch(verdict: Verdict | None, networks: t.Collection[str] = ()) -> Dict:
+def _build_patch(verdict: Verdict | None, networks: t.Collection[str] = ()) -> Dict:
     labels: dict[str, str | None] = {
         f"{PREFIX}/island": label_value(verdict.island) if verdict else None,
         f"{PREFIX}/lane": label_value(verdict.lane) if verdict else None,

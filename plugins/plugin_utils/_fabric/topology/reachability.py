@@ -17,7 +17,7 @@ import typing as t
 
 from ....module_utils._model.island import Path, Reach
 from ....module_utils._model.node import Node
-from .links import Paths, one_machine
+from .links import Paths, is_one_machine
 
 # SSH is open where we come from; the other is one that jobs use and that nothing holds before they start.
 PORTS = (22, 29500)
@@ -26,14 +26,16 @@ ALL_PAIRS_LIMIT = 64
 Dict = dict[str, t.Any]
 
 
-def questions(nodes: t.Sequence[Node], declared: t.Mapping[str, str]) -> dict[str, dict[str, list[tuple[str, int]]]]:
+def connection_targets(
+    nodes: t.Sequence[Node], declared: t.Mapping[str, str]
+) -> dict[str, dict[str, list[tuple[str, int]]]]:
     """Return node -> other node -> (address, port) to try; pairs on one machine and without addresses are left out.
 
     :param declared: addresses that the user declared for nodes; they are tried first.
     """
     found: dict[str, dict[str, list[tuple[str, int]]]] = {}
-    for a, b in _pairs(nodes):
-        targets = _targets(b, declared.get(b.name)) if not one_machine(a, b) else []
+    for a, b in _node_pairs(nodes):
+        targets = _targets(b, declared.get(b.name)) if not is_one_machine(a, b) else []
         if targets:
             found.setdefault(a.name, {})[b.name] = targets
     return found
@@ -44,7 +46,7 @@ def mesh_addresses(nodes: t.Sequence[Node], name: str) -> list[str]:
     return [item.address for node in nodes if node.name != name for item in node.addresses.mesh]
 
 
-def paths(
+def read_paths(
     nodes: t.Sequence[Node],
     asked: t.Mapping[str, t.Mapping[str, t.Sequence[tuple[str, int]]]],
     answers: t.Mapping[str, Dict],
@@ -62,13 +64,13 @@ def paths(
         ok = {(str(item["address"]), int(item["port"])) for item in answers[a].get("answers", []) if item.get("ok")}
         mesh = answers[a].get("mesh") or {}
         for b, wanted in targets.items():
-            path = _path(inferred.path(a, b), known[b], set(wanted) & ok, mesh)
+            path = _judge_path(inferred.path(a, b), known[b], set(wanted) & ok, mesh)
             if path:
                 found.append(Reach(a, b, path))
     return found
 
 
-def _pairs(nodes: t.Sequence[Node]) -> t.Iterator[tuple[Node, Node]]:
+def _node_pairs(nodes: t.Sequence[Node]) -> t.Iterator[tuple[Node, Node]]:
     ordered = sorted(nodes, key=lambda node: node.name)
     if len(ordered) <= ALL_PAIRS_LIMIT:
         yield from itertools.combinations(ordered, 2)
@@ -78,15 +80,15 @@ def _pairs(nodes: t.Sequence[Node]) -> t.Iterator[tuple[Node, Node]]:
 
 def _targets(node: Node, declared: str | None) -> list[tuple[str, int]]:
     addresses = [item.address for item in (*node.addresses.lan, *node.addresses.mesh)]
-    tried = dict.fromkeys(item for item in ([declared] if declared else []) + addresses if not _local(item))
+    tried = dict.fromkeys(item for item in ([declared] if declared else []) + addresses if not _is_local(item))
     return [(address, port) for address in tried for port in PORTS]
 
 
-def _local(address: str) -> bool:
+def _is_local(address: str) -> bool:
     return address.startswith(("127.", "169.254.", "fe80:")) or address == "::1"
 
 
-def _path(inferred: Path, other: Node, ok: set[tuple[str, int]], mesh: t.Mapping[str, str]) -> Path | None:
+def _judge_path(inferred: Path, other: Node, ok: set[tuple[str, int]], mesh: t.Mapping[str, str]) -> Path | None:
     """Return the path that the answers show; None where they say nothing new."""
     answered = {address for address, _unused in ok}
     over_mesh = [item.address for item in other.addresses.mesh]

@@ -20,11 +20,11 @@ from ....module_utils._model.verdict import Cause
 from .links import Paths
 
 CODE = "host_unreachable"
-Entry = t.Mapping[str, t.Any]
+VerdictEntry = t.Mapping[str, t.Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Absent:
+class AbsentNode:
     """A node that gave no facts: what the inventory says of it, why it did not answer, and what to do."""
 
     node: Node
@@ -46,7 +46,7 @@ class Absent:
         return {"node": self.name, "problem": self.problem, "fix": self.fix}
 
 
-def present(overrides: t.Iterable[IslandOverride], absent: t.Iterable[Absent]) -> list[IslandOverride]:
+def without_absent_nodes(overrides: t.Iterable[IslandOverride], absent: t.Iterable[AbsentNode]) -> list[IslandOverride]:
     """Return the declared islands without the nodes that did not answer; one that is empty then is left out."""
     gone = {item.name for item in absent}
     left = [
@@ -57,13 +57,13 @@ def present(overrides: t.Iterable[IslandOverride], absent: t.Iterable[Absent]) -
     return left
 
 
-def homes(
-    absent: t.Iterable[Absent],
+def assign_absent_nodes(
+    absent: t.Iterable[AbsentNode],
     islands: t.Sequence[Island],
     overrides: t.Iterable[IslandOverride],
-    before: t.Iterable[Entry],
+    before: t.Iterable[VerdictEntry],
     nodes: t.Iterable[Node],
-) -> dict[str, list[Absent]]:
+) -> dict[str, list[AbsentNode]]:
     """Return island name -> the absent nodes that belong to it; one that nothing places is in no island.
 
     A node belongs where the user declared it, else where the last verdict had it, else where the inventory's addresses
@@ -75,15 +75,19 @@ def homes(
     declared = [item.nodes for item in overrides]
     stored = [tuple(str(name) for name in item["nodes"]) for item in before]
     known = {node.name: node for node in nodes}
-    found: dict[str, list[Absent]] = {}
+    found: dict[str, list[AbsentNode]] = {}
     for item in absent:
-        home = _with(item.name, declared, islands) or _with(item.name, stored, islands) or _lan(item, islands, known)
+        home = (
+            _island_sharing_most(item.name, declared, islands)
+            or _island_sharing_most(item.name, stored, islands)
+            or _island_of_lan(item, islands, known)
+        )
         if home is not None:
             found.setdefault(home, []).append(item)
     return found
 
 
-def attendance(absent: t.Sequence[Absent], tested: int) -> tuple[t.Literal["pass", "warn", "unproven"], str]:
+def judge_attendance(absent: t.Sequence[AbsentNode], tested: int) -> tuple[t.Literal["pass", "warn", "unproven"], str]:
     """Return what absent nodes make of an island's attendance, and why; ``tested`` is how many nodes were tested."""
     if not absent:
         return "pass", ""
@@ -92,7 +96,7 @@ def attendance(absent: t.Sequence[Absent], tested: int) -> tuple[t.Literal["pass
     return ("warn", text) if tested > 1 else ("unproven", f"{text}, and nobody is left to test the network with")
 
 
-def _with(name: str, groups: t.Iterable[t.Sequence[str]], islands: t.Sequence[Island]) -> str | None:
+def _island_sharing_most(name: str, groups: t.Iterable[t.Sequence[str]], islands: t.Sequence[Island]) -> str | None:
     """Return the island that shares most nodes with the group that holds ``name``."""
     for group in groups:
         if name not in group:
@@ -103,7 +107,7 @@ def _with(name: str, groups: t.Iterable[t.Sequence[str]], islands: t.Sequence[Is
     return None
 
 
-def _lan(item: Absent, islands: t.Sequence[Island], known: t.Mapping[str, Node]) -> str | None:
+def _island_of_lan(item: AbsentNode, islands: t.Sequence[Island], known: t.Mapping[str, Node]) -> str | None:
     if not item.node.addresses.lan and not item.node.fabric_hint:
         return None
     paths = Paths({**known, item.name: item.node}, ())

@@ -20,7 +20,7 @@ from ....module_utils._model.verdict import Cause, Verdict
 
 # Two measurements of a healthy network differ by a few percent; gloo on busy processors by ten.
 DRIFT = 0.85
-KEPT = 10
+COMPARED_TESTS = 10
 MAX_LINES = 2000
 FIX = "Compare link rate, PCIe width, errors and MTU of this node with its peers; nothing else in the island changed"
 Dict = dict[str, t.Any]
@@ -35,7 +35,7 @@ class Drift:
     causes: tuple[Cause, ...] = ()
 
 
-def measurement(verdict: Verdict, nodes: t.Sequence[str], backend: str) -> Dict:
+def build_measurement(verdict: Verdict, nodes: t.Sequence[str], backend: str) -> Dict:
     """Return the line of history that stands for a verdict."""
     band = verdict.bandwidth
     return {
@@ -53,32 +53,34 @@ def measurement(verdict: Verdict, nodes: t.Sequence[str], backend: str) -> Dict:
     }
 
 
-def drift(now: t.Mapping[str, t.Any], history: Lines) -> Drift:
+def compare_with_history(now: t.Mapping[str, t.Any], history: Lines) -> Drift:
     """Return what changed between ``now`` and the measurements before it, the oldest first.
 
     Entries that are no measurements are passed over. Figures are compared with the median of the last ten of equal
     tests that passed or warned; lane, transport, outcome and members with the last one.
     """
-    known = [line for line in history if _readable(line)]
+    known = [line for line in history if _is_measurement(line)]
     own = [line for line in known if sorted(line["nodes"]) == now["nodes"]]
-    changes = [*_members(now, known, own), *(_words(now, own[-1]) if own else ())]
-    equal = [line for line in own if _test(line) == _test(now) and line["outcome"] in ("pass", "warn")][-KEPT:]
-    slower, causes = _slower(now, equal)
+    changes = [*_member_changes(now, known, own), *(_state_changes(now, own[-1]) if own else ())]
+    equal = [line for line in own if _test_key(line) == _test_key(now) and line["outcome"] in ("pass", "warn")][
+        -COMPARED_TESTS:
+    ]
+    slower, causes = _find_slower(now, equal)
     return Drift((*changes, *slower), tuple(causes))
 
 
-def _readable(line: t.Any) -> bool:
+def _is_measurement(line: t.Any) -> bool:
     if not isinstance(line, dict) or not isinstance(line.get("nodes"), list) or "outcome" not in line:
         return False
     pairs = line.get("pairs")
     return all(isinstance(name, str) for name in line["nodes"]) and isinstance(pairs if pairs is not None else [], list)
 
 
-def _test(line: t.Mapping[str, t.Any]) -> tuple[t.Any, ...]:
+def _test_key(line: t.Mapping[str, t.Any]) -> tuple[t.Any, ...]:
     return tuple(line.get(key) for key in ("backend", "collective", "size_bytes"))
 
 
-def _members(now: t.Mapping[str, t.Any], known: Lines, own: Lines) -> t.Iterator[str]:
+def _member_changes(now: t.Mapping[str, t.Any], known: Lines, own: Lines) -> t.Iterator[str]:
     """Say who joined and left, when the island of this name had other nodes the last time."""
     if own:
         return
@@ -92,23 +94,23 @@ def _members(now: t.Mapping[str, t.Any], known: Lines, own: Lines) -> t.Iterator
         yield f"left: {', '.join(sorted(left)[:8])}"
 
 
-def _words(now: t.Mapping[str, t.Any], before: t.Mapping[str, t.Any]) -> t.Iterator[str]:
+def _state_changes(now: t.Mapping[str, t.Any], before: t.Mapping[str, t.Any]) -> t.Iterator[str]:
     for key in ("outcome", "lane", "transport"):
         if before.get(key) is not None and now.get(key) != before[key]:
             yield f"{key}: {now.get(key)}, {before[key]} before"
 
 
-def _slower(now: t.Mapping[str, t.Any], equal: Lines) -> tuple[list[str], list[Cause]]:
+def _find_slower(now: t.Mapping[str, t.Any], equal: Lines) -> tuple[list[str], list[Cause]]:
     changes: list[str] = []
     causes: list[Cause] = []
     usual = _median(line.get("busbw_gb_s") for line in equal)
     rate = _number(now.get("busbw_gb_s"))
     if usual and rate is not None and rate < DRIFT * usual:
         changes.append(f"bandwidth: {rate:.3g} GB/s, {usual:.3g} before")
-    fallen = [(a, b, value, before) for a, b, value, before in _pairs(now, equal) if value < DRIFT * before]
+    fallen = [(a, b, value, before) for a, b, value, before in _pair_rates(now, equal) if value < DRIFT * before]
     for a, b, value, before in fallen:
         changes.append(f"{a}–{b}: {value:.3g} GB/s, {before:.3g} before")
-    blamed = _nodes(now, [(a, b) for a, b, _unused, _unused in fallen])
+    blamed = _nodes_slower_everywhere(now, [(a, b) for a, b, _unused, _unused in fallen])
     for name in blamed:
         causes.append(Cause("drift", f"every pair with {name} became slower than its own history", FIX, name))
     if changes and not blamed and (rate is not None and usual and rate < DRIFT * usual):
@@ -116,18 +118,18 @@ def _slower(now: t.Mapping[str, t.Any], equal: Lines) -> tuple[list[str], list[C
     return changes, causes
 
 
-def _pairs(now: t.Mapping[str, t.Any], equal: Lines) -> t.Iterator[tuple[str, str, float, float]]:
+def _pair_rates(now: t.Mapping[str, t.Any], equal: Lines) -> t.Iterator[tuple[str, str, float, float]]:
     """Yield (a, b, GB/s now, usual GB/s) of each pair that was measured before."""
     history: dict[frozenset[str], list[float]] = {}
     for line in equal:
-        for a, b, value in _triples(line):
+        for a, b, value in _measured_pairs(line):
             history.setdefault(frozenset((a, b)), []).append(value)
-    for a, b, value in _triples(now):
+    for a, b, value in _measured_pairs(now):
         if before := history.get(frozenset((a, b))):
             yield a, b, value, statistics.median(before)
 
 
-def _triples(line: t.Mapping[str, t.Any]) -> t.Iterator[tuple[str, str, float]]:
+def _measured_pairs(line: t.Mapping[str, t.Any]) -> t.Iterator[tuple[str, str, float]]:
     seen: set[frozenset[str]] = set()
     for item in line.get("pairs") or []:
         if not isinstance(item, list | tuple) or len(item) != 3:
@@ -139,10 +141,10 @@ def _triples(line: t.Mapping[str, t.Any]) -> t.Iterator[tuple[str, str, float]]:
             yield str(item[0]), str(item[1]), value
 
 
-def _nodes(now: t.Mapping[str, t.Any], fallen: t.Sequence[tuple[str, str]]) -> list[str]:
+def _nodes_slower_everywhere(now: t.Mapping[str, t.Any], fallen: t.Sequence[tuple[str, str]]) -> list[str]:
     """Return the nodes all of whose measured pairs (two or more) fell."""
     slow = {frozenset(pair) for pair in fallen}
-    measured = [frozenset((a, b)) for a, b, _unused in _triples(now)]
+    measured = [frozenset((a, b)) for a, b, _unused in _measured_pairs(now)]
     found = []
     for name in now["nodes"]:
         mine = [pair for pair in measured if name in pair]

@@ -17,29 +17,29 @@ from ....module_utils._model.island import Island
 from ....module_utils._model.node import Nic, Node
 from ....module_utils._model.verdict import Cause
 from ..bench.expectation import pcie_gbps
-from ..topology.links import rails
+from ..topology.links import find_rails
 
 PCIE_DEGRADED = "pcie_degraded"
 _FIX = "Reseat card and riser, check BIOS bifurcation and firmware; declare the bandwidth if this slot is meant so"
 
 
-def node_faults(island: Island, nodes: t.Iterable[Node]) -> tuple[Cause, ...]:
+def find_node_faults(island: Island, nodes: t.Iterable[Node]) -> tuple[Cause, ...]:
     """Return a cause for each NIC of the island's rails that PCIe holds below what card and slot can carry."""
     if not island.rdma:
         return ()
     found = []
     for node in (node for node in nodes if node.name in island.nodes):
-        own = rails(node)
+        own = find_rails(node)
         # Each port of a DGX Spark is two functions with four lanes by design.
         for nic in own.nics if own and node.platform != "dgx_spark" else ():
-            if _degraded(nic):
+            if _is_degraded(nic):
                 now, best = f"gen {nic.pci_gen} x{nic.pci_width}", f"gen {nic.pci_gen_max} x{nic.pci_width_max}"
                 text = f"{nic.name} runs at PCIe {now}, {best} is possible, and its link needs {nic.rate_gbps:g} Gb/s"
                 found.append(Cause(PCIE_DEGRADED, text, _FIX, node.name))
     return tuple(found)
 
 
-def _degraded(nic: Nic) -> bool:
+def _is_degraded(nic: Nic) -> bool:
     now, best = pcie_gbps(nic.pci_gen, nic.pci_width), pcie_gbps(nic.pci_gen_max, nic.pci_width_max)
     if now is None or best is None or nic.rate_gbps is None:
         return False

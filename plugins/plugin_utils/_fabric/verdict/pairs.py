@@ -14,7 +14,7 @@ import typing as t
 
 from ....module_utils._model.expectation import GATE_PASS
 from ....module_utils._model.verdict import Cause, PairProof
-from ..bench.plan import Suspects, suspects_of_pairs
+from ..bench.plan import Suspects, find_suspects_of_pairs
 
 Rates = t.Mapping[tuple[str, str], float | None]
 SLOW_FIXES: t.Mapping[str, str] = {
@@ -24,23 +24,25 @@ SLOW_FIXES: t.Mapping[str, str] = {
 _MATRIX_LIMIT = 16
 
 
-def pair_causes(rates: Rates, expected: float | None) -> tuple[Cause, ...]:
+def find_pair_causes(rates: Rates, expected: float | None) -> tuple[Cause, ...]:
     """Return the nodes and paths to blame for slow pairs (GB/s; None for a pair whose test failed)."""
     if not rates:
         return ()
-    return tuple(_causes(suspects_of_pairs(rates, expected), lambda name: f"every pair with {name} is slow"))
+    return tuple(
+        _suspect_causes(find_suspects_of_pairs(rates, expected), lambda name: f"every pair with {name} is slow")
+    )
 
 
-def search_causes(found: Suspects) -> tuple[Cause, ...]:
+def build_search_causes(found: Suspects) -> tuple[Cause, ...]:
     """Return the causes that a search by halves named."""
-    causes = list(_causes(found, lambda name: f"every group with {name} is slow, and others are well"))
+    causes = list(_suspect_causes(found, lambda name: f"every group with {name} is slow, and others are well"))
     for group in found.undecided:
         text = f"at least one of {', '.join(group[:8])}{'…' if len(group) > 8 else ''} is slow"
         causes.append(Cause("slow_path", text, SLOW_FIXES["slow_path"]))
     return tuple(causes)
 
 
-def _causes(found: Suspects, evidence: t.Callable[[str], str]) -> t.Iterator[Cause]:
+def _suspect_causes(found: Suspects, evidence: t.Callable[[str], str]) -> t.Iterator[Cause]:
     for name in found.bad:
         yield Cause("slow_node", evidence(name), SLOW_FIXES["slow_node"], name)
     for left, right in found.between:
@@ -51,7 +53,7 @@ def _causes(found: Suspects, evidence: t.Callable[[str], str]) -> t.Iterator[Cau
         yield Cause("slow_path", text, SLOW_FIXES["slow_path"])
 
 
-def inside_causes(rates: t.Mapping[str, float | None]) -> tuple[Cause, ...]:
+def find_inside_causes(rates: t.Mapping[str, float | None]) -> tuple[Cause, ...]:
     """Return the nodes that are slower inside than nodes of the same kind: below 0.85 of their median.
 
     Of two nodes the faster one is the measure; a single node has no peer.
@@ -73,7 +75,7 @@ def inside_causes(rates: t.Mapping[str, float | None]) -> tuple[Cause, ...]:
 _INSIDE_FIX = "Check NVLink, PCIe width, fabric manager and GPU clocks of this node (nvidia-smi -q, nvidia-smi topo -m)"
 
 
-def with_pairs(own: t.Sequence[PairProof], tested: t.Iterable[PairProof], rates: Rates) -> tuple[PairProof, ...]:
+def merge_pair_proofs(own: t.Sequence[PairProof], tested: t.Iterable[PairProof], rates: Rates) -> tuple[PairProof, ...]:
     """Return the proofs of an island's own test, those of pairs tested alone that it lacks, each with its rate.
 
     A ring of N nodes uses N of their pairs; the others are proven by their own tests.
@@ -91,12 +93,12 @@ def with_pairs(own: t.Sequence[PairProof], tested: t.Iterable[PairProof], rates:
     return tuple(result)
 
 
-def matrix(rates: Rates) -> list[str]:
+def format_matrix(rates: Rates) -> list[str]:
     """Return the lines of a table nodes × nodes in GB/s; ``-`` not tested, ``x`` failed. Empty for more than 16."""
     names = sorted({name for pair in rates for name in pair})
     if len(names) < 3 or len(names) > _MATRIX_LIMIT:
         return []
-    cells = [[_cell(rates, a, b) for b in names] for a in names]
+    cells = [[_format_cell(rates, a, b) for b in names] for a in names]
     numbers = [str(number) for number in range(1, len(names) + 1)]
     width = max(6, *(len(cell) for row in cells for cell in row)) + 1
     left = max(len(name) for name in names) + 4
@@ -108,7 +110,7 @@ def matrix(rates: Rates) -> list[str]:
     return ["GB/s of each pair:", head, *lines]
 
 
-def _cell(rates: Rates, a: str, b: str) -> str:
+def _format_cell(rates: Rates, a: str, b: str) -> str:
     if a == b:
         return "."
     key = (a, b) if (a, b) in rates else (b, a)

@@ -20,7 +20,7 @@ import typing as t
 from ....module_utils._model.verdict import PairProof, Transport, TransportVerdict
 from ..parse.nccl_channels import NetworkClass, network_class
 from ..parse.nccl_log import NcclFacts
-from ..parse.nccl_state import Comm, PairCount
+from ..parse.nccl_state import Communicator, PairCount
 
 Gdr = t.Literal["yes", "no", "unknown"]
 MAX_PROOFS = 10_000
@@ -31,7 +31,7 @@ _ORDER: tuple[TransportVerdict, ...] = ("mixed", "tcp", "unproven", "rdma_no_gdr
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RankPlace:
+class DeclaredRank:
     """Where nccl-tests' own list says that a rank runs."""
 
     host: str
@@ -39,7 +39,7 @@ class RankPlace:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Reading:
+class NcclTransport:
     """What was read. ``network`` is a name that channel lines prove (by elimination in one documented case), else null.
 
     ``single_node`` is true when the log shows that all ranks are on one machine; then nothing crosses a network.
@@ -55,14 +55,14 @@ class Reading:
     notes: tuple[str, ...] = ()
 
 
-class Places:
+class RankNodes:
     """Answers on which machine a rank of a communicator is; ``""`` when the log does not say (or says two)."""
 
-    def __init__(self, facts: NcclFacts, declared: t.Mapping[int, RankPlace]) -> None:
+    def __init__(self, facts: NcclFacts, declared: t.Mapping[int, DeclaredRank]) -> None:
         self._names = facts.jobs.node_names()
         self._declared = declared
         local = (pair.comm for pair in facts.jobs.pairs.values() if pair.channel.via.kind in ("p2p", "shm"))
-        self._local_transport = frozenset() if _disabled(facts, "NCCL_SHM_DISABLE") else frozenset(local)
+        self._local_transport = frozenset() if _is_disabled(facts, "NCCL_SHM_DISABLE") else frozenset(local)
         self._addressed = {process.host for process in facts.jobs.processes.values() if process.address}
 
     @property
@@ -70,7 +70,7 @@ class Places:
         """Every node that wrote to the log or stands in nccl-tests' list, sorted."""
         return tuple(sorted({*self._names.values(), *(place.host for place in self._declared.values())}))
 
-    def node(self, comm: Comm, rank: int) -> str:
+    def node(self, comm: Communicator, rank: int) -> str:
         """Return the node of a rank."""
         claimed = {self._names.get((process.host, process.pid), "") for process in comm.ranks.get(rank, ())}
         if not claimed and rank in self._declared and comm.nranks in (0, len(self._declared)):
@@ -78,7 +78,7 @@ class Places:
             claimed = {self._names.get((place.host, place.pid), place.host)}
         return claimed.pop() if len(claimed) == 1 else ""
 
-    def one_machine(self, comm: Comm, pair: PairCount) -> bool:
+    def one_machine(self, comm: Communicator, pair: PairCount) -> bool:
         """Return whether the log shows both ranks of a pair on one machine."""
         if (comm.nnodes == 1 and not comm.mnnvl) or self._one_process(comm, pair):
             return True
@@ -92,12 +92,12 @@ class Places:
         return not (pair.channel.same_device or comm.key in self._local_transport)
 
     @staticmethod
-    def _one_process(comm: Comm, pair: PairCount) -> bool:
+    def _one_process(comm: Communicator, pair: PairCount) -> bool:
         """Return whether one process, with a thread for each GPU, is both ranks."""
         first, second = (comm.ranks.get(rank, []) for rank in (pair.channel.a, pair.channel.b))
         return first == second and len(first) == 1 and bool(first[0].host) and not first[0].doubtful
 
-    def on_one_node(self, comm: Comm) -> bool:
+    def on_one_node(self, comm: Communicator) -> bool:
         """Return whether all ranks of a communicator are known and on one machine."""
         if comm.nnodes:
             return comm.nnodes == 1 and not comm.mnnvl
@@ -106,37 +106,45 @@ class Places:
         return len({self.node(comm, rank) or f"?{rank}" for rank in comm.ranks}) == 1
 
 
-def read_transport(facts: NcclFacts, declared: t.Mapping[int, RankPlace], *, no_verbs: bool, table: bool) -> Reading:
+def read_transport(
+    facts: NcclFacts, declared: t.Mapping[int, DeclaredRank], *, no_verbs: bool, table: bool
+) -> NcclTransport:
     """Return what a log proves.
 
     :param declared: rank to place from nccl-tests' list, empty when there is none.
     :param no_verbs: NCCL could not open libibverbs.
     :param table: the log also holds a table of nccl-tests, so that the job did run.
     """
-    places = Places(facts, declared)
+    places = RankNodes(facts, declared)
     jobs = facts.jobs
     crossing = tuple(
-        pair for pair in jobs.pairs.values() if _network(pair) and not places.one_machine(jobs.comms[pair.comm], pair)
+        pair
+        for pair in jobs.pairs.values()
+        if _crosses_network(pair) and not places.one_machine(jobs.comms[pair.comm], pair)
     )
     ranked = [comm for comm in jobs.comms.values() if comm.ranks]
     single = bool(ranked) and not crossing and all(places.on_one_node(comm) for comm in ranked)
     if crossing:
-        reading = _proven(facts, crossing)
+        reading = _judge_channels(facts, crossing)
     elif single:
-        reading = Reading(None, "unproven", "unknown", notes=("all ranks are on one node: nothing crosses a network",))
+        reading = NcclTransport(
+            None, "unproven", "unknown", notes=("all ranks are on one node: nothing crosses a network",)
+        )
     else:
-        reading = _start_only(facts, declared, no_verbs=no_verbs, table=table)
+        reading = _judge_start_lines(facts, declared, no_verbs=no_verbs, table=table)
     if jobs.overflow:
         note = "the log names more ranks or pairs than are kept in memory, so nothing is proven"
         reading = dataclasses.replace(reading, verdict="unproven", network=None, notes=(*reading.notes, note))
     nodes_of = {(key, rank): places.node(comm, rank) for key, comm in jobs.comms.items() for rank in comm.ranks}
-    notes = (*reading.notes, *_shared_ranks(facts))
+    notes = (*reading.notes, *_shared_rank_notes(facts))
     return dataclasses.replace(
         reading, crossing=crossing, nodes=places.nodes, single_node=single, rank_nodes=nodes_of, notes=notes
     )
 
 
-def proofs(reading: Reading, file: str, places: t.Mapping[str, str] | None = None) -> tuple[PairProof, ...]:
+def build_pair_proofs(
+    reading: NcclTransport, file: str, places: t.Mapping[str, str] | None = None
+) -> tuple[PairProof, ...]:
     """Return one proof per pair of nodes and network, ``a`` the sender; unknown nodes are called ``rank N``.
 
     :param file: name to put before the line number in the evidence.
@@ -157,37 +165,37 @@ def proofs(reading: Reading, file: str, places: t.Mapping[str, str] | None = Non
     return tuple(result.values())
 
 
-def as_transport(reading: Reading, file: str, expected: TransportVerdict | None = None) -> Transport:
+def build_transport(reading: NcclTransport, file: str, expected: TransportVerdict | None = None) -> Transport:
     """Return the contract's transport value of one log."""
-    return Transport(expected, reading.verdict, "nccl_log", proofs(reading, file))
+    return Transport(expected, reading.verdict, "nccl_log", build_pair_proofs(reading, file))
 
 
-def ofi_on_tcp(facts: NcclFacts) -> bool:
+def is_ofi_on_tcp(facts: NcclFacts) -> bool:
     """Return whether libfabric's provider is a TCP one (the plugin's name does not change then)."""
     return bool(facts.providers) and all(name.startswith(_TCP_PROVIDERS) for name in facts.providers)
 
 
-def _network(pair: PairCount) -> bool:
+def _crosses_network(pair: PairCount) -> bool:
     via = pair.channel.via
     return via.kind == "net" or (via.kind == "p2p" and via.name == "MNNVL")
 
 
-def _class(facts: NcclFacts, pair: PairCount) -> NetworkClass | t.Literal["mnnvl"]:
+def _pair_class(facts: NcclFacts, pair: PairCount) -> NetworkClass | t.Literal["mnnvl"]:
     via = pair.channel.via
     if via.kind == "p2p":
         return "mnnvl"
     found = network_class(via.name)
-    if found == "rdma" and "libfabric" in via.name.lower() and ofi_on_tcp(facts):
+    if found == "rdma" and "libfabric" in via.name.lower() and is_ofi_on_tcp(facts):
         return "tcp"
     # Only a device that reaches GPU memory gets /GDRDMA, so a plugin that nobody knows is not plain TCP then.
     return "rdma" if found == "unknown" and via.gdr else found
 
 
-def _proven(facts: NcclFacts, crossing: t.Sequence[PairCount]) -> Reading:
+def _judge_channels(facts: NcclFacts, crossing: t.Sequence[PairCount]) -> NcclTransport:
     groups: dict[str, list[PairCount]] = {}
     for pair in crossing:
         groups.setdefault(pair.comm, []).append(pair)
-    verdicts = {key: _verdict(facts, pairs) for key, pairs in groups.items()}
+    verdicts = {key: _judge_pairs(facts, pairs) for key, pairs in groups.items()}
     worst = min(verdicts.values(), key=_ORDER.index)
     deciding = [pair for key, pairs in groups.items() if verdicts[key] == worst for pair in pairs]
     names = {pair.channel.via.name for pair in deciding if pair.channel.via.kind == "net"} or {"MNNVL"}
@@ -196,11 +204,11 @@ def _proven(facts: NcclFacts, crossing: t.Sequence[PairCount]) -> Reading:
         notes.append(f"communicators use different transports: {', '.join(sorted(set(verdicts.values())))}")
     if worst == "unproven":
         notes.append(f"network {', '.join(sorted(names))} is not known, and nothing shows whether it is RDMA or TCP")
-    return Reading("+".join(sorted(names)), worst, _gdr(crossing), notes=tuple(notes))
+    return NcclTransport("+".join(sorted(names)), worst, _gpudirect_use(crossing), notes=tuple(notes))
 
 
-def _verdict(facts: NcclFacts, pairs: t.Sequence[PairCount]) -> TransportVerdict:
-    classes = {_class(facts, pair) for pair in pairs}
+def _judge_pairs(facts: NcclFacts, pairs: t.Sequence[PairCount]) -> TransportVerdict:
+    classes = {_pair_class(facts, pair) for pair in pairs}
     if "tcp" in classes:
         return "mixed" if classes & {"rdma", "unknown"} else "tcp"
     if "unknown" in classes:
@@ -208,13 +216,13 @@ def _verdict(facts: NcclFacts, pairs: t.Sequence[PairCount]) -> TransportVerdict
     if "rdma" in classes:
         return (
             "rdma_gdr"
-            if all(pair.channel.via.gdr for pair in pairs if _class(facts, pair) == "rdma")
+            if all(pair.channel.via.gdr for pair in pairs if _pair_class(facts, pair) == "rdma")
             else "rdma_no_gdr"
         )
     return "mnnvl"
 
 
-def _gdr(crossing: t.Sequence[PairCount]) -> Gdr:
+def _gpudirect_use(crossing: t.Sequence[PairCount]) -> Gdr:
     """Return whether /GDRDMA was seen on any channel between nodes; that all have it is what the verdict says."""
     network = [pair.channel.via for pair in crossing if pair.channel.via.kind == "net"]
     if not network:
@@ -222,27 +230,29 @@ def _gdr(crossing: t.Sequence[PairCount]) -> Gdr:
     return "yes" if any(via.gdr for via in network) else "no"
 
 
-def _start_only(facts: NcclFacts, declared: t.Mapping[int, RankPlace], *, no_verbs: bool, table: bool) -> Reading:
+def _judge_start_lines(
+    facts: NcclFacts, declared: t.Mapping[int, DeclaredRank], *, no_verbs: bool, table: bool
+) -> NcclTransport:
     """Judge a log without channel lines between nodes.
 
     RDMA is never proven here. TCP is, when NCCL names it as its choice, or when nothing else is left: without
     libibverbs and without a plugin only sockets remain.
     """
     classes = {network_class(name) for name in facts.chosen}
-    if ofi_on_tcp(facts) or classes == {"tcp"}:
-        return Reading(None, "tcp", "no", notes=("no channel line: TCP is what NCCL says it chose",))
+    if is_ofi_on_tcp(facts) or classes == {"tcp"}:
+        return NcclTransport(None, "tcp", "no", notes=("no channel line: TCP is what NCCL says it chose",))
     if not facts.chosen and no_verbs and not facts.providers:
         if table and len({place.host for place in declared.values()}) > 1:
             note = "libibverbs is missing and no plugin was loaded, which leaves sockets; no channel line shows them"
-            return Reading("Socket", "unproven", "no", notes=(note,))
-        return Reading(None, "tcp", "no", notes=("no channel line: without libibverbs NCCL has sockets only",))
+            return NcclTransport("Socket", "unproven", "no", notes=(note,))
+        return NcclTransport(None, "tcp", "no", notes=("no channel line: without libibverbs NCCL has sockets only",))
     only_socket = not facts.chosen and facts.socket_interfaces and not facts.hcas and not facts.providers
     named = ", ".join(sorted(facts.chosen))
     note = f"only start-up lines name {named}: that proves no transport" if named else ""
-    return Reading(None, "unproven", "no" if only_socket else "unknown", notes=(note,) if note else ())
+    return NcclTransport(None, "unproven", "no" if only_socket else "unknown", notes=(note,) if note else ())
 
 
-def _shared_ranks(facts: NcclFacts) -> tuple[str, ...]:
+def _shared_rank_notes(facts: NcclFacts) -> tuple[str, ...]:
     """Report ranks that several processes claim inside one communicator: logs of several jobs, or of several groups."""
     for comm in facts.jobs.comms.values():
         if any(len(processes) > 1 for processes in comm.ranks.values()):
@@ -250,5 +260,5 @@ def _shared_ranks(facts: NcclFacts) -> tuple[str, ...]:
     return ()
 
 
-def _disabled(facts: NcclFacts, name: str) -> bool:
+def _is_disabled(facts: NcclFacts, name: str) -> bool:
     return facts.environment.get(name, ("0", 0))[0].strip() not in ("", "0")

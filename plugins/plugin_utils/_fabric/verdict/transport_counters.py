@@ -30,7 +30,7 @@ IDLE_PART = 100
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Seen:
+class TransportProof:
     """What was proven, the causes found on the way, and for each thing that is not proven one sentence."""
 
     transport: Transport
@@ -50,12 +50,12 @@ def read_sockets(
     result: BenchResult,
     expected: TransportVerdict | None = None,
     interfaces: t.Mapping[str, str] | None = None,
-) -> Seen:
+) -> TransportProof:
     """Return the transport of a gloo test.
 
     :param interfaces: node to the interface that its traffic should use; another one is the cause ``wrong_interface``.
     """
-    names = {item.rank: _node(item) for item in result.evidence}
+    names = {item.rank: _node_name(item) for item in result.evidence}
     need = needed_bytes(result, len(set(names.values())))
     pairs: dict[tuple[str, str, str], PairProof] = {}
     causes: dict[tuple[str, str], Cause] = {}
@@ -67,7 +67,7 @@ def read_sockets(
             idle = end.carried is not None and end.carried * IDLE_PART < need
             if other is None or other == node or idle:
                 continue
-            moved, problem = _moved(item, end, need)
+            moved, problem = _interface_traffic(item, end, need)
             if problem:
                 reasons.append(f"{node} to {other}: {problem}")
                 continue
@@ -75,23 +75,23 @@ def read_sockets(
             pairs.setdefault((node, other, via), PairProof(node, other, via, moved))
             wanted = (interfaces or {}).get(node)
             if wanted and wanted != via:
-                causes[node, via] = _wrong_interface(node, via, wanted, end)
+                causes[node, via] = _wrong_interface_cause(node, via, wanted, end)
     verdict: TransportVerdict = "tcp" if pairs else "unproven"
     transport = Transport(expected, verdict, "socket_peers_and_netdev_counters", tuple(pairs.values()))
     if not pairs and not reasons:
         reasons.append("no connection between ranks of different nodes was seen")
-    return Seen(transport, tuple(causes.values()), tuple(dict.fromkeys(reasons)))
+    return TransportProof(transport, tuple(causes.values()), tuple(dict.fromkeys(reasons)))
 
 
-def read_counters(result: BenchResult, expected: TransportVerdict | None = None) -> Seen:
+def read_counters(result: BenchResult, expected: TransportVerdict | None = None) -> TransportProof:
     """Return the transport of an NCCL test whose log is not at hand, from RDMA ports' and netdevs' byte counters."""
     nodes: dict[str, RankEvidence] = {}
     for item in result.evidence:
-        nodes.setdefault(_node(item), item)
+        nodes.setdefault(_node_name(item), item)
     need = needed_bytes(result, len(nodes))
     kinds: dict[str, tuple[str, str]] = {}
     for node, item in nodes.items():
-        kinds[node] = _carrier(item, need)
+        kinds[node] = _find_carrier(item, need)
     found = {kind for kind, _text in kinds.values()}
     verdict: TransportVerdict = "unproven"
     if need and found <= {"rdma", "tcp", "mixed"}:
@@ -99,15 +99,15 @@ def read_counters(result: BenchResult, expected: TransportVerdict | None = None)
     reasons = [f"{node}: {text}" for node, (kind, text) in kinds.items() if kind == "unknown"]
     if verdict == "rdma_no_gdr":
         reasons.append("counters show RDMA, not whether GPUDirect was used")
-    pairs = tuple(_counter_pairs(kinds)) if verdict != "unproven" else ()
-    return Seen(Transport(expected, verdict, "rdma_counters", pairs), (), tuple(reasons))
+    pairs = tuple(_counter_proofs(kinds)) if verdict != "unproven" else ()
+    return TransportProof(Transport(expected, verdict, "rdma_counters", pairs), (), tuple(reasons))
 
 
-def _node(item: RankEvidence) -> str:
+def _node_name(item: RankEvidence) -> str:
     return item.node or item.host or f"rank {item.rank}"
 
 
-def _moved(item: RankEvidence, end: SocketEnd, need: int) -> tuple[str, str]:
+def _interface_traffic(item: RankEvidence, end: SocketEnd, need: int) -> tuple[str, str]:
     """Return (evidence, "") when the interface of a connection moved enough, else ("", what is lacking)."""
     if not end.interface:
         return "", f"no interface owns the local address {end.local}"
@@ -121,15 +121,15 @@ def _moved(item: RankEvidence, end: SocketEnd, need: int) -> tuple[str, str]:
     return f"{end.local} to {end.peer}; {end.interface} sent {counters.sent} bytes{own}", ""
 
 
-def _wrong_interface(node: str, via: str, wanted: str, end: SocketEnd) -> Cause:
+def _wrong_interface_cause(node: str, via: str, wanted: str, end: SocketEnd) -> Cause:
     evidence = f"{node}: connection {end.local} to {end.peer} is on {via}, {wanted} was expected"
     return Cause("wrong_interface", evidence, CAUSES["wrong_interface"].fix, node)
 
 
-def _carrier(item: RankEvidence, need: int) -> tuple[str, str]:
+def _find_carrier(item: RankEvidence, need: int) -> tuple[str, str]:
     """Return what carried a node's traffic (rdma, tcp, mixed, unknown) and the counters in words."""
-    ports = _sent(item.rdma)
-    devices = _sent({name: value for name, value in item.netdev.items() if name != "lo"})
+    ports = _sent_bytes(item.rdma)
+    devices = _sent_bytes({name: value for name, value in item.netdev.items() if name != "lo"})
     text = f"RDMA ports sent {ports} bytes, netdevs {devices}, at least {need} were to be sent"
     if ports >= need and devices < need:
         return "rdma", text
@@ -138,12 +138,12 @@ def _carrier(item: RankEvidence, need: int) -> tuple[str, str]:
     return ("tcp" if devices >= need else "unknown"), text
 
 
-def _sent(counters: t.Mapping[str, Counters]) -> int:
+def _sent_bytes(counters: t.Mapping[str, Counters]) -> int:
     # A counter that was reset during the test reads as less than before and says nothing.
     return sum(max(0, value.sent) for value in counters.values())
 
 
-def _counter_pairs(kinds: t.Mapping[str, tuple[str, str]]) -> t.Iterator[PairProof]:
+def _counter_proofs(kinds: t.Mapping[str, tuple[str, str]]) -> t.Iterator[PairProof]:
     """Counters belong to a node, not to a pair; of two nodes the other end is known, of more it is all the others."""
     for node, (kind, text) in kinds.items():
         others = [other for other in kinds if other != node]

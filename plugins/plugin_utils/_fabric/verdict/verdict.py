@@ -32,7 +32,7 @@ from ....module_utils._model.verdict import (
 )
 from ..diagnosis.causes import CAUSES
 from ..topology import unreachable as absence
-from ..topology.unreachable import Absent
+from ..topology.unreachable import AbsentNode
 from .node_faults import PCIE_DEGRADED
 
 # From slow to fast; what is proven may be faster than expected, never slower.
@@ -58,7 +58,7 @@ Part = tuple[Outcome, str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Measured:
+class Measurement:
     """One measured bandwidth: nccl-tests' busbw in GB/s at one size in bytes. ``algorithm`` is NCCL_ALGO or null."""
 
     collective: str
@@ -70,7 +70,7 @@ class Measured:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Case:
+class IslandEvidence:
     """Everything a verdict rests on.
 
     ``nodes`` are those that should have taken part. ``wrong_values`` is null when values were not checked. ``min_size``
@@ -82,7 +82,7 @@ class Case:
     nodes: tuple[str, ...]
     lane: Lane | None = None
     transport: Transport = dataclasses.field(default_factory=Transport)
-    measured: Measured | None = None
+    measured: Measurement | None = None
     expectation: Expectation | None = None
     wrong_values: int | None = None
     ranks: Ranks = dataclasses.field(default_factory=Ranks)
@@ -91,14 +91,14 @@ class Case:
     started_at: str | None = None
     duration_s: float | None = None
     min_size: int = 16 << 20
-    absent: tuple[Absent, ...] = ()
+    absent: tuple[AbsentNode, ...] = ()
 
 
-def judge(case: Case) -> Verdict:
+def judge_island(case: IslandEvidence) -> Verdict:
     """Return the verdict on one island."""
     expected = case.transport.expected or (_LANE_TRANSPORT[case.lane] if case.lane else None)
     transport = dataclasses.replace(case.transport, expected=expected)
-    bandwidth = _bandwidth(case)
+    bandwidth = _build_bandwidth(case)
     parts: dict[str, Part] = {
         "transport": _judge_transport(transport, case),
         "bandwidth": _judge_bandwidth(bandwidth, case),
@@ -106,18 +106,18 @@ def judge(case: Case) -> Verdict:
         "attendance": _judge_attendance(case),
     }
     outcome = worst(part[0] for part in parts.values())
-    causes = _causes(case, transport, parts)
+    causes = _collect_causes(case, transport, parts)
     reasons = [f"{name}: {text}" for name, (_outcome, text) in parts.items() if text]
     return Verdict(
         island=case.island,
         outcome=outcome,
-        lane=_lane(case.lane, transport.verdict),
+        lane=_proven_lane(case.lane, transport.verdict),
         transport=transport,
         bandwidth=bandwidth,
         wrong_values=case.wrong_values,
         ranks=case.ranks,
         causes=causes,
-        slowest_pair=slowest(transport.pairs),
+        slowest_pair=find_slowest_pair(transport.pairs),
         started_at=case.started_at,
         duration_s=case.duration_s,
         exit_code=exit_code(outcome),
@@ -126,7 +126,7 @@ def judge(case: Case) -> Verdict:
     )
 
 
-def slowest(pairs: t.Iterable[PairProof]) -> SlowestPair | None:
+def find_slowest_pair(pairs: t.Iterable[PairProof]) -> SlowestPair | None:
     """Return the pair with the lowest bandwidth; None when no pair was measured."""
     known = [(pair.busbw_gb_s, pair.a, pair.b) for pair in pairs if pair.busbw_gb_s is not None]
     if not known:
@@ -135,7 +135,7 @@ def slowest(pairs: t.Iterable[PairProof]) -> SlowestPair | None:
     return SlowestPair(first, second, rate)
 
 
-def attendance(expected: int | None, seen: t.Iterable[int] | None) -> Ranks:
+def count_ranks(expected: int | None, seen: t.Iterable[int] | None) -> Ranks:
     """Return who was asked (rank 0 to ``expected`` - 1) and who came; null where nobody knows."""
     present = None if seen is None else set(seen)
     if expected is None or present is None:
@@ -143,7 +143,7 @@ def attendance(expected: int | None, seen: t.Iterable[int] | None) -> Ranks:
     return Ranks(expected, len(present), tuple(rank for rank in range(expected) if rank not in present))
 
 
-def _judge_transport(transport: Transport, case: Case) -> Part:
+def _judge_transport(transport: Transport, case: IslandEvidence) -> Part:
     if len(case.nodes) < 2:
         return "pass", ""
     if transport.verdict == "mixed":
@@ -153,13 +153,13 @@ def _judge_transport(transport: Transport, case: Case) -> Part:
     wrong = [cause for cause in case.causes if cause.code == "wrong_interface"]
     if wrong:
         return "fail", wrong[0].evidence
-    lacking = _uncovered(transport.pairs, case.nodes)
+    lacking = _find_unproven_nodes(transport.pairs, case.nodes)
     if lacking:
         return "unproven", f"no proof for {lacking}"
-    return _against(transport.verdict, transport.expected)
+    return _compare_transport(transport.verdict, transport.expected)
 
 
-def _against(seen: TransportVerdict, expected: TransportVerdict | None) -> Part:
+def _compare_transport(seen: TransportVerdict, expected: TransportVerdict | None) -> Part:
     """Compare what was proven with what was expected."""
     if expected is None or expected not in _SPEED or _SPEED[seen] >= _SPEED[expected]:
         return "pass", ""
@@ -167,7 +167,7 @@ def _against(seen: TransportVerdict, expected: TransportVerdict | None) -> Part:
     return ("fail" if seen == "tcp" else "warn"), text
 
 
-def _uncovered(pairs: t.Sequence[PairProof], nodes: t.Sequence[str]) -> str:
+def _find_unproven_nodes(pairs: t.Sequence[PairProof], nodes: t.Sequence[str]) -> str:
     """Return in words which nodes no proof reaches or joins to the others; empty when all are covered."""
     links: dict[str, set[str]] = {node: set() for node in nodes}
     for pair in pairs:
@@ -189,7 +189,7 @@ def _uncovered(pairs: t.Sequence[PairProof], nodes: t.Sequence[str]) -> str:
     return f"a path between {nodes[0]} and {apart[0]}" if apart else ""
 
 
-def _bandwidth(case: Case) -> Bandwidth:
+def _build_bandwidth(case: IslandEvidence) -> Bandwidth:
     measured, wanted = case.measured, case.expectation
     expected = wanted.busbw_gb_s if wanted else None
     ratio = measured.busbw_gb_s / expected if measured and expected else None
@@ -208,8 +208,8 @@ def _bandwidth(case: Case) -> Bandwidth:
     )
 
 
-def _judge_bandwidth(bandwidth: Bandwidth, case: Case) -> Part:
-    problem = _not_comparable(bandwidth, case)
+def _judge_bandwidth(bandwidth: Bandwidth, case: IslandEvidence) -> Part:
+    problem = _comparison_problem(bandwidth, case)
     if problem:
         return "unproven", problem
     ratio, gate_pass, gate_fail = bandwidth.ratio or 0.0, bandwidth.gate_pass or 0.0, bandwidth.gate_fail or 0.0
@@ -225,7 +225,7 @@ def _judge_bandwidth(bandwidth: Bandwidth, case: Case) -> Part:
     return ("warn" if ratio >= gate_fail else "fail"), text
 
 
-def _not_comparable(bandwidth: Bandwidth, case: Case) -> str:
+def _comparison_problem(bandwidth: Bandwidth, case: IslandEvidence) -> str:
     """Return why a bandwidth cannot be judged, empty when it can."""
     wanted = case.expectation
     if case.measured is None:
@@ -247,9 +247,9 @@ def _judge_values(wrong: int | None) -> Part:
     return ("fail", f"{wrong} wrong values") if wrong else ("pass", "")
 
 
-def _judge_attendance(case: Case) -> Part:
+def _judge_attendance(case: IslandEvidence) -> Part:
     """Judge who took part of those that were asked, and who could not be asked."""
-    came, gone = _judge_ranks(case.ranks), absence.attendance(case.absent, len(case.nodes))
+    came, gone = _judge_ranks(case.ranks), absence.judge_attendance(case.absent, len(case.nodes))
     return worst([came[0], gone[0]]), "; ".join(text for text in (came[1], gone[1]) if text)
 
 
@@ -263,7 +263,7 @@ def _judge_ranks(ranks: Ranks) -> Part:
     return "pass", ""
 
 
-def _causes(case: Case, transport: Transport, parts: t.Mapping[str, Part]) -> tuple[Cause, ...]:
+def _collect_causes(case: IslandEvidence, transport: Transport, parts: t.Mapping[str, Part]) -> tuple[Cause, ...]:
     """Return the causes found by readers, and those that the parts themselves name."""
     found = [*case.causes, *(item.cause for item in case.absent)]
     known = {cause.code for cause in found}
@@ -271,7 +271,7 @@ def _causes(case: Case, transport: Transport, parts: t.Mapping[str, Part]) -> tu
         "silent_tcp": parts["transport"][0] == "fail" and transport.verdict in ("tcp", "mixed") and not case.causes,
         "gpudirect_off": parts["transport"][0] == "warn"
         and transport.verdict == "rdma_no_gdr"
-        and _gdr_seen(transport),
+        and _shows_gpudirect(transport),
         "ranks_missing": parts["attendance"][0] == "fail" and bool(case.ranks.missing),
     }
     for code, applies in by_rule.items():
@@ -281,12 +281,12 @@ def _causes(case: Case, transport: Transport, parts: t.Mapping[str, Part]) -> tu
     return tuple(found)
 
 
-def _gdr_seen(transport: Transport) -> bool:
+def _shows_gpudirect(transport: Transport) -> bool:
     """Whether the evidence can tell GPUDirect at all; counters cannot."""
     return any(pair.gdr is not None for pair in transport.pairs)
 
 
-def _lane(given: Lane | None, seen: TransportVerdict) -> Lane | None:
+def _proven_lane(given: Lane | None, seen: TransportVerdict) -> Lane | None:
     """Return the lane that is proven: never a better one than the nodes' path allows."""
     proven = _PROVEN_LANE.get(seen)
     if given is None or proven is None:

@@ -19,9 +19,9 @@ from ....module_utils._model.errors import MusterError, RefusedError
 from ....module_utils._model.verdict import Cause
 from ....module_utils._node.pod_log import MARK
 from ..._fabric.diagnosis import live_pods
-from ..._fabric.diagnosis.live import Diagnosis, Live
-from ..._fabric.diagnosis.live_causes import cause
-from ..._fabric.diagnosis.live_pods import PodSeen
+from ..._fabric.diagnosis.live import RunDiagnosis, RunObservation
+from ..._fabric.diagnosis.live_causes import build_live_cause
+from ..._fabric.diagnosis.live_pods import PodSnapshot
 from ..._fabric.diagnosis.live_rules import diagnose_live
 from ..._kube.api.client import Client
 from ..._kube.api.errors import KubeError
@@ -37,7 +37,7 @@ _AT_ONCE = 8
 _FINISHED = ("Succeeded", "Failed")
 
 
-def run_of(client: Client, namespace: str) -> str | None:
+def find_run(client: Client, namespace: str) -> str | None:
     """Return the one run that lives in a namespace, None when there is none or several do."""
     pods = client.list("v1/Pod", namespace, labels=RUN_LABEL).items
     living = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in _FINISHED]
@@ -45,7 +45,7 @@ def run_of(client: Client, namespace: str) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-def look(
+def diagnose_pods(
     client: Client,
     namespace: str,
     run_id: str,
@@ -53,7 +53,7 @@ def look(
     world_size: int | None = None,
     nodes: int | None = None,
     kept: pathlib.Path | None = None,
-) -> tuple[Live, Diagnosis]:
+) -> tuple[RunObservation, RunDiagnosis]:
     """Return what the cluster shows of a run, and its diagnosis.
 
     :param nodes: how many pods there should be, None when nobody knows.
@@ -63,33 +63,33 @@ def look(
     listed = client.list("v1/Pod", namespace, labels=gang_selector(run_id)).items
     # The short gang that proves the network beforehand is no part of the job.
     pods = [pod for pod in listed if "-probe-" not in pod["metadata"]["name"]]
-    told = [item for item in events.read(client, namespace) if _about(item.object, run_id)]
+    told = [item for item in events.read(client, namespace) if _is_about_run(item.object, run_id)]
     with concurrent.futures.ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        seen = list(pool.map(lambda pod: _seen(client, namespace, pod), sorted(pods, key=_order)))
+        seen = list(pool.map(lambda pod: _snapshot_pod(client, namespace, pod), sorted(pods, key=_pod_order)))
     if not seen and kept is not None:
-        seen = list(_kept(kept))
+        seen = list(_read_saved_logs(kept))
     if not seen and not told:
         raise RefusedError(
             f"no pod in the namespace {namespace} belongs to a run {run_id}", "Check muster_run_id and the namespace"
         )
-    live = Live(run_id, live_pods.looks(seen, MARK, time.time()), world_size)
-    more = [*live_pods.pod_causes(seen), *_down(client, seen)]
+    live = RunObservation(run_id, live_pods.observe_pods(seen, MARK, time.time()), world_size)
+    more = [*live_pods.find_pod_causes(seen), *_find_unready_nodes(client, seen)]
     if nodes is None or len(seen) < nodes or any(pod.waits for pod in seen):
-        more += live_pods.cluster_causes([(item.code, item.text) for item in told], seen)
+        more += live_pods.find_cluster_causes([(item.code, item.text) for item in told], seen)
     return live, diagnose_live(live, more)
 
 
-def _about(name: str, run_id: str) -> bool:
+def _is_about_run(name: str, run_id: str) -> bool:
     own = object_name(run_id)
     short = name.rpartition("/")[2].rpartition(" ")[2]
     return short == own or (short.startswith(f"{own}-") and not short.startswith(f"{own}-probe"))
 
 
-def _order(pod: Object) -> tuple[str, str]:
+def _pod_order(pod: Object) -> tuple[str, str]:
     return str(pod["metadata"].get("creationTimestamp")), pod["metadata"]["name"]
 
 
-def _seen(client: Client, namespace: str, pod: Object) -> PodSeen:
+def _snapshot_pod(client: Client, namespace: str, pod: Object) -> PodSnapshot:
     name, status, spec = pod["metadata"]["name"], pod.get("status") or {}, pod.get("spec") or {}
     statuses: list[Dict] = status.get("containerStatuses") or []
     found = next((item for item in statuses if item["name"] == CONTAINER), {})
@@ -99,10 +99,10 @@ def _seen(client: Client, namespace: str, pod: Object) -> PodSeen:
     words = f"{taken.get('reason')}: {taken.get('message')}" if taken.get("status") == "True" else ""
     evicted = status.get("reason") == "Evicted"
     began = bool(found.get("containerID")) or bool(ended)
-    lines, problem = _log(client, namespace, name) if began else ((), "")
+    lines, problem = _read_log(client, namespace, name) if began else ((), "")
     containers = [item for item in spec.get("containers") or [] if item.get("name") == CONTAINER]
     limits = ((containers or [{}])[0].get("resources") or {}).get("limits") or {}
-    return PodSeen(
+    return PodSnapshot(
         name=name,
         node=spec.get("nodeName"),
         phase=str(status.get("phase") or "Pending"),
@@ -118,7 +118,7 @@ def _seen(client: Client, namespace: str, pod: Object) -> PodSeen:
     )
 
 
-def _log(client: Client, namespace: str, name: str) -> tuple[tuple[str, ...], str]:
+def _read_log(client: Client, namespace: str, name: str) -> tuple[tuple[str, ...], str]:
     """Return the newest lines of a pod's log, or why they cannot be read."""
     try:
         stream = client.stream_log(namespace, name, CONTAINER, follow=False, tail=_TAIL, timeout_s=_READ_S)
@@ -127,14 +127,14 @@ def _log(client: Client, namespace: str, name: str) -> tuple[tuple[str, ...], st
         return (), exc.message
 
 
-def _kept(folder: pathlib.Path) -> t.Iterator[PodSeen]:
+def _read_saved_logs(folder: pathlib.Path) -> t.Iterator[PodSnapshot]:
     """Yield the logs that the controller kept of pods that are gone."""
     for place in sorted(folder.glob("*.log")):
         lines = place.read_text(errors="replace").splitlines()[-_TAIL:]
-        yield PodSeen(place.stem, place.stem, "Gone", lines=tuple(lines))
+        yield PodSnapshot(place.stem, place.stem, "Gone", lines=tuple(lines))
 
 
-def _down(client: Client, pods: t.Sequence[PodSeen]) -> t.Iterator[Cause]:
+def _find_unready_nodes(client: Client, pods: t.Sequence[PodSnapshot]) -> t.Iterator[Cause]:
     """Yield the nodes of the run that are not ready, as far as this user may read nodes."""
     for name in sorted({pod.node for pod in pods if pod.node and pod.phase in ("Pending", "Running", "Unknown")}):
         try:
@@ -144,10 +144,10 @@ def _down(client: Client, pods: t.Sequence[PodSeen]) -> t.Iterator[Cause]:
                 return
             raise
         if node is None:
-            yield cause("node_unreachable", "the node is gone from the cluster", name)
+            yield build_live_cause("node_unreachable", "the node is gone from the cluster", name)
             continue
         ready = objects_status.conditions(node).get("Ready") or {}
         if ready.get("status") != "True":
-            yield cause(
+            yield build_live_cause(
                 "node_unreachable", f"the node is not ready: {ready.get('reason')}: {ready.get('message')}", name
             )

@@ -20,7 +20,7 @@ from ..._fabric.diagnosis.file import FileDiagnosis, diagnose_stream
 MAX_FILES = 10_000
 
 
-def diagnose(path: str, dest: str | None = None, *, check: bool = False) -> dict[str, t.Any]:
+def diagnose_folder(path: str, dest: str | None = None, *, check: bool = False) -> dict[str, t.Any]:
     """Judge a folder's files (or one file) and write the list to ``dest`` unless it already holds the same.
 
     :param path: folder, read with its subfolders, or file; relative to the current directory.
@@ -31,10 +31,10 @@ def diagnose(path: str, dest: str | None = None, *, check: bool = False) -> dict
     """
     root = pathlib.Path(path).expanduser()
     target = pathlib.Path(dest).expanduser() if dest else None
-    found = [diagnose_file(file, name) for file, name in _files(root, target)]
+    found = [diagnose_file(file, name) for file, name in _find_files(root, target)]
     entries = [one.to_dict() for one in found]
-    changed = bool(target) and write(t.cast(pathlib.Path, target), entries, check=check)
-    return {"changed": changed, "diagnoses": entries, "summary": [_line(one) for one in found]}
+    changed = bool(target) and write_if_changed(t.cast(pathlib.Path, target), entries, check=check)
+    return {"changed": changed, "diagnoses": entries, "summary": [_summary_line(one) for one in found]}
 
 
 def diagnose_file(path: pathlib.Path, name: str) -> FileDiagnosis:
@@ -48,14 +48,14 @@ def diagnose_file(path: pathlib.Path, name: str) -> FileDiagnosis:
         return FileDiagnosis(name, "unknown", problem=f"cannot be read: {exc.strerror or type(exc).__name__}")
 
 
-def _files(root: pathlib.Path, target: pathlib.Path | None) -> list[tuple[pathlib.Path, str]]:
+def _find_files(root: pathlib.Path, target: pathlib.Path | None) -> list[tuple[pathlib.Path, str]]:
     if not os.path.lexists(root):
         raise InputError("path", f"{root} does not exist", "Name the folder that holds the logs")
     if not root.is_dir():
         return [(root, root.name)]
     own = target.resolve() if target else None
     files = []
-    for folder, subfolders, names in os.walk(root, onerror=_refuse):
+    for folder, subfolders, names in os.walk(root, onerror=_raise_unreadable):
         subfolders.sort()
         # The answer of an earlier run is not a log.
         paths = [pathlib.Path(folder, name) for name in names]
@@ -65,11 +65,11 @@ def _files(root: pathlib.Path, target: pathlib.Path | None) -> list[tuple[pathli
     return sorted(files, key=lambda item: item[1])
 
 
-def _refuse(error: OSError) -> t.NoReturn:
+def _raise_unreadable(error: OSError) -> t.NoReturn:
     raise InputError("path", f"{error.filename} cannot be read: {error.strerror}")
 
 
-def write(target: pathlib.Path, document: t.Any, *, check: bool) -> bool:
+def write_if_changed(target: pathlib.Path, document: t.Any, *, check: bool) -> bool:
     """Replace the file by one rename, and only when its content differs; return whether it did."""
     content = (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "replace")
     with contextlib.suppress(OSError):
@@ -89,7 +89,7 @@ def write(target: pathlib.Path, document: t.Any, *, check: bool) -> bool:
     return True
 
 
-def _line(one: FileDiagnosis) -> str:
+def _summary_line(one: FileDiagnosis) -> str:
     """One line for people: what it is, what is proven, why it failed."""
     causes = ", ".join(cause.code for cause in one.causes) or one.problem or "no cause found"
     network = f"{one.transport} ({one.transport_verdict})" if one.transport else one.transport_verdict

@@ -18,8 +18,8 @@ from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.node import Node
 from ....module_utils._secrets.scrubber import scrub
 from ..._fabric.diagnosis.file import FileDiagnosis
-from ..._fabric.diagnosis.live import Diagnosis, Live, Look
-from ..._fabric.diagnosis.live_rules import diagnose_live, text_diagnosis
+from ..._fabric.diagnosis.live import NodeObservation, RunDiagnosis, RunObservation
+from ..._fabric.diagnosis.live_rules import diagnose_live, diagnose_text
 from ..._hosts import log_follow
 from ..._hosts.node_client import Remote, each
 from ..shared import run_record
@@ -41,7 +41,7 @@ class Says(t.Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
+class DiagnoseRequest:
     """What the face hands over. ``run_id`` None: the one run that lives on the hosts, else the newest record.
 
     ``cluster``: kubeconfig, context and namespace, for runs in pods.
@@ -61,32 +61,32 @@ class Request:
     cluster: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
 
 
-def run(request: Request) -> Dict:
+def run(request: DiagnoseRequest) -> Dict:
     """Return ``{changed, run_id, diagnosis, nodes, summary, file?}``; the job and the nodes are left as they are."""
-    record_ = _record(request)
+    record_ = _find_record(request)
     if (record_ or {}).get("backend") == "kubernetes" or (record_ is None and request.cluster.get("kubeconfig")):
-        return _in_pods(request, record_)
-    names = _names(request, record_)
+        return _diagnose_pods(request, record_)
+    names = _host_names(request, record_)
     if not names:
         raise RefusedError("no host of the run is in the inventory", "Name its hosts: muster_train_hosts")
     remotes = request.connect(names)
     infos, errors = each(remotes, lambda remote: remote.call("info", facts=True))
-    run_id = request.run_id or _living(infos) or (record_ or {}).get("run_id")
+    run_id = request.run_id or _find_live_run(infos) or (record_ or {}).get("run_id")
     if run_id is None:
-        raise _nothing_lives(names, errors)
+        raise _no_run_error(names, errors)
     answering = [remote for remote in remotes if remote.name in infos]
-    looks, failed = each(answering, lambda remote: _look(remote, str(run_id), infos[remote.name], request))
+    looks, failed = each(answering, lambda remote: _observe_node(remote, str(run_id), infos[remote.name], request))
     errors.update(failed)
-    unseen = {name: Look(name, None, str(error)) for name, error in errors.items()}
+    unseen = {name: NodeObservation(name, None, str(error)) for name, error in errors.items()}
     if not any(look.seen and (look.ranks or look.seen["units"]) for look in looks.values()) and not errors:
         raise RefusedError(f"no host of the play knows a run {run_id}", "Check muster_run_id and muster_train_hosts")
     known = record_ if record_ and record_.get("run_id") == run_id else None
-    live = Live(str(run_id), tuple({**looks, **unseen}[name] for name in names), _world_size(known))
+    live = RunObservation(str(run_id), tuple({**looks, **unseen}[name] for name in names), _world_size(known))
     found = diagnose_live(live)
-    return _result(request, live, found)
+    return _build_result(request, live, found)
 
 
-def summary(found: Diagnosis) -> list[str]:
+def summarise(found: RunDiagnosis) -> list[str]:
     """Return the lines for people: the state, then a line for each cause with its fix."""
     progress = found.progress
     told = f", step {progress.last_step} {progress.since_step_s:.0f} s ago" if progress.since_step_s is not None else ""
@@ -100,7 +100,7 @@ def summary(found: Diagnosis) -> list[str]:
     return [scrub(line) for line in lines]
 
 
-def _in_pods(request: Request, record_: Dict | None) -> Dict:
+def _diagnose_pods(request: DiagnoseRequest, record_: Dict | None) -> Dict:
     """Look at a run on a cluster. What talks to an API server is imported only then."""
     from ..shared import kube_connection
     from . import kubernetes as diagnose_kubernetes
@@ -111,16 +111,18 @@ def _in_pods(request: Request, record_: Dict | None) -> Dict:
     )
     placed = (job.get("placement") or {}).get("namespace")
     namespace = str(request.cluster.get("namespace") or ref.get("namespace") or placed or client.namespace)
-    run_id = request.run_id or (record_ or {}).get("run_id") or diagnose_kubernetes.run_of(client, namespace)
+    run_id = request.run_id or (record_ or {}).get("run_id") or diagnose_kubernetes.find_run(client, namespace)
     if run_id is None:
         raise RefusedError(f"not one single run lives in the namespace {namespace}", "Name it: muster_run_id")
     kept = request.home.run_folder(str(run_id)) / "logs" if record_ else None
     size, nodes = _world_size(record_), job.get("nodes")
-    live, found = diagnose_kubernetes.look(client, namespace, str(run_id), world_size=size, nodes=nodes, kept=kept)
-    return _result(request, live, found)
+    live, found = diagnose_kubernetes.diagnose_pods(
+        client, namespace, str(run_id), world_size=size, nodes=nodes, kept=kept
+    )
+    return _build_result(request, live, found)
 
 
-def _record(request: Request) -> Dict | None:
+def _find_record(request: DiagnoseRequest) -> Dict | None:
     """Return the record that this controller kept of the run, None when it kept none: then the nodes are asked."""
     if request.run_id:
         return read_record(request.home.run_folder(request.run_id))
@@ -128,20 +130,20 @@ def _record(request: Request) -> Dict | None:
     return next((item for item in records if item["state"] != "ended"), records[0] if records else None)
 
 
-def _names(request: Request, record_: Dict | None) -> list[str]:
+def _host_names(request: DiagnoseRequest, record_: Dict | None) -> list[str]:
     """Return the hosts of the record that the inventory knows, else those of the play."""
     recorded = [name for name in (record_ or {}).get("hosts", []) if name in request.hostvars]
     return recorded if recorded and request.run_id else list(dict.fromkeys([*request.hosts, *recorded]))
 
 
-def _living(infos: t.Mapping[str, Dict]) -> str | None:
+def _find_live_run(infos: t.Mapping[str, Dict]) -> str | None:
     found = sorted({item["run_id"] for info in infos.values() for item in info["live_runs"]})
     if len(found) > 1:
         raise InputError("run_id", f"{len(found)} runs live on these hosts: {', '.join(found[:8])}", "Name one")
     return found[0] if found else None
 
 
-def _nothing_lives(names: t.Sequence[str], errors: t.Mapping[str, MusterError]) -> MusterError:
+def _no_run_error(names: t.Sequence[str], errors: t.Mapping[str, MusterError]) -> MusterError:
     if errors:
         name, error = next(iter(sorted(errors.items())))
         return RefusedError(f"no run was found; {len(errors)} of {len(names)} hosts did not answer: {name}: {error}")
@@ -153,7 +155,7 @@ def _world_size(record_: Dict | None) -> int | None:
     return int(asked) if isinstance(asked, int) else None
 
 
-def _look(remote: Remote, run_id: str, info: Dict, request: Request) -> Look:
+def _observe_node(remote: Remote, run_id: str, info: Dict, request: DiagnoseRequest) -> NodeObservation:
     seen = remote.call("examine", run_id=run_id, window_s=request.window_s, ras_s=request.ras_s)
     metrics = remote.call("read", run_id=run_id, pattern="metrics.jsonl", limit=_METRICS_BYTES)["files"]
     # What nothing has written to since the newest start tells of an attempt before it.
@@ -165,16 +167,16 @@ def _look(remote: Remote, run_id: str, info: Dict, request: Request) -> Look:
                 logs.setdefault(str(item["path"]), str(item["text"]))
     facts = {**info["facts"], "name": remote.name}
     node = Node.from_dict(facts, f"{remote.name}.facts")
-    found = _diagnoses(remote.name, logs)
-    steps = tuple(_steps(item["text"] for item in metrics))
-    return Look(remote.name, seen, "", node, found, steps)
+    found = _diagnose_texts(remote.name, logs)
+    steps = tuple(_read_steps(item["text"] for item in metrics))
+    return NodeObservation(remote.name, seen, "", node, found, steps)
 
 
-def _diagnoses(node: str, logs: t.Mapping[str, str]) -> tuple[FileDiagnosis, ...]:
-    return tuple(text_diagnosis(text, f"{node}/{path}") for path, text in sorted(logs.items()) if text)
+def _diagnose_texts(node: str, logs: t.Mapping[str, str]) -> tuple[FileDiagnosis, ...]:
+    return tuple(diagnose_text(text, f"{node}/{path}") for path, text in sorted(logs.items()) if text)
 
 
-def _steps(texts: t.Iterable[str]) -> t.Iterator[tuple[float, int]]:
+def _read_steps(texts: t.Iterable[str]) -> t.Iterator[tuple[float, int]]:
     for text in texts:
         for line in log_follow.lines(text):
             at, step = line.get("at"), line.get("step")
@@ -182,23 +184,23 @@ def _steps(texts: t.Iterable[str]) -> t.Iterator[tuple[float, int]]:
                 yield float(at), step
 
 
-def _result(request: Request, live: Live, found: Diagnosis) -> Dict:
+def _build_result(request: DiagnoseRequest, live: RunObservation, found: RunDiagnosis) -> Dict:
     document = {
         "schema": run_record.SCHEMA,
-        **_scrubbed(found.to_dict()),
+        **_scrub_evidence(found.to_dict()),
         "nodes": {look.name: {"problem": look.problem or None, "seen": look.seen} for look in live.looks},
     }
-    lines = summary(found)
+    lines = summarise(found)
     for line in lines:
         request.progress.say(line)
     result: Dict = {"changed": False, "run_id": found.run_id, "diagnosis": document, "summary": lines}
     if request.dest:
         target = pathlib.Path(request.dest).expanduser()
-        result.update(changed=diagnose_logs.write(target, document, check=request.check), file=str(target))
+        result.update(changed=diagnose_logs.write_if_changed(target, document, check=request.check), file=str(target))
     return result
 
 
-def _scrubbed(value: Dict) -> Dict:
+def _scrub_evidence(value: Dict) -> Dict:
     for kind in ("causes", "also"):
         value[kind] = [{**item, "evidence": scrub(item["evidence"])} for item in value[kind]]
     return value

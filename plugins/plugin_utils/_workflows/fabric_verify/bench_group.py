@@ -19,7 +19,7 @@ import typing as t
 
 from ....module_utils._model.errors import InputError, MusterError
 from ..._fabric.bench import nccl_tests
-from ..._fabric.bench.plan import Stage
+from ..._fabric.bench.plan import BenchStage
 from ..._fabric.bench.result import BenchResult
 from ..._hosts import log_follow
 from ..._hosts.node_client import each
@@ -64,7 +64,7 @@ class GroupRun:
         return row.busbw_gb_s if row else None
 
 
-class Quiet:
+class SilentProgress:
     """Benches are many and short: their own progress is not shown."""
 
     def say(self, line: str) -> None:
@@ -75,10 +75,10 @@ class Quiet:
 
 
 # Runs the bench on one group of nodes: (group, stage, bench, run id).
-RunGroup = t.Callable[[tuple[str, ...], Stage, Bench, str], GroupRun]
+RunGroup = t.Callable[[tuple[str, ...], BenchStage, Bench, str], GroupRun]
 
 
-def run_stage(run: RunGroup, stage: Stage, bench: Bench, token: str) -> list[GroupRun]:
+def run_stage(run: RunGroup, stage: BenchStage, bench: Bench, token: str) -> list[GroupRun]:
     """Run all groups of a stage: those of one round at once, the rounds one after another."""
     found: list[GroupRun] = []
     for number, groups in enumerate(stage.rounds):
@@ -90,13 +90,13 @@ def run_stage(run: RunGroup, stage: Stage, bench: Bench, token: str) -> list[Gro
 
 
 def run_group(
-    request: training_job.Request, group: tuple[str, ...], stage: Stage, bench: Bench, run_id: str
+    request: training_job.Request, group: tuple[str, ...], stage: BenchStage, bench: Bench, run_id: str
 ) -> GroupRun:
     """Run the bench on ``group`` and read back what it wrote; what it left on the nodes is removed."""
     began = time.monotonic()
     options = {
         **request.options,
-        "job": job_of(request.options, group, stage, bench),
+        "job": build_job(request.options, group, stage, bench),
         "run_id": run_id,
         "state": "present",
         "cluster": _CLUSTER,
@@ -104,13 +104,13 @@ def run_group(
         "drill": None,
         "take_over": False,
     }
-    inner = dataclasses.replace(request, options=options, hosts=group, progress=Quiet(), base=BENCH)
+    inner = dataclasses.replace(request, options=options, hosts=group, progress=SilentProgress(), base=BENCH)
     problem = ""
     try:
         problem = str(training_job.run(inner).get("msg", ""))
     except MusterError as exc:
         problem = str(exc)
-    documents, logs, events, output = _collect(inner, group, run_id, bench)
+    documents, logs, events, output = _collect_output(inner, group, run_id, bench)
     folder = StateHome(request.options["state_home"], _CLUSTER).run_folder(run_id)
     # A failed run's result is short: what it saw stands in its record.
     attempts = (read_record(folder) or {}).get("attempts", [])
@@ -122,20 +122,20 @@ def run_group(
     asked = len(group) * stage.processes_per_node
     notes: tuple[str, ...] = ()
     if bench.tool == "nccl_tests":
-        nodes = _places(events)
-        result, trouble, notes = nccl_tests.result(output, bench.collective, nodes, asked)
+        nodes = _rank_nodes(events)
+        result, trouble, notes = nccl_tests.read_result(output, bench.collective, nodes, asked)
         if result is not None and problem and not result.wrong_values:
             # A table is printed before the last ranks end: one that hung then did not take part to the end.
             result, trouble = None, "the test did not end well"
         problem = f"{trouble} ({problem})" if trouble and problem else trouble
         seen = seen or tuple(sorted(nodes))
     else:
-        result, trouble = parse(documents)
+        result, trouble = parse_result(documents)
     spent = time.monotonic() - began
-    return GroupRun(group, result, seen, asked, problem or trouble, logs, spent, silent(events), notes)
+    return GroupRun(group, result, seen, asked, problem or trouble, logs, spent, find_silent_ranks(events), notes)
 
 
-def job_of(options: t.Mapping[str, t.Any], group: tuple[str, ...], stage: Stage, bench: Bench) -> Dict:
+def build_job(options: t.Mapping[str, t.Any], group: tuple[str, ...], stage: BenchStage, bench: Bench) -> Dict:
     """Return the job that runs the bench on a group of nodes; ``options`` are the module's."""
     env = dict(stage.environment)
     if bench.backend == "nccl":
@@ -155,7 +155,7 @@ def job_of(options: t.Mapping[str, t.Any], group: tuple[str, ...], stage: Stage,
     if bench.tool == "nccl_tests":
         if stage.split_mod:
             env["NCCL_TESTS_SPLIT"] = f"MOD {stage.split_mod}"
-        job.update(launcher="mpi", command=nccl_tests.command(stage, bench.collective, bench.folder))
+        job.update(launcher="mpi", command=nccl_tests.build_command(stage, bench.collective, bench.folder))
         return job
     sizes = [str(size) for size in stage.sizes]
     args = ["--backend", bench.backend, "--collective", bench.collective, "--sizes", *sizes]
@@ -168,7 +168,7 @@ def job_of(options: t.Mapping[str, t.Any], group: tuple[str, ...], stage: Stage,
     return job
 
 
-def _collect(
+def _collect_output(
     request: training_job.Request, group: tuple[str, ...], run_id: str, bench: Bench
 ) -> tuple[list[str], dict[str, str], list[Dict], str]:
     """Return result documents, NCCL's logs, events and the first node's output; the run's folders are removed."""
@@ -198,13 +198,13 @@ def _collect(
     return documents, logs, events, output
 
 
-def _places(events: t.Iterable[Dict]) -> dict[int, str]:
+def _rank_nodes(events: t.Iterable[Dict]) -> dict[int, str]:
     """Return rank -> node of the ranks that recorded their start."""
     started = (line for line in events if line.get("kind") == "worker_started" and isinstance(line.get("rank"), int))
     return {line["rank"]: str(line.get("node")) for line in started}
 
 
-def silent(events: t.Iterable[Dict]) -> dict[int, str]:
+def find_silent_ranks(events: t.Iterable[Dict]) -> dict[int, str]:
     """Return rank -> node of the ranks that started and whose end nobody recorded: they were killed, or they hang."""
     ended = {line["rank"] for line in events if line.get("kind") == "worker_exit"}
     return {
@@ -214,7 +214,7 @@ def silent(events: t.Iterable[Dict]) -> dict[int, str]:
     }
 
 
-def parse(documents: t.Sequence[str]) -> tuple[BenchResult | None, str]:
+def parse_result(documents: t.Sequence[str]) -> tuple[BenchResult | None, str]:
     """Return the first result document, or None and why there is none."""
     if not documents:
         return None, "the bench wrote no result"

@@ -18,17 +18,17 @@ from ....module_utils._model.node import Node
 from ....module_utils._model.verdict import Cause, Transport
 from ..._fabric.bench import plan as plans
 from ..._fabric.bench.expectation import peer_expectation
-from ..._fabric.bench.nccl_environment import collective_interface
+from ..._fabric.bench.nccl_environment import find_collective_interface
 from ..._fabric.diagnosis import file, scan
 from ..._fabric.diagnosis.causes import CAUSES
-from ..._fabric.topology.unreachable import Absent
+from ..._fabric.topology.unreachable import AbsentNode
 from ..._fabric.verdict import pairs
-from ..._fabric.verdict.node_faults import node_faults
-from ..._fabric.verdict.transport import RankPlace, as_transport, read_transport
-from ..._fabric.verdict.transport_counters import Seen, read_counters, read_sockets
-from ..._fabric.verdict.verdict import Case, Measured, attendance
+from ..._fabric.verdict.node_faults import find_node_faults
+from ..._fabric.verdict.transport import DeclaredRank, build_transport, read_transport
+from ..._fabric.verdict.transport_counters import TransportProof, read_counters, read_sockets
+from ..._fabric.verdict.verdict import IslandEvidence, Measurement, count_ranks
 from .bench_group import GroupRun
-from .stages import Outcome
+from .stages import StageOutcome
 
 # gloo copies through the CPU: between 30 and 60 MiB a figure is already that of the link.
 _MIN_SIZE = 16 << 20
@@ -49,35 +49,42 @@ class Subject:
     members: tuple[Node, ...]
     wanted: Expectation
     addresses: t.Mapping[str, str]
-    absent: tuple[Absent, ...] = ()
+    absent: tuple[AbsentNode, ...] = ()
     own_network: bool = True
 
 
-def make(subject: Subject, outcome: Outcome, plan: plans.BenchPlan, started_at: str | None, duration_s: float) -> Case:
+def collect_evidence(
+    subject: Subject, outcome: StageOutcome, plan: plans.BenchPlan, started_at: str | None, duration_s: float
+) -> IslandEvidence:
     """Return the case of an island."""
     island = subject.island
     whole = next(iter(outcome.runs.get("island") or outcome.runs.get("inside") or ()), None)
     if whole is None:
         reason = "one CPU node: nothing crosses a network and there is no GPU to test"
-        bare = Case(island.name, island.nodes, island.lane, expectation=subject.wanted, absent=subject.absent)
+        bare = IslandEvidence(island.name, island.nodes, island.lane, expectation=subject.wanted, absent=subject.absent)
         return dataclasses.replace(bare, reasons=(reason,), started_at=started_at)
-    seen = evidence(subject, whole)
+    seen = prove_transport(subject, whole)
     lost = whole.silent if whole.result is None else {}
     ranks = set(whole.ranks_seen) - set(lost) if whole.result is None else {item.rank for item in whole.result.evidence}
     blamed = tuple(_missing_cause(rank, node) for rank, node in lost.items())
-    alone = [proof for group in _pairs(outcome) for proof in evidence(subject, group).transport.pairs]
-    proofs = pairs.with_pairs(seen.transport.pairs, alone, outcome.rates)
-    reasons = (*seen.reasons, whole.problem, *whole.notes, *_rails(subject, outcome))
-    return Case(
+    alone = [proof for group in _pair_runs(outcome) for proof in prove_transport(subject, group).transport.pairs]
+    proofs = pairs.merge_pair_proofs(seen.transport.pairs, alone, outcome.rates)
+    reasons = (*seen.reasons, whole.problem, *whole.notes, *_rail_reasons(subject, outcome))
+    return IslandEvidence(
         island=island.name,
         nodes=island.nodes,
         lane=island.lane,
         transport=dataclasses.replace(seen.transport, pairs=proofs),
-        measured=_measured(whole, plan),
-        expectation=_expected(subject, outcome, plan),
+        measured=_build_measurement(whole, plan),
+        expectation=_choose_expectation(subject, outcome, plan),
         wrong_values=whole.result.wrong_values if whole.result else None,
-        ranks=attendance(whole.ranks_asked, ranks),
-        causes=(*seen.causes, *_slow(subject, outcome), *node_faults(island, subject.members), *blamed),
+        ranks=count_ranks(whole.ranks_asked, ranks),
+        causes=(
+            *seen.causes,
+            *_find_slow_causes(subject, outcome),
+            *find_node_faults(island, subject.members),
+            *blamed,
+        ),
         reasons=tuple(reason for reason in reasons if reason),
         started_at=started_at,
         duration_s=duration_s,
@@ -86,39 +93,39 @@ def make(subject: Subject, outcome: Outcome, plan: plans.BenchPlan, started_at: 
     )
 
 
-def evidence(subject: Subject, run: GroupRun) -> Seen:
+def prove_transport(subject: Subject, run: GroupRun) -> TransportProof:
     """Return the proof of the transport: NCCL's channel lines, else RDMA counters; for gloo the ranks' sockets."""
     island, expected = subject.island, subject.wanted.transport
     if run.result is None:
-        return Seen(Transport(expected=expected))
+        return TransportProof(Transport(expected=expected))
     if run.result.backend == "gloo":
         right = {
             node.name: name
             for node in subject.members
-            if (name := collective_interface(node, island, subject.members, subject.addresses.get(node.name)))
+            if (name := find_collective_interface(node, island, subject.members, subject.addresses.get(node.name)))
         }
         told = subject.own_network and island.link != "loopback"
         return read_sockets(run.result, expected, right if told else None)
-    scanned = scan.scan(io.BytesIO("\n".join(run.logs.values()).encode()))
+    scanned = scan.scan_log(io.BytesIO("\n".join(run.logs.values()).encode()))
     places = {str(item.host): str(item.node) for item in run.result.evidence if item.host and item.node}
-    declared: dict[int, RankPlace] = {}
+    declared: dict[int, DeclaredRank] = {}
     reading = read_transport(scanned.facts, declared, no_verbs=False, table=False)
-    proven = as_transport(reading, "nccl log", expected)
+    proven = build_transport(reading, "nccl log", expected)
     if proven.verdict == "unproven":
         return read_counters(run.result, expected)
     found = tuple(dataclasses.replace(p, a=places.get(p.a, p.a), b=places.get(p.b, p.b)) for p in proven.pairs)
-    causes = file.judge(scanned, "nccl log").causes
-    return Seen(dataclasses.replace(proven, pairs=found), causes, reading.notes)
+    causes = file.judge_scan(scanned, "nccl log").causes
+    return TransportProof(dataclasses.replace(proven, pairs=found), causes, reading.notes)
 
 
-def _measured(whole: GroupRun, plan: plans.BenchPlan) -> Measured | None:
+def _build_measurement(whole: GroupRun, plan: plans.BenchPlan) -> Measurement | None:
     row = whole.result.judged if whole.result else None
     if whole.result is None or row is None:
         return None
     stage = next(stage for stage in plan.stages if stage.name in ("island", "inside") and whole.nodes in _groups(stage))
     algorithm = stage.environment.get("NCCL_ALGO")
     took_part = len(whole.result.names)
-    return Measured(plan.collective, row.size_bytes, whole.result.ranks, took_part, row.busbw_gb_s, algorithm)
+    return Measurement(plan.collective, row.size_bytes, whole.result.ranks, took_part, row.busbw_gb_s, algorithm)
 
 
 def _min_size(whole: GroupRun, plan: plans.BenchPlan) -> int:
@@ -128,11 +135,11 @@ def _min_size(whole: GroupRun, plan: plans.BenchPlan) -> int:
     return min(_MIN_SIZE, max(plan.stages[-1].sizes), *long)
 
 
-def _groups(stage: plans.Stage) -> set[tuple[str, ...]]:
+def _groups(stage: plans.BenchStage) -> set[tuple[str, ...]]:
     return {group for groups in stage.rounds for group in groups}
 
 
-def _expected(subject: Subject, outcome: Outcome, plan: plans.BenchPlan) -> Expectation:
+def _choose_expectation(subject: Subject, outcome: StageOutcome, plan: plans.BenchPlan) -> Expectation:
     """Return the expectation; where nothing computes one, what the island's own pairs reach (NCCL only).
 
     From three nodes on the bus bandwidth of a ring does not depend on their number, so that an island that is slower
@@ -144,20 +151,20 @@ def _expected(subject: Subject, outcome: Outcome, plan: plans.BenchPlan) -> Expe
     return peer_expectation(subject.wanted, known)
 
 
-def _pairs(outcome: Outcome) -> list[GroupRun]:
+def _pair_runs(outcome: StageOutcome) -> list[GroupRun]:
     return [run for name in ("pairs", "neighbours") for run in outcome.runs.get(name, []) if run.result is not None]
 
 
-def _slow(subject: Subject, outcome: Outcome) -> tuple[Cause, ...]:
+def _find_slow_causes(subject: Subject, outcome: StageOutcome) -> tuple[Cause, ...]:
     """Return the nodes and paths to blame, by pairs, by halves, and inside the nodes."""
-    found = pairs.pair_causes(outcome.rates, subject.wanted.busbw_gb_s)
-    halves = pairs.search_causes(outcome.found) if outcome.found else ()
+    found = pairs.find_pair_causes(outcome.rates, subject.wanted.busbw_gb_s)
+    halves = pairs.build_search_causes(outcome.found) if outcome.found else ()
     several = len(subject.island.nodes) > 1
     rates = {run.nodes[0]: run.busbw_gb_s for run in outcome.runs.get("inside", [])} if several else {}
-    return (*found, *halves, *pairs.inside_causes(rates))
+    return (*found, *halves, *pairs.find_inside_causes(rates))
 
 
-def _rails(subject: Subject, outcome: Outcome) -> t.Iterator[str]:
+def _rail_reasons(subject: Subject, outcome: StageOutcome) -> t.Iterator[str]:
     """Say what each rail carries by itself, where the island fell short and its rails were tested."""
     for run in outcome.runs.get("rails", []):
         rate = run.busbw_gb_s

@@ -21,7 +21,7 @@ Dict = dict[str, t.Any]
 _FILE = "fabric_history.jsonl"
 
 
-def stored(folder: pathlib.Path) -> list[Dict]:
+def read_verdicts(folder: pathlib.Path) -> list[Dict]:
     """Return the islands of fabric.json; none when it is absent or damaged."""
     document = files.read_json(folder / "fabric.json")
     islands = document.get("islands") if isinstance(document, dict) else None
@@ -30,7 +30,7 @@ def stored(folder: pathlib.Path) -> list[Dict]:
     return [item for item in islands if isinstance(item, dict) and isinstance(item.get("nodes"), list)]
 
 
-def lines(folder: pathlib.Path) -> list[Dict]:
+def read_measurements(folder: pathlib.Path) -> list[Dict]:
     """Return all measurements, the oldest first; torn and foreign lines are passed over."""
     try:
         text = (folder / _FILE).read_text(errors="replace")
@@ -39,12 +39,12 @@ def lines(folder: pathlib.Path) -> list[Dict]:
     return list(log_follow.lines(text))
 
 
-def compared(verdict: Verdict, now: Dict, before: t.Sequence[Dict]) -> tuple[Verdict, list[str]]:
+def compare_verdict(verdict: Verdict, now: Dict, before: t.Sequence[Dict]) -> tuple[Verdict, list[str]]:
     """Return the verdict with what its history adds, and the changes in words.
 
     What became slower than its own history is a warning, although the gate may still hold.
     """
-    found = drift.drift(now, before)
+    found = drift.compare_with_history(now, before)
     if not found.causes:
         return verdict, list(found.changes)
     outcome = worst([verdict.outcome, "warn"])
@@ -54,7 +54,7 @@ def compared(verdict: Verdict, now: Dict, before: t.Sequence[Dict]) -> tuple[Ver
     return dataclasses.replace(verdict, **values, reasons=(*verdict.reasons, *reasons)), list(found.changes)
 
 
-def keep(folder: pathlib.Path, new: t.Sequence[Dict], before: t.Sequence[Dict]) -> None:
+def append_measurements(folder: pathlib.Path, new: t.Sequence[Dict], before: t.Sequence[Dict]) -> None:
     """Append measurements; a file that has grown beyond its limit keeps its newest half."""
     if len(before) + len(new) > drift.MAX_LINES:
         kept = [*before, *new][-drift.MAX_LINES // 2 :]

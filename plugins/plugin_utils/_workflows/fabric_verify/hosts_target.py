@@ -14,9 +14,9 @@ import typing as t
 from ....module_utils._model.errors import InputError, MusterError
 from ....module_utils._model.island import Reach
 from ....module_utils._model.node import Node
-from ..._fabric.bench.plan import Stage
+from ..._fabric.bench.plan import BenchStage
 from ..._fabric.topology import reachability
-from ..._fabric.topology.unreachable import Absent
+from ..._fabric.topology.unreachable import AbsentNode
 from ..._hosts.node_client import Remote, each, first_error
 from ..training_job import run as training_job
 from . import bench_group
@@ -28,16 +28,16 @@ _FIX = "Look whether the machine runs and its SSH answers, then verify again"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Fleet:
+class TargetNodes:
     """The nodes that gave their facts, the names of those on which a run lives, and the nodes that gave none."""
 
     nodes: tuple[Node, ...]
     busy: frozenset[str] = frozenset()
-    absent: tuple[Absent, ...] = ()
+    absent: tuple[AbsentNode, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Published:
+class PublishResult:
     """What became of the verdicts where others read them: whether something changed there, Ansible's diff, a note."""
 
     changed: bool = False
@@ -45,12 +45,12 @@ class Published:
     note: str = ""
 
 
-class Ground(t.Protocol):
+class Target(t.Protocol):
     """The nodes under test and how processes get there. ``own_network``: processes use the nodes' own interfaces."""
 
     own_network: bool
 
-    def fleet(self) -> Fleet:
+    def fleet(self) -> TargetNodes:
         """Return the nodes; raise the first node's error when none of them answers."""
 
     def reached(self, nodes: t.Sequence[Node]) -> list[Reach]:
@@ -62,14 +62,14 @@ class Ground(t.Protocol):
     def known(self) -> t.Container[str]:
         """Return the names that belong to this ground: verdicts on others are dropped."""
 
-    def run_group(self, group: tuple[str, ...], stage: Stage, bench: Bench, run_id: str) -> GroupRun:
+    def run_group(self, group: tuple[str, ...], stage: BenchStage, bench: Bench, run_id: str) -> GroupRun:
         """Run the bench on some nodes."""
 
-    def publish(self, patches: t.Mapping[str, Dict], check: bool) -> Published:
+    def publish(self, patches: t.Mapping[str, Dict], check: bool) -> PublishResult:
         """Write labels and annotations of nodes where there are any; with ``check`` only say what would change."""
 
 
-class Hosts:
+class HostsTarget:
     """The hosts of the play, over Ansible's own connections."""
 
     own_network = True
@@ -78,7 +78,7 @@ class Hosts:
         self._request = request
         self._remotes: list[Remote] = []
 
-    def fleet(self) -> Fleet:
+    def fleet(self) -> TargetNodes:
         """Return the facts of all hosts; one that does not answer is named and the others are tested."""
         request = self._request
         self._remotes = list(request.connect(request.hosts))
@@ -92,11 +92,11 @@ class Hosts:
             raise first_error(errors)
         nodes = tuple(self._node(name, answers[name][0]) for name in request.hosts if name in answers)
         gone = tuple(self._absent(name, errors[name]) for name in request.hosts if name in errors)
-        return Fleet(nodes, frozenset(name for name, (_unused, lives) in answers.items() if lives), gone)
+        return TargetNodes(nodes, frozenset(name for name, (_unused, lives) in answers.items() if lives), gone)
 
     def reached(self, nodes: t.Sequence[Node]) -> list[Reach]:
         """Return which nodes reach each other, by a quick try of their addresses; what nobody tells stays open."""
-        asked = reachability.questions(nodes, self.addresses(node.name for node in nodes))
+        asked = reachability.connection_targets(nodes, self.addresses(node.name for node in nodes))
 
         def ask(remote: Remote) -> Dict:
             targets = [list(item) for ends in asked[remote.name].values() for item in ends]
@@ -104,7 +104,7 @@ class Hosts:
             return remote.call("reach", targets=targets, mesh=mesh, seconds=_REACH_S)
 
         answers, _unused = each([remote for remote in self._remotes if remote.name in asked], ask)
-        found = reachability.paths(nodes, asked, answers)
+        found = reachability.read_paths(nodes, asked, answers)
         for item in (item for item in found if item.path == "none"):
             self._request.progress.say(f"{item.a} gets no answer from {item.b}: they are not taken for one LAN")
         return found
@@ -118,23 +118,23 @@ class Hosts:
         """Return the inventory."""
         return self._request.hostvars
 
-    def run_group(self, group: tuple[str, ...], stage: Stage, bench: Bench, run_id: str) -> GroupRun:
+    def run_group(self, group: tuple[str, ...], stage: BenchStage, bench: Bench, run_id: str) -> GroupRun:
         """Run the bench as a job on hosts."""
         return bench_group.run_group(self._request, group, stage, bench, run_id)
 
-    def publish(self, patches: t.Mapping[str, Dict], check: bool) -> Published:
+    def publish(self, patches: t.Mapping[str, Dict], check: bool) -> PublishResult:
         """Do nothing: hosts have no labels, their variables are in the result."""
-        return Published()
+        return PublishResult()
 
     def _node(self, name: str, facts: Dict) -> Node:
         record = dict(self._request.hostvars[name].get("muster_node") or {})
         known = {key: value for key, value in record.items() if value not in (None, [], {})}
         return Node.from_dict({**facts, **known, "name": name}, f"{name}.muster_node")
 
-    def _absent(self, name: str, error: MusterError) -> Absent:
+    def _absent(self, name: str, error: MusterError) -> AbsentNode:
         try:
             node = self._node(name, {})
         except InputError:
             # What the inventory says of it may need its facts to be whole.
             node = Node.from_dict({"name": name})
-        return Absent(node, error.message, error.fix or _FIX)
+        return AbsentNode(node, error.message, error.fix or _FIX)

@@ -19,7 +19,7 @@ import typing as t
 
 from ....module_utils._model.errors import MusterError
 from ....module_utils._model.job import Job, parse_job
-from ..._fabric.bench.plan import Stage
+from ..._fabric.bench.plan import BenchStage
 from ..._hosts import log_follow
 from ..._kube.api.client import Client
 from ..._kube.jobs.spec import Fleet, KubePlan, Object, owned
@@ -40,11 +40,11 @@ _HOSTNAME = "kubernetes.io/hostname"
 # What ``allreduce_bench.py --out -`` prints; a launcher may have put its own prefix before it.
 _PIECE = re.compile(r"muster-bench ([0-9]+)/([0-9]+) (.*)")
 # Keys of a job that say with what it runs, not what it runs.
-KEPT = ("image", "placement", "python", "env", "mounts", "resources", "gpu", "secret_refs")
+USER_JOB_KEYS = ("image", "placement", "python", "env", "mounts", "resources", "gpu", "secret_refs")
 
 
 @dataclasses.dataclass(frozen=True)
-class Gangs:
+class BenchGangs:
     """What all gangs of one verification share. ``given``: keys of the user's job. ``hostnames``: node -> its label."""
 
     client: Client
@@ -53,7 +53,7 @@ class Gangs:
     hostnames: t.Mapping[str, str]
     options: t.Mapping[str, t.Any]
 
-    def run(self, group: tuple[str, ...], stage: Stage, bench: Bench, run_id: str) -> GroupRun:
+    def run(self, group: tuple[str, ...], stage: BenchStage, bench: Bench, run_id: str) -> GroupRun:
         """Run the bench on ``group`` and return what it showed; nothing of it stays in the cluster."""
         began = time.monotonic()
         asked = len(group) * stage.processes_per_node
@@ -66,26 +66,28 @@ class Gangs:
             logs = {place.stem: place.read_text(errors="replace") for place in sorted(folder.glob("logs/*.log"))}
             told = folder / "events.jsonl"
             events = list(log_follow.lines(told.read_text(errors="replace"))) if told.exists() else []
-        result, trouble = bench_group.parse(documents(logs))
+        result, trouble = bench_group.parse_result(read_documents(logs))
         if result is not None and problem:
             # A result is written before the last ranks end: one that hung then did not take part to the end.
             result, trouble = None, "the test did not end well"
         said = f"{trouble} ({problem})" if trouble and problem else problem or trouble
-        silent = bench_group.silent(events)
+        silent = bench_group.find_silent_ranks(events)
         spent = time.monotonic() - began
         return GroupRun(group, result, tuple(sorted(ranks)), asked, said, logs, spent, silent)
 
-    def plan(self, group: tuple[str, ...], stage: Stage, bench: Bench, run_id: str) -> tuple[Job, KubePlan]:
+    def plan(self, group: tuple[str, ...], stage: BenchStage, bench: Bench, run_id: str) -> tuple[Job, KubePlan]:
         """Return the bench as a job on exactly these nodes, judged by what the cluster says of itself."""
-        job = parse_job(job_of(self.given, group, stage, bench, self.options))
+        job = parse_job(build_gang_job(self.given, group, stage, bench, self.options))
         facts = dataclasses.replace(kubernetes_plan.look(self.client, job, self.namespace), fabric=False)
         kubernetes_plan.judge(job, facts, self.namespace)
         source = hosts_plan.source(job, bench_group.BENCH, bench_group.BENCH)
         made = kubernetes_plan.plan(job, source, run_id, "fabric", self.namespace, 1, facts)
-        return job, dataclasses.replace(made, fleet=on_nodes(made.fleet, [self.hostnames[name] for name in group]))
+        return job, dataclasses.replace(
+            made, fleet=restrict_to_nodes(made.fleet, [self.hostnames[name] for name in group])
+        )
 
     def _go(
-        self, group: tuple[str, ...], stage: Stage, bench: Bench, run_id: str, folder: pathlib.Path
+        self, group: tuple[str, ...], stage: BenchStage, bench: Bench, run_id: str, folder: pathlib.Path
     ) -> tuple[str, dict[int, str]]:
         """Submit, follow and remove a gang; return the problem (empty when it ended well) and its ranks' nodes."""
         job, made = self.plan(group, stage, bench, run_id)
@@ -94,8 +96,10 @@ class Gangs:
             apply(self.client, companions)
             live = t.cast(Object, apply(self.client, [main]).objects()[0])
             apply(self.client, owned(companions, live))
-            heard = Heard()
-            follower = _Follower(job, run_id, folder, Sources(self.client, made, live), heard, lambda line: None, None)
+            heard = ProgressLines()
+            follower = _GangFollower(
+                job, run_id, folder, Sources(self.client, made, live), heard, lambda line: None, None
+            )
             follower.patience_s = stage.timeout_s + _START_S
             outcome = follower.run()
         finally:
@@ -108,7 +112,7 @@ class Gangs:
         return f"{outcome.detail}{reason}", ranks
 
 
-class Heard:
+class ProgressLines:
     """Keeps what the follower says: the last line explains a gang that never started."""
 
     def __init__(self) -> None:
@@ -122,7 +126,7 @@ class Heard:
         """Drop the values."""
 
 
-class _Follower(ClusterFollower):
+class _GangFollower(ClusterFollower):
     """A follower that also gives up a gang that nobody starts."""
 
     patience_s = float(_START_S)
@@ -136,15 +140,15 @@ class _Follower(ClusterFollower):
         return found
 
 
-def job_of(
+def build_gang_job(
     given: t.Mapping[str, t.Any],
     group: tuple[str, ...],
-    stage: Stage,
+    stage: BenchStage,
     bench: Bench,
     options: t.Mapping[str, t.Any],
 ) -> Dict:
     """Return the job of a gang: the bench's own keys, with the user's image, mounts and placement."""
-    own = bench_group.job_of(options, group, stage, bench)
+    own = bench_group.build_job(options, group, stage, bench)
     # What a pod writes to its log is what leaves it.
     own["env"].pop("NCCL_DEBUG_FILE", None)
     own["args"] = [*own["args"][: own["args"].index("--out")], "--out", "-"]
@@ -152,19 +156,19 @@ def job_of(
     # Where it runs is said node by node, whatever the last verdict was.
     placement.pop("island", None)
     placement["allow_slow_network"] = True
-    kept = {key: value for key, value in given.items() if key in KEPT}
+    kept = {key: value for key, value in given.items() if key in USER_JOB_KEYS}
     env = {**given.get("env", {}), **own["env"]}
     refs = [item for item in given.get("secret_refs", []) if item.get("as") == "registry"]
     return {**own, **kept, "env": env, "secret_refs": refs, "placement": placement, "ttl_after_finished_s": 300}
 
 
-def on_nodes(fleet: Fleet, hostnames: t.Sequence[str]) -> Fleet:
+def restrict_to_nodes(fleet: Fleet, hostnames: t.Sequence[str]) -> Fleet:
     """Return a fleet of these nodes alone, of which no two pods share one."""
     chosen = {"key": _HOSTNAME, "operator": "In", "values": list(hostnames)}
     return dataclasses.replace(fleet, expressions=(*fleet.expressions, chosen), whole_node=True)
 
 
-def documents(logs: t.Mapping[str, str]) -> list[str]:
+def read_documents(logs: t.Mapping[str, str]) -> list[str]:
     """Return the whole result documents in the logs; one of which a piece is missing is none."""
     found: list[str] = []
     for text in logs.values():

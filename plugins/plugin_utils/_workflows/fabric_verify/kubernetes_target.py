@@ -18,9 +18,9 @@ from ....module_utils._model.errors import InputError, MusterError, NodeError, R
 from ....module_utils._model.island import Reach
 from ....module_utils._model.job import Job, merge, parse_job
 from ....module_utils._model.node import Node
-from ..._fabric.bench.plan import Stage
+from ..._fabric.bench.plan import BenchStage
 from ..._fabric.topology import node_labels
-from ..._fabric.topology.unreachable import Absent
+from ..._fabric.topology.unreachable import AbsentNode
 from ..._hosts import agent_package
 from ..._kube.api.client import Client
 from ..._kube.api.errors import KubeError
@@ -34,7 +34,7 @@ from ..training_job import run as training_job
 from ..training_job.kubernetes import network_preflight
 from . import kubernetes_gang
 from .bench_group import Bench, GroupRun
-from .hosts_target import Fleet, Published
+from .hosts_target import PublishResult, TargetNodes
 
 Dict = dict[str, t.Any]
 _LIMIT_S = 300.0
@@ -46,7 +46,7 @@ _FIX = "Look at the node (kubectl describe node), then verify again"
 _HOSTNAME = "kubernetes.io/hostname"
 
 
-def wanted(options: t.Mapping[str, t.Any]) -> Dict | None:
+def find_kubernetes_job(options: t.Mapping[str, t.Any]) -> Dict | None:
     """Return the job whose image and placement the tests use when it is for Kubernetes, None for plain hosts.
 
     :raises InputError: for what is no job.
@@ -62,16 +62,16 @@ def wanted(options: t.Mapping[str, t.Any]) -> Dict | None:
     return full if isinstance(place, dict) and place.get("backend") == "kubernetes" else None
 
 
-class Cluster:
+class KubernetesTarget:
     """A cluster's nodes that can take the job's pods."""
 
     def __init__(self, request: training_job.Request, given: Dict) -> None:
         self._request, self._given = request, given
         if request.options.get("bench") == "nccl_tests":
             raise InputError("bench", "nccl_tests runs on hosts only", "Use bench: torch on a cluster")
-        stage = Stage("island", (), 1, (1 << 20,), 0.1, 60.0)
+        stage = BenchStage("island", (), 1, (1 << 20,), 0.1, 60.0)
         self._job = parse_job(
-            kubernetes_gang.job_of(given, ("x",), stage, Bench("gloo", "all_reduce"), request.options)
+            kubernetes_gang.build_gang_job(given, ("x",), stage, Bench("gloo", "all_reduce"), request.options)
         )
         self._gpus = int(given.get("gpus_per_node") or 0)
         self.own_network = self._job.placement.network_mode == "host"
@@ -82,7 +82,7 @@ class Cluster:
         self.namespace = self._job.placement.namespace or self.client.namespace
         self._nodes: dict[str, Object] = {}
 
-    def fleet(self) -> Fleet:
+    def fleet(self) -> TargetNodes:
         """Return the nodes that can take a pod of the job; what is not ready is named, what is not for it is left out.
 
         In check mode no pod is made: what the Node objects say is all that is known then.
@@ -100,7 +100,7 @@ class Cluster:
         ]
         if not nodes:
             raise RefusedError("no node of the cluster could be tested: " + "; ".join(item.problem for item in gone))
-        return Fleet(tuple(nodes), frozenset(self._busy()), tuple(gone))
+        return TargetNodes(tuple(nodes), frozenset(self._busy()), tuple(gone))
 
     def reached(self, nodes: t.Sequence[Node]) -> list[Reach]:
         """Return nothing: pods reach each other by the cluster's rules, and the tests show how fast."""
@@ -114,26 +114,26 @@ class Cluster:
         """Return the names of all nodes of the cluster."""
         return self._nodes
 
-    def run_group(self, group: tuple[str, ...], stage: Stage, bench: Bench, run_id: str) -> GroupRun:
+    def run_group(self, group: tuple[str, ...], stage: BenchStage, bench: Bench, run_id: str) -> GroupRun:
         """Run the bench as a gang of pods on exactly these nodes."""
         hostnames = {name: str(_labels(self._nodes[name]).get(_HOSTNAME) or name) for name in group}
-        gangs = kubernetes_gang.Gangs(self.client, self.namespace, self._given, hostnames, self._request.options)
+        gangs = kubernetes_gang.BenchGangs(self.client, self.namespace, self._given, hostnames, self._request.options)
         return gangs.run(group, stage, bench, run_id)
 
-    def publish(self, patches: t.Mapping[str, Dict], check: bool) -> Published:
+    def publish(self, patches: t.Mapping[str, Dict], check: bool) -> PublishResult:
         """Write island, lane and outcome as labels of the nodes; a user who may not do so is told."""
-        wanted_ = node_labels.node_objects(patches, self._nodes)
+        wanted_ = node_labels.build_node_objects(patches, self._nodes)
         if not wanted_:
-            return Published()
+            return PublishResult()
         try:
             result = apply(self.client, wanted_, MANAGER, force=True, check=check)
         except KubeError as exc:
             if exc.status not in _FORBIDDEN:
                 raise
-            return Published(note="the labels of the nodes were not written: this kubeconfig may not change nodes")
-        return Published(result.changed, tuple(result.diff()))
+            return PublishResult(note="the labels of the nodes were not written: this kubeconfig may not change nodes")
+        return PublishResult(result.changed, tuple(result.diff()))
 
-    def _fitting(self) -> tuple[list[str], list[Absent]]:
+    def _fitting(self) -> tuple[list[str], list[AbsentNode]]:
         """Return the names of the nodes to test, and those that should be tested and cannot."""
         try:
             listed = self.client.list("v1/Node").items
@@ -147,7 +147,9 @@ class Cluster:
         asked = self._request.options.get("hosts") or []
         unknown = [name for name in asked if name not in self._nodes]
         if unknown:
-            raise InputError("hosts", f"'{unknown[0]}' is no node of the cluster", f"There are: {_some(self._nodes)}")
+            raise InputError(
+                "hosts", f"'{unknown[0]}' is no node of the cluster", f"There are: {_join_names(self._nodes)}"
+            )
         candidates = [item for item in listed if not asked or item["metadata"]["name"] in asked]
         verdicts = placement.judge(self._judged_as(candidates), candidates, fabric=False)
         fitting = [item.node for item in verdicts if not item.reasons]
@@ -262,15 +264,15 @@ class Cluster:
             raise NodeError(node, str(answer["problem"]))
         return t.cast(Dict, answer["facts"])
 
-    def _absent(self, name: str, problem: str) -> Absent:
+    def _absent(self, name: str, problem: str) -> AbsentNode:
         node = Node.from_dict(node_facts.record(self._nodes[name]), f"node {name}")
-        return Absent(node, f"{name}: {problem}", _FIX)
+        return AbsentNode(node, f"{name}: {problem}", _FIX)
 
 
 def _labels(node: Object) -> Dict:
     return node["metadata"].get("labels") or {}
 
 
-def _some(names: t.Iterable[str]) -> str:
+def _join_names(names: t.Iterable[str]) -> str:
     listed = sorted(names)
     return ", ".join(listed[:8]) + ("…" if len(listed) > 8 else "")

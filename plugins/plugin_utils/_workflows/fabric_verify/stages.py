@@ -17,14 +17,14 @@ from ..._fabric.verdict import pairs
 from ..shared.progress import Progress
 from . import bench_group
 from .bench_group import Bench, GroupRun
-from .hosts_target import Ground
+from .hosts_target import Target
 
 # Runs the groups of one stage; a parameter, so that the order of stages can be tested without a cluster.
-RunStage = t.Callable[[plans.Stage], list[GroupRun]]
+RunStage = t.Callable[[plans.BenchStage], list[GroupRun]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
+class StageOutcome:
     """What the stages gave: runs by stage, and what the search by halves found (None when none was needed)."""
 
     runs: t.Mapping[str, list[GroupRun]]
@@ -38,12 +38,12 @@ class Outcome:
         return {(group.nodes[0], group.nodes[1]): group.busbw_gb_s for group in groups}
 
 
-def run(
-    ground: Ground, progress: Progress, plan: plans.BenchPlan, wanted: Expectation, bench: Bench, token: str
-) -> Outcome:
+def run_stages(
+    ground: Target, progress: Progress, plan: plans.BenchPlan, wanted: Expectation, bench: Bench, token: str
+) -> StageOutcome:
     """Run the stages of a plan and say what each gave."""
 
-    def one(stage: plans.Stage) -> list[GroupRun]:
+    def one(stage: plans.BenchStage) -> list[GroupRun]:
         found = bench_group.run_stage(ground.run_group, stage, bench, f"{plan.island}-{token}")
         for group in found:
             rate = group.busbw_gb_s
@@ -51,29 +51,29 @@ def run(
             progress.say(f"  {stage.name} {' – '.join(group.nodes[:8])}: {figure} ({group.seconds:.1f} s)")
         return found
 
-    outcome = in_order(plan, wanted, one)
-    for line in pairs.matrix(outcome.rates):
+    outcome = run_in_order(plan, wanted, one)
+    for line in pairs.format_matrix(outcome.rates):
         progress.say(f"  {line}")
     return outcome
 
 
-def in_order(plan: plans.BenchPlan, wanted: Expectation, one: RunStage) -> Outcome:
+def run_in_order(plan: plans.BenchPlan, wanted: Expectation, one: RunStage) -> StageOutcome:
     """Run the stages in order; one that is asked for only when the island falls short is left out otherwise."""
     done: dict[str, list[GroupRun]] = {}
     for stage in plan.stages:
-        if stage.only_if_short and not short(done.get("island", []), wanted.busbw_gb_s):
+        if stage.only_if_short and not falls_short(done.get("island", []), wanted.busbw_gb_s):
             continue
         done[stage.name] = one(stage)
-    outcome = Outcome(done)
+    outcome = StageOutcome(done)
     reference = wanted.busbw_gb_s or max((rate for rate in outcome.rates.values() if rate is not None), default=None)
-    unnamed = "neighbours" in done and not pairs.pair_causes(outcome.rates, wanted.busbw_gb_s)
-    if unnamed and reference and short(done.get("island", []), reference):
+    unnamed = "neighbours" in done and not pairs.find_pair_causes(outcome.rates, wanted.busbw_gb_s)
+    if unnamed and reference and falls_short(done.get("island", []), reference):
         stage = next(stage for stage in plan.stages if stage.name == "neighbours")
-        return dataclasses.replace(outcome, found=search(stage, plan, reference, one))
+        return dataclasses.replace(outcome, found=search_bad_node(stage, plan, reference, one))
     return outcome
 
 
-def search(stage: plans.Stage, plan: plans.BenchPlan, reference: float, one: RunStage) -> plans.Suspects:
+def search_bad_node(stage: plans.BenchStage, plan: plans.BenchPlan, reference: float, one: RunStage) -> plans.Suspects:
     """Name the bad node of an island in log2(N) steps: a group is well when it reaches the gate of ``reference``."""
     names = next(item.rounds[0][0] for item in plan.stages if item.name == "island")
     steps = plans.bisect_nodes(names)
@@ -81,12 +81,12 @@ def search(stage: plans.Stage, plan: plans.BenchPlan, reference: float, one: Run
         rounds = next(steps)
         while True:
             runs = one(dataclasses.replace(stage, name="halves", rounds=tuple(rounds)))
-            answers = {run.nodes: not short([run], reference) for run in runs}
+            answers = {run.nodes: not falls_short([run], reference) for run in runs}
             rounds = steps.send(answers)
     except StopIteration as end:
         return t.cast(plans.Suspects, end.value)
 
 
-def short(groups: t.Sequence[GroupRun], expected: float | None, gate: float = GATE_PASS) -> bool:
+def falls_short(groups: t.Sequence[GroupRun], expected: float | None, gate: float = GATE_PASS) -> bool:
     """Return whether one of the groups has no result or falls below the gate."""
     return any(group.busbw_gb_s is None or group.busbw_gb_s < gate * (expected or 0.0) for group in groups)

@@ -25,7 +25,7 @@ from ..._hosts import log_follow
 from ..._hosts.node_client import each, first_error
 from ..._kube.api.client import Client
 from ..fabric_verify import run as fabric_verify
-from ..fabric_verify.bench_group import Quiet
+from ..fabric_verify.bench_group import SilentProgress
 from ..shared import kube_connection
 from ..shared.state_dir import StateHome, read_record
 from ..training_job import run as training_job
@@ -57,12 +57,12 @@ class Fleet:
     nodes: int
     loopback: bool = False
     changed: bool = False
-    points: list[rules.Point] = dataclasses.field(default_factory=list)
+    points: list[rules.ScalingPoint] = dataclasses.field(default_factory=list)
 
     @property
     def sizes(self) -> list[int]:
         """Return the numbers of nodes to measure."""
-        return rules.sizes(self.nodes)
+        return rules.node_counts(self.nodes)
 
     @property
     def on_kubernetes(self) -> bool:
@@ -181,7 +181,7 @@ def scaling(fleet: Fleet) -> Part:
             f"  {nodes} nodes: {found.samples_per_s:.4g} samples/s, {milliseconds:.3g} ms a step"
         )
     options = fleet.request.options
-    judged = rules.judge(fleet.points, options["efficiency_pass"], options["efficiency_fail"])
+    judged = rules.judge_scaling(fleet.points, options["efficiency_pass"], options["efficiency_fail"])
     values = {"points": list(judged.rows), "device": fleet.points[0].device if fleet.points else None}
     if problems:
         return Part("scaling", "fail", "a size could not be measured", (*problems, *judged.reasons), values)
@@ -195,7 +195,7 @@ def scaling(fleet: Fleet) -> Part:
     return Part("scaling", judged.outcome, judged.summary, judged.reasons, values)
 
 
-def _measured(fleet: Fleet, nodes: int, placement: Dict | None = None, **options: t.Any) -> rules.Point:
+def _measured(fleet: Fleet, nodes: int, placement: Dict | None = None, **options: t.Any) -> rules.ScalingPoint:
     seconds = float(fleet.request.options["seconds"])
     job = {
         **fleet.job,
@@ -216,7 +216,7 @@ def _measured(fleet: Fleet, nodes: int, placement: Dict | None = None, **options
         document = line.get("acceptance") or document
     if document is None:
         raise MusterError("the bench wrote no result", f"Look at the logs in {folder}")
-    return rules.point(document)
+    return rules.read_point(document)
 
 
 def _train(fleet: Fleet, job: Dict, suffix: str, **options: t.Any) -> tuple[pathlib.Path, Dict]:
@@ -238,7 +238,7 @@ def _train(fleet: Fleet, job: Dict, suffix: str, **options: t.Any) -> tuple[path
         "template_paths": [],
         **options,
     }
-    wanted = dataclasses.replace(request, options=inner, hosts=fleet.hosts, progress=Quiet())
+    wanted = dataclasses.replace(request, options=inner, hosts=fleet.hosts, progress=SilentProgress())
     try:
         result = training_job.run(wanted)
     except KeyboardInterrupt:

@@ -75,7 +75,7 @@ def test_a_slow_rank_is_the_others_waiting(run: t.Callable[..., dict[str, t.Any]
     found = run("samples", "1")
     first, second = found["per_rank"]
     assert first["straggler_s"] >= 0.01 and second["straggler_s"] < first["straggler_s"] / 2, found
-    slowest = scaling.point(found).slowest
+    slowest = scaling.read_point(found).slowest
     assert slowest is not None and slowest[0].node == "node-1" and slowest[1] > 1.5
 
 

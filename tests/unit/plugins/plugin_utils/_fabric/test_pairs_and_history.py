@@ -39,14 +39,14 @@ def blamed(found: t.Iterable[Cause]) -> list[tuple[str, str | None]]:
 
 
 def test_pairs_blame_a_node_or_a_path() -> None:
-    assert pairs.pair_causes(rates(), 10.0) == () == pairs.pair_causes({}, None)
-    assert blamed(pairs.pair_causes(rates(ac=5.0, bc=5.0, cd=None), 10.0)) == [("slow_node", "c")]
-    found = pairs.pair_causes(rates(ab=5.0), None)
+    assert pairs.find_pair_causes(rates(), 10.0) == () == pairs.find_pair_causes({}, None)
+    assert blamed(pairs.find_pair_causes(rates(ac=5.0, bc=5.0, cd=None), 10.0)) == [("slow_node", "c")]
+    found = pairs.find_pair_causes(rates(ab=5.0), None)
     assert blamed(found) == [("slow_path", None)] and "between a and b" in found[0].evidence
 
 
 def test_halves_blame_a_node_a_path_between_groups_or_one_of_some() -> None:
-    found = pairs.search_causes(Suspects(("x",), ((("a", "b"), ("c", "d")),), (("e", "f"),)))
+    found = pairs.build_search_causes(Suspects(("x",), ((("a", "b"), ("c", "d")),), (("e", "f"),)))
     assert blamed(found) == [("slow_node", "x"), ("slow_path", None), ("slow_path", None)]
     assert "a, b and c, d are well apart and slow together" in found[1].evidence
     assert "at least one of e, f is slow" in found[2].evidence
@@ -64,7 +64,7 @@ def test_halves_blame_a_node_a_path_between_groups_or_one_of_some() -> None:
     ],
 )
 def test_nodes_that_are_slower_inside_than_their_peers(inside: dict[str, float | None], expected: list[str]) -> None:
-    assert [cause.node for cause in pairs.inside_causes(inside)] == expected
+    assert [cause.node for cause in pairs.find_inside_causes(inside)] == expected
 
 
 def proof(a: str, b: str, via: str = "eth0") -> PairProof:
@@ -74,7 +74,7 @@ def proof(a: str, b: str, via: str = "eth0") -> PairProof:
 def test_pairs_that_a_ring_did_not_use_are_proven_by_their_own_tests() -> None:
     ring = [proof(a, b) for a, b in zip("abcd", "bcda", strict=True)]
     alone = [proof(a, b) for a, b in itertools.combinations(NAMES, 2)]
-    found = pairs.with_pairs(ring, alone, rates(ac=5.0))
+    found = pairs.merge_pair_proofs(ring, alone, rates(ac=5.0))
     assert len(found) == 6 and {frozenset((p.a, p.b)) for p in found} == {frozenset(p) for p in rates()}
     added = {(p.a, p.b): p for p in found if p.evidence.startswith("tested alone: ")}
     assert set(added) == {("a", "c"), ("b", "d")} and added["a", "c"].busbw_gb_s == 5.0
@@ -82,7 +82,7 @@ def test_pairs_that_a_ring_did_not_use_are_proven_by_their_own_tests() -> None:
 
 
 def test_the_table_of_pairs() -> None:
-    lines = pairs.matrix({("a", "b"): 10.0, ("a", "c"): None})
+    lines = pairs.format_matrix({("a", "b"): 10.0, ("a", "c"): None})
     assert lines[0] == "GB/s of each pair:"
     assert [line.split() for line in lines[1:]] == [
         ["1", "2", "3"],
@@ -90,8 +90,8 @@ def test_the_table_of_pairs() -> None:
         ["2", "b", "10", ".", "-"],
         ["3", "c", "x", "-", "."],
     ]
-    assert pairs.matrix({("a", "b"): 1.0}) == []
-    assert pairs.matrix({(f"n{i}", f"n{i + 1}"): 1.0 for i in range(20)}) == []
+    assert pairs.format_matrix({("a", "b"): 1.0}) == []
+    assert pairs.format_matrix({(f"n{i}", f"n{i + 1}"): 1.0 for i in range(20)}) == []
 
 
 def verdict(busbw: float | None = 10.0, **changes: t.Any) -> Verdict:
@@ -112,29 +112,29 @@ def line(pair_rates: t.Mapping[tuple[str, str], float | None] | None = None, **c
         for (a, b), rate in (pair_rates if pair_rates is not None else rates()).items()
         if rate is not None
     )
-    base = drift.measurement(verdict(transport=Transport("tcp", "tcp", None, found)), NAMES, "gloo/torch")
+    base = drift.build_measurement(verdict(transport=Transport("tcp", "tcp", None, found)), NAMES, "gloo/torch")
     return {**base, **changes}
 
 
 def test_nothing_changed_or_nothing_to_compare_with() -> None:
     for history in ([], [line()], [line(), line()], ["text", 1, {}, {"nodes": 3}, {"nodes": ["a"]}]):
-        assert drift.drift(line(busbw_gb_s=9.0), t.cast(t.Any, history)) == drift.Drift()
+        assert drift.compare_with_history(line(busbw_gb_s=9.0), t.cast(t.Any, history)) == drift.Drift()
 
 
 def test_an_island_that_became_slower_than_its_own_history() -> None:
-    found = drift.drift(line(busbw_gb_s=8.4), [line(), line(busbw_gb_s=10.4), line(busbw_gb_s=9.8)])
+    found = drift.compare_with_history(line(busbw_gb_s=8.4), [line(), line(busbw_gb_s=10.4), line(busbw_gb_s=9.8)])
     assert found.changes == ("bandwidth: 8.4 GB/s, 10 before",) and blamed(found.causes) == [("drift", None)]
 
 
 def test_a_node_all_of_whose_pairs_became_slower() -> None:
     now = line(rates(ac=5.0, bc=5.0, cd=5.0), busbw_gb_s=5.0)
-    found = drift.drift(now, [line(), line()])
+    found = drift.compare_with_history(now, [line(), line()])
     assert blamed(found.causes) == [("drift", "c")]
     assert found.changes[0] == "bandwidth: 5 GB/s, 10 before" and "a–c: 5 GB/s, 10 before" in found.changes
     # One pair is a path, and when all became slower no single node is to blame.
-    one = drift.drift(line(rates(ac=5.0)), [line()])
+    one = drift.compare_with_history(line(rates(ac=5.0)), [line()])
     assert one.causes == () and one.changes == ("a–c: 5 GB/s, 10 before",)
-    everything = drift.drift(line(dict.fromkeys(rates(), 5.0), busbw_gb_s=5.0), [line()])
+    everything = drift.compare_with_history(line(dict.fromkeys(rates(), 5.0), busbw_gb_s=5.0), [line()])
     assert blamed(everything.causes) == [("drift", None)]
 
 
@@ -143,15 +143,15 @@ def test_a_node_all_of_whose_pairs_became_slower() -> None:
     [{"backend": "nccl/torch"}, {"collective": "all_gather"}, {"size_bytes": 1}, {"outcome": "fail"}, {"nodes": ["a"]}],
 )
 def test_only_equal_tests_that_were_well_are_the_measure(changes: Dict) -> None:
-    found = drift.drift(line(busbw_gb_s=1.0), [line(**changes)])
+    found = drift.compare_with_history(line(busbw_gb_s=1.0), [line(**changes)])
     assert found.causes == () and not any("bandwidth" in change for change in found.changes)
 
 
 def test_other_changes_are_told_without_a_cause() -> None:
-    found = drift.drift(line(transport="rdma_gdr", lane="A", outcome="warn"), [line()])
+    found = drift.compare_with_history(line(transport="rdma_gdr", lane="A", outcome="warn"), [line()])
     assert found.changes == ("outcome: warn, pass before", "lane: A, C before", "transport: rdma_gdr, tcp before")
     assert found.causes == ()
-    assert drift.drift(line(), [line(nodes=["a", "x"])]).changes == ("joined: b, c, d", "left: x")
+    assert drift.compare_with_history(line(), [line(nodes=["a", "x"])]).changes == ("joined: b, c, d", "left: x")
 
 
 JSON = st.recursive(
@@ -163,12 +163,14 @@ JSON = st.recursive(
 
 @given(JSON, st.sampled_from(sorted(line())))
 def test_no_line_of_history_breaks_the_comparison(value: t.Any, key: str) -> None:
-    drift.drift(line(), [value, {**line(), key: value}])
+    drift.compare_with_history(line(), [value, {**line(), key: value}])
 
 
 def test_labels_of_a_verdict_and_of_none() -> None:
     cause = Cause("slow_node", "x", "y", "a")
-    patches = node_labels.node_patches([(verdict(causes=(cause,)), ("a", "b"))], ["b", "gone"], {"a": ("lan", "mesh")})
+    patches = node_labels.build_node_patches(
+        [(verdict(causes=(cause,)), ("a", "b"))], ["b", "gone"], {"a": ("lan", "mesh")}
+    )
     assert set(patches) == {"a", "b", "gone"}
     assert patches["a"]["metadata"]["annotations"] == patches["b"]["metadata"]["annotations"]
     unknown: dict[str, str | None] = dict.fromkeys(
@@ -188,8 +190,8 @@ def test_labels_of_a_verdict_and_of_none() -> None:
 
 
 def test_labels_as_objects_for_apply_hold_no_nulls_and_make_no_nodes() -> None:
-    patches = node_labels.node_patches([(verdict(), ("a", "nowhere"))], ["gone"])
-    written, removed = node_labels.node_objects(patches, ["a", "gone"])
+    patches = node_labels.build_node_patches([(verdict(), ("a", "nowhere"))], ["gone"])
+    written, removed = node_labels.build_node_objects(patches, ["a", "gone"])
     assert written["metadata"]["name"] == "a" and written["metadata"]["labels"]["muster.training/fabric"]
     assert None not in written["metadata"]["labels"].values()
     assert None not in written["metadata"]["annotations"].values()

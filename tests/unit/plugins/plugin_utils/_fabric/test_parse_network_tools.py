@@ -21,7 +21,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._fabric.parse.perf
     parse_perftest_json,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.parse.rdma_tools import (
-    moving_gid_index,
+    find_moving_gid_index,
     parse_ibstat,
     parse_show_gids,
 )
@@ -163,10 +163,10 @@ def test_show_gids() -> None:
 
 def test_an_index_that_moves() -> None:
     one, other = gids(("mlx5_0", 1, 3, "10.0.0.1", "v2")), gids(("mlx5_0", 1, 5, "10.0.0.2", "v2"))
-    assert moving_gid_index(parse_show_gids(one + "\n" + other))
-    assert moving_gid_index(parse_show_gids(one + "\n" + one)) is None
+    assert find_moving_gid_index(parse_show_gids(one + "\n" + other))
+    assert find_moving_gid_index(parse_show_gids(one + "\n" + one)) is None
     apart = gids(("mlx5_1", 1, 5, "10.0.0.2", "v2"))
-    assert moving_gid_index(parse_show_gids(one + "\n" + apart)) is None
+    assert find_moving_gid_index(parse_show_gids(one + "\n" + apart)) is None
     found = judged(*(one + "\n" + other).splitlines())
     assert (found.kind, codes(found), found.outcome) == ("show_gids", ["roce_gid_per_pod"], "warn")
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.scan import scan
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.scan import scan_log
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.parse import nccl_state
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.verdict.transport import (
-    as_transport,
+    build_transport,
     read_transport,
 )
 from ansible_collections.muster.training.tests.support.nccl_text import (
@@ -272,8 +272,8 @@ def test_nccl_tests_with_channel_lines_inside() -> None:
 
 
 def test_proofs_are_by_node_with_their_line() -> None:
-    seen = scan(io.BytesIO("\n".join(ring("NET/IB/0/GDRDMA")).encode()))
-    transport = as_transport(read_transport(seen.facts, {}, no_verbs=False, table=False), "a.log", "rdma_gdr")
+    seen = scan_log(io.BytesIO("\n".join(ring("NET/IB/0/GDRDMA")).encode()))
+    transport = build_transport(read_transport(seen.facts, {}, no_verbs=False, table=False), "a.log", "rdma_gdr")
     assert {(pair.a, pair.b, pair.via, pair.gdr) for pair in transport.pairs} == {
         ("node-1", "node-2", "IB", True),
         ("node-2", "node-1", "IB", True),

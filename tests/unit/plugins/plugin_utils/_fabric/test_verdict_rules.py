@@ -22,21 +22,21 @@ from ansible_collections.muster.training.plugins.module_utils._model.verdict imp
     Verdict,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.verdict.verdict import (
-    Case,
-    Measured,
-    attendance,
-    judge,
-    slowest,
+    IslandEvidence,
+    Measurement,
+    count_ranks,
+    find_slowest_pair,
+    judge_island,
 )
 
 NODES = ("a", "b", "c")
 PAIRS = tuple(PairProof(x, y, "IB", "nccl.log:7", True) for x, y in (("a", "b"), ("b", "c"), ("c", "a")))
-GOOD = Case(
+GOOD = IslandEvidence(
     island="rack-1",
     nodes=NODES,
     lane="A",
     transport=Transport("rdma_gdr", "rdma_gdr", "nccl_log", PAIRS),
-    measured=Measured("all_reduce", 1 << 30, 24, 3, 360.0),
+    measured=Measurement("all_reduce", 1 << 30, 24, 3, 360.0),
     expectation=Expectation(368.0, "computed", "rdma_gdr"),
     wrong_values=0,
     ranks=Ranks(24, 24),
@@ -45,7 +45,7 @@ GOOD = Case(
 )
 
 
-def case(**changes: t.Any) -> Case:
+def case(**changes: t.Any) -> IslandEvidence:
     return dataclasses.replace(GOOD, **changes)
 
 
@@ -54,7 +54,7 @@ def via(verdict: str, expected: str | None = "rdma_gdr", pairs: tuple[PairProof,
 
 
 def test_all_four_pass() -> None:
-    found = judge(GOOD)
+    found = judge_island(GOOD)
     assert (found.outcome, found.exit_code, found.lane, found.reasons, found.causes) == ("pass", 0, "A", (), ())
     assert found.bandwidth.ratio == pytest.approx(360 / 368)
     assert Verdict.from_dict(found.to_dict()) == found
@@ -77,13 +77,13 @@ def test_all_four_pass() -> None:
         ({"transport": via("mnnvl")}, "transport", "pass"),
         ({"causes": (Cause("wrong_interface", "a: eth1", "x"),)}, "transport", "fail"),
         # Bandwidth: gates 0.85 and 0.70 of what is expected.
-        ({"measured": Measured("all_reduce", 1 << 30, 24, 3, 0.86 * 368)}, "bandwidth", "pass"),
-        ({"measured": Measured("all_reduce", 1 << 30, 24, 3, 0.84 * 368)}, "bandwidth", "warn"),
-        ({"measured": Measured("all_reduce", 1 << 30, 24, 3, 0.69 * 368)}, "bandwidth", "fail"),
-        ({"measured": Measured("all_reduce", 1 << 30, 24, 3, 0.0)}, "bandwidth", "fail"),
-        ({"measured": Measured("all_reduce", 1 << 30, 24, 3, 2 * 368.0)}, "bandwidth", "unproven"),
-        ({"measured": Measured("all_reduce", 1 << 16, 24, 3, 360.0)}, "bandwidth", "unproven"),
-        ({"measured": Measured("all_reduce", 1 << 30, 16, 2, 360.0)}, "bandwidth", "unproven"),
+        ({"measured": Measurement("all_reduce", 1 << 30, 24, 3, 0.86 * 368)}, "bandwidth", "pass"),
+        ({"measured": Measurement("all_reduce", 1 << 30, 24, 3, 0.84 * 368)}, "bandwidth", "warn"),
+        ({"measured": Measurement("all_reduce", 1 << 30, 24, 3, 0.69 * 368)}, "bandwidth", "fail"),
+        ({"measured": Measurement("all_reduce", 1 << 30, 24, 3, 0.0)}, "bandwidth", "fail"),
+        ({"measured": Measurement("all_reduce", 1 << 30, 24, 3, 2 * 368.0)}, "bandwidth", "unproven"),
+        ({"measured": Measurement("all_reduce", 1 << 16, 24, 3, 360.0)}, "bandwidth", "unproven"),
+        ({"measured": Measurement("all_reduce", 1 << 30, 16, 2, 360.0)}, "bandwidth", "unproven"),
         ({"measured": None}, "bandwidth", "unproven"),
         ({"expectation": None}, "bandwidth", "unproven"),
         ({"expectation": Expectation(None, "peer")}, "bandwidth", "unproven"),
@@ -97,7 +97,7 @@ def test_all_four_pass() -> None:
     ],
 )
 def test_one_part_decides(changes: dict[str, t.Any], part: str, outcome: str) -> None:
-    found = judge(case(**changes))
+    found = judge_island(case(**changes))
     checks = dataclasses.asdict(found.checks)
     assert checks.pop(part) == outcome and set(checks.values()) == {"pass"}
     assert found.outcome == outcome
@@ -110,20 +110,20 @@ def test_two_nodes_need_the_ring() -> None:
     two = case(
         nodes=("a", "b"),
         transport=via("rdma_gdr", pairs=pairs),
-        measured=Measured("all_reduce", 1 << 30, 16, 2, 360.0),
+        measured=Measurement("all_reduce", 1 << 30, 16, 2, 360.0),
         expectation=Expectation(368.0, "computed", "rdma_gdr", algorithm="RING"),
     )
-    assert judge(two).checks.bandwidth == "unproven"
-    ring = dataclasses.replace(two, measured=Measured("all_reduce", 1 << 30, 16, 2, 360.0, "Ring"))
-    assert judge(ring).outcome == "pass"
+    assert judge_island(two).checks.bandwidth == "unproven"
+    ring = dataclasses.replace(two, measured=Measurement("all_reduce", 1 << 30, 16, 2, 360.0, "Ring"))
+    assert judge_island(ring).outcome == "pass"
 
 
 def test_one_node_crosses_no_network() -> None:
-    found = judge(
+    found = judge_island(
         case(
             nodes=("a",),
             transport=Transport(),
-            measured=Measured("all_reduce", 1 << 30, 8, 1, 478.0),
+            measured=Measurement("all_reduce", 1 << 30, 8, 1, 478.0),
             expectation=Expectation(476.0, "override"),
             ranks=Ranks(8, 8),
         )
@@ -133,11 +133,11 @@ def test_one_node_crosses_no_network() -> None:
 
 def test_proofs_must_join_all_nodes() -> None:
     apart = tuple(PairProof(x, y, "IB", "x:1", True) for x, y in (("a", "b"), ("c", "d")))
-    found = judge(
+    found = judge_island(
         case(
             nodes=("a", "b", "c", "d"),
             transport=via("rdma_gdr", pairs=apart),
-            measured=Measured("all_reduce", 1 << 30, 32, 4, 360.0),
+            measured=Measurement("all_reduce", 1 << 30, 32, 4, 360.0),
         )
     )
     assert found.checks.transport == "unproven" and "a path between a and c" in found.reasons[0]
@@ -145,50 +145,50 @@ def test_proofs_must_join_all_nodes() -> None:
 
 def test_ranks_without_a_node_prove_nothing() -> None:
     pairs = (PairProof("rank 0", "rank 8", "IB", "x:1", True),)
-    assert judge(case(transport=via("rdma_gdr", pairs=pairs))).checks.transport == "unproven"
+    assert judge_island(case(transport=via("rdma_gdr", pairs=pairs))).checks.transport == "unproven"
 
 
 def test_counters_that_name_all_others_cover_them() -> None:
     pairs = tuple(PairProof(node, "all others", "rdma", "1 bytes") for node in NODES)
-    assert judge(case(transport=via("rdma_no_gdr", "rdma_no_gdr", pairs))).checks.transport == "pass"
+    assert judge_island(case(transport=via("rdma_no_gdr", "rdma_no_gdr", pairs))).checks.transport == "pass"
 
 
 def test_causes_that_the_parts_name() -> None:
-    silent = judge(case(transport=via("tcp")))
+    silent = judge_island(case(transport=via("tcp")))
     assert [cause.code for cause in silent.causes] == ["silent_tcp"] and silent.lane == "C"
-    without = judge(
+    without = judge_island(
         case(transport=via("rdma_no_gdr", pairs=tuple(dataclasses.replace(pair, gdr=False) for pair in PAIRS)))
     )
     assert [cause.code for cause in without.causes] == ["gpudirect_off"] and without.lane == "B"
-    missing = judge(case(ranks=attendance(24, range(20))))
+    missing = judge_island(case(ranks=count_ranks(24, range(20))))
     assert [cause.code for cause in missing.causes] == ["ranks_missing"]
     assert missing.ranks.missing == (20, 21, 22, 23)
 
 
 def test_the_lane_is_never_better_than_the_path() -> None:
-    assert judge(case(lane="D", transport=via("tcp", "tcp"))).lane == "D"
-    assert judge(case(lane="C", transport=via("rdma_gdr", "tcp"))).lane == "C"
-    assert judge(case(lane=None, transport=via("unproven"))).lane is None
+    assert judge_island(case(lane="D", transport=via("tcp", "tcp"))).lane == "D"
+    assert judge_island(case(lane="C", transport=via("rdma_gdr", "tcp"))).lane == "C"
+    assert judge_island(case(lane=None, transport=via("unproven"))).lane is None
 
 
 def test_attendance() -> None:
-    assert attendance(2, [0, 1]) == Ranks(2, 2)
-    assert attendance(3, [0, 2, 2]) == Ranks(3, 2, (1,))
-    assert attendance(None, [0]) == Ranks(None, 1)
-    assert attendance(2, None) == Ranks(2, None)
+    assert count_ranks(2, [0, 1]) == Ranks(2, 2)
+    assert count_ranks(3, [0, 2, 2]) == Ranks(3, 2, (1,))
+    assert count_ranks(None, [0]) == Ranks(None, 1)
+    assert count_ranks(2, None) == Ranks(2, None)
 
 
 def test_the_slowest_pair() -> None:
-    assert slowest(PAIRS) is None
+    assert find_slowest_pair(PAIRS) is None
     measured = [
         dataclasses.replace(pair, busbw_gb_s=rate) for pair, rate in zip(PAIRS, (40.0, 12.5, 41.0), strict=True)
     ]
-    found = slowest(measured)
+    found = find_slowest_pair(measured)
     assert found and (found.a, found.b, found.busbw_gb_s) == ("b", "c", 12.5)
 
 
 cases = st.builds(
-    Case,
+    IslandEvidence,
     island=st.just("x"),
     nodes=st.sampled_from([("a",), ("a", "b"), NODES]),
     lane=st.sampled_from([None, "A", "B", "C", "D", "E"]),
@@ -201,7 +201,7 @@ cases = st.builds(
     ),
     measured=st.none()
     | st.builds(
-        Measured,
+        Measurement,
         st.just("all_reduce"),
         st.integers(0, 1 << 40),
         st.integers(0, 64),
@@ -222,8 +222,8 @@ cases = st.builds(
 
 
 @given(cases)
-def test_a_pass_rests_on_four_passes(one: Case) -> None:
-    found = judge(one)
+def test_a_pass_rests_on_four_passes(one: IslandEvidence) -> None:
+    found = judge_island(one)
     checks = dataclasses.asdict(found.checks).values()
     assert (found.outcome == "pass") == (set(checks) == {"pass"})
     if found.outcome == "pass":

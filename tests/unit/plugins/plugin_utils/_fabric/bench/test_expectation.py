@@ -23,7 +23,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.node import
     Node,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.expectation import (
-    expectation,
+    compute_expectation,
     pcie_gbps,
     peer_expectation,
     tcp_gb_s,
@@ -33,11 +33,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.expe
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.expectation_table import ROWS
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.nccl_environment import (
     FORBIDDEN,
-    collective_interface,
-    nccl_conf,
-    nccl_environment,
+    build_nccl_environment,
+    find_collective_interface,
+    format_nccl_conf,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.topology.islands import islands
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.topology.islands import find_islands
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._fabric.fleets import (
     fixture_node,
     gpu_node,
@@ -47,7 +47,7 @@ from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._fabric
 
 
 def expect(fleet: list[Node], **options: t.Any) -> Expectation:
-    return expectation(islands(fleet)[0], fleet, **options)
+    return compute_expectation(find_islands(fleet)[0], fleet, **options)
 
 
 def with_gpu(fleet: list[Node], **changes: t.Any) -> list[Node]:
@@ -162,14 +162,14 @@ def test_the_user_s_rows_and_declared_figures_win() -> None:
     fleet = [gpu_node("a", 1), gpu_node("b", 2)]
     row = ExpectationRow(300, "our acceptance test", model="H100", link="ib")
     assert expect(fleet, overrides=[row]).busbw_gb_s == 300
-    island = islands(fleet, (), [IslandOverride(("a", "b"))])[0]
+    island = find_islands(fleet, (), [IslandOverride(("a", "b"))])[0]
     declared = dataclasses.replace(island, expected_busbw_gb_s=200.0)
-    found = expectation(declared, fleet, overrides=[row])
+    found = compute_expectation(declared, fleet, overrides=[row])
     assert (found.busbw_gb_s, found.source) == (200.0, "override")
 
 
 def test_no_facts_is_no_figure() -> None:
-    assert expectation(Island("x", ("a",), "A", "ib"), []).busbw_gb_s is None
+    assert compute_expectation(Island("x", ("a",), "A", "ib"), []).busbw_gb_s is None
 
 
 def test_every_row_names_who_measured_it() -> None:
@@ -194,20 +194,20 @@ def test_computed_figure_never_exceeds_the_wire(count: int, rate: float, nodes: 
 
 def test_environment_of_an_hgx_node() -> None:
     fleet = [fixture_node("hgx_h100_ib", "a", 11), fixture_node("hgx_h100_ib", "b", 12)]
-    island = islands(fleet)[0]
-    values = nccl_environment(fleet[0], island, peers=fleet)
+    island = find_islands(fleet)[0]
+    values = build_nccl_environment(fleet[0], island, peers=fleet)
     assert values == {"NCCL_SOCKET_IFNAME": "=ibp24s0", "GLOO_SOCKET_IFNAME": "ibp24s0"}
-    assert nccl_environment(fleet[0], island, interface="eno1", verified=True) == {
+    assert build_nccl_environment(fleet[0], island, interface="eno1", verified=True) == {
         "NCCL_SOCKET_IFNAME": "=eno1",
         "GLOO_SOCKET_IFNAME": "eno1",
         "NCCL_NET": "IB",
     }
-    assert nccl_conf(values) == "NCCL_SOCKET_IFNAME==ibp24s0\n"
+    assert format_nccl_conf(values) == "NCCL_SOCKET_IFNAME==ibp24s0\n"
 
 
 def test_environment_of_a_dgx_spark_names_both_halves() -> None:
     fleet = [fixture_node("dgx_spark", "s1", 31), fixture_node("dgx_spark", "s2", 32)]
-    values = nccl_environment(fleet[0], islands(fleet)[0], peers=fleet)
+    values = build_nccl_environment(fleet[0], find_islands(fleet)[0], peers=fleet)
     assert values["NCCL_IB_HCA"] == "=roceP2p1s0f1,rocep1s0f1"
     assert values["NCCL_IB_SUBNET_AWARE_ROUTING"] == "1"
 
@@ -215,9 +215,9 @@ def test_environment_of_a_dgx_spark_names_both_halves() -> None:
 def test_storage_ports_are_excluded_by_exact_names() -> None:
     storage = (*rdma(2), dataclasses.replace(rdma(1)[0], name="mlx5_10", rate_gbps=100.0))
     fleet = [gpu_node("a", 1, storage), gpu_node("b", 2, rdma(2))]
-    island = islands(fleet)[0]
-    assert nccl_environment(fleet[0], island)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
-    assert "NCCL_IB_HCA" not in nccl_environment(fleet[1], island)
+    island = find_islands(fleet)[0]
+    assert build_nccl_environment(fleet[0], island)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
+    assert "NCCL_IB_HCA" not in build_nccl_environment(fleet[1], island)
 
 
 def test_interface_is_the_one_that_all_peers_share() -> None:
@@ -228,32 +228,32 @@ def test_interface_is_the_one_that_all_peers_share() -> None:
 
     a, b = both("a", "10.9.0.1", "10.0.0.1"), both("b", "10.9.0.2", "10.0.0.2")
     island = Island("x", ("a", "b"), "C", "ethernet")
-    assert collective_interface(a, island, [a, b]) == "eth1"
+    assert find_collective_interface(a, island, [a, b]) == "eth1"
     # The fast network of c is another one.
     c = both("c", "10.8.0.3", "10.0.0.3")
-    assert collective_interface(a, dataclasses.replace(island, nodes=("a", "c")), [a, c]) == "eno1"
+    assert find_collective_interface(a, dataclasses.replace(island, nodes=("a", "c")), [a, c]) == "eno1"
     mesh = Node("m", addresses=Addresses(mesh=(Address("100.64.0.1", "tailscale0", 32),)))
-    assert collective_interface(mesh, Island("y", ("m", "n"), "D", "mesh")) == "tailscale0"
-    assert nccl_environment(Node("bare"), island) == {}
+    assert find_collective_interface(mesh, Island("y", ("m", "n"), "D", "mesh")) == "tailscale0"
+    assert build_nccl_environment(Node("bare"), island) == {}
 
 
 @pytest.mark.parametrize("name", sorted(FORBIDDEN))
 def test_forbidden_names_never_reach_the_file(name: str) -> None:
     with pytest.raises(InputError, match=name):
-        nccl_conf({name: "3"})
+        format_nccl_conf({name: "3"})
 
 
 @pytest.mark.parametrize("value", ["", " eth0", "eth0\n", "a\nNCCL_ALGO=TREE", "eth0\t"])
 def test_a_value_cannot_break_its_line(value: str) -> None:
     with pytest.raises(InputError):
-        nccl_conf({"NCCL_SOCKET_IFNAME": value})
+        format_nccl_conf({"NCCL_SOCKET_IFNAME": value})
 
 
 def test_environment_never_contains_a_forbidden_name() -> None:
     for kind in ("hgx_h100_ib", "dgx_spark", "a100_roce", "plain_ethernet"):
         fleet = [fixture_node(kind, "a", 11), fixture_node(kind, "b", 12)]
-        for island in islands(fleet):
-            assert not FORBIDDEN & set(nccl_environment(fleet[0], island, peers=fleet, verified=True))
+        for island in find_islands(fleet):
+            assert not FORBIDDEN & set(build_nccl_environment(fleet[0], island, peers=fleet, verified=True))
 
 
 def test_gpu_on_the_cpu_s_own_link_is_not_bound_by_a_slot() -> None:

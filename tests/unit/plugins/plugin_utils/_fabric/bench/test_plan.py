@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.island impo
 from ansible_collections.muster.training.plugins.module_utils._model.node import Gpu, Node
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench import plan
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.result import BenchResult
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.topology.islands import islands
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.topology.islands import find_islands
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._fabric.fleets import (
     fixture_node,
     gpu_node,
@@ -28,7 +28,7 @@ from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._fabric
 
 
 def planned(fleet: list[Node], backend: t.Any = "nccl", **options: t.Any) -> plan.BenchPlan:
-    return plan.bench_plan(islands(fleet)[0], fleet, backend=backend, **options)
+    return plan.build_bench_plan(find_islands(fleet)[0], fleet, backend=backend, **options)
 
 
 def test_four_gpu_nodes_get_every_stage() -> None:
@@ -157,19 +157,19 @@ def test_pairs_name_the_bad_node(count: int, bad: int, speed: float, expected: b
     busbw = {pair: speed * (0.5 if culprit in pair else 1.0) for pair in itertools.combinations(names, 2)}
     if not expected and count == 3:
         return
-    assert plan.suspects_of_pairs(busbw, speed if expected else None).bad == (culprit,)
+    assert plan.find_suspects_of_pairs(busbw, speed if expected else None).bad == (culprit,)
 
 
 def test_one_slow_pair_is_a_path_and_a_dead_node_is_bad() -> None:
     pairs = dict.fromkeys(itertools.combinations("abcd", 2), 10.0)
-    assert plan.suspects_of_pairs(pairs) == plan.Suspects()
-    assert plan.suspects_of_pairs({**pairs, ("a", "c"): 2.0}) == plan.Suspects(between=((("a",), ("c",)),))
+    assert plan.find_suspects_of_pairs(pairs) == plan.Suspects()
+    assert plan.find_suspects_of_pairs({**pairs, ("a", "c"): 2.0}) == plan.Suspects(between=((("a",), ("c",)),))
     dead = {pair: None if "b" in pair else value for pair, value in pairs.items()}
-    assert plan.suspects_of_pairs(dead).bad == ("b",)
-    assert plan.suspects_of_pairs({}) == plan.Suspects()
+    assert plan.find_suspects_of_pairs(dead).bad == ("b",)
+    assert plan.find_suspects_of_pairs({}) == plan.Suspects()
     # With three bad nodes of four, the last pair cannot tell which of its two is bad.
     most = {pair: 10.0 if "d" not in pair else 1.0 for pair in pairs}
-    assert plan.suspects_of_pairs(dict.fromkeys(most, 1.0), 10.0).between == ((("c",), ("d",)),)
+    assert plan.find_suspects_of_pairs(dict.fromkeys(most, 1.0), 10.0).between == ((("c",), ("d",)),)
 
 
 DOCUMENT: dict[str, t.Any] = {
@@ -257,4 +257,4 @@ def test_torn_or_foreign_result_files_are_refused_in_one_line(cut: int, junk: by
 def test_plan_needs_only_the_island_s_nodes() -> None:
     island = Island("x", ("a", "b"), "C", "ethernet", 1, 1.0)
     fleet = [node("a", 1), node("b", 2), gpu_node("c", 3)]
-    assert plan.bench_plan(island, fleet, backend="nccl").stages[-1].processes_per_node == 1
+    assert plan.build_bench_plan(island, fleet, backend="nccl").stages[-1].processes_per_node == 1

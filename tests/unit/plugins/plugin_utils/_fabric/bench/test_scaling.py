@@ -32,15 +32,15 @@ def document(nodes: int, step_s: float, per_node: int = 1, batch: int = 100, **p
     return {**whole, "batch_per_rank": batch, "steps": 10, "ranks": ranks, "nodes": nodes, **times}
 
 
-def points(*items: dict[str, t.Any]) -> list[subject.Point]:
-    return [subject.point(item) for item in items]
+def points(*items: dict[str, t.Any]) -> list[subject.ScalingPoint]:
+    return [subject.read_point(item) for item in items]
 
 
 @pytest.mark.parametrize(
     ("step_s", "outcome"), [(0.1, "pass"), (0.1 / 0.86, "pass"), (0.1 / 0.84, "warn"), (0.1 / 0.59, "fail")]
 )
 def test_the_gates(step_s: float, outcome: str) -> None:
-    judged = subject.judge(points(document(1, 0.1), document(8, step_s)))
+    judged = subject.judge_scaling(points(document(1, 0.1), document(8, step_s)))
     assert judged.outcome == outcome
     assert f"efficiency {0.1 / step_s:.0%} from 1 node (1 rank) to 8 nodes (8 ranks)" in judged.summary
     assert bool(judged.reasons) is (outcome != "pass")
@@ -49,7 +49,7 @@ def test_the_gates(step_s: float, outcome: str) -> None:
 def test_more_nodes_that_do_less_fail_whatever_the_gate() -> None:
     """The rule of the fabric's causes is asked: negative scaling with its fix."""
     slow = points(document(1, 0.1), document(2, 0.11), document(4, 0.4))
-    judged = subject.judge(slow, passes=0.0, fails=0.0)
+    judged = subject.judge_scaling(slow, passes=0.0, fails=0.0)
     assert judged.outcome == "fail"
     assert judged.reasons[0].startswith("negative_scaling: 4 nodes do 1000 per second, 2 nodes did 1818")
     assert "enlarge the batch" in judged.reasons[0]
@@ -60,7 +60,7 @@ def test_the_part_that_took_the_loss_is_named(part: str) -> None:
     """Each part is lengthened by 50 ms; communication that nothing hides shows in the step alone."""
     base = document(1, 0.1)
     longer = {} if part == "communication" else {f"{part}_s": base[f"{part}_s"] + 0.05}
-    judged = subject.judge(points(base, document(2, 0.15, **longer)))
+    judged = subject.judge_scaling(points(base, document(2, 0.15, **longer)))
     assert judged.outcome == "warn" and f"most of the loss is {part} " in judged.reasons[0]
     assert judged.rows[-1]["loss"][part] == pytest.approx(0.05)
 
@@ -71,31 +71,31 @@ def test_the_parts_add_up_to_the_loss(values: list[float], before: float, after:
     first: dict[str, t.Any] = dict(zip(keys, values[:4], strict=True))
     second: dict[str, t.Any] = dict(zip(keys, values[4:], strict=True))
     base, now = points(document(1, before, **first), document(2, after, **second))
-    assert sum(subject.loss(base, now).values()) == pytest.approx(after - before, abs=1e-5)
+    assert sum(subject.step_loss(base, now).values()) == pytest.approx(after - before, abs=1e-5)
 
 
 def test_a_rank_that_holds_the_others_up_is_named() -> None:
-    judged = subject.judge(points(document(1, 0.1, 2), document(4, 0.2, 2, slow=5)))
+    judged = subject.judge_scaling(points(document(1, 0.1, 2), document(4, 0.2, 2, slow=5)))
     assert "rank 5 on node-2 computes 2.00 × as long as the middle rank" in judged.reasons
 
 
 def test_what_was_not_measured_is_unproven() -> None:
-    assert subject.judge([]).outcome == "unproven"
-    one = subject.judge(points(document(1, 0.1)))
+    assert subject.judge_scaling([]).outcome == "unproven"
+    one = subject.judge_scaling(points(document(1, 0.1)))
     assert one.outcome == "unproven" and "nothing to compare" in one.summary
 
 
 def test_nodes_are_counted_from_what_ranks_told() -> None:
     told = document(4, 0.1)
     told["per_rank"] = told["per_rank"][:3]
-    assert (subject.point(told).nodes, subject.point(told).ranks) == (3, 3)
+    assert (subject.read_point(told).nodes, subject.read_point(told).ranks) == (3, 3)
 
 
 @pytest.mark.parametrize(
     ("most", "sizes"), [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (8, [1, 2, 4, 8]), (12, [1, 2, 4, 8, 12])]
 )
 def test_sizes(most: int, sizes: list[int]) -> None:
-    assert subject.sizes(most) == sizes
+    assert subject.node_counts(most) == sizes
 
 
 JSON = st.recursive(
@@ -108,7 +108,7 @@ JSON = st.recursive(
 @given(JSON)
 def test_a_document_of_any_kind_is_a_point_or_an_error_of_one_line(value: t.Any) -> None:
     try:
-        found = subject.point(value)
+        found = subject.read_point(value)
     except InputError as error:
         assert "\n" not in str(error)
     else:

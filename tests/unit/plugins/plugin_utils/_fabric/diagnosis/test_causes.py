@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.causes import (
     CAUSES,
     Finding,
-    as_cause,
-    choose,
+    build_cause,
+    split_by_weight,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.combined_causes import scaling_finding
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.log_patterns import (
     Findings,
-    virtual_interface,
+    is_virtual_interface,
 )
 from ansible_collections.muster.training.tests.support.nccl_text import (
     PREFIXES,
@@ -227,14 +227,14 @@ def test_imex_only_where_multi_node_nvlink_is_used() -> None:
     "name", ["veth0", "docker0", "br-0123456789ab", "cni0", "flannel.1", "tailscale0", "virbr0", "wg0"]
 )
 def test_virtual_interfaces(name: str) -> None:
-    assert virtual_interface(name)
+    assert is_virtual_interface(name)
 
 
 @pytest.mark.parametrize(
     "name", ["eth0", "ens5", "bond0", "ib0", "enp1s0f1np1", "br0", "hsn0", "net1", "lo", "", "wlan0"]
 )
 def test_real_interfaces(name: str) -> None:
-    assert not virtual_interface(name)
+    assert not is_virtual_interface(name)
 
 
 @pytest.mark.parametrize(
@@ -253,13 +253,13 @@ def test_negative_scaling(points: dict[int, float], found: bool) -> None:
     finding = scaling_finding(points)
     assert (finding is not None) == found
     if finding:
-        assert as_cause(finding, "bench").evidence.startswith("bench: ")
+        assert build_cause(finding, "bench").evidence.startswith("bench: ")
 
 
 @given(st.lists(st.sampled_from(sorted(CAUSES)), max_size=12))
 def test_choosing_loses_and_doubles_nothing(found: list[str]) -> None:
     findings = [Finding(code, line, "x") for line, code in enumerate(found)]
-    leading, rest = choose(findings)
+    leading, rest = split_by_weight(findings)
     assert sorted((*leading, *rest), key=lambda one: one.line) == findings
     assert bool(leading) == bool(findings)
     if any(one.weight == "fatal" for one in findings):
@@ -272,4 +272,4 @@ def test_no_bytes_break_the_rules(raw: bytes) -> None:
     findings.plain(1, raw)
     findings.plain(2, b"Last error: " + raw)
     for finding in findings.result(0).values():
-        assert as_cause(finding, "x").fix
+        assert build_cause(finding, "x").fix

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._node.pod_log import MARK
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis import live_pods
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live import Diagnosis, Live
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live import RunDiagnosis, RunObservation
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live_causes import LIVE_CAUSES
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live_pods import PodSeen
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live_pods import PodSnapshot
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live_rules import diagnose_live
 
 NOW = 1_800_000_000.0
@@ -35,17 +35,17 @@ def lines(rank: int, *, steps_at: t.Sequence[float] = (), ended: int | None = No
     return found
 
 
-def pod(number: int, *log: str, **more: t.Any) -> PodSeen:
+def pod(number: int, *log: str, **more: t.Any) -> PodSnapshot:
     values: dict[str, t.Any] = {"node": f"n{number}", "phase": "Running", **more}
-    return PodSeen(f"run-node-0-{number}", lines=log, **values)
+    return PodSnapshot(f"run-node-0-{number}", lines=log, **values)
 
 
-def diagnosed(*pods: PodSeen, size: int = 2, told: t.Sequence[tuple[str, str]] = ()) -> Diagnosis:
-    live = Live("run", live_pods.looks(pods, MARK, NOW), size)
-    return diagnose_live(live, [*live_pods.pod_causes(pods), *live_pods.cluster_causes(told, pods)])
+def diagnosed(*pods: PodSnapshot, size: int = 2, told: t.Sequence[tuple[str, str]] = ()) -> RunDiagnosis:
+    live = RunObservation("run", live_pods.observe_pods(pods, MARK, NOW), size)
+    return diagnose_live(live, [*live_pods.find_pod_causes(pods), *live_pods.find_cluster_causes(told, pods)])
 
 
-def codes(found: Diagnosis) -> list[tuple[str, str | None]]:
+def codes(found: RunDiagnosis) -> list[tuple[str, str | None]]:
     return [(item.code, item.node) for item in found.causes]
 
 
@@ -120,7 +120,7 @@ def test_the_containers_last_words_stand_in_for_a_log() -> None:
 
 
 def test_two_pods_on_one_node_are_told_apart_by_their_names() -> None:
-    found = live_pods.looks([pod(1), PodSeen("b", "n1"), PodSeen("c", None)], MARK, NOW)
+    found = live_pods.observe_pods([pod(1), PodSnapshot("b", "n1"), PodSnapshot("c", None)], MARK, NOW)
     assert [look.name for look in found] == ["run-node-0-1", "b", "c"]
 
 
@@ -136,7 +136,7 @@ def test_any_log_gives_a_typed_result(log: list[str], running: bool) -> None:
 
 @given(st.lists(st.dictionaries(st.sampled_from(["kind", "rank", "at", "exit_code"]), st.integers() | st.text())))
 def test_any_events_give_ranks(events: list[dict[str, t.Any]]) -> None:
-    assert isinstance(live_pods.ranks(events, True), list)
+    assert isinstance(live_pods.read_ranks(events, True), list)
 
 
 def test_a_rank_does_not_outlive_its_pod() -> None:

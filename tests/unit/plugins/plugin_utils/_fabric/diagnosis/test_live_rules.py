@@ -11,11 +11,15 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.node import Node
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.causes import CAUSES
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live import Diagnosis, Live, Look
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live import (
+    NodeObservation,
+    RunDiagnosis,
+    RunObservation,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live_causes import LIVE_CAUSES
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live_rules import (
     diagnose_live,
-    text_diagnosis,
+    diagnose_text,
 )
 
 Dict = dict[str, t.Any]
@@ -51,7 +55,7 @@ def rank(number: int, **changes: t.Any) -> Dict:
 
 def look(
     name: str, *ranks: Dict, facts: Dict | None = None, steps: t.Any = (), logs: t.Any = (), **seen: t.Any
-) -> Look:
+) -> NodeObservation:
     address = {"a": "10.0.0.1", "b": "10.0.0.2"}[name]
     own: Dict = {"name": name, "addresses": {"lan": [{"address": address, "interface": "eth0", "prefix": 24}]}}
     interfaces = [{"name": "eth0", "mtu": 1500}, {"name": "lo"}]
@@ -59,7 +63,7 @@ def look(
     base: Dict = {"at": NOW, "units": {}, "ranks": list(ranks), "window_s": 1.0, "kernel": [], "ras": None}
     base.update(counters={"netdev": {}, "rdma": {}, "retransmits": 0}, memory={"oom_kills": 0})
     base.update(shm={"size_bytes": 1 << 30, "free_bytes": 1 << 30}, disk={"size_bytes": 9, "free_bytes": 9})
-    return Look(name, {**base, **seen}, "", node, tuple(logs), tuple(steps))
+    return NodeObservation(name, {**base, **seen}, "", node, tuple(logs), tuple(steps))
 
 
 def steps(*at: float) -> list[tuple[float, int]]:
@@ -70,11 +74,11 @@ HUNG = steps(*(NOW - 500 + i for i in range(10)))
 MOVES = steps(*(NOW - 20 + i for i in range(20)))
 
 
-def judged(*looks: Look, world_size: int | None = 2) -> Diagnosis:
-    return diagnose_live(Live("run", tuple(looks), world_size))
+def judged(*looks: NodeObservation, world_size: int | None = 2) -> RunDiagnosis:
+    return diagnose_live(RunObservation("run", tuple(looks), world_size))
 
 
-def codes(found: Diagnosis) -> list[tuple[str, str | None]]:
+def codes(found: RunDiagnosis) -> list[tuple[str, str | None]]:
     return [(item.code, item.node) for item in found.causes]
 
 
@@ -267,14 +271,14 @@ def test_what_ras_and_logs_say() -> None:
         "  26 ranks have launched up to operation 6650\n"
     )
     ras = {"address": "localhost:28028", "text": text, "problem": None}
-    log = text_diagnosis("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n", "b/units/agent/log")
+    log = diagnose_text("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n", "b/units/agent/log")
     found = judged(look("a", rank(0), steps=HUNG, ras=ras), look("b", rank(1), logs=[log]))
     assert set(codes(found)) == {("collective_mismatch", "a"), ("oom_gpu", "b")}
     assert any(item.evidence.startswith("a/ras:") for item in found.causes)
 
 
 def test_what_a_log_said_before_does_not_stop_a_job_that_moves() -> None:
-    log = text_diagnosis("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n", "b/units/agent/log")
+    log = diagnose_text("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n", "b/units/agent/log")
     found = judged(look("a", rank(0), steps=MOVES), look("b", rank(1), logs=[log]))
     assert found.causes == () and [item.code for item in found.also] == ["oom_gpu"] and found.outcome == "warn"
 
@@ -286,7 +290,7 @@ def test_what_is_so_now_counts_although_the_last_step_is_young() -> None:
 
 
 def test_a_node_that_is_gone_and_the_result_as_json() -> None:
-    found = judged(look("a", rank(0), steps=HUNG), Look("b", None, "No route to host"))
+    found = judged(look("a", rank(0), steps=HUNG), NodeObservation("b", None, "No route to host"))
     value = found.to_dict()
     assert value["causes"] == [
         {

@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.parse import lines as parse_lines
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.parse.lines import (
     MAX_LINE_BYTES,
-    blocks,
-    header,
-    lines,
-    segments,
-    shown,
+    parse_header,
+    printable,
+    read_blocks,
+    split_lines,
+    split_records,
     strip_prefixes,
 )
 from ansible_collections.muster.training.tests.support.nccl_text import PREFIXES, info, prefixed
 
 
 def read(content: bytes) -> list[tuple[int, bytes]]:
-    return [item for first, block in blocks(io.BytesIO(content)) for item in lines(first, block)]
+    return [item for first, block in read_blocks(io.BytesIO(content)) for item in split_lines(first, block)]
 
 
 @given(st.binary(max_size=2000))
@@ -67,29 +67,30 @@ def test_prefixes_of_launchers_are_removed(style: str) -> None:
 
 @pytest.mark.parametrize("style", PREFIXES)
 def test_the_header_is_found_behind_prefixes(style: str) -> None:
-    record = header(prefixed(style, info("", "gpu-7.example", 12, 3)).encode())
+    record = parse_header(prefixed(style, info("", "gpu-7.example", 12, 3)).encode())
     assert (record.host, record.pid, record.tid, record.level) == ("gpu-7.example", 12, 13, "INFO")
 
 
 def test_a_source_may_be_a_signature() -> None:
     text = "h:1:2 [0] int nccl_net_ofi_create_plugin(nccl_net_ofi_plugin_t**):259 NCCL WARN NET/OFI x"
-    assert header(text.encode()).source == "int nccl_net_ofi_create_plugin(nccl_net_ofi_plugin_t**):259"
+    assert parse_header(text.encode()).source == "int nccl_net_ofi_create_plugin(nccl_net_ofi_plugin_t**):259"
     assert (
-        header(b"h:1:2 [0] init.cc:1141 (initTransportsRank) NCCL WARN ").source == "init.cc:1141 (initTransportsRank)"
+        parse_header(b"h:1:2 [0] init.cc:1141 (initTransportsRank) NCCL WARN ").source
+        == "init.cc:1141 (initTransportsRank)"
     )
 
 
 def test_glued_records_are_taken_apart() -> None:
     line = ("before " + info("one") + " " + info("two", "node-2", 7)).encode()
-    before, records = segments(line)
+    before, records = split_records(line)
     assert before == b"before " and len(records) == 2 and records[1].startswith(b"node-2:7:8")
 
 
 @given(st.binary(max_size=400))
 def test_no_bytes_break_the_readers_of_a_line(raw: bytes) -> None:
-    before, records = segments(raw)
+    before, records = split_records(raw)
     assert before + b"".join(records) == raw
-    header(raw)
+    parse_header(raw)
     assert strip_prefixes(raw) in (raw, strip_prefixes(raw))
-    text = shown(raw)
+    text = printable(raw)
     assert len(text) <= parse_lines.EVIDENCE_CHARS and all(char.isprintable() for char in text)

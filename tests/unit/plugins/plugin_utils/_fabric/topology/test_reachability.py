@@ -14,7 +14,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.island impo
 from ansible_collections.muster.training.plugins.module_utils._model.node import Node
 from ansible_collections.muster.training.plugins.module_utils._node import host_reachability
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.topology import reachability
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.topology.islands import islands
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.topology.islands import find_islands
 
 Dict = dict[str, t.Any]
 
@@ -32,22 +32,22 @@ def answer(*ok: str, mesh: Dict | None = None) -> Dict:
 
 
 def judged(nodes: list[Node], answers: t.Mapping[str, Dict]) -> list[Reach]:
-    return reachability.paths(nodes, reachability.questions(nodes, {}), answers)
+    return reachability.read_paths(nodes, reachability.connection_targets(nodes, {}), answers)
 
 
 def test_every_pair_is_tried_once_and_the_declared_address_first() -> None:
     nodes = [node("c", 3), node("a", 1), node("b", 2)]
-    asked = reachability.questions(nodes, {"b": "192.0.2.9"})
+    asked = reachability.connection_targets(nodes, {"b": "192.0.2.9"})
     assert {(a, b) for a, targets in asked.items() for b in targets} == {("a", "b"), ("a", "c"), ("b", "c")}
     assert asked["a"]["b"] == [("192.0.2.9", 22), ("192.0.2.9", 29500), ("10.0.0.2", 22), ("10.0.0.2", 29500)]
-    many = reachability.questions([node(f"n{i:03d}", 1) for i in range(100)], {})
+    many = reachability.connection_targets([node(f"n{i:03d}", 1) for i in range(100)], {})
     assert sum(len(targets) for targets in many.values()) == 99
 
 
 def test_nodes_of_one_machine_and_loopback_are_not_tried() -> None:
-    assert reachability.questions([node("a", 1, boot_id="x"), node("b", 2, boot_id="x")], {}) == {}
+    assert reachability.connection_targets([node("a", 1, boot_id="x"), node("b", 2, boot_id="x")], {}) == {}
     alone = Node.from_dict({"name": "b", "addresses": {"lan": [{"address": "127.0.0.2"}]}})
-    assert reachability.questions([node("a", 1), alone], {}) == {}
+    assert reachability.connection_targets([node("a", 1), alone], {}) == {}
 
 
 def test_an_answer_confirms_a_lan_and_silence_denies_it() -> None:
@@ -56,9 +56,9 @@ def test_an_answer_confirms_a_lan_and_silence_denies_it() -> None:
     assert judged(nodes, {"a": answer()}) == [Reach("a", "b", "none")]
     # A node that could not be asked says nothing.
     assert judged(nodes, {}) == []
-    strangers = islands(nodes, judged(nodes, {"a": answer()}))
+    strangers = find_islands(nodes, judged(nodes, {"a": answer()}))
     assert [item.nodes for item in strangers] == [("a",), ("b",)]
-    together = islands(nodes, judged(nodes, {"a": answer("10.0.0.2")}))
+    together = find_islands(nodes, judged(nodes, {"a": answer("10.0.0.2")}))
     assert [item.nodes for item in together] == [("a", "b")] and not any("no probe" in r for r in together[0].reasons)
 
 
@@ -70,7 +70,7 @@ def test_a_mesh_below_equal_private_ranges(mesh: Dict, path: str) -> None:
     nodes = [node("a", 1, mesh=True), node("b", 2, mesh=True)]
     found = judged(nodes, {"a": answer("100.64.0.2", mesh=mesh)})
     assert found == [Reach("a", "b", t.cast(t.Any, path))]
-    assert islands(nodes, found)[0].lane == ("E" if path == "mesh_relayed" else "D")
+    assert find_islands(nodes, found)[0].lane == ("E" if path == "mesh_relayed" else "D")
 
 
 def test_what_facts_call_a_mesh_stays_one_without_an_answer() -> None:

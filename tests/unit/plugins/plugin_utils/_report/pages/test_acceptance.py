@@ -25,7 +25,7 @@ HOSTILE = "</td><script>alert(1)</script>"
 
 
 def made(*more: Part, **values: t.Any) -> dict[str, t.Any]:
-    judged = scaling.judge(points(document(1, 0.1), document(2, 0.125)))
+    judged = scaling.judge_scaling(points(document(1, 0.1), document(2, 0.125)))
     rows = {"points": list(judged.rows)}
     parts = [
         Part("fabric", "pass", "island a: PASS"),

@@ -16,7 +16,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.diagnose import logs as runner
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.diagnose.logs import diagnose
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.diagnose.logs import diagnose_folder
 from ansible_collections.muster.training.tests.support.nccl_text import ring, warn
 
 FIXTURES = pathlib.Path(__file__).resolve().parents[5] / "fixtures" / "fabric"
@@ -38,7 +38,7 @@ def entries(result: dict[str, t.Any]) -> dict[str, dict[str, t.Any]]:
 
 
 def test_every_file_has_an_entry(logs: pathlib.Path) -> None:
-    result = diagnose(str(logs))
+    result = diagnose_folder(str(logs))
     assert [entry["file"] for entry in result["diagnoses"]] == ["a.log", "attempt-1/rank.log", "b.log"]
     assert all(entry.keys() >= FIELDS for entry in result["diagnoses"])
     assert result["changed"] is False and len(result["summary"]) == 3
@@ -47,25 +47,25 @@ def test_every_file_has_an_entry(logs: pathlib.Path) -> None:
 
 def test_the_file_is_written_once(logs: pathlib.Path, tmp_path: pathlib.Path) -> None:
     dest = tmp_path / "out.json"
-    assert diagnose(str(logs), str(dest), check=True)["changed"] and not dest.exists()
-    first = diagnose(str(logs), str(dest))
+    assert diagnose_folder(str(logs), str(dest), check=True)["changed"] and not dest.exists()
+    first = diagnose_folder(str(logs), str(dest))
     assert first["changed"] and json.loads(dest.read_text()) == first["diagnoses"]
     before = dest.stat().st_mtime_ns
-    assert not diagnose(str(logs), str(dest))["changed"] and dest.stat().st_mtime_ns == before
+    assert not diagnose_folder(str(logs), str(dest))["changed"] and dest.stat().st_mtime_ns == before
     (logs / "a.log").write_text("x\n")
-    assert diagnose(str(logs), str(dest))["changed"]
+    assert diagnose_folder(str(logs), str(dest))["changed"]
     assert [path.name for path in tmp_path.iterdir() if path.name != "logs"] == ["out.json"]
 
 
 def test_its_own_answer_is_no_log(logs: pathlib.Path) -> None:
     dest = logs / "out.json"
-    first = diagnose(str(logs), str(dest))
-    assert not diagnose(str(logs), str(dest))["changed"]
+    first = diagnose_folder(str(logs), str(dest))
+    assert not diagnose_folder(str(logs), str(dest))["changed"]
     assert "out.json" not in entries(first)
 
 
 def test_one_file_is_enough(logs: pathlib.Path) -> None:
-    assert [entry["file"] for entry in diagnose(str(logs / "b.log"))["diagnoses"]] == ["b.log"]
+    assert [entry["file"] for entry in diagnose_folder(str(logs / "b.log"))["diagnoses"]] == ["b.log"]
 
 
 def test_what_is_no_file(logs: pathlib.Path) -> None:
@@ -73,7 +73,7 @@ def test_what_is_no_file(logs: pathlib.Path) -> None:
     (logs / "loop").symlink_to("loop")
     (logs / "gone").symlink_to("nowhere")
     (logs / "other.log").symlink_to("b.log")
-    found = entries(diagnose(str(logs)))
+    found = entries(diagnose_folder(str(logs)))
     assert found["pipe"]["problem"] == found["gone"]["problem"] == "not a regular file"
     assert found["loop"]["problem"]
     assert found["other.log"]["causes"][0]["code"] == "duplicate_gpu"
@@ -84,19 +84,19 @@ def test_a_file_that_cannot_be_read(logs: pathlib.Path, monkeypatch: pytest.Monk
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(runner, "diagnose_stream", broken)
-    assert entries(diagnose(str(logs)))["b.log"]["problem"] == "cannot be read: Input/output error"
+    assert entries(diagnose_folder(str(logs)))["b.log"]["problem"] == "cannot be read: Input/output error"
 
 
 def test_errors_name_the_option(logs: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="^path: .* does not exist"):
-        diagnose(str(tmp_path / "nothing"))
+        diagnose_folder(str(tmp_path / "nothing"))
     with pytest.raises(InputError, match="^dest: .* cannot be written"):
-        diagnose(str(logs), str(tmp_path / "nothing" / "out.json"))
+        diagnose_folder(str(logs), str(tmp_path / "nothing" / "out.json"))
     with pytest.raises(InputError, match="^dest: "):
-        diagnose(str(logs), str(logs / "attempt-1"))
+        diagnose_folder(str(logs), str(logs / "attempt-1"))
     monkeypatch.setattr(runner, "MAX_FILES", 2)
     with pytest.raises(InputError, match="more than 2 files"):
-        diagnose(str(logs))
+        diagnose_folder(str(logs))
 
 
 def test_the_playbook_by_its_name(tmp_path: pathlib.Path) -> None:

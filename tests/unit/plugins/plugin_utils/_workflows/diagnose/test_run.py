@@ -58,7 +58,7 @@ def look(world: RunWorld, controller: str = "elsewhere", **changes: t.Any) -> Di
     values: Dict = {"run_id": None, "hosts": ["a", "b"], "window_s": 0.1, "ras_s": 0.0}
     home = StateHome({"path": str(world.root / controller)}, "default")
     hostvars: Dict = {"a": {}, "b": {}}
-    request = diagnose_run.Request(
+    request = diagnose_run.DiagnoseRequest(
         home=home, hostvars=hostvars, connect=world.connect, progress=world.said, **{**values, **changes}
     )
     return diagnose_run.run(request)

@@ -16,14 +16,14 @@ from ansible_collections.muster.training.plugins.module_utils._model.node import
 from ansible_collections.muster.training.plugins.module_utils._model.verdict import Verdict
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench import plan
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.result import BenchResult
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.verdict.verdict import judge
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.verdict.verdict import judge_island
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify import evidence, stages
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify.bench_group import GroupRun
 from ansible_collections.muster.training.tests.support.nccl_text import ring
 
 NODES = ("gpu-1", "gpu-2")
 ISLAND = Island("lab", NODES, "A", "ib", 1, 400.0, 46.0)
-STAGE = plan.Stage("island", ((NODES,),), 1, (1 << 27, 1 << 30), 0.6, 60.0, {"NCCL_ALGO": "RING"})
+STAGE = plan.BenchStage("island", ((NODES,),), 1, (1 << 27, 1 << 30), 0.6, 60.0, {"NCCL_ALGO": "RING"})
 PLAN = plan.BenchPlan("lab", "nccl", "all_reduce", (STAGE,))
 LINES = list(ring("NET/IB/0/GDRDMA", local=1))
 
@@ -39,10 +39,10 @@ def result(**changes: t.Any) -> BenchResult:
 def verdict(lines: t.Sequence[str] | None = None, found: BenchResult | None = None, **changes: t.Any) -> Verdict:
     text = "\n".join(LINES if lines is None else lines)
     run = GroupRun(NODES, found or result(), (0, 1), 2, "", {"both": text}, 3.0)
-    outcome = stages.Outcome({"island": [dataclasses.replace(run, **changes)]})
+    outcome = stages.StageOutcome({"island": [dataclasses.replace(run, **changes)]})
     wanted = Expectation(46.0, "computed", "rdma_gdr", algorithm="RING")
     subject = evidence.Subject(ISLAND, tuple(Node(name) for name in NODES), wanted, {})
-    return judge(evidence.make(subject, outcome, PLAN, "2026-11-21T18:00:00Z", 3.0))
+    return judge_island(evidence.collect_evidence(subject, outcome, PLAN, "2026-11-21T18:00:00Z", 3.0))
 
 
 def test_a_whole_proof_passes_with_the_names_of_the_nodes() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.plan import Stage
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.plan import BenchStage
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import Fleet
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify import (
     bench_group,
@@ -30,7 +30,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
 )
 from ansible_collections.muster.training.tests.support.kube_schemas import problems
 
-STAGE = Stage("island", ((("n1", "n2"),),), 8, (1 << 27, 1 << 30), 0.5, 60.0, {"NCCL_ALGO": "RING"})
+STAGE = BenchStage("island", ((("n1", "n2"),),), 8, (1 << 27, 1 << 30), 0.5, 60.0, {"NCCL_ALGO": "RING"})
 GIVEN: dict[str, t.Any] = {
     "name": "char-lm",
     "nodes": 64,
@@ -48,8 +48,8 @@ GIVEN: dict[str, t.Any] = {
 }
 
 
-def job(backend: str = "nccl", stage: Stage = STAGE) -> dict[str, t.Any]:
-    return kubernetes_gang.job_of(GIVEN, ("n1", "n2"), stage, Bench(backend, "all_reduce"), {})
+def job(backend: str = "nccl", stage: BenchStage = STAGE) -> dict[str, t.Any]:
+    return kubernetes_gang.build_gang_job(GIVEN, ("n1", "n2"), stage, Bench(backend, "all_reduce"), {})
 
 
 def test_the_users_image_and_place_run_the_benchs_own_program() -> None:
@@ -79,7 +79,7 @@ def test_an_api_server_takes_the_gang_and_it_runs_on_these_nodes_alone() -> None
     source = hosts_plan.source(made, bench_group.BENCH, bench_group.BENCH)
     facts = kubernetes_plan.Facts([], (), None, {}, [])
     plan = kubernetes_plan.plan(made, source, "lan-0a1b-island-0-0", "fabric", "team-a", 1, facts)
-    fleet = kubernetes_gang.on_nodes(plan.fleet, ["n1", "n2"])
+    fleet = kubernetes_gang.restrict_to_nodes(plan.fleet, ["n1", "n2"])
     *companions, main = kubernetes_plan.objects(t.cast(t.Any, plan).__class__(**{**_fields(plan), "fleet": fleet}))
     for item in (*companions, main):
         assert problems(item) == []
@@ -98,7 +98,7 @@ def _fields(value: t.Any) -> dict[str, t.Any]:
 
 def test_other_expressions_of_the_fleet_stay() -> None:
     ours = {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["H100"]}
-    found = kubernetes_gang.on_nodes(Fleet((ours,), rdma_resource="rdma/ib"), ["n1"])
+    found = kubernetes_gang.restrict_to_nodes(Fleet((ours,), rdma_resource="rdma/ib"), ["n1"])
     assert found.expressions[0] == ours and found.rdma_resource == "rdma/ib" and found.whole_node
 
 
@@ -119,14 +119,14 @@ def test_a_document_comes_out_of_a_log_as_it_went_in(text: str, noise: int) -> N
         assert len(line) < 16_384
         # torchrun puts a prefix before each line of a rank, and others write in between.
         lines += [f"[default0]:{line}", *["n2:77:90 [1] NCCL INFO Channel 00/0 : 0[0] -> 1[0] via NET/IB/0"] * noise]
-    assert kubernetes_gang.documents({"n1": "\n".join(lines), "n2": "no result here\n"}) == [document]
+    assert kubernetes_gang.read_documents({"n1": "\n".join(lines), "n2": "no result here\n"}) == [document]
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
 def test_a_document_without_one_of_its_lines_is_none(lost: int) -> None:
     lines = bench_module()(json.dumps({"x": "y" * 20_000}))
     assert len(lines) == 3
-    assert kubernetes_gang.documents({"n1": "\n".join(lines[:lost] + lines[lost + 1 :])}) == []
+    assert kubernetes_gang.read_documents({"n1": "\n".join(lines[:lost] + lines[lost + 1 :])}) == []
 
 
 @pytest.mark.parametrize(
@@ -140,14 +140,14 @@ def test_a_document_without_one_of_its_lines_is_none(lost: int) -> None:
     ],
 )
 def test_a_job_for_kubernetes_means_a_cluster(value: t.Any, found: str | None) -> None:
-    given = kubernetes_target.wanted({"job": value})
+    given = kubernetes_target.find_kubernetes_job({"job": value})
     assert (given or {}).get("image") == found
 
 
 @pytest.mark.parametrize("value", ["text", ["list"], {"template": "nobody's"}])
 def test_what_is_no_job_is_named(value: t.Any) -> None:
     with pytest.raises(InputError, match=r"^job"):
-        kubernetes_target.wanted({"job": value})
+        kubernetes_target.find_kubernetes_job({"job": value})
 
 
 def test_the_bench_is_found_where_the_role_has_it() -> None:

@@ -224,9 +224,9 @@ def test_programs_that_are_not_there_are_named(world: RunWorld) -> None:
 def plan(count: int) -> bench_plan.BenchPlan:
     names = tuple(f"n{number:02d}" for number in range(count))
     sizes = (1 << 20, 1 << 24)
-    stages = [bench_plan.Stage("neighbours", bench_plan.rounds_of_neighbours(names), 1, sizes, 0.1, 9.0)]
-    stages.append(bench_plan.Stage("island", ((names,),), 1, sizes, 0.1, 9.0))
-    stages.append(bench_plan.Stage("rails", ((names,),), 1, sizes, 0.1, 9.0, only_if_short=True))
+    stages = [bench_plan.BenchStage("neighbours", bench_plan.rounds_of_neighbours(names), 1, sizes, 0.1, 9.0)]
+    stages.append(bench_plan.BenchStage("island", ((names,),), 1, sizes, 0.1, 9.0))
+    stages.append(bench_plan.BenchStage("rails", ((names,),), 1, sizes, 0.1, 9.0, only_if_short=True))
     return bench_plan.BenchPlan("x", "nccl", "all_reduce", tuple(stages))
 
 
@@ -237,7 +237,7 @@ def result_of(busbw: float) -> BenchResult:
 
 
 def runner(asked: list[str], slow: t.Callable[[tuple[str, ...]], bool]) -> stages.RunStage:
-    def one(stage: bench_plan.Stage) -> list[GroupRun]:
+    def one(stage: bench_plan.BenchStage) -> list[GroupRun]:
         asked.append(stage.name)
         groups = [group for groups in stage.rounds for group in groups]
         return [GroupRun(group, result_of(5.0 if slow(group) else 10.0), (0, 1), 2, "", {}, 0.1) for group in groups]
@@ -247,13 +247,13 @@ def runner(asked: list[str], slow: t.Callable[[tuple[str, ...]], bool]) -> stage
 
 def test_a_healthy_island_needs_no_search_and_no_rails() -> None:
     asked: list[str] = []
-    outcome = stages.in_order(plan(16), Expectation(10.0, "override"), runner(asked, lambda group: False))
+    outcome = stages.run_in_order(plan(16), Expectation(10.0, "override"), runner(asked, lambda group: False))
     assert asked == ["neighbours", "island"] and outcome.found is None and len(outcome.rates) == 16
 
 
 def test_a_node_that_neighbours_name_needs_no_search() -> None:
     asked: list[str] = []
-    outcome = stages.in_order(plan(16), Expectation(10.0, "override"), runner(asked, lambda g: "n05" in g))
+    outcome = stages.run_in_order(plan(16), Expectation(10.0, "override"), runner(asked, lambda g: "n05" in g))
     assert asked == ["neighbours", "island", "rails"] and outcome.found is None
 
 
@@ -261,7 +261,7 @@ def test_a_node_that_neighbours_name_needs_no_search() -> None:
 def test_a_node_that_only_larger_groups_show_is_found_by_halving(expected: float | None) -> None:
     asked: list[str] = []
     # Alone with one neighbour the node looks well: its fault needs load.
-    outcome = stages.in_order(
+    outcome = stages.run_in_order(
         plan(16),
         Expectation(expected, "override" if expected else "peer"),
         runner(asked, lambda group: "n05" in group and (len(group) > 2 or asked[-1] == "halves")),
@@ -272,12 +272,12 @@ def test_a_node_that_only_larger_groups_show_is_found_by_halving(expected: float
 
 @pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"])
 def test_both_benches_are_asked_for_the_same_thing(world: RunWorld, collective: str) -> None:
-    stage = bench_plan.Stage("rails", ((("a", "b"),),), 8, (1 << 27, 1 << 30), 0.5, 60.0, split_mod=8)
+    stage = bench_plan.BenchStage("rails", ((("a", "b"),),), 8, (1 << 27, 1 << 30), 0.5, 60.0, split_mod=8)
     asked = request(world, python="/opt/python")
-    own = bench_group.job_of(asked.options, ("a", "b"), stage, bench_group.Bench("nccl", collective))
+    own = bench_group.build_job(asked.options, ("a", "b"), stage, bench_group.Bench("nccl", collective))
     assert own["args"][:4] == ["--backend", "nccl", "--collective", collective]
     assert own["args"][-4:-2] == ["--split-mod", "8"] and own["python"] == "/opt/python" and "launcher" not in own
-    theirs = bench_group.job_of(
+    theirs = bench_group.build_job(
         asked.options, ("a", "b"), stage, bench_group.Bench("nccl", collective, "nccl_tests", "/n")
     )
     assert theirs["env"]["NCCL_TESTS_SPLIT"] == "MOD 8" and theirs["launcher"] == "mpi" and "args" not in theirs
@@ -285,7 +285,7 @@ def test_both_benches_are_asked_for_the_same_thing(world: RunWorld, collective: 
     assert f"/n/{program}" in theirs["command"][-1]
     # Hung processes of either are killed a little after the stage's own limit.
     assert own["timeout_s"] == theirs["timeout_s"] == 65 and own["gpus_per_node"] == theirs["gpus_per_node"] == 8
-    gloo = bench_group.job_of(asked.options, ("a", "b"), stage, bench_group.Bench("gloo", collective))
+    gloo = bench_group.build_job(asked.options, ("a", "b"), stage, bench_group.Bench("gloo", collective))
     assert gloo["gpus_per_node"] == 0 and not any(name.startswith("NCCL") for name in gloo["env"])
 
 
