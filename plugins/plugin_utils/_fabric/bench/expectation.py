@@ -19,7 +19,7 @@ import typing as t
 from ....module_utils._model.expectation import GATE_PASS, Expectation, ExpectationRow, ExpectedTransport
 from ....module_utils._model.island import Island
 from ....module_utils._model.node import Nic, Node
-from ..topology.links import find_rails
+from ..rails import find_rails
 from .expectation_table import ROWS
 
 Backend = t.Literal["nccl", "gloo"]

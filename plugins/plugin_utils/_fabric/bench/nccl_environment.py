@@ -17,7 +17,7 @@ import typing as t
 from ....module_utils._model.errors import InputError
 from ....module_utils._model.island import Island
 from ....module_utils._model.node import Address, Node
-from ..topology.links import find_rails
+from ..rails import find_rails
 
 # Only a user sets these, knowing why: each has made healthy fabrics slow or broken when a recipe carried it along.
 FORBIDDEN = frozenset(

@@ -10,11 +10,9 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import io
 import shlex
 import typing as t
 
-from ..diagnosis import scan
 from ..parse.nccl_tests import NcclTests, NcclTestsRow
 from .plan import BenchStage
 from .result import SCHEMA, BenchResult, BenchRow, RankEvidence
@@ -50,16 +48,15 @@ def build_command(stage: BenchStage, collective: str, folder: str | None) -> lis
 
 
 def read_result(
-    text: str, collective: str, nodes: t.Mapping[int, str], asked: int
+    tests: NcclTests, text: str, collective: str, nodes: t.Mapping[int, str], rank_count: int
 ) -> tuple[BenchResult | None, str, tuple[str, ...]]:
-    """Return what nccl-tests printed as a result document, why there is none (else empty), and notes.
+    """Return the output of nccl-tests as a result document, why there is none (else empty), and notes.
 
-    :param text: the output, with the launcher's prefixes and NCCL's lines inside.
-    :param nodes: rank -> node, as the ranks' own starts recorded it.
-    :param asked: how many ranks were started.
+    :param tests: what nccl-tests printed, as parsed from the output.
+    :param text: the output itself, which says when the programs are not installed.
+    :param nodes: rank -> node, as the ranks recorded it when they started.
+    :param rank_count: how many ranks were started.
     """
-    seen = scan.scan_log(io.BytesIO(text.encode("utf-8", "replace")))
-    tests = seen.tests
     problem = _find_problem(tests, text)
     rows = tuple(row for row in map(_build_row, tests.rows) if row is not None)
     if problem or not rows:
@@ -67,8 +64,8 @@ def read_result(
     ranks = sorted(nodes) if nodes else sorted(tests.ranks)
     if not ranks or (tests.ranks and len(tests.ranks) != len(ranks)):
         return None, f"nccl-tests lists {len(tests.ranks)} ranks and {len(ranks)} were started", ()
-    if ranks != list(range(asked)):
-        return None, f"{len(ranks)} of {asked} ranks took part", ()
+    if ranks != list(range(rank_count)):
+        return None, f"{len(ranks)} of {rank_count} ranks took part", ()
     places = {rank: nodes.get(rank) or tests.ranks[rank].host for rank in ranks}
     hosts = {rank: item.host for rank, item in tests.ranks.items()}
     evidence = tuple(RankEvidence(rank, hosts.get(rank), places[rank]) for rank in ranks)

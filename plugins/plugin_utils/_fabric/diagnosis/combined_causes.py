@@ -28,8 +28,6 @@ _GPUDIRECT_GPU = re.compile(r"\b(?:V100|A100|A800|H100|H800|H200|H20|B200|B300|G
 _MESH = ("tailscale", "wg", "zt")
 # DGX Spark shows each port twice, and this is the second half: GPUDirect is not missing there.
 _SPARK_HCA = "roceP2p1s0f"
-# More nodes must do more work: below this share of the best total seen with fewer nodes, adding nodes is a loss.
-SCALING_LOSS = 0.98
 
 Table = dict[str, Finding]
 
@@ -70,21 +68,6 @@ def find_gid_causes(tables: t.Sequence[GidTable]) -> Table:
             "roce_gid_per_pod": Finding("roce_gid_per_pod", empty.line, "the GID table is empty", last_line=empty.line)
         }
     return {}
-
-
-def scaling_finding(points: t.Mapping[int, float]) -> Finding | None:
-    """Return a finding when more nodes do less in total than fewer did.
-
-    :param points: number of nodes to the work done in total (samples or tokens per second, all nodes together).
-    """
-    best_nodes, best = 0, 0.0
-    for nodes in sorted(points):
-        if best and points[nodes] < best * SCALING_LOSS:
-            text = f"{nodes} nodes do {points[nodes]:.4g} per second, {best_nodes} nodes did {best:.4g}"
-            return Finding("negative_scaling", 0, text)
-        if points[nodes] >= best:
-            best_nodes, best = nodes, points[nodes]
-    return None
 
 
 def _withdraw_meaningless(result: Table, facts: NcclFacts, reading: NcclTransport) -> None:

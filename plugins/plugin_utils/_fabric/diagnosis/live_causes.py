@@ -11,7 +11,7 @@ from __future__ import annotations
 import typing as t
 
 from ....module_utils._model.verdict import Cause
-from .causes import CAUSES, CauseInfo, Weight
+from ..verdict.cause_table import CAUSES, CauseInfo, Weight
 
 _TABLE = (
     CauseInfo(

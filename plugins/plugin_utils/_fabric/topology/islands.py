@@ -19,7 +19,8 @@ import typing as t
 from ....module_utils._model.errors import InputError
 from ....module_utils._model.island import Island, IslandOverride, Lane, Link, Path, Reach
 from ....module_utils._model.node import Node
-from .links import Paths, Rails, find_rails, is_one_machine, lan_rate_gbps
+from ..rails import Rails, find_rails
+from .links import Paths, is_one_machine, lan_rate_gbps
 
 Group = tuple[str, ...]
 SLOW_GBPS = 10

@@ -17,7 +17,7 @@ from ....module_utils._model.island import Island
 from ....module_utils._model.node import Nic, Node
 from ....module_utils._model.verdict import Cause
 from ..bench.expectation import pcie_gbps
-from ..topology.links import find_rails
+from ..rails import find_rails
 
 PCIE_DEGRADED = "pcie_degraded"
 _FIX = "Reseat card and riser, check BIOS bifurcation and firmware; declare the bandwidth if this slot is meant so"

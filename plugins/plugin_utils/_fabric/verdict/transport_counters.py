@@ -18,7 +18,7 @@ import typing as t
 
 from ....module_utils._model.verdict import Cause, PairProof, Transport, TransportVerdict
 from ..bench.result import BenchResult, Counters, RankEvidence, SocketEnd
-from ..diagnosis.causes import CAUSES
+from .cause_table import CAUSES
 
 # What must cross a node's NIC at least, per byte of the collective's size and for N nodes (nccl-tests PERFORMANCE.md:
 # the lower bounds behind busbw): all-reduce 2(N-1)/N, the others (N-1)/N.

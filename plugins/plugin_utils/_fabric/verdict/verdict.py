@@ -30,9 +30,9 @@ from ....module_utils._model.verdict import (
     exit_code,
     worst,
 )
-from ..diagnosis.causes import CAUSES
 from ..topology import unreachable as absence
 from ..topology.unreachable import AbsentNode
+from .cause_table import CAUSES
 from .node_faults import PCIE_DEGRADED
 
 # From slow to fast; what is proven may be faster than expected, never slower.

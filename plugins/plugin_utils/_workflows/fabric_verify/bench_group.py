@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import io
 import pathlib
 import shutil
 import time
@@ -21,6 +22,7 @@ from ....module_utils._model.errors import InputError, MusterError
 from ..._fabric.bench import nccl_tests
 from ..._fabric.bench.plan import BenchStage
 from ..._fabric.bench.result import BenchResult
+from ..._fabric.diagnosis.scan import scan_log
 from ..._hosts import log_follow
 from ..._hosts.node_client import each
 from ..shared.state_dir import StateHome, read_record
@@ -123,7 +125,8 @@ def run_group(
     notes: tuple[str, ...] = ()
     if bench.tool == "nccl_tests":
         nodes = _rank_nodes(events)
-        result, trouble, notes = nccl_tests.read_result(output, bench.collective, nodes, asked)
+        tests = scan_log(io.BytesIO(output.encode("utf-8", "replace"))).tests
+        result, trouble, notes = nccl_tests.read_result(tests, output, bench.collective, nodes, asked)
         if result is not None and problem and not result.wrong_values:
             # A table is printed before the last ranks end: one that hung then did not take part to the end.
             result, trouble = None, "the test did not end well"

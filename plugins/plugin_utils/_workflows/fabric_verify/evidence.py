@@ -20,9 +20,9 @@ from ..._fabric.bench import plan as plans
 from ..._fabric.bench.expectation import peer_expectation
 from ..._fabric.bench.nccl_environment import find_collective_interface
 from ..._fabric.diagnosis import file, scan
-from ..._fabric.diagnosis.causes import CAUSES
 from ..._fabric.topology.unreachable import AbsentNode
 from ..._fabric.verdict import pairs
+from ..._fabric.verdict.cause_table import CAUSES
 from ..._fabric.verdict.node_faults import find_node_faults
 from ..._fabric.verdict.transport import DeclaredRank, build_transport, read_transport
 from ..._fabric.verdict.transport_counters import TransportProof, read_counters, read_sockets
