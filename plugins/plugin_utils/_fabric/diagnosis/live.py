@@ -1,10 +1,11 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Diagnosis of a job that hangs or is slow, from what its nodes show right now. Pure rules on values.
+"""Values of the diagnosis of a running job: what its nodes report, how its steps progress, the result. Pure rules.
 
-Input is one :class:`NodeObservation` a node: what the node agent's ``examine`` answered, its facts, the diagnoses of its logs, and
-the steps that its metrics hold. The result names a state, the causes (the deciding one first) and what was seen beside.
+Input is one :class:`NodeObservation` a node: the answer of the node agent's ``examine``, the node's facts, the
+diagnoses of its logs and the steps in its metrics. The result holds a state, the causes (the deciding one first) and
+other observations.
 
 This is a private utility of the collection; it may change without notice.
 """

@@ -57,7 +57,9 @@ def judge_scaling(
     if top.slowest:
         rank, ratio = top.slowest
         reasons.append(f"rank {rank.rank} on {rank.node} computes {ratio:.2f} × as long as the median rank")
-    summary = f"efficiency {value:.0%} from {_count_text(base)} to {_count_text(top)}, {top.samples_per_s:.4g} samples/s"
+    summary = (
+        f"efficiency {value:.0%} from {_count_text(base)} to {_count_text(top)}, {top.samples_per_s:.4g} samples/s"
+    )
     return ScalingVerdict(outcome, summary, tuple(reasons), rows)
 
 

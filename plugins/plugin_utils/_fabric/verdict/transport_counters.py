@@ -64,7 +64,7 @@ def read_sockets(
         node = names[item.rank]
         for end in item.sockets:
             other = names.get(end.peer_rank) if end.peer_rank is not None else None
-            idle = end.carried is not None and end.carried * IDLE_PART < need
+            idle = end.carried_bytes is not None and end.carried_bytes * IDLE_PART < need
             if other is None or other == node or idle:
                 continue
             moved, problem = _interface_traffic(item, end, need)
@@ -114,11 +114,11 @@ def _interface_traffic(item: RankEvidence, end: SocketEnd, need: int) -> tuple[s
     counters = item.netdev.get(end.interface)
     if counters is None:
         return "", f"no byte counter of {end.interface} was read"
-    least = min(counters.sent, counters.received)
+    least = min(counters.sent_bytes, counters.received_bytes)
     if least < max(need, 1):
         return "", f"{end.interface} moved {max(least, 0)} bytes, at least {need} were to be sent"
     own = f", {end.tx_bytes[1] - end.tx_bytes[0]} of them on this connection" if end.tx_bytes else ""
-    return f"{end.local} to {end.peer}; {end.interface} sent {counters.sent} bytes{own}", ""
+    return f"{end.local} to {end.peer}; {end.interface} sent {counters.sent_bytes} bytes{own}", ""
 
 
 def _wrong_interface_cause(node: str, via: str, wanted: str, end: SocketEnd) -> Cause:
@@ -140,7 +140,7 @@ def _find_carrier(item: RankEvidence, need: int) -> tuple[str, str]:
 
 def _sent_bytes(counters: t.Mapping[str, Counters]) -> int:
     # A counter that was reset during the test reads as less than before and says nothing.
-    return sum(max(0, value.sent) for value in counters.values())
+    return sum(max(0, value.sent_bytes) for value in counters.values())
 
 
 def _counter_proofs(kinds: t.Mapping[str, tuple[str, str]]) -> t.Iterator[PairProof]:

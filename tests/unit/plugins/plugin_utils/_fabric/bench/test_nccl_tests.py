@@ -68,8 +68,11 @@ def test_a_recorded_output_is_a_result() -> None:
     found, problem, notes = read_result(TWO_NODES, "all_reduce", SIXTEEN, 16)
     assert found is not None and problem == "" and notes == ()
     assert (found.ranks, found.nodes, found.backend, found.wrong_values) == (16, 2, "nccl", 0)
-    assert found.judged is not None and (found.judged.size_bytes, found.judged.busbw_gb_s) == (2147483648, 437.89)
-    assert found.names == ("node-0", "node-1") and 0 not in {row.size_bytes for row in found.results}
+    assert found.largest_row is not None and (found.largest_row.size_bytes, found.largest_row.busbw_gb_s) == (
+        2147483648,
+        437.89,
+    )
+    assert found.node_names == ("node-0", "node-1") and 0 not in {row.size_bytes for row in found.results}
 
 
 def test_all_recorded_outputs_give_their_largest_row() -> None:

@@ -223,10 +223,10 @@ DOCUMENT: dict[str, t.Any] = {
 
 def test_result_document() -> None:
     found = BenchResult.from_text(json.dumps(DOCUMENT))
-    assert found.judged is not None and found.judged.size_bytes == 33554432
-    assert found.wrong_values == 2 and found.names == ("node-1", "node-2")
+    assert found.largest_row is not None and found.largest_row.size_bytes == 33554432
+    assert found.wrong_values == 2 and found.node_names == ("node-1", "node-2")
     first = found.evidence[0]
-    assert first.sockets[0].carried == 2000 and first.netdev["eth0"].received == 327865178
+    assert first.sockets[0].carried_bytes == 2000 and first.netdev["eth0"].received_bytes == 327865178
     assert found.skipped[0].reason.startswith("too slow")
 
 

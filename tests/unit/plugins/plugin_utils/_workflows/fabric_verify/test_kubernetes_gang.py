@@ -49,7 +49,8 @@ GIVEN: dict[str, t.Any] = {
 
 
 def job(backend: str = "nccl", stage: BenchStage = STAGE) -> dict[str, t.Any]:
-    return kubernetes_gang.build_gang_job(GIVEN, ("n1", "n2"), stage, Bench(backend, "all_reduce"), {})
+    user_job = kubernetes_gang.UserJob.from_dict(GIVEN)
+    return kubernetes_gang.build_gang_job(user_job, ("n1", "n2"), stage, Bench(backend, "all_reduce"), {})
 
 
 def test_the_users_image_and_place_run_the_benchs_own_program() -> None:
@@ -140,11 +141,13 @@ def test_a_document_without_one_of_its_lines_is_none(lost: int) -> None:
     ],
 )
 def test_a_job_for_kubernetes_means_a_cluster(value: t.Any, found: str | None) -> None:
-    given = kubernetes_target.find_kubernetes_job({"job": value})
-    assert (given or {}).get("image") == found
+    user_job = kubernetes_target.find_kubernetes_job({"job": value})
+    assert (user_job and user_job.settings["image"]) == found
 
 
-@pytest.mark.parametrize("value", ["text", ["list"], {"template": "nobody's"}])
+@pytest.mark.parametrize(
+    "value", ["text", ["list"], {"template": "other"}, {"placement": {"backend": "kubernetes"}, "env": ["A=1"]}]
+)
 def test_what_is_no_job_is_named(value: t.Any) -> None:
     with pytest.raises(InputError, match=r"^job"):
         kubernetes_target.find_kubernetes_job({"job": value})

@@ -84,7 +84,7 @@ def test_an_island_on_which_a_run_lives_keeps_its_verdict(world: RunWorld) -> No
     for name in "ab":
         eventually(lambda name=name: list(world.lab.events(name, world.run_id)), f"a rank on {name}")
     found = fabric_verify.run(request(world, idle_only=True, islands=island()))
-    assert found["table"] == ["island lab: not tested, a run lives on a, b; its last verdict stays"]
+    assert found["table"] == ["island lab: not tested because a run is running on a, b; its last verdict is kept"]
     assert found["exit_code"] == 0 and found["fabric"]["islands"] == [kept]
     assert json.loads((folder(world) / "fabric.json").read_text()) == found["fabric"]
     # A node that the inventory no longer knows loses its labels.
@@ -204,7 +204,7 @@ def test_a_rank_that_hangs_is_killed_when_its_time_is_over(world: RunWorld) -> N
     found = nccl_tests(world, act="time.sleep(600 if rank == 1 else 0)", timeout_s=6.0)
     entry = found["fabric"]["islands"][0]
     assert found["failed"] is True and entry["outcome"] == "fail", entry
-    assert any("the test did not end well" in reason for reason in entry["reasons"])
+    assert any("not all ranks finished the test" in reason for reason in entry["reasons"])
     assert entry["ranks"] == {"expected": 2, "seen": 1, "missing": [1]}
     assert ("ranks_missing", "b") in [(cause["code"], cause.get("node")) for cause in entry["causes"]]
     eventually(lambda: not [line for line in world.lab.left().values() if "all_reduce_perf" in line], "its end")
@@ -248,13 +248,13 @@ def runner(asked: list[str], slow: t.Callable[[tuple[str, ...]], bool]) -> stage
 def test_a_healthy_island_needs_no_search_and_no_rails() -> None:
     asked: list[str] = []
     outcome = stages.run_in_order(plan(16), Expectation(10.0, "override"), runner(asked, lambda group: False))
-    assert asked == ["neighbours", "island"] and outcome.found is None and len(outcome.rates) == 16
+    assert asked == ["neighbours", "island"] and outcome.suspects is None and len(outcome.rates) == 16
 
 
 def test_a_node_that_neighbours_name_needs_no_search() -> None:
     asked: list[str] = []
     outcome = stages.run_in_order(plan(16), Expectation(10.0, "override"), runner(asked, lambda g: "n05" in g))
-    assert asked == ["neighbours", "island", "rails"] and outcome.found is None
+    assert asked == ["neighbours", "island", "rails"] and outcome.suspects is None
 
 
 @pytest.mark.parametrize("expected", [10.0, None])
@@ -266,7 +266,7 @@ def test_a_node_that_only_larger_groups_show_is_found_by_halving(expected: float
         Expectation(expected, "override" if expected else "peer"),
         runner(asked, lambda group: "n05" in group and (len(group) > 2 or asked[-1] == "halves")),
     )
-    assert outcome.found is not None and outcome.found.bad == ("n05",)
+    assert outcome.suspects is not None and outcome.suspects.bad == ("n05",)
     assert asked.count("halves") <= 4
 
 
@@ -274,18 +274,18 @@ def test_a_node_that_only_larger_groups_show_is_found_by_halving(expected: float
 def test_both_benches_are_asked_for_the_same_thing(world: RunWorld, collective: str) -> None:
     stage = bench_plan.BenchStage("rails", ((("a", "b"),),), 8, (1 << 27, 1 << 30), 0.5, 60.0, split_mod=8)
     asked = request(world, python="/opt/python")
-    own = bench_group.build_job(asked.options, ("a", "b"), stage, bench_group.Bench("nccl", collective))
+    own = bench_group.build_job(asked.options, ("a", "b"), stage, bench_group.Bench("nccl", collective), out="x.json")
     assert own["args"][:4] == ["--backend", "nccl", "--collective", collective]
     assert own["args"][-4:-2] == ["--split-mod", "8"] and own["python"] == "/opt/python" and "launcher" not in own
     theirs = bench_group.build_job(
-        asked.options, ("a", "b"), stage, bench_group.Bench("nccl", collective, "nccl_tests", "/n")
+        asked.options, ("a", "b"), stage, bench_group.Bench("nccl", collective, "nccl_tests", "/n"), out="x.json"
     )
     assert theirs["env"]["NCCL_TESTS_SPLIT"] == "MOD 8" and theirs["launcher"] == "mpi" and "args" not in theirs
     program = {"all_to_all": "alltoall_perf"}.get(collective, f"{collective}_perf")
     assert f"/n/{program}" in theirs["command"][-1]
     # Hung processes of either are killed a little after the stage's own limit.
     assert own["timeout_s"] == theirs["timeout_s"] == 65 and own["gpus_per_node"] == theirs["gpus_per_node"] == 8
-    gloo = bench_group.build_job(asked.options, ("a", "b"), stage, bench_group.Bench("gloo", collective))
+    gloo = bench_group.build_job(asked.options, ("a", "b"), stage, bench_group.Bench("gloo", collective), out="x.json")
     assert gloo["gpus_per_node"] == 0 and not any(name.startswith("NCCL") for name in gloo["env"])
 
 
