@@ -32,7 +32,8 @@ def answer(*ok: str, mesh: Dict | None = None) -> Dict:
 
 
 def judged(nodes: list[Node], answers: t.Mapping[str, Dict]) -> list[Reach]:
-    return reachability.read_paths(nodes, reachability.connection_targets(nodes, {}), answers)
+    typed = {name: reachability.ReachAnswer.from_dict(value) for name, value in answers.items()}
+    return reachability.read_paths(nodes, reachability.connection_targets(nodes, {}), typed)
 
 
 def test_every_pair_is_tried_once_and_the_declared_address_first() -> None:
