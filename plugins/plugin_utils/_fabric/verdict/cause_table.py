@@ -19,7 +19,7 @@ Weight = t.Literal["fatal", "secondary", "advice"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CauseInfo:
-    """One cause. ``explains`` are codes whose findings this one is the reason of when both are found."""
+    """One cause. ``explains`` are the codes that this cause explains when both are found."""
 
     code: str
     weight: Weight
@@ -33,14 +33,14 @@ _TABLE = (
         "ranks_missing",
         "fatal",
         "Not all ranks started",
-        "Start all ranks or none (gang scheduling), look at pods or hosts that are pending, pull the image beforehand",
+        "Check pending pods or hosts, use gang scheduling so that all ranks start or none, and pull the image first",
     ),
     CauseInfo(
         "rendezvous_dns",
         "fatal",
         "The rendezvous name or port of rank 0 was not reached",
         "Use a name that every rank resolves (headless Service with publishNotReadyAddresses, full MASTER_ADDR) and "
-        "open its port",
+        "open its port in the firewall",
     ),
     CauseInfo(
         "wrong_interface",
@@ -71,7 +71,7 @@ _TABLE = (
         "socket_reset",
         "secondary",
         "Another rank or something on the path closed the connection",
-        "Look for the first error in the other ranks' logs; if there is none, look at the overlay or NAT between them",
+        "Read the first error in the other ranks' logs; without one, check the overlay or NAT between them",
     ),
     CauseInfo(
         "ib_no_device",
@@ -120,7 +120,7 @@ _TABLE = (
         "wc_retry_exceeded",
         "fatal",
         "RDMA packets were lost until the retries ran out, or the other side went away",
-        "Check that the other rank lives, then cabling, PFC and ECN, one MTU on all hops, and NCCL_IB_GID_INDEX",
+        "Check that the other rank is running, then cabling, PFC and ECN, one MTU on all hops, and NCCL_IB_GID_INDEX",
     ),
     CauseInfo(
         "reg_mr_failed",
@@ -157,7 +157,7 @@ _TABLE = (
         "nic_count_mismatch",
         "fatal",
         "Nodes have different numbers of RDMA NICs",
-        "Put nodes of one kind into an island, or make them equal with NCCL_IB_HCA",
+        "Put only nodes of one kind into an island, or select equal numbers of NICs with NCCL_IB_HCA",
     ),
     CauseInfo(
         "mtu_black_hole",
@@ -181,7 +181,7 @@ _TABLE = (
         "imex",
         "fatal",
         "The IMEX domain of multi-node NVLink does not work",
-        "Run nvidia-imex with one list of nodes on all of them and give the container /dev/nvidia-caps-imex-channels",
+        "Run nvidia-imex with the same node list on all nodes and give the container /dev/nvidia-caps-imex-channels",
     ),
     CauseInfo(
         "address_family",
@@ -217,13 +217,13 @@ _TABLE = (
         "silent_tcp",
         "advice",
         "Traffic between nodes uses TCP although RDMA devices exist",
-        "Set NCCL_NET=IB (or the plugin's name) so that a fallback becomes an error, then follow that error",
+        "Set NCCL_NET=IB (or the plugin's name) so that the fallback becomes an error, then fix that error",
     ),
     CauseInfo(
         "collective_mismatch",
         "fatal",
         "Ranks run different collectives",
-        "Make every rank call the same collectives in the same order; compare the stacks of the ranks named",
+        "Make every rank call the same collectives in the same order; compare the stacks of the named ranks",
     ),
     CauseInfo(
         "gpudirect_off",
@@ -241,7 +241,7 @@ _TABLE = (
         "oom_host",
         "fatal",
         "A host or container ran out of memory",
-        "Raise the memory limit (it includes /dev/shm), use fewer loader workers, or larger nodes",
+        "Raise the memory limit (it includes /dev/shm), use fewer data-loader workers, or larger nodes",
     ),
     CauseInfo(
         "negative_scaling",

@@ -103,7 +103,7 @@ def test_the_launcher_waits_or_is_gone() -> None:
         ({"state": "D", "waits_in": "nfs_wait_bit_killable"}, "rank_stuck_in_kernel", "nfs_wait_bit_killable"),
         ({"alive": False, "exit_code": 7}, "rank_ended", "ended with exit code 7"),
         ({"alive": False, "exit_code": 137, "signal": 9}, "rank_ended", "was killed by signal 9"),
-        ({"alive": False}, "rank_ended", "left no end"),
+        ({"alive": False}, "rank_ended", "did not record an exit code"),
     ],
 )
 def test_a_rank_that_is_not_well(changes: Dict, code: str, text: str) -> None:
@@ -136,7 +136,7 @@ def test_what_is_not_acknowledged(mtu: int, reasons: list[tuple[str, str]]) -> N
     facts = {"interfaces": [{"name": "eth0", "mtu": mtu}]}
     found = judged(look("a", rank(0, sockets=[item]), steps=HUNG), look("b", rank(1), facts=facts))
     assert codes(found) == [*reasons, ("path_lost", "a")]
-    assert "90000 bytes to 10.0.0.2:6000 (b) 5 times" in found.causes[-1].evidence
+    assert "10.0.0.2:6000 (b) did not acknowledge 90000 bytes that rank 0 sent 5 times" in found.causes[-1].evidence
 
 
 def test_a_few_retransmissions_are_no_cause() -> None:
