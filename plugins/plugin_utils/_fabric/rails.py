@@ -16,7 +16,7 @@ from ...module_utils._model.node import Nic, Node
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rails:
-    """The RDMA ports of one node that carry collectives: those of the one kind with the most bandwidth together."""
+    """The RDMA ports of one node that carry collectives: those of the kind with the most bandwidth in total."""
 
     link: Link
     rate_gbps: float | None
@@ -35,7 +35,7 @@ class Rails:
 def find_rails(node: Node) -> Rails | None:
     """Return the node's RDMA ports for collectives; None without an active one.
 
-    A node often has slower RDMA ports for storage or management: they are another kind, and are not counted.
+    Slower RDMA ports, often for storage or management, are of another kind and are not counted.
     """
     kinds: dict[tuple[Link, float | None], list[Nic]] = {}
     for nic in node.nics:

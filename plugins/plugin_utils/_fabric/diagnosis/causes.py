@@ -17,10 +17,10 @@ from ..verdict.cause_table import CAUSES, Weight
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """A cause with its evidence: the first line and its text, how often, and the last line where it was seen.
+    """A cause with its evidence: the first line and its text, how often it occurred, and the last line.
 
-    ``transient`` findings are retries: they count only when nothing shows that the job got further. ``stopped``: this
-    very message ended the job, whatever the usual weight of the code is.
+    ``transient`` findings are retries: they do not count when the log shows that the job continued. ``stopped``: this
+    message ended the job, whatever the usual weight of the code is.
     """
 
     code: str
@@ -39,10 +39,10 @@ class Finding:
 
 
 def split_by_weight(findings: t.Iterable[Finding]) -> tuple[list[Finding], list[Finding]]:
-    """Split findings into the causes, the deciding one first, and what was seen beside them.
+    """Split findings into the causes, the deciding finding first, and other observations.
 
-    A fatal finding decides; what explains it stands before it; advice and consequences step back. Without a fatal one
-    the consequences are all there is, and without those the advice.
+    A fatal finding decides, preceded by the advice that explains it. Without a fatal finding the consequences decide,
+    and without those the advice.
     """
     ordered = sorted(findings, key=lambda finding: finding.line)
     by_weight: dict[Weight, list[Finding]] = {"fatal": [], "secondary": [], "advice": []}
@@ -50,17 +50,17 @@ def split_by_weight(findings: t.Iterable[Finding]) -> tuple[list[Finding], list[
         by_weight[finding.weight].append(finding)
     leading = by_weight["fatal"] or by_weight["secondary"] or by_weight["advice"]
     codes = {finding.code for finding in leading}
-    reasons = [one for one in by_weight["advice"] if codes.intersection(CAUSES[one.code].explains)]
-    explained = {code for one in reasons for code in CAUSES[one.code].explains}
+    reasons = [finding for finding in by_weight["advice"] if codes.intersection(CAUSES[finding.code].explains)]
+    explained = {code for finding in reasons for code in CAUSES[finding.code].explains}
     if leading is by_weight["advice"]:
-        chosen = [one for one in leading if one.code not in explained]
+        chosen = [finding for finding in leading if finding.code not in explained]
     else:
         chosen = [*reasons, *leading]
-    return chosen, [one for one in ordered if one not in chosen]
+    return chosen, [finding for finding in ordered if finding not in chosen]
 
 
 def build_cause(finding: Finding, file: str) -> Cause:
-    """Return the contract's value: evidence is ``file:line: text`` and how often it was seen."""
+    """Return the cause of a finding: its evidence is ``file:line: text`` and how often it occurred."""
     where = f"{file}:{finding.line}" if finding.line else file
     times = f" ({finding.count} times)" if finding.count > 1 else ""
     return Cause(finding.code, f"{where}: {finding.text}{times}", CAUSES[finding.code].fix, finding.host or None)

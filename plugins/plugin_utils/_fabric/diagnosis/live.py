@@ -98,7 +98,7 @@ class RunObservation:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepProgress:
-    """How the job's steps progress, in seconds: ``step_s`` is the usual time of a step, ``late_s`` the newest steps'."""
+    """How the job's steps progress. ``step_s`` is the usual time of a step in seconds, ``late_s`` the newest steps'."""
 
     state: StepState
     last_step: int | None = None

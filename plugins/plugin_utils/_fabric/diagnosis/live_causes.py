@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Causes that only a look at a running job shows, beside those of :mod:`causes` that logs show too.
+"""Causes that only the state of a running job shows, beside those of :mod:`cause_table` that logs show too.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -18,7 +18,7 @@ _TABLE = (
         "node_unreachable",
         "fatal",
         "A node does not answer",
-        "Check that the machine is running and reachable over SSH; the run continues when it answers again, or replace it",
+        "Check that the machine is running and reachable over SSH; the run continues when it answers, or replace it",
     ),
     CauseInfo(
         "rank_stopped",

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A run in pods as the live diagnosis sees it: its pods' logs become looks, what the cluster says becomes causes.
+"""Diagnose a run in pods: its pods' logs become observations, the cluster's states and warnings become causes.
 
 The events of a pod's ranks are marked lines in its log, among the program's own lines. Pure rules on values.
 

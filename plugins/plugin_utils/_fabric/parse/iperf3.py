@@ -14,7 +14,7 @@ import dataclasses
 import re
 import typing as t
 
-from .json_values import finite_number, items, mapping
+from .json_values import as_items, as_mapping, finite_number
 
 _SUMMARY = re.compile(
     r"^\[\s*(SUM|\d{1,6})\]\s+[\d.]{1,16}\s*-\s*([\d.]{1,16})\s+sec\s+[\d.]{1,16}\s+\w?Bytes\s+"
@@ -63,17 +63,17 @@ def parse_iperf3_json(document: object) -> Iperf3 | None:
         return None
     error = document.get("error")
     problem = error[:200] if isinstance(error, str) else None
-    end = mapping(document.get("end"))
+    end = as_mapping(document.get("end"))
     if not {"sum_sent", "sum_received", "sum"} & end.keys():
         return Iperf3(problem=problem) if "end" in document or problem else None
-    sent, received = mapping(end.get("sum_sent")), mapping(end.get("sum_received")) or mapping(end.get("sum"))
+    sent, received = as_mapping(end.get("sum_sent")), as_mapping(end.get("sum_received")) or as_mapping(end.get("sum"))
     retransmits = finite_number(sent.get("retransmits"))
     return Iperf3(
         _gbps(sent),
         _gbps(received),
         finite_number(received.get("seconds")),
         None if retransmits is None else int(retransmits),
-        len(items(end.get("streams"))),
+        len(as_items(end.get("streams"))),
         problem,
     )
 

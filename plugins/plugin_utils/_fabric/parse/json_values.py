@@ -31,11 +31,11 @@ def whole_number(value: object) -> int | None:
     return None if number is None else int(number)
 
 
-def mapping(value: object) -> t.Mapping[str, object]:
+def as_mapping(value: object) -> t.Mapping[str, object]:
     """Return a JSON object; empty for every other value."""
     return value if isinstance(value, dict) else {}
 
 
-def items(value: object) -> t.Sequence[object]:
+def as_items(value: object) -> t.Sequence[object]:
     """Return a JSON array; empty for every other value."""
     return value if isinstance(value, list) else ()

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The answer of NCCL's RAS to ``verbose status`` (NCCL 2.24 and later): which processes are gone, behind or in error.
+"""Parse the answer of NCCL's RAS to ``verbose status`` (NCCL 2.24 and later): missing, late and failed processes.
 
 The text has a summary, then the sections Errors and Warnings. An entry begins in the first column: INCOMPLETE and DEAD
 about processes of the job, ``#0-0 (hash) WORD`` about one communicator, TIMEOUT about RAS itself; what belongs to it is

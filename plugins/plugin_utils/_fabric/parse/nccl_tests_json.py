@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import typing as t
 
-from .json_values import finite_number, items, mapping, whole_number
+from .json_values import as_items, as_mapping, finite_number, whole_number
 from .lines import printable
 from .nccl_tests import MAX_RANKS, NcclTests, NcclTestsHalf, NcclTestsRank, NcclTestsRow
 
@@ -29,10 +29,10 @@ def parse_nccl_tests_json(document: object) -> NcclTests | None:
         return None
     tests = NcclTests(version=_text(document.get("version")), marks=1, header_lines=1)
     tests.collective = _text(config.get("collective") or config.get("test"))
-    for device in items(config.get("devices"))[:MAX_RANKS]:
-        _add_rank(tests, mapping(device))
+    for device in as_items(config.get("devices"))[:MAX_RANKS]:
+        _add_rank(tests, as_mapping(device))
     for result in document["results"]:
-        row = _parse_row(mapping(result))
+        row = _parse_row(as_mapping(result))
         if row:
             tests.add(row, 0)
     _add_summary(tests, document)
@@ -50,7 +50,7 @@ def _parse_row(result: t.Mapping[str, object]) -> NcclTestsRow | None:
     size = whole_number(result.get("size"))
     if size is None:
         return None
-    halves = (_parse_half(mapping(result.get(key))) for key in ("out_of_place", "in_place"))
+    halves = (_parse_half(as_mapping(result.get(key))) for key in ("out_of_place", "in_place"))
     return NcclTestsRow(size, _text(result.get("type")) or "", *halves)
 
 
@@ -67,7 +67,7 @@ def _add_summary(tests: NcclTests, document: t.Mapping[str, object]) -> None:
     if isinstance(average, dict):
         tests.average_gb_s = finite_number(average.get("bandwidth"))
         tests.average_failed = average.get("okay") in ("false", False)
-    for error in items(document.get("errors"))[:_MAX_ERRORS]:
+    for error in as_items(document.get("errors"))[:_MAX_ERRORS]:
         tests.failures.setdefault(printable(str(error)[:400].encode("utf-8", "replace")), 0)
     tests.concluded = bool(document.get("end_time"))
 

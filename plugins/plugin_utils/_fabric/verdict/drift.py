@@ -15,7 +15,7 @@ import statistics
 import typing as t
 
 from ....module_utils._model.verdict import Cause, Verdict
-from ..parse.json_values import finite_number, items
+from ..parse.json_values import as_items, finite_number
 
 # Two measurements of a healthy network differ by a few percent; gloo on busy processors by ten.
 DRIFT = 0.85
@@ -187,7 +187,7 @@ def _nodes_slower_everywhere(now: IslandMeasurement, slow: t.Collection[frozense
 def _parse_pairs(pairs: object) -> t.Iterator[PairRate]:
     """Yield the first rate of each pair; entries that are not (node, node, GB/s) are left out."""
     seen: set[frozenset[str]] = set()
-    for entry in items(pairs):
+    for entry in as_items(pairs):
         if not isinstance(entry, list | tuple) or len(entry) != 3:
             continue
         a, b, rate = str(entry[0]), str(entry[1]), finite_number(entry[2], _MAX_RATE)

@@ -69,7 +69,9 @@ def test_a_node_without_nccl_tests_says_so(tmp_path: pathlib.Path) -> None:
     assert done.returncode == 127
     found, problem, _ = read(done.stderr, "all_reduce", {0: "a"}, 1)
     assert found is None
-    assert problem == ("nccl-tests is not here: all_reduce_perf. Install nccl-tests or set fabric_verify_nccl_tests")
+    assert problem == (
+        "nccl-tests is not installed: all_reduce_perf. Install nccl-tests or set fabric_verify_nccl_tests"
+    )
 
 
 def test_a_recorded_output_is_a_result() -> None:
@@ -112,8 +114,8 @@ def test_nothing_was_checked_at_all() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "printed no table"),
-        (TWO_NODES[:330], "printed no row"),
+        ("", "did not print a table"),
+        (TWO_NODES[:330], "did not print a row"),
         (TWO_NODES[: TWO_NODES.index("# Out of bounds") - 14], "ends before its summary"),
         ("gpu-1: Test NCCL failure common.cu:961 'unhandled system error'\n", "nccl-tests failed: "),
         (TWO_NODES + "gpu-1: Test timeout (55s) common.cu:500\n", "nccl-tests failed: "),

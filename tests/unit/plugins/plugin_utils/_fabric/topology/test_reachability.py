@@ -60,7 +60,9 @@ def test_an_answer_confirms_a_lan_and_silence_denies_it() -> None:
     strangers = find_islands(nodes, judged(nodes, {"a": answer()}))
     assert [item.nodes for item in strangers] == [("a",), ("b",)]
     together = find_islands(nodes, judged(nodes, {"a": answer("10.0.0.2")}))
-    assert [item.nodes for item in together] == [("a", "b")] and not any("no probe" in r for r in together[0].reasons)
+    assert [item.nodes for item in together] == [("a", "b")] and not any(
+        "from a probe" in r for r in together[0].reasons
+    )
 
 
 @pytest.mark.parametrize(

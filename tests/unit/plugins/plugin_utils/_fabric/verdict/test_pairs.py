@@ -47,7 +47,7 @@ def test_pairs_blame_a_node_or_a_path() -> None:
 def test_halves_blame_a_node_a_path_between_groups_or_one_of_some() -> None:
     found = pairs.build_search_causes(Suspects(("x",), ((("a", "b"), ("c", "d")),), (("e", "f"),)))
     assert blamed(found) == [("slow_node", "x"), ("slow_path", None), ("slow_path", None)]
-    assert "a, b and c, d are well apart and slow together" in found[1].evidence
+    assert "a, b and c, d are fast alone and slow together" in found[1].evidence
     assert "at least one of e, f is slow" in found[2].evidence
 
 

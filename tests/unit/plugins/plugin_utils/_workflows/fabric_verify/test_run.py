@@ -205,7 +205,7 @@ def test_programs_that_are_not_there_are_named(world: RunWorld) -> None:
     found = nccl_tests(world, collective="all_gather")
     entry = found["fabric"]["islands"][0]
     assert found["failed"] is True and entry["outcome"] in ("fail", "unproven")
-    assert any("nccl-tests is not here: all_gather_perf" in reason for reason in entry["reasons"])
+    assert any("nccl-tests is not installed: all_gather_perf" in reason for reason in entry["reasons"])
 
 
 # ---- the order of stages, with groups that only look measured -----------------------------------------------------
