@@ -13,7 +13,7 @@ with bytecode.kept():
     from ..plugin_utils._ansible.base import STATE_HOME, Face
     from ..plugin_utils._workflows.fabric_verify import run as fabric_verify
 
-# Ansible prints all of a failed result: the line that matters must not drown in evidence that the file holds.
+# Ansible prints the whole result of a failed task: the evidence is in the file and would hide the message.
 _SHOWN = ("failed", "changed", "msg", "exit_code", "file", "table", "absent", "drift", "diff")
 _COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
 
@@ -34,7 +34,7 @@ class ActionModule(Face):
         "idle_only": {"type": "bool", "default": False},
         "allow_unproven": {"type": "bool", "default": False},
         "python": {"type": "str"},
-        # Not a dict here: the job model itself says, by name, what is wrong with it.
+        # Not a dict: the job model reports errors with the name of the key.
         "job": {"type": "raw"},
         "kubeconfig": {"type": "raw"},
         "context": {"type": "str"},

@@ -239,7 +239,7 @@ def test_when_the_best_try_can_stand(torch_python: str) -> None:
     cases = {((95,), 95, 92): False, ((95, 94), 95, 92): True, ((80, 95), 95, 92): False, ((80, 95, 94), 95, 92): True,
              ((50,), 90, 92): False, ((50,), None, 92): False, ((50,), 52, 92): True, ((20,), 19, 92): True,
              ((80, 81), 95, 92): True}  # fmt: skip
-    code = f"import allreduce_bench as b; print([b.settled(*case) for case in {list(cases)}])"
+    code = f"import allreduce_bench as b; print([b.is_settled(*case) for case in {list(cases)}])"
     found = subprocess.run(
         [torch_python, "-c", code], cwd=BENCH.parent, capture_output=True, text=True, timeout=60, check=True
     )
