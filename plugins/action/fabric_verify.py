@@ -10,7 +10,7 @@ import typing as t
 from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
 from ..plugin_utils._workflows.fabric_verify import run as fabric_verify
 
-# Ansible prints all of a failed result: the line that matters must not drown in evidence that the file holds.
+# Ansible prints the whole result of a failed task: the evidence is in the file and would hide the message.
 _SHOWN = ("failed", "changed", "msg", "exit_code", "file", "table", "absent", "drift", "diff")
 _COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
 
@@ -31,7 +31,7 @@ class ActionModule(WorkflowAction):
         "idle_only": {"type": "bool", "default": False},
         "allow_unproven": {"type": "bool", "default": False},
         "python": {"type": "str"},
-        # Not a dict here: the job model itself says, by name, what is wrong with it.
+        # Not a dict: the job model reports errors with the name of the key.
         "job": {"type": "raw"},
         "kubeconfig": {"type": "raw"},
         "context": {"type": "str"},

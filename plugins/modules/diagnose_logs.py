@@ -8,15 +8,15 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: diagnose_logs
 version_added: 0.1.0
-short_description: Say what the logs of training jobs prove about the network and why a job failed
+short_description: Diagnose from logs which network training jobs used and why they failed
 description:
-  - Reads the files of a folder on the controller and judges each on its own. It needs no hosts, no cluster and no GPU.
+  - Reads the files of a folder on the controller and diagnoses each one. It works without hosts, clusters and GPUs.
   - Understands NCCL's INFO and WARN lines (2.4 to 2.30, also of RCCL) behind the prefixes of mpirun, Slurm, Ray,
     torchrun, kubectl and docker compose, the output of nccl-tests (all generations, text and JSON), show_gids,
     perftest, iperf3 and ibstat; and in any log errors of PyTorch, gloo, the kernel and Kubernetes that name a cause.
-  - A transport is proven by channel lines between nodes only. What a file does not show is null, C(unknown) or
-    C(unproven), and no file alone passes, because none says which bandwidth the hardware should reach.
-  - The arguments and the environment that the JSON of nccl-tests holds are neither shown nor kept.
+  - Only channel lines between nodes prove a transport. What a file does not show is null, C(unknown) or C(unproven). A
+    file alone never passes, because it does not hold the bandwidth that the hardware should reach.
+  - The arguments and the environment in the JSON of nccl-tests are neither shown nor stored.
 options:
   path:
     description: Folder that holds the files, read with its subfolders, or one file.
@@ -39,7 +39,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Judge the logs of a job that somebody sent
+- name: Diagnose the logs of a job
   muster.training.diagnose_logs:
     path: ./logs
     dest: ./diagnosis.json
@@ -61,10 +61,10 @@ diagnoses:
       description: Name of the file, relative to O(path).
       type: str
     kind:
-      description: What the file is, one of C(nccl_log), C(nccl_tests), C(show_gids) and C(unknown).
+      description: The kind of the file, one of C(nccl_log), C(nccl_tests), C(show_gids) and C(unknown).
       type: str
     tool:
-      description: What wrote it as far as recognised, such as C(nccl), C(nccl-tests), C(perftest) or C(ibstat).
+      description: The program that wrote it, such as C(nccl), C(nccl-tests), C(perftest) or C(ibstat).
       type: str
     transport:
       description: Name of the network that the file proves between nodes, such as C(IB) or C(Socket), else null.
@@ -75,7 +75,7 @@ diagnoses:
         - C(rdma_gdr) means that every channel between nodes used GPUDirect.
       type: str
     gdr:
-      description: Whether GPUDirect RDMA was seen on any channel between nodes, C(yes), C(no) or C(unknown).
+      description: Whether any channel between nodes used GPUDirect RDMA, C(yes), C(no) or C(unknown).
       type: str
     outcome:
       description: C(fail) for a failed job or wrong values, C(warn) for a cause that costs speed, else C(unproven).
@@ -97,15 +97,15 @@ diagnoses:
       type: list
       elements: str
     causes:
-      description: What decided, the first first, each with C(code), C(evidence) (file, line and text) and C(fix).
+      description: The causes, the deciding one first, each with C(code), C(evidence) (file, line and text) and C(fix).
       type: list
       elements: dict
     also:
-      description: Observations that did not decide, in the same form.
+      description: Other observations, in the same form.
       type: list
       elements: dict
     notes:
-      description: Remarks on how to read the figures.
+      description: Notes on the figures.
       type: list
       elements: str
     lines:

@@ -8,31 +8,32 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: diagnose_run
 version_added: 0.1.0
-short_description: Say why a run hangs or is slow
+short_description: Diagnose why a run hangs or is slow
 description:
-  - Asks the nodes of a run that lives what its ranks do now, reads its logs there, and names the cause, the node and
-    the fix. It works while the run goes on and without the controller that started it, and it changes nothing.
-  - "It looks at: ranks that never started, ended, are stopped or wait in the kernel; connections that are not made or
-    not acknowledged; interfaces, locked memory, shared memory, disk and control group; what moves on interfaces and
-    RDMA ports; NCCL's RAS where NCCL runs; the kernel's messages where they may be read; the logs of all ranks."
-  - "Of a run on Kubernetes it looks at the pods: why they do not start, who took them away, how they ended, their logs
-    with what the ranks recorded in them, the cluster's warnings, and whether their nodes are ready. What needs a
-    process inside a pod (sockets, limits, RAS) is not asked."
-  - Of the ranks' environment the names are returned, and the values of variables that steer the network only.
+  - Reads the state of a run's ranks and their logs from its nodes, and names the cause, the node and the fix. It works
+    while the run is running and without the controller that started it, and it changes nothing.
+  - "It checks: ranks that never started, ended, are stopped or wait in the kernel; connections that are not established
+    or not acknowledged; interfaces, locked memory, shared memory, disk and control group; traffic on interfaces and
+    RDMA ports; NCCL's RAS where NCCL is used; the kernel's messages where they may be read; the logs of all ranks."
+  - "For a run on Kubernetes it checks the pods: why they do not start, were evicted or failed, their logs with the
+    events that the ranks recorded, the cluster's warnings, and whether their nodes are ready. Checks that need a
+    process inside a pod (sockets, limits, RAS) are not made."
+  - Of the ranks' environment, the names of all variables are returned, and the values only of those that configure the
+    network.
 options:
   run_id:
-    description: The run. The default is the one run that lives on the hosts, else the newest that is recorded.
+    description: The run. The default is the one run that is running on the hosts, else the newest recorded run.
     type: str
   hosts:
-    description: Inventory hosts to ask; the default is the run's recorded hosts, else the play's.
+    description: Inventory hosts to read; the default is the run's recorded hosts, else the play's.
     type: list
     elements: str
   window_s:
-    description: Seconds between two looks, which tell what moves; at most 60.
+    description: Seconds between two readings of the counters, which show the traffic; at most 60.
     type: float
     default: 1.0
   ras_s:
-    description: Seconds to wait for the answer of NCCL's RAS on each node; 0 asks nothing.
+    description: Seconds to wait for the answer of NCCL's RAS on each node; 0 does not query it.
     type: float
     default: 5.0
   dest:
@@ -42,7 +43,7 @@ options:
     description:
       - For a run on Kubernetes, the kubeconfig (a path, or its content as a mapping).
       - By default as C(kubectl) finds it.
-      - With it a run is looked for on the cluster too when this controller has no record of it.
+      - With it, a run that is not recorded on this controller is searched for on the cluster.
     type: raw
   context:
     description: The context of the kubeconfig. The default is the recorded one, else the current one.
@@ -60,7 +61,7 @@ attributes:
     support: none
   idempotent:
     support: N/A
-    details: It changes nothing but O(dest), which holds what is so at that moment.
+    details: It changes only O(dest), which holds the state at that moment.
 seealso:
   - module: muster.training.diagnose_logs
   - module: muster.training.training_job_info
@@ -76,7 +77,7 @@ EXAMPLES = r"""
   run_once: true
   register: diagnosis
 
-- name: Show it
+- name: Show the diagnosis
   ansible.builtin.debug:
     msg: "{{ diagnosis.summary }}"
   run_once: true
@@ -91,7 +92,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 run_id:
-  description: The run that was looked at.
+  description: The diagnosed run.
   returned: success
   type: str
 diagnosis:
@@ -101,8 +102,8 @@ diagnosis:
   contains:
     outcome:
       description:
-        - C(fail) when a cause keeps the job from going on, C(warn) when something costs speed.
-        - C(unproven) when it does not move and nothing shows why, C(pass) when it moves and nothing was found.
+        - C(fail) when a cause prevents the job from continuing, C(warn) when something costs speed.
+        - C(unproven) when it does not progress and no cause was found, C(pass) when it progresses without a problem.
       type: str
     state:
       description: One of C(not_started), C(starting), C(moving), C(slow), C(hanging) and C(ended).
@@ -111,26 +112,26 @@ diagnosis:
       description: The last step, seconds since then, and the usual and the newest seconds of a step.
       type: dict
     ranks:
-      description: Ranks that should be there, C(expected), and those that live, C(alive).
+      description: Ranks that should be running, C(expected), and ranks that are, C(alive).
       type: dict
     causes:
-      description: What decided, the first first, each with C(code), C(evidence), C(fix) and C(node) where known.
+      description: The causes, the deciding one first, each with C(code), C(evidence), C(fix) and C(node) where known.
       type: list
       elements: dict
     also:
-      description: Observations that did not decide, in the same form.
+      description: Other observations, in the same form.
       type: list
       elements: dict
     nodes:
-      description: By node what was seen, or the problem that kept it from answering.
+      description: By node what it reported, or why it did not answer.
       type: dict
 summary:
-  description: Lines for people.
+  description: The diagnosis in readable lines.
   returned: success
   type: list
   elements: str
 file:
-  description: Where it was written.
+  description: The file to which the diagnosis was written.
   returned: with O(dest)
   type: str
 """

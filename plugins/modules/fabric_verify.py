@@ -8,12 +8,12 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: fabric_verify
 version_added: 0.1.0
-short_description: Prove what the network between nodes did
+short_description: Verify the network between nodes with a collective
 description:
-  - Finds the islands of the play's hosts, runs a collective on each through the launcher and the backend that training
-    jobs use, and judges transport, bandwidth, wrong values and attendance. An island passes only when all four pass.
+  - Finds the islands of the play's hosts, runs a collective on each with the launcher and the backend of training jobs,
+    and judges transport, bandwidth, wrong values and attendance. An island passes only when all four pass.
   - The transport is proven by NCCL's channel lines or by the RDMA ports' byte counters; without GPUs by the sockets of
-    gloo's ranks and the byte counters of their interface. What nothing proves is V(unproven), which does not pass.
+    gloo's ranks and the byte counters of their interface. A part without evidence is V(unproven) and does not pass.
 options:
   hosts:
     description:
@@ -24,12 +24,13 @@ options:
   islands:
     description:
       - Islands that you declare, each with C(nodes) and any of C(name), C(lane), C(link), C(nic_count),
-        C(nic_rate_gbps), C(expected_busbw_gb_s) and C(reason). What is given wins over the rules.
+        C(nic_rate_gbps), C(expected_busbw_gb_s) and C(reason). Declared values override the rules.
     type: list
     elements: dict
     default: []
   expectations:
-    description: Measured figures of your hardware, each with C(busbw_gb_s), C(source) and what it holds for.
+    description: Measured figures of your hardware, each with C(busbw_gb_s), C(source) and the conditions under which it
+      applies.
     type: list
     elements: dict
     default: []
@@ -52,7 +53,7 @@ options:
     default: 60
   bench:
     description:
-      - V(torch) runs the collection's bench under torchrun with the interpreter that will train.
+      - V(torch) runs the collection's bench under torchrun with the interpreter of the training jobs.
       - V(nccl_tests) runs nccl-tests under mpirun; it needs GPUs, Open MPI and sshd on the hosts.
     type: str
     choices: [torch, nccl_tests]
@@ -62,14 +63,14 @@ options:
     type: str
   idle_only:
     description:
-      - Whether to leave out islands on which a run lives; their last verdict stays.
-      - For checks on a schedule, which must not slow a job down.
+      - Whether to skip islands on which a run is running; their last verdict is kept.
+      - For scheduled checks, which must not slow a job down.
     type: bool
     default: false
   allow_unproven:
     description:
-      - Whether to go on when an island is V(unproven). The verdict stays what it is.
-      - For nodes on the loopback of one machine, where there is no wire to compare with.
+      - Whether to succeed when an island is V(unproven). The verdict itself does not change.
+      - For nodes on the loopback of one machine, which have no network to measure.
     type: bool
     default: false
   python:
@@ -78,7 +79,7 @@ options:
   job:
     description:
       - A job whose C(image), C(placement), C(python), C(env), C(mounts), C(resources), C(gpu), C(gpus_per_node) and
-        C(secret_refs) (those for a registry) the tests run with, so that the very image is tested that will train. The
+        C(secret_refs) (those for a registry) the tests use, so that they run in the image of the training jobs. All
         other keys are ignored.
       - With C(placement.backend=kubernetes) the nodes of a cluster are tested instead of hosts. A short pod on each
         node gathers its facts, the tests are Indexed Jobs of one pod a node, and island, lane and outcome become labels
@@ -89,7 +90,7 @@ options:
     description:
       - For O(job) on Kubernetes, the kubeconfig (a path, or its content as a mapping).
       - By default as C(kubectl) finds it.
-      - It must be able to read nodes and to make pods, and to change nodes if labels are to be written.
+      - It must be allowed to read nodes and create pods, and to patch nodes if labels are to be written.
     type: raw
   context:
     description: The context of the kubeconfig. By default C(job.placement.cluster), else the current one.
@@ -101,8 +102,8 @@ attributes:
   check_mode:
     support: partial
     details:
-      - Islands are found and nothing is measured. On a cluster no pod is made, so that islands follow from what the
-        Node objects say; what the last verdicts would change on the nodes is shown.
+      - Islands are found and nothing is measured. On a cluster no pod is created, so that islands follow from the Node
+        objects; the changes of node labels by the last verdicts are shown.
   diff_mode:
     support: partial
     details: Labels and annotations of a cluster's nodes are shown.
@@ -123,7 +124,7 @@ EXAMPLES = r"""
       - {nodes: [gpu-1, gpu-2], nic_rate_gbps: 25, link: ethernet, reason: bonded link of the lab}
   run_once: true
 
-- name: Verify the nodes of a cluster with the image that will train
+- name: Verify the nodes of a cluster with the image of the training jobs
   muster.training.fabric_verify:
     job:
       image: registry.example.com/team/char-lm:1.4
@@ -136,7 +137,7 @@ EXAMPLES = r"""
 RETURN = r"""
 drift:
   description:
-    - For each island that has changed since it was measured before, the changes in words.
+    - For each island that changed since its earlier measurements, the changes in words.
     - A bandwidth below 0.85 of the median of its own earlier measurements is a warning.
   returned: when measured
   type: dict
@@ -144,8 +145,8 @@ node_patches:
   description:
     - For each node a merge patch of C(metadata) for a Kubernetes node of that name, with the labels
       C(muster.training/island), C(muster.training/lane) and C(muster.training/fabric), and annotations.
-    - Null removes what an earlier verdict left.
-    - On a cluster they have been written (in check mode, those of the last verdicts, which would be written).
+    - Null removes a value of an earlier verdict.
+    - On a cluster they were written (in check mode, those of the last verdicts are returned, which would be written).
   returned: when measured and not failed (a failed result names the file)
   type: dict
 fabric:
@@ -153,7 +154,7 @@ fabric:
   returned: when measured and not failed (a failed result names the file)
   type: dict
 file:
-  description: Where they were written.
+  description: The path of C(fabric.json).
   returned: when measured
   type: str
 exit_code:
@@ -162,14 +163,14 @@ exit_code:
   type: int
 absent:
   description:
-    - Hosts that did not answer, each with C(node), C(problem) and C(fix). The others are judged as usual; an island
-      that lacks one of its hosts is C(warn) at best, C(unproven) when one host is left of it.
+    - Hosts that did not answer, each with C(node), C(problem) and C(fix). The others are verified as usual; an
+      island with an absent host is C(warn) at best, C(unproven) when only one of its hosts is left.
     - The task fails when a host did not answer, unless O(allow_unproven=true).
   returned: success
   type: list
   elements: dict
 hosts:
-  description: For each host its island, lane, outcome, and the NCCL environment that fits it.
+  description: For each host its island, lane, outcome and NCCL environment.
   returned: when measured and not failed (a failed result names the file)
   type: dict
 table:

@@ -10,12 +10,12 @@ module: local_nodes
 version_added: 0.1.0
 short_description: Make loopback addresses of the controller usable as nodes
 description:
-  - Starts an unprivileged C(sshd) of the user's own on the first O(count) addresses of C(127.0.0.0/8), with a key made
-    for it. The inventory plugin P(muster.training.local#inventory) then reaches its nodes over SSH.
-  - Where no C(sshd) is installed nothing is started and the plugin uses the local connection.
+  - Starts an unprivileged C(sshd) as the current user on the first O(count) addresses of C(127.0.0.0/8), with a key
+    created for it. The inventory plugin P(muster.training.local#inventory) then reaches its nodes over SSH.
+  - If C(sshd) is not installed, nothing is started and the plugin uses the local connection.
 options:
   state:
-    description: Whether the C(sshd) runs.
+    description: Whether the C(sshd) should be running.
     type: str
     choices: [present, absent]
     default: present
@@ -24,7 +24,7 @@ options:
     type: int
     default: 2
   path:
-    description: The state home; the default is C($XDG_STATE_HOME/muster) or C(~/.local/state/muster).
+    description: The state directory; the default is C($XDG_STATE_HOME/muster) or C(~/.local/state/muster).
     type: path
 extends_documentation_fragment:
   - muster.training._attributes
@@ -58,5 +58,5 @@ reason:
   description: Why they are not reached over SSH; empty when they are.
   returned: success
   type: str
-  sample: no sshd is installed
+  sample: sshd is not installed
 """

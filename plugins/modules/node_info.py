@@ -8,17 +8,17 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: node_info
 version_added: 0.1.0
-short_description: Gather what a training cluster must know about a node
+short_description: Gather the facts of a node for training jobs
 description:
-  - Reads hardware, network, RDMA, GPU and system facts of a host in one request, and says whether it can take part in a
-    job. Nothing is written on the host; it needs Python 3.10 or newer and nothing else.
+  - Reads hardware, network, RDMA, GPU and system facts of a host in one request, and checks whether it can take part
+    in a job. Nothing is written on the host, which needs only Python 3.10 or newer.
 options:
   python:
     description: The interpreter that training jobs use on the host.
     type: str
     default: python3
   packages:
-    description: Packages whose versions in that interpreter are wanted.
+    description: Packages whose versions in that interpreter are returned.
     type: list
     elements: str
     default: []
@@ -40,7 +40,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Look at the nodes
+- name: Gather the facts of the nodes
   muster.training.node_info:
     packages: [torch]
   register: node
@@ -48,7 +48,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 node:
-  description: What the node answered; C(facts) holds hardware and network facts.
+  description: The node's facts; C(facts) holds hardware and network facts.
   returned: success
   type: dict
   sample: {"hostname": "gpu-1", "cpus": 64, "training": {"version": "3.12.4", "packages": {"torch": "2.9.0"}}}

@@ -101,9 +101,9 @@ def test_the_one_run_that_lives_is_found_and_two_are_not_guessed(
     pod(client, namespace, "one-0", "one")
     assert look(api, namespace, tmp_path, run_id=None)["run_id"] == "one"
     pod(client, namespace, "two-0", "two")
-    with pytest.raises(RefusedError, match="not one single run lives in the namespace"):
+    with pytest.raises(RefusedError, match="does not hold exactly one active run"):
         look(api, namespace, tmp_path, run_id=None)
-    with pytest.raises(RefusedError, match="no pod in the namespace .* belongs to a run three"):
+    with pytest.raises(RefusedError, match="namespace .* has no pod of run three"):
         look(api, namespace, tmp_path, run_id="three")
 
 

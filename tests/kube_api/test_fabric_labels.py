@@ -44,7 +44,7 @@ def pair(client: Client) -> t.Iterator[tuple[str, str]]:
 
 
 def cluster(kubeconfig: pathlib.Path, said: Said | None = None, **options: t.Any) -> kubernetes_target.KubernetesTarget:
-    """Return the ground in check mode: there is no kubelet here that could run a pod."""
+    """Return the target in check mode: there is no kubelet here that could run a pod."""
     values = {"kubeconfig": str(kubeconfig), "state_home": {}, "cluster": "default", "job": GIVEN, **options}
     request = training_job.RunRequest(
         options=values,
@@ -62,28 +62,28 @@ def cluster(kubeconfig: pathlib.Path, said: Said | None = None, **options: t.Any
 
 def test_labels_are_written_once_changed_and_taken_away(api: ApiServer, client: Client, pair: tuple[str, str]) -> None:
     first, second = pair
-    ground = cluster(api.kubeconfig)
-    ground.fleet()
+    target = cluster(api.kubeconfig)
+    target.find_nodes()
     patches = {first: patch(island="ib-8x400g", lane="A", fabric="pass"), "nowhere": patch(island="x")}
-    told = ground.publish(patches, check=True)
-    assert told.changed and any("ib-8x400g" in item["after"] for item in told.diff)
+    published = target.publish(patches, check=True)
+    assert published.changed and any("ib-8x400g" in item["after"] for item in published.diff)
     assert not set(LABELS) & set(labels(client, first))
-    assert ground.publish(patches, check=False).changed
+    assert target.publish(patches, check=False).changed
     assert LABELS.items() <= labels(client, first).items()
     assert labels(client, first)["kubernetes.io/hostname"] == first, "labels of others stay"
     assert client.get("v1/Node", "nowhere") is None, "no node is made"
-    assert not ground.publish(patches, check=False).changed
+    assert not target.publish(patches, check=False).changed
     gone = {first: patch(island=None, lane=None, fabric=None), second: patch(lane="C")}
-    assert ground.publish(gone, check=False).changed
+    assert target.publish(gone, check=False).changed
     assert not set(LABELS) & set(labels(client, first)) and labels(client, second)["muster.training/lane"] == "C"
 
 
 def test_a_label_that_somebody_else_wrote_is_taken_over(api: ApiServer, client: Client, pair: tuple[str, str]) -> None:
     first, _ = pair
     client.patch("v1/Node", first, {"metadata": {"labels": {"muster.training/island": "guessed"}}})
-    ground = cluster(api.kubeconfig)
-    ground.fleet()
-    assert ground.publish({first: patch(island="lan-10g")}, check=False).changed
+    target = cluster(api.kubeconfig)
+    target.find_nodes()
+    assert target.publish({first: patch(island="lan-10g")}, check=False).changed
     assert labels(client, first)["muster.training/island"] == "lan-10g"
 
 
@@ -94,10 +94,10 @@ def test_check_mode_makes_no_pod_and_names_the_node_that_is_not_ready(
     client.patch("v1/Node", first, {"spec": {"unschedulable": True}})
     said = Said()
     with pytest.raises(RefusedError, match=r"no node of the cluster could be tested: fab-2: the node is not ready"):
-        cluster(api.kubeconfig, said).fleet()
-    assert said.lines == ["left out: fab-1 (cordoned)"]
+        cluster(api.kubeconfig, said).find_nodes()
+    assert said.lines == ["not tested: fab-1 (cordoned)"]
     client.patch("v1/Node", first, {"spec": {"unschedulable": None, "taints": None}})
-    found = cluster(api.kubeconfig).fleet()
+    found = cluster(api.kubeconfig).find_nodes()
     assert [node.name for node in found.nodes] == [first]
     assert [(item.name, item.problem) for item in found.absent] == [(second, "fab-2: the node is not ready")]
     # Other tests have pods of their own on this server.
@@ -105,14 +105,16 @@ def test_check_mode_makes_no_pod_and_names_the_node_that_is_not_ready(
 
 
 def test_a_node_that_is_not_there_is_named(api: ApiServer, pair: tuple[str, str]) -> None:
-    with pytest.raises(InputError, match=r"'fab-9' is no node of the cluster. There are: fab-1, fab-2"):
-        cluster(api.kubeconfig, hosts=[pair[0], "fab-9"]).fleet()
+    with pytest.raises(
+        InputError, match=r"'fab-9' is not a node of the cluster. Name nodes of the cluster: fab-1, fab-2"
+    ):
+        cluster(api.kubeconfig, hosts=[pair[0], "fab-9"]).find_nodes()
 
 
 def test_a_user_who_may_not_read_or_change_nodes_is_told(api: ApiServer, client: Client, pair: tuple[str, str]) -> None:
     limited = api.kubeconfig_for("fabric-reader", {"token": "reader-token-0123456789"})
-    with pytest.raises(RefusedError, match="the nodes of the cluster cannot be read with this kubeconfig"):
-        cluster(limited).fleet()
+    with pytest.raises(RefusedError, match="this kubeconfig may not list nodes"):
+        cluster(limited).find_nodes()
     rbac = "rbac.authorization.k8s.io"
     rule = {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list", "watch"]}
     client.apply({"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": "sees"}, "rules": [rule]})
@@ -124,10 +126,10 @@ def test_a_user_who_may_not_read_or_change_nodes_is_told(api: ApiServer, client:
         "subjects": [{"apiGroup": rbac, "kind": "User", "name": "reader"}],
     }
     client.apply(binding)
-    ground = cluster(limited)
-    eventually(lambda: _readable(ground), "the right to read nodes")
-    told = ground.publish({pair[0]: patch(lane="A")}, check=False)
-    assert not told.changed and "labels of the nodes were not written" in told.note
+    target = cluster(limited)
+    eventually(lambda: _readable(target), "the right to read nodes")
+    published = target.publish({pair[0]: patch(lane="A")}, check=False)
+    assert not published.changed and "node labels were not written" in published.note
     assert not set(LABELS) & set(labels(client, pair[0]))
 
 
@@ -136,8 +138,8 @@ def labels(client: Client, node: str) -> dict[str, str]:
     return found
 
 
-def _readable(ground: kubernetes_target.KubernetesTarget) -> bool:
+def _readable(target: kubernetes_target.KubernetesTarget) -> bool:
     try:
-        return bool(ground.fleet().nodes)
+        return bool(target.find_nodes().nodes)
     except RefusedError:
         return False

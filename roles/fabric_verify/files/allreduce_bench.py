@@ -34,9 +34,9 @@ DEFAULT_SIZES = {"gloo": [4 * MIB, 32 * MIB], "nccl": [64 * MIB, 1024 * MIB]}
 # GB10 nodes freeze when a test fills the memory that CPU and GPU share (dgx-spark-playbooks PR 103).
 UNIFIED_MEMORY_CAP = 4 << 30
 MAX_ITERATIONS = 200
-# The size that is judged is measured until its two best tries agree within this part: a moment of other load presses
-# one try down and is no property of a network. A network that is far below what is expected and gave the same for a
-# smaller size is slow, and is asked once.
+# The judged size is measured until its two best tries agree within this part, because other load can slow one try
+# down. A network that is far below the expected rate and reached the same for a smaller size is slow, and is measured
+# only once.
 SETTLED = 0.02
 MAX_TRIES = 4
 FAR_BELOW = 0.75
@@ -131,12 +131,12 @@ class Collective:
         return int(torch.count_nonzero(self.receive != right).item())
 
 
-def settled(rates: t.Sequence[float], smaller: float | None, wanted: float) -> bool:
-    """Whether the best of ``rates`` can stand. All are in bytes per second.
+def is_settled(rates: t.Sequence[float], smaller: float | None, wanted: float) -> bool:
+    """Return whether the best of ``rates`` can be reported. All are in bytes per second.
 
-    :param rates: what the tries gave, one at least.
+    :param rates: the rates of the tries, at least one.
     :param smaller: the rate of a smaller size, None where none was measured.
-    :param wanted: what is expected.
+    :param wanted: the expected rate.
     """
     best, *others = sorted(rates, reverse=True)
     if others:
@@ -148,7 +148,7 @@ def settled(rates: t.Sequence[float], smaller: float | None, wanted: float) -> b
 class Bench:
     """Measures sizes in turn. ``seconds`` is the time budget of one size.
 
-    ``expected`` is the bus bandwidth (GB/s) that the size to come should reach, None where nobody says so.
+    ``expected`` is the bus bandwidth (GB/s) that the next size should reach, None when it is not known.
     """
 
     def __init__(self, options: argparse.Namespace, device: torch.device, watchdog: Watchdog) -> None:
@@ -169,7 +169,7 @@ class Bench:
         agreed: float = cell.item()
         return agreed
 
-    def _timed(self, test: Collective, iterations: int) -> float:
+    def _iteration_seconds(self, test: Collective, iterations: int) -> float:
         """Seconds an iteration takes on the slowest rank."""
         self.agree(0.0, dist.ReduceOp.MAX)
         start = time.perf_counter()
@@ -179,25 +179,25 @@ class Bench:
             torch.cuda.synchronize()
         return self.agree((time.perf_counter() - start) / iterations, dist.ReduceOp.MAX)
 
-    def _checked(self, test: Collective) -> float:
+    def _count_wrong(self, test: Collective) -> float:
         test.fill()
         test.run()
         return self.agree(test.wrong(), dist.ReduceOp.SUM)
 
     def _iterations(self, test: Collective) -> int:
-        """How often to run: two times at least where a smaller size has told a rate that allows it, else by one run."""
-        expected_s = test.size_bytes / self.rate if self.rate else self._timed(test, 1)
-        least = 2 if self.rate and expected_s < self.seconds else 1
-        return max(least, min(MAX_ITERATIONS, int(self.seconds / max(expected_s, 1e-9))))
+        """Return how often to run: at least twice where the rate of a smaller size allows it, else estimated by one run."""
+        expected_s = test.size_bytes / self.rate if self.rate else self._iteration_seconds(test, 1)
+        fewest = 2 if self.rate and expected_s < self.seconds else 1
+        return max(fewest, min(MAX_ITERATIONS, int(self.seconds / max(expected_s, 1e-9))))
 
-    def _settled(self, test: Collective, iterations: int) -> tuple[float, int]:
-        """Seconds an iteration takes at best, and how often that was measured: once where nothing is expected."""
-        times = [self._timed(test, iterations)]
+    def _best_seconds(self, test: Collective, iterations: int) -> tuple[float, int]:
+        """Return the best seconds of an iteration, and how often it was measured: once without an expected rate."""
+        times = [self._iteration_seconds(test, iterations)]
         wanted = (self.expected or 0.0) * 1e9 / test.factor()
         while wanted and len(times) < MAX_TRIES:
-            if settled([test.size_bytes / seconds for seconds in times], self.rate, wanted):
+            if is_settled([test.size_bytes / seconds for seconds in times], self.rate, wanted):
                 break
-            times.append(self._timed(test, iterations))
+            times.append(self._iteration_seconds(test, iterations))
         return min(times), len(times)
 
     def measure(self, size: int) -> dict[str, t.Any] | None:
@@ -206,16 +206,16 @@ class Bench:
             return None
         self.watchdog.phase(f"{self.collective} of {size} bytes", extra=20 * self.seconds)
         test = Collective(self.collective, size, self.device, self.group)
-        # The first size also warms up; of a larger one the check at the end is enough.
-        wrong = self._checked(test) if self.rate is None else 0.0
+        # The first size also warms up; for a larger one the check at the end is enough.
+        wrong = self._count_wrong(test) if self.rate is None else 0.0
         # Zeros stay zeros however often they are summed; other values would soon overflow.
         test.send.zero_()
         test.receive.zero_()
         iterations = self._iterations(test)
-        seconds, tries = self._settled(test, iterations)
-        wrong += self._checked(test)
+        seconds, tries = self._best_seconds(test, iterations)
+        wrong += self._count_wrong(test)
         rate = test.size_bytes / seconds
-        # Small messages measure latency and foretell nothing about large ones.
+        # Small messages measure latency and do not predict the rate of large ones.
         self.rate = rate if size >= MIB else None
         return {
             "size_bytes": test.size_bytes,
@@ -247,11 +247,11 @@ def largest_buffer(device: torch.device) -> int:
 
 
 def bounded_sizes(sizes: list[int], limit: int) -> tuple[list[int], list[dict[str, t.Any]]]:
-    """Sizes of at most ``limit`` bytes, and those left out; the limit itself stands in when all are too large."""
-    kept = [size for size in sizes if size <= limit]
+    """Return sizes of at most ``limit`` bytes, and those left out; the limit itself when all are too large."""
+    allowed = [size for size in sizes if size <= limit]
     reason = "more than a quarter of the free memory"
     skipped = [{"size_bytes": size, "reason": reason} for size in sizes if size > limit]
-    return kept or [limit], skipped
+    return allowed or [limit], skipped
 
 
 def gather_json(value: dict[str, t.Any], device: torch.device) -> list[dict[str, t.Any]]:
@@ -284,7 +284,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
         "--iface", help="interface that carries the collectives on this node (default: the environment's)"
     )
     parser.add_argument(
-        "--split-mod", type=int, default=0, metavar="N", help="ranks of one number modulo N stay among themselves"
+        "--split-mod", type=int, default=0, metavar="N", help="only ranks of one number modulo N communicate"
     )
     parser.add_argument("--expected", type=float, metavar="GB/s", help="measure the largest size until two tries agree")
     parser.add_argument(
@@ -305,7 +305,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def start_group(options: argparse.Namespace) -> torch.device:
-    """Join the process group; the interface must be chosen before the backend looks at it."""
+    """Join the process group; the interface must be set before the backend reads it."""
     if options.iface:
         os.environ["GLOO_SOCKET_IFNAME"] = options.iface
         os.environ["NCCL_SOCKET_IFNAME"] = f"={options.iface}"
@@ -392,6 +392,6 @@ if __name__ == "__main__":
     status = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    # As scaling_bench.py: at exit torch's own destructors wait for the peers of a broken group, or abort, also after a
-    # sound one. The measurement is complete and on disk by then.
+    # As in scaling_bench.py: at exit torch's destructors wait for the peers of a broken group, or abort. The measurement
+    # is complete and on disk before that.
     os._exit(status)

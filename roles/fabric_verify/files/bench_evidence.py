@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the network of one process did, read from /proc: its TCP sockets, its interfaces' and RDMA ports' counters.
+"""Evidence of the network of one process, read from /proc: its TCP sockets, counters of interfaces and RDMA ports.
 
 Part of ``allreduce_bench.py`` and copied beside it; standard library only. gloo prints no channel lines, so these
 sockets and counters are the proof of the path that a collective took.
@@ -168,11 +168,11 @@ def keep_peers(ranks: list[dict[str, t.Any]], store_port: str) -> list[dict[str,
     """
     ends = {(e["local"], e["peer"]): rank["rank"] for rank in ranks for e in rank["sockets"]}
     for rank in ranks:
-        kept = []
+        peers = []
         for entry in rank["sockets"]:
             other = ends.get((entry["peer"], entry["local"]))
             control = store_port in (entry["local"].rpartition(":")[2], entry["peer"].rpartition(":")[2])
             if other is not None and other != rank["rank"] and not control:
-                kept.append({**entry, "peer_rank": other})
-        rank["sockets"] = kept
+                peers.append({**entry, "peer_rank": other})
+        rank["sockets"] = peers
     return ranks

@@ -19,16 +19,16 @@ import typing as t
 from ....module_utils._model.expectation import GATE_PASS, Expectation, ExpectationRow, ExpectedTransport
 from ....module_utils._model.island import Island
 from ....module_utils._model.node import Nic, Node
-from ..topology.links import find_rails
+from ..rails import find_rails
 from .expectation_table import ROWS
+from .plan import Backend
 
-Backend = t.Literal["nccl", "gloo"]
 WIRE_SHARE = 0.92
 # Gb/s of one PCIe lane for each generation after its line code (PCIe base specification).
 _LANE_GBPS = {1: 2.0, 2: 4.0, 3: 7.877, 4: 15.754, 5: 31.508, 6: 60.5}
 # What packet headers and flow control leave of it: Gen5 x4 carries just above the 97 Gb/s seen on a DGX Spark half.
 _PCIE_SHARE = 0.85
-# gloo keeps one core busy at 6 to 8 Gb/s; measured with two ranks on loopback and on veth pairs.
+# gloo uses a whole core at 6 to 8 Gb/s; measured with two ranks on loopback and on veth pairs.
 _GLOO_LIMIT_GBPS = 5.0
 _TCP_LIMIT_GB_S = 5.0
 
@@ -44,7 +44,7 @@ class BenchConditions:
 
     @property
     def gpus(self) -> int:
-        """GPUs of the node that has fewest."""
+        """Number of GPUs of the node with the fewest."""
         return min((node.gpu.count or 0 for node in self.nodes), default=0)
 
     @property
@@ -62,29 +62,29 @@ def pcie_gbps(generation: int | None, width: int | None) -> float | None:
 
 
 def usable_gbps(node: Node) -> tuple[float | None, list[str]]:
-    """Return what the node's rails carry together in Gb/s, and what holds them back.
+    """Return what the node's rails carry together in Gb/s, and what limits them.
 
     Functions of one PCIe device share its slot. On a DGX Spark functions with one number, such as 0000:01:00.1 and
     0002:01:00.1, are halves of one port and share that port's rate.
     """
-    found = find_rails(node)
-    if found is None or found.rate_gbps is None:
+    rails = find_rails(node)
+    if rails is None or rails.rate_gbps is None:
         return None, []
-    rate = found.rate_gbps
+    rate = rails.rate_gbps
     slots: dict[str, list[Nic]] = {}
-    for nic in found.nics:
+    for nic in rails.nics:
         slots.setdefault(nic.slot, []).append(nic)
     total, reasons = 0.0, []
     for slot, nics in slots.items():
         limit = pcie_gbps(nics[0].pci_gen, nics[0].pci_width)
-        wanted = rate * len(nics)
-        total += wanted if limit is None else min(wanted, limit)
-        if limit is not None and limit < wanted:
+        line_rate = rate * len(nics)
+        total += line_rate if limit is None else min(line_rate, limit)
+        if limit is not None and limit < line_rate:
             reasons.append(
                 f"{node.name}: PCIe gen {nics[0].pci_gen} x{nics[0].pci_width} of {slot} carries {limit:.0f} Gb/s"
             )
     if node.platform == "dgx_spark":
-        ports = len({(nic.pci or nic.name).rpartition(".")[2] for nic in found.nics})
+        ports = len({(nic.pci or nic.name).rpartition(".")[2] for nic in rails.nics})
         if ports * rate < total:
             total = ports * rate
             reasons.append(f"{node.name}: two PCIe functions are halves of one {rate:g} Gb/s port")
@@ -92,16 +92,16 @@ def usable_gbps(node: Node) -> tuple[float | None, list[str]]:
 
 
 def _gpu_gbps(node: Node) -> float | None:
-    """What the node's GPUs move over PCIe, Gb/s; None when the slot is unknown or the GPU hangs on the CPU (C2C)."""
+    """Return what the node's GPUs move over PCIe, Gb/s; None for an unknown slot or a GPU linked to the CPU (C2C)."""
     if re.search(r"\bG[HB][0-9]+", node.gpu.model or ""):
         return None
     slot = pcie_gbps(node.gpu.pci_gen, node.gpu.pci_width)
     return slot * node.gpu.count if slot and node.gpu.count else None
 
 
-def _matches(row: ExpectationRow, now: BenchConditions) -> bool:
-    island, first = now.island, now.nodes[0]
-    link = "mnnvl" if now.mnnvl else island.link
+def _matches(row: ExpectationRow, conditions: BenchConditions) -> bool:
+    island, first = conditions.island, conditions.nodes[0]
+    link = "mnnvl" if conditions.mnnvl else island.link
     size = len(island.nodes)
     exact = (
         (row.island, island.name),
@@ -109,37 +109,41 @@ def _matches(row: ExpectationRow, now: BenchConditions) -> bool:
         (row.link, link),
         (row.nic_count, island.nic_count),
         (row.nic_rate_gbps, island.nic_rate_gbps),
-        (row.gpus, now.gpus),
+        (row.gpus, conditions.gpus),
         (row.nvswitch, first.gpu.nvswitch),
     )
-    if row.collective != now.collective or not row.nodes_min <= size <= (row.nodes_max or size):
+    if row.collective != conditions.collective or not row.nodes_min <= size <= (row.nodes_max or size):
         return False
-    if row.model and not all(re.search(rf"\b{re.escape(row.model)}\b", node.gpu.model or "") for node in now.nodes):
+    if row.model and not all(
+        re.search(rf"\b{re.escape(row.model)}\b", node.gpu.model or "") for node in conditions.nodes
+    ):
         return False
-    return all(wanted is None or wanted == found for wanted, found in exact)
+    return all(expected is None or expected == actual for expected, actual in exact)
 
 
-def _row_expectation(row: ExpectationRow, now: BenchConditions) -> Expectation:
+def _row_expectation(row: ExpectationRow, conditions: BenchConditions) -> Expectation:
     return Expectation(row.busbw_gb_s, "override", gate_pass=row.gate_pass or GATE_PASS, reasons=(row.source,))
 
 
-def _compute_rdma(now: BenchConditions) -> Expectation:
-    per_node = [usable_gbps(node) for node in now.nodes]
-    reasons = list(dict.fromkeys(reason for _unused, found in per_node for reason in found))
+def _compute_rdma(conditions: BenchConditions) -> Expectation:
+    per_node = [usable_gbps(node) for node in conditions.nodes]
+    reasons = list(dict.fromkeys(reason for _rate, limits in per_node for reason in limits))
     rates = [rate for rate, _unused in per_node]
-    if now.island.nic_rate_gbps is None or any(rate is None for rate in rates):
-        return Expectation(reasons=("the NICs' rate is unknown: only peers can tell",))
+    if conditions.island.nic_rate_gbps is None or any(rate is None for rate in rates):
+        return Expectation(reasons=("the NICs' rate is unknown: only peers can be compared",))
     wire = min(rate for rate in rates if rate is not None)
-    reasons.insert(0, f"{now.island.nic_count} x {now.island.nic_rate_gbps:g} Gb/s, {WIRE_SHARE} of what they carry")
-    limits = [limit for limit in map(_gpu_gbps, now.nodes) if limit is not None]
+    reasons.insert(
+        0, f"{conditions.island.nic_count} x {conditions.island.nic_rate_gbps:g} Gb/s, {WIRE_SHARE} of what they carry"
+    )
+    limits = [limit for limit in map(_gpu_gbps, conditions.nodes) if limit is not None]
     if limits and min(limits) < wire:
         wire = min(limits)
-        reasons.append(f"{now.gpus} GPU a node moves {wire:.0f} Gb/s over its own slot, less than the NICs")
+        reasons.append(f"{conditions.gpus} GPU a node moves {wire:.0f} Gb/s over its own slot, less than the NICs")
     busbw = wire / 8 * WIRE_SHARE
-    # Without NVLink the ring runs through PCIe inside each node, where 10 to 25 GB/s have been seen.
-    if now.gpus > 1 and not all(node.gpu.nvswitch for node in now.nodes) and busbw > 10:
+    # Without NVLink the ring runs through PCIe inside each node, which reached 10 to 25 GB/s.
+    if conditions.gpus > 1 and not all(node.gpu.nvswitch for node in conditions.nodes) and busbw > 10:
         return Expectation(
-            reasons=("no NVSwitch: PCIe inside the nodes limits to 10-25 GB/s, only peers can tell", *reasons)
+            reasons=("no NVSwitch: PCIe inside the nodes limits to 10-25 GB/s, only peers can be compared", *reasons)
         )
     return Expectation(round(busbw, 2), "computed", reasons=tuple(reasons))
 
@@ -151,35 +155,37 @@ def tcp_gb_s(rate_gbps: float) -> float:
     return min(wire * share, _TCP_LIMIT_GB_S)
 
 
-def _compute_tcp(now: BenchConditions) -> Expectation:
-    rate = now.island.nic_rate_gbps
+def _compute_tcp(conditions: BenchConditions) -> Expectation:
+    rate = conditions.island.nic_rate_gbps
     if rate is None:
-        return Expectation(reasons=("the link's rate is unknown: only peers can tell",))
-    if now.backend == "gloo" and rate > _GLOO_LIMIT_GBPS:
-        return Expectation(reasons=(f"gloo is limited by the processor, not by {rate:g} Gb/s: only peers can tell",))
+        return Expectation(reasons=("the link's rate is unknown: only peers can be compared",))
+    if conditions.backend == "gloo" and rate > _GLOO_LIMIT_GBPS:
+        return Expectation(
+            reasons=(f"gloo is limited by the processor, not by {rate:g} Gb/s: only peers can be compared",)
+        )
     return Expectation(round(tcp_gb_s(rate), 4), "computed", reasons=(f"TCP over {rate:g} Gb/s",))
 
 
-def _compute(now: BenchConditions) -> Expectation:
-    if len(now.nodes) == 1:
-        return Expectation(reasons=("one node: NVLink or PCIe inside it, no figure is known for this hardware",))
-    if now.mnnvl:
-        return Expectation(reasons=("NVLink joins the nodes, no figure is known for this hardware",))
-    if now.backend == "nccl" and now.island.rdma:
-        return _compute_rdma(now)
-    if now.island.link == "loopback":
-        return Expectation(reasons=("one machine: no network to compute from",))
-    return _compute_tcp(now)
+def _compute(conditions: BenchConditions) -> Expectation:
+    if len(conditions.nodes) == 1:
+        return Expectation(reasons=("one node: NVLink or PCIe inside it, without a known figure for this hardware",))
+    if conditions.mnnvl:
+        return Expectation(reasons=("NVLink joins the nodes, without a known figure for this hardware",))
+    if conditions.backend == "nccl" and conditions.island.rdma:
+        return _compute_rdma(conditions)
+    if conditions.island.link == "loopback":
+        return Expectation(reasons=("one machine: there is no network to compute from",))
+    return _compute_tcp(conditions)
 
 
-def _expected_transport(now: BenchConditions) -> ExpectedTransport | None:
-    if len(now.nodes) == 1:
+def _expected_transport(conditions: BenchConditions) -> ExpectedTransport | None:
+    if len(conditions.nodes) == 1:
         return None
-    if now.backend == "gloo" or not (now.island.rdma or now.mnnvl):
+    if conditions.backend == "gloo" or not (conditions.island.rdma or conditions.mnnvl):
         return "tcp"
-    if now.mnnvl:
+    if conditions.mnnvl:
         return "mnnvl"
-    return "rdma_gdr" if now.island.lane == "A" else "rdma_no_gdr"
+    return "rdma_gdr" if conditions.island.lane == "A" else "rdma_no_gdr"
 
 
 def compute_expectation(
@@ -193,37 +199,39 @@ def compute_expectation(
     """Return what the island should reach.
 
     :param nodes: the fleet or the island's nodes; others are left out.
-    :param overrides: the user's rows, looked at before the collection's own; a declared figure of the island itself
-        (``expected_busbw_gb_s``) wins over all.
+    :param overrides: the user's rows, which precede the collection's own; a declared figure of the island itself
+        (``expected_busbw_gb_s``) overrides all.
     """
     members = {node.name: node for node in nodes}
-    now = BenchConditions(island, tuple(members[name] for name in island.nodes if name in members), backend, collective)
-    if not now.nodes:
+    conditions = BenchConditions(
+        island, tuple(members[name] for name in island.nodes if name in members), backend, collective
+    )
+    if not conditions.nodes:
         return Expectation(reasons=("no facts of the island's nodes",))
     # The collection's rows were measured with NCCL; gloo never sees an RDMA port.
     rows = [*overrides, *(ROWS if backend == "nccl" else ())]
-    row = next((row for row in rows if _matches(row, now)), None)
+    row = next((row for row in rows if _matches(row, conditions)), None)
     if island.expected_busbw_gb_s is not None:
         result = Expectation(island.expected_busbw_gb_s, "override", reasons=("declared for this island",))
     elif row is not None:
-        result = _row_expectation(row, now)
+        result = _row_expectation(row, conditions)
     elif collective != "all_reduce" and backend == "gloo":
         result = Expectation(
-            reasons=(f"gloo's {collective} does not run at the speed of the link: only peers can tell",)
+            reasons=(f"gloo's {collective} does not run at the speed of the link: only peers can be compared",)
         )
     else:
-        result = _compute(now)
-    two = backend == "nccl" and len(now.nodes) == 2
+        result = _compute(conditions)
+    two = backend == "nccl" and len(conditions.nodes) == 2
     reasons = result.reasons + (("two nodes: NCCL_ALGO=RING, other algorithms exceed the wire",) if two else ())
     return dataclasses.replace(
-        result, transport=_expected_transport(now), algorithm="RING" if two else None, reasons=reasons
+        result, transport=_expected_transport(conditions), algorithm="RING" if two else None, reasons=reasons
     )
 
 
 def peer_expectation(own: Expectation, peers: t.Iterable[float]) -> Expectation:
-    """Return ``own`` with the median of what peers of the same kind reach, when nothing better is known.
+    """Return ``own`` with the median of what peers of the same kind reach, when it has no figure of its own.
 
-    Two peers or fewer cannot outvote a bad one: then the figure stays unknown.
+    Fewer than three peers cannot outvote a bad one: then the figure stays unknown.
     """
     values = sorted(peers)
     if own.busbw_gb_s is not None or len(values) < 3:

@@ -17,9 +17,9 @@ import typing as t
 from ....module_utils._model.errors import InputError
 from ....module_utils._model.island import Island
 from ....module_utils._model.node import Address, Node
-from ..topology.links import find_rails
+from ..rails import find_rails
 
-# Only a user sets these, knowing why: each has made healthy fabrics slow or broken when a recipe carried it along.
+# Set by users for one job only: copied from recipes, each of these has made healthy fabrics slow or broken.
 FORBIDDEN = frozenset(
     {
         "NCCL_IB_GID_INDEX",
@@ -53,7 +53,7 @@ def find_collective_interface(
     Of the interfaces with an address in a network that all peers share, the fastest; the first where none states
     its speed. None when no address names its interface.
 
-    :param address: the address that the user declared for the node: the interface that owns it wins.
+    :param address: the address that the user declared for the node: the interface that owns it is used.
     """
     network = "mesh" if island.link == "mesh" else "lan"
     owned = [item for item in (*node.addresses.lan, *node.addresses.mesh, *node.addresses.public) if item.interface]
@@ -65,8 +65,8 @@ def find_collective_interface(
     shared = [item for item in candidates if all(_reaches(item, peer, network) for peer in others)]
 
     def speed(item: Address) -> float:
-        found = node.interface(item.interface)
-        return (found.speed_gbps or 0) if found else 0
+        interface = node.interface(item.interface)
+        return (interface.speed_gbps or 0) if interface else 0
 
     best = max(shared or candidates, key=speed, default=None)
     return best.interface if best else None
@@ -78,8 +78,8 @@ def build_nccl_environment(
     """Return the variables for one node of an island; values differ between nodes of one island.
 
     :param peers: the island's nodes, to choose the interface that they share.
-    :param interface: the interface towards the peers, where ``node_info`` has found it.
-    :param verified: the island's RDMA has been proven: pin it, so that a later loss is an error, not slow TCP.
+    :param interface: the interface towards the peers, when it is already known.
+    :param verified: the island's RDMA was proven: pin it, so that its loss is an error instead of slow TCP.
     """
     values: dict[str, str] = {}
     if len(island.nodes) < 2:
@@ -89,9 +89,9 @@ def build_nccl_environment(
         # The second "=" makes NCCL compare the whole name; gloo always does.
         values["NCCL_SOCKET_IFNAME"] = f"={name}"
         values["GLOO_SOCKET_IFNAME"] = name
-    found = find_rails(node)
-    if island.rdma and found is not None:
-        chosen = [nic.name for nic in found.nics]
+    rails = find_rails(node)
+    if island.rdma and rails is not None:
+        chosen = [nic.name for nic in rails.nics]
         excluded = {nic.name for nic in node.nics if nic.rdma and nic.active} - set(chosen)
         if excluded or node.platform == "dgx_spark":
             values["NCCL_IB_HCA"] = f"={','.join(chosen)}"
@@ -105,7 +105,7 @@ def build_nccl_environment(
 def format_nccl_conf(values: t.Mapping[str, str]) -> str:
     """Return the text of /etc/nccl.conf for ``values``; only NCCL's own variables are written.
 
-    :raises InputError: a variable that must not be in a file that every job reads, or a value that is no single line.
+    :raises InputError: for a variable that must not be set for every job, or a value of several lines.
     """
     lines = []
     for name, value in sorted(values.items()):
@@ -114,6 +114,6 @@ def format_nccl_conf(values: t.Mapping[str, str]) -> str:
         if not name.startswith("NCCL_"):
             continue
         if not value or value != value.strip() or not value.isprintable():
-            raise InputError(name, "needs a value of one line without surrounding space")
+            raise InputError(name, "must have a value of one line without surrounding spaces")
         lines.append(f"{name}={value}\n")
     return "".join(lines)

@@ -3,18 +3,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """nccl-tests as a bench: its command line, and its text output as the result document of our own bench.
 
-The JSON of nccl-tests (``-J``) is never asked for: it holds the whole environment of rank 0.
+The JSON output of nccl-tests (``-J``) is not used: it holds the whole environment of rank 0.
 
 This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations
 
-import io
+import dataclasses
 import shlex
 import typing as t
 
-from ..diagnosis import scan
 from ..parse.nccl_tests import NcclTests, NcclTestsRow
 from .plan import BenchStage
 from .result import SCHEMA, BenchResult, BenchRow, RankEvidence
@@ -32,7 +31,7 @@ ITERATIONS, WARM_UP = 20, 5
 def build_command(stage: BenchStage, collective: str, folder: str | None) -> list[str]:
     """Return the command of one rank: the first of the known names that the node has, with the stage's sizes.
 
-    :param folder: where the programs lie; None searches PATH.
+    :param folder: the folder of the programs; None searches PATH.
     """
     program = PROGRAMS[collective]
     names = [f"{folder.rstrip('/')}/{name}" if folder else name for name in (f"{program}_mpi", program)]
@@ -44,31 +43,30 @@ def build_command(stage: BenchStage, collective: str, folder: str | None) -> lis
     search = " ".join(shlex.quote(name) for name in names)
     text = (
         f'for name in {search}; do if command -v "$name" >/dev/null; then exec "$name" {options}; fi; done; '
-        f'echo "muster: nccl-tests is not here: {program}" >&2; exit 127'
+        f'echo "muster: nccl-tests is not installed: {program}" >&2; exit 127'
     )
     return ["/bin/sh", "-c", text]
 
 
 def read_result(
-    text: str, collective: str, nodes: t.Mapping[int, str], asked: int
+    tests: NcclTests, text: str, collective: str, nodes: t.Mapping[int, str], rank_count: int
 ) -> tuple[BenchResult | None, str, tuple[str, ...]]:
-    """Return what nccl-tests printed as a result document, why there is none (else empty), and notes.
+    """Return the output of nccl-tests as a result document, why there is none (else empty), and notes.
 
-    :param text: the output, with the launcher's prefixes and NCCL's lines inside.
-    :param nodes: rank -> node, as the ranks' own starts recorded it.
-    :param asked: how many ranks were started.
+    :param tests: what nccl-tests printed, as parsed from the output.
+    :param text: the output itself, which says when the programs are not installed.
+    :param nodes: rank -> node, as the ranks recorded it when they started.
+    :param rank_count: how many ranks were started.
     """
-    seen = scan.scan_log(io.BytesIO(text.encode("utf-8", "replace")))
-    tests = seen.tests
     problem = _find_problem(tests, text)
     rows = tuple(row for row in map(_build_row, tests.rows) if row is not None)
     if problem or not rows:
-        return None, problem or "nccl-tests printed no row with a bandwidth", ()
+        return None, problem or "nccl-tests did not print a row with a bandwidth", ()
     ranks = sorted(nodes) if nodes else sorted(tests.ranks)
     if not ranks or (tests.ranks and len(tests.ranks) != len(ranks)):
         return None, f"nccl-tests lists {len(tests.ranks)} ranks and {len(ranks)} were started", ()
-    if ranks != list(range(asked)):
-        return None, f"{len(ranks)} of {asked} ranks took part", ()
+    if ranks != list(range(rank_count)):
+        return None, f"{len(ranks)} of {rank_count} ranks took part", ()
     places = {rank: nodes.get(rank) or tests.ranks[rank].host for rank in ranks}
     hosts = {rank: item.host for rank, item in tests.ranks.items()}
     evidence = tuple(RankEvidence(rank, hosts.get(rank), places[rank]) for rank in ranks)
@@ -82,11 +80,11 @@ def read_result(
 def _find_problem(tests: NcclTests, text: str) -> str:
     if tests.failures:
         return f"nccl-tests failed: {next(iter(tests.failures))}"
-    missing = next((line for line in text.splitlines() if "muster: nccl-tests is not here" in line), None)
+    missing = next((line for line in text.splitlines() if "muster: nccl-tests is not installed" in line), None)
     if missing:
         return f"{missing.partition('muster: ')[2]}. Install nccl-tests or set fabric_verify_nccl_tests"
     if not tests.has_table:
-        return "nccl-tests printed no table"
+        return "nccl-tests did not print a table"
     if tests.rows and tests.average_gb_s is None and tests.out_of_bounds is None and not tests.concluded:
         return "the output of nccl-tests ends before its summary"
     return "a row of the table is broken" if tests.broken_rows else ""
@@ -109,11 +107,5 @@ def _add_out_of_bounds(rows: tuple[BenchRow, ...], tests: NcclTests) -> tuple[Be
     if tests.wrong is not None or tests.out_of_bounds is None:
         return rows
     last = rows[-1]
-    counted = BenchRow(
-        last.size_bytes, last.iterations, last.time_us, last.algbw_gb_s, last.busbw_gb_s, tests.out_of_bounds
-    )
-    return (*(_with_zero(row) for row in rows[:-1]), counted)
-
-
-def _with_zero(row: BenchRow) -> BenchRow:
-    return BenchRow(row.size_bytes, row.iterations, row.time_us, row.algbw_gb_s, row.busbw_gb_s, 0)
+    correct = (dataclasses.replace(row, wrong_values=0) for row in rows[:-1])
+    return (*correct, dataclasses.replace(last, wrong_values=tests.out_of_bounds))

@@ -4,7 +4,7 @@
 """What to measure on an island, as values: stages of groups of nodes, with sizes, seconds and limits.
 
 Stages: inside every node; every pair of at most eight nodes, or ring neighbours of more; the whole island; each rail
-by itself when the whole falls short. One bad node of many is then named by halving (see ``bisect_nodes``).
+alone when the whole falls short. A bad node among many is then found by halving (see ``bisect_nodes``).
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -37,10 +37,10 @@ class BenchStage:
     """One step of a plan. Groups of one round share no node and run at once; rounds run one after another.
 
     ``sizes`` are bytes of a rank's buffer, ``seconds`` the budget of one size, ``timeout_s`` the time after which the
-    processes of a group are killed: a hung NCCL is the failure to expect. ``environment`` is for verification only.
-    ``only_if_short`` stages run when the stage before them fell below its gate. With ``split_mod`` ranks of one number
-    modulo it stay among themselves: with one process a GPU, each such group uses one rail. What falls short of
-    ``expected_gb_s`` is measured once more by the bench itself, because other load may pass.
+    processes of a group are killed: hanging is how a bad fabric fails. ``environment`` is for verification only.
+    ``only_if_short`` stages run when the island fell below its gate. With ``split_mod`` only ranks of one number modulo
+    it communicate: with one process a GPU, each such group uses one rail. A result below ``expected_gb_s`` is measured
+    again by the bench itself, because other load may pass.
     """
 
     name: StageName
@@ -80,8 +80,8 @@ def largest_size(nodes: t.Iterable[Node], processes_per_node: int) -> int:
     for node in nodes:
         gpu = node.gpu.memory_gib if node.gpu.count else None
         host = node.memory_gib / max(1, processes_per_node) if node.memory_gib else None
-        known = [value for value in ((gpu,) if gpu and not node.gpu.unified_memory else (gpu, host)) if value]
-        share = min(known, default=4.0) / 4
+        memories = [value for value in ((gpu,) if gpu and not node.gpu.unified_memory else (gpu, host)) if value]
+        share = min(memories, default=4.0) / 4
         limits.append(int(min(share, 1.0) * GIB) if node.gpu.unified_memory else int(share * GIB))
     return min(limits, default=GIB)
 
@@ -93,8 +93,8 @@ def choose_sizes(
 
     1 GiB over RDMA, 64 MiB over TCP, 32 MiB for gloo; less on links so slow that the budget would not hold two runs.
     """
-    wanted = 32 * MIB if backend == "gloo" else GIB if island.rdma or len(island.nodes) == 1 else 64 * MIB
-    limits = [wanted, largest_size(nodes, processes_per_node)]
+    preferred = 32 * MIB if backend == "gloo" else GIB if island.rdma or len(island.nodes) == 1 else 64 * MIB
+    limits = [preferred, largest_size(nodes, processes_per_node)]
     if not island.rdma and island.nic_rate_gbps:
         limits.append(int(island.nic_rate_gbps * 1e9 / 8 * seconds * _SHARE))
     top = 1 << max(16, min(limits).bit_length() - 1)
@@ -144,34 +144,32 @@ def build_bench_plan(
     processes = max(1, gpus) if backend == "nccl" else 1
     sizes = choose_sizes(island, members, backend, processes, seconds)
 
-    def stage(name: StageName, rounds: tuple[Round, ...], **more: t.Any) -> BenchStage:
-        return BenchStage(name, rounds, processes, sizes, seconds, timeout_s, **more)
-
-    stages = []
-    if processes > 1:
-        stages.append(stage("inside", (tuple((name,) for name in island.nodes),)))
     ring = {"NCCL_ALGO": "RING"} if backend == "nccl" else {}
+    inside = BenchStage("inside", (tuple((name,) for name in island.nodes),), processes, sizes, seconds, timeout_s)
+    ring_stage = dataclasses.replace(inside, environment=ring, expected_gb_s=island.expected_busbw_gb_s)
+    stages = [inside] if processes > 1 else []
     if len(island.nodes) > 2:
         few = len(island.nodes) <= ALL_PAIRS_LIMIT
         rounds = rounds_of_pairs(island.nodes) if few else rounds_of_neighbours(island.nodes)
         # Nodes of one machine share its processors: at once they would measure each other.
         rounds = _serial_rounds(rounds) if island.link == "loopback" else rounds
-        wanted = island.expected_busbw_gb_s
-        stages.append(stage("pairs" if few else "neighbours", rounds, environment=ring, expected_gb_s=wanted))
+        stages.append(dataclasses.replace(ring_stage, name="pairs" if few else "neighbours", rounds=rounds))
     if len(island.nodes) > 1:
-        two = len(island.nodes) == 2
-        wanted = island.expected_busbw_gb_s
-        stages.append(stage("island", ((island.nodes,),), environment=ring if two else {}, expected_gb_s=wanted))
+        environment = ring if len(island.nodes) == 2 else {}
+        stages.append(
+            dataclasses.replace(ring_stage, name="island", rounds=((island.nodes,),), environment=environment)
+        )
     if backend == "nccl" and processes > 1 and len(island.nodes) > 1 and (island.nic_count or 0) > 1:
-        stages.append(stage("rails", ((island.nodes,),), environment=ring, only_if_short=True, split_mod=processes))
+        rails = dataclasses.replace(ring_stage, name="rails", rounds=((island.nodes,),), expected_gb_s=None)
+        stages.append(dataclasses.replace(rails, only_if_short=True, split_mod=processes))
     return BenchPlan(island.name, backend, collective, tuple(stages))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Suspects:
-    """What a search found: nodes that are bad, and groups that are well apart but not together (a path, no node).
+    """The result of a search: bad nodes, and groups that are good alone but not together (a bad path, not a bad node).
 
-    ``undecided``: at least one of these is bad, and no healthy partner was left to tell which.
+    ``undecided``: at least one of these nodes is bad, but there was no good partner to find out which.
     """
 
     bad: Group = ()
@@ -185,17 +183,17 @@ def _split_half(group: Group) -> tuple[Group, Group]:
 
 
 def _plan_tests(group: Group, partners: t.Iterator[str] | None) -> dict[Group, Group]:
-    """What is asked about a suspect group: each part, and the nodes that test it.
+    """Return part -> the nodes whose test decides about it, for a suspect group.
 
-    Parts are halves; a single node needs a partner that is known to be good. Without one, three nodes are told apart
-    by their pairs: the part that a pair speaks for is then the node that it leaves out.
+    Parts are halves; a single node needs a partner that is known to be good. Without one, three nodes are tested in
+    pairs: the part that a pair decides about is then the node that it leaves out.
     """
     if len(group) == 3 and partners is None:
         return {tuple(sorted(set(group) - set(pair))): pair for pair in itertools.combinations(group, 2)}
-    found = {half: half for half in _split_half(group) if len(half) > 1}
+    tests = {half: half for half in _split_half(group) if len(half) > 1}
     if partners is not None:
-        found.update({half: (half[0], next(partners)) for half in _split_half(group) if len(half) == 1})
-    return found
+        tests.update({half: (half[0], next(partners)) for half in _split_half(group) if len(half) == 1})
+    return tests
 
 
 def _judge_parts(tests: t.Mapping[Group, Group], passed: t.Mapping[Group, bool]) -> tuple[list[Group], list[Group]]:
@@ -215,19 +213,19 @@ def _pack_rounds(tests: t.Iterable[Group]) -> list[Round]:
     """Put tests that share no node into one round."""
     rounds: list[list[Group]] = []
     for test in tests:
-        home = next((found for found in rounds if not any(set(test) & set(other) for other in found)), None)
-        if home is None:
+        free = next((groups for groups in rounds if not any(set(test) & set(other) for other in groups)), None)
+        if free is None:
             rounds.append([test])
         else:
-            home.append(test)
-    return [tuple(found) for found in rounds]
+            free.append(test)
+    return [tuple(groups) for groups in rounds]
 
 
 def bisect_nodes(names: t.Iterable[str]) -> t.Generator[list[Round], t.Mapping[Group, bool], Suspects]:
-    """Name the bad node of an island whose whole fails, in at most log2(N) steps.
+    """Find the bad node of an island that falls short as a whole, in at most log2(N) steps.
 
-    Yields the tests of one step (rounds of groups that may run at once); expects for each group whether it passed, a
-    missing answer counting as a failure; returns what was found.
+    Yields the tests of one step (rounds of groups that may run at once) and expects for each group whether it passed; a
+    missing answer counts as a failure. Returns the suspects.
     """
     group = tuple(sorted(names))
     good: list[str] = []
@@ -237,11 +235,11 @@ def bisect_nodes(names: t.Iterable[str]) -> t.Generator[list[Round], t.Mapping[G
     while suspects:
         partners = itertools.cycle(good) if good else None
         tests = {suspect: _plan_tests(suspect, partners) for suspect in suspects}
-        answers = yield _pack_rounds(test for asked in tests.values() for test in asked.values())
-        passed = {test: bool(answers.get(test)) for asked in tests.values() for test in asked.values()}
+        answers = yield _pack_rounds(test for parts in tests.values() for test in parts.values())
+        passed = {test: bool(answers.get(test)) for parts in tests.values() for test in parts.values()}
         following: list[Group] = []
-        for suspect, asked in tests.items():
-            failed, healthy = _judge_parts(asked, passed)
+        for suspect, parts in tests.items():
+            failed, healthy = _judge_parts(parts, passed)
             good += [name for half in healthy for name in half]
             following += failed
             if healthy and not failed:
@@ -249,7 +247,7 @@ def bisect_nodes(names: t.Iterable[str]) -> t.Generator[list[Round], t.Mapping[G
             elif not failed:
                 undecided.append(suspect)
         bad += [part[0] for part in following if len(part) == 1]
-        # Without a healthy partner two suspects cannot be told apart.
+        # Without a good partner it cannot be decided which of two suspects is bad.
         undecided += [part for part in following if len(part) == 2 and not good]
         suspects = [part for part in following if len(part) > 2 or (len(part) == 2 and good)]
     return Suspects(tuple(sorted(bad)), tuple(between), tuple(undecided))
@@ -258,9 +256,9 @@ def bisect_nodes(names: t.Iterable[str]) -> t.Generator[list[Round], t.Mapping[G
 def find_suspects_of_pairs(
     busbw: t.Mapping[tuple[str, str], float | None], expected: float | None = None, gate: float = GATE_PASS
 ) -> Suspects:
-    """Name the nodes to blame for slow pairs (GB/s; None for a pair that failed).
+    """Find the nodes to blame for slow pairs (GB/s; None for a pair that failed).
 
-    A pair is slow below ``gate`` of what is expected, or of the median of the faster half when nothing is. A node is
+    A pair is slow below ``gate`` of the expected rate; without one, of the median of the faster half. A node is
     bad when all its pairs are slow; a slow pair of two good nodes is a bad path between them.
     """
     measured = sorted(value for value in busbw.values() if value is not None)
@@ -269,8 +267,8 @@ def find_suspects_of_pairs(
     names = sorted({name for pair in busbw for name in pair})
     bad: list[str] = []
     while True:
-        left = {pair for pair in busbw if not set(pair) & set(bad)}
-        counts = {name: [pair in slow for pair in left if name in pair] for name in names if name not in bad}
+        remaining = {pair for pair in busbw if not set(pair) & set(bad)}
+        counts = {name: [pair in slow for pair in remaining if name in pair] for name in names if name not in bad}
         worst = max(counts, key=lambda name: sum(counts[name]), default=None)
         if worst is None or not counts[worst] or not all(counts[worst]) or len(counts[worst]) < 2:
             break

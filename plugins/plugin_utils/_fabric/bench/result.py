@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The result document of the torch bench (``allreduce_bench.py``) as typed values.
+"""The result document of the bench (``allreduce_bench.py``) as typed values.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -21,7 +21,7 @@ MAX_BYTES = 64 << 20
 Delta = tuple[int, int]
 
 
-def _parse_delta(value: t.Any, path: str) -> Delta:
+def _parse_delta(value: object, path: str) -> Delta:
     """A counter before and after."""
     items = f.list_of(f.integer(0, 2**63))(value, path)
     if len(items) != 2:
@@ -37,17 +37,17 @@ class Counters:
     tx_bytes: Delta = f.field(_parse_delta)
 
     @property
-    def received(self) -> int:
-        """Return the bytes received in between; negative where a counter was reset."""
+    def received_bytes(self) -> int:
+        """Return the bytes received during the test; negative where a counter was reset."""
         return self.rx_bytes[1] - self.rx_bytes[0]
 
     @property
-    def sent(self) -> int:
-        """Return the bytes sent in between; negative where a counter was reset."""
+    def sent_bytes(self) -> int:
+        """Return the bytes sent during the test; negative where a counter was reset."""
         return self.tx_bytes[1] - self.tx_bytes[0]
 
 
-def _parse_counters(value: t.Any, path: str) -> dict[str, Counters]:
+def _parse_counters(value: object, path: str) -> dict[str, Counters]:
     return {key: tolerant(Counters)(item, f"{path}.{key}") for key, item in f.mapping(value, path).items()}
 
 
@@ -66,7 +66,7 @@ class SocketEnd:
     tx_bytes: Delta | None = f.field(_parse_delta, None)
 
     @property
-    def carried(self) -> int | None:
+    def carried_bytes(self) -> int | None:
         """Return the bytes that this connection moved in both directions during the test."""
         if self.rx_bytes is None or self.tx_bytes is None:
             return None
@@ -75,7 +75,7 @@ class SocketEnd:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RankEvidence:
-    """What one rank saw of the network: its connections to other ranks, and counters of interfaces and RDMA ports."""
+    """What one rank recorded of the network: connections to other ranks, counters of interfaces and RDMA ports."""
 
     rank: int = f.field(f.integer(0))
     host: str | None = f.field(f.text, None)
@@ -112,7 +112,7 @@ class SkippedSize:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BenchResult:
-    """The whole document. ``nodes`` and ``ranks`` are what took part, which may be fewer than was asked."""
+    """The whole document. ``nodes`` and ``ranks`` are those that took part, which may be fewer than requested."""
 
     schema: int = f.field(f.integer(SCHEMA, SCHEMA))
     collective: str = f.field(f.choice("all_reduce", "all_gather", "reduce_scatter", "all_to_all"))
@@ -125,23 +125,23 @@ class BenchResult:
     split_mod: int | None = f.field(f.integer(0), None)
 
     @property
-    def judged(self) -> BenchRow | None:
-        """Return the row of the largest size, the only one that says what the network can do."""
+    def largest_row(self) -> BenchRow | None:
+        """Return the row of the largest size, the only one by which a network is judged."""
         return max(self.results, key=lambda row: row.size_bytes, default=None)
 
     @property
     def wrong_values(self) -> int | None:
-        """Return the wrong values of all sizes; None when one was not checked: nothing is known of it then."""
+        """Return the number of wrong values of all sizes; None when one of them was not checked."""
         counts = [row.wrong_values for row in self.results]
         return None if None in counts else sum(count or 0 for count in counts)
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def node_names(self) -> tuple[str, ...]:
         """Return the nodes that took part."""
         return tuple(sorted({item.node or item.host or f"rank {item.rank}" for item in self.evidence}))
 
     @classmethod
-    def from_dict(cls, value: t.Any, path: str = "bench") -> BenchResult:
+    def from_dict(cls, value: object, path: str = "bench") -> BenchResult:
         """Return the result in ``value``; raise InputError with the dotted path of what cannot be read."""
         result = tolerant(cls)(value, path)
         if {item.rank for item in result.evidence} != set(range(result.ranks)) or len(result.evidence) != result.ranks:
@@ -156,5 +156,5 @@ class BenchResult:
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
-            raise InputError(path, "is no complete JSON document", "Run the bench again") from None
+            raise InputError(path, "is not a complete JSON document", "Run the bench again") from None
         return cls.from_dict(value, path)

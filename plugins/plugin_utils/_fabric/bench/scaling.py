@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How training scales with nodes at a fixed batch per rank: efficiency, and which part of a step took the loss. Pure.
+"""Step times measured by ``scaling_bench.py`` on growing numbers of nodes, at a fixed batch per rank. Pure.
 
-A step on n nodes takes ``step_s``; on the smallest size it took ``step_s`` of the base. The difference is split into
-what compute, input and stragglers take more than at the base, as timed in phases that do not overlap; the rest is the
+The loss of a measurement is how much longer a step takes than on the smallest number of nodes (the base). It is split
+into the growth of compute, input and straggler time, which are timed in phases that do not overlap; the rest is
 communication that the backward pass does not hide. The parts add up to the loss.
 
 This is a private utility of the collection; it may change without notice.
@@ -13,25 +13,18 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import typing as t
 
 from ....module_utils._model import validators as f
 from ....module_utils._model.errors import InputError
-from ....module_utils._model.verdict import Outcome
-from ..diagnosis.causes import CAUSES
-from ..diagnosis.combined_causes import scaling_finding
 
-# Ours, not a standard's: what a data-parallel step with overlapped gradients reaches on a network that was verified.
-EFFICIENCY_PASS, EFFICIENCY_FAIL = 0.85, 0.6
-# A rank that computes so much longer than the middle one holds the others up.
+# A rank whose compute takes this much longer than the median rank's delays all others.
 STRAGGLER = 1.15
-_PARTS = ("compute", "input", "straggler", "communication")
 _SECONDS = f.decimal(0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RankTimes:
-    """One rank's medians in seconds; ``uid`` is the user it ran as."""
+    """Median times of one rank in seconds; ``uid`` is the user it ran as."""
 
     rank: int = f.field(f.integer(0))
     node: str = f.field(f.text)
@@ -45,7 +38,7 @@ class RankTimes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ScalingPoint:
-    """What the bench measured on so many nodes."""
+    """What the bench measured on one number of nodes."""
 
     nodes: int
     ranks: int
@@ -60,23 +53,23 @@ class ScalingPoint:
 
     @property
     def slowest(self) -> tuple[RankTimes, float] | None:
-        """Return the rank that computes longest, with its ratio to the middle one, when it holds others up."""
-        busy = sorted(self.per_rank, key=_busy)
-        if len(busy) < 2:
+        """Return the straggler and its ratio to the median rank; None when no rank exceeds ``STRAGGLER``."""
+        ranks = sorted(self.per_rank, key=_busy_s)
+        if len(ranks) < 2:
             return None
-        middle = _busy(busy[(len(busy) - 1) // 2])
-        ratio = _busy(busy[-1]) / middle if middle else 1.0
-        return (busy[-1], round(ratio, 3)) if ratio > STRAGGLER else None
+        median_s = _busy_s(ranks[(len(ranks) - 1) // 2])
+        ratio = _busy_s(ranks[-1]) / median_s if median_s else 1.0
+        return (ranks[-1], round(ratio, 3)) if ratio > STRAGGLER else None
 
 
-def _busy(rank: RankTimes) -> float:
+def _busy_s(rank: RankTimes) -> float:
     return rank.input_s + rank.compute_s
 
 
-def read_point(document: t.Any) -> ScalingPoint:
-    """Return the point of a document of scaling_bench.py.
+def read_point(document: object) -> ScalingPoint:
+    """Return the measurement in a document of scaling_bench.py.
 
-    :raises InputError: when it is none.
+    :raises InputError: when the document is not one.
     """
     value = f.mapping(document, "acceptance")
     if value.get("schema") != 1:
@@ -85,7 +78,7 @@ def read_point(document: t.Any) -> ScalingPoint:
     seconds = {key: _SECONDS(value.get(key), f"acceptance.{key}") for key in _TIMES}
     if not ranks or not seconds["step_s"]:
         raise InputError("acceptance", "holds no measurement")
-    # Counted from what the ranks told, not from what was asked.
+    # Counted from the ranks that reported, not from the number requested.
     nodes = len({item.node for item in ranks})
     return ScalingPoint(nodes, len(ranks), str(value.get("device")), per_rank=ranks, **seconds)
 
@@ -93,90 +86,29 @@ def read_point(document: t.Any) -> ScalingPoint:
 _TIMES = ("step_s", "samples_per_s", "input_s", "compute_s", "straggler_s", "communication_s")
 
 
-def efficiency(base: ScalingPoint, now: ScalingPoint) -> float:
-    """Return the throughput per rank against the base's."""
-    return (now.samples_per_s / now.ranks) / (base.samples_per_s / base.ranks)
+def efficiency(base: ScalingPoint, point: ScalingPoint) -> float:
+    """Return the throughput per rank divided by the base's."""
+    return (point.samples_per_s / point.ranks) / (base.samples_per_s / base.ranks)
 
 
-def step_loss(base: ScalingPoint, now: ScalingPoint) -> dict[str, float]:
-    """Return the seconds a step that each part takes more than at the base; together the difference of the steps.
+def step_loss(base: ScalingPoint, point: ScalingPoint) -> dict[str, float]:
+    """Return by how many seconds each part of a step is longer than at the base; the sum is the steps' difference.
 
-    ``unexplained`` is negative where the phases alone took longer than the whole step: their parts overlap in it.
+    ``unexplained`` is negative when the phases add up to more than the whole step, because they overlap in it.
     """
     parts = {
-        "compute": now.compute_s - base.compute_s,
-        "input": now.input_s - base.input_s,
-        "straggler": now.straggler_s - base.straggler_s,
+        "compute": point.compute_s - base.compute_s,
+        "input": point.input_s - base.input_s,
+        "straggler": point.straggler_s - base.straggler_s,
     }
-    rest = now.step_s - base.step_s - sum(parts.values())
+    rest = point.step_s - base.step_s - sum(parts.values())
     parts["communication"], parts["unexplained"] = max(0.0, rest), min(0.0, rest)
     return {key: round(value, 7) for key, value in parts.items()}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ScalingVerdict:
-    """The judgement: an outcome, the reasons, and one row for each size."""
-
-    outcome: Outcome
-    summary: str
-    reasons: tuple[str, ...]
-    rows: tuple[dict[str, t.Any], ...]
-
-
-def judge_scaling(
-    points: t.Sequence[ScalingPoint], passes: float = EFFICIENCY_PASS, fails: float = EFFICIENCY_FAIL
-) -> ScalingVerdict:
-    """Judge how the fleet scales from its smallest to its largest measured size."""
-    ordered = sorted(points, key=lambda item: item.nodes)
-    if not ordered:
-        return ScalingVerdict("unproven", "nothing was measured", (), ())
-    base, top = ordered[0], ordered[-1]
-    rows = tuple(_build_row(base, item) for item in ordered)
-    reasons: list[str] = []
-    if len(ordered) < 2:
-        said = f"{_count_text(base)} reach {base.samples_per_s:.4g} samples/s; there is nothing to compare with"
-        return ScalingVerdict("unproven", said, ("one size was measured",), rows)
-    value = efficiency(base, top)
-    outcome: Outcome = "pass" if value >= passes else "warn" if value >= fails else "fail"
-    finding = scaling_finding({item.nodes: item.samples_per_s for item in ordered})
-    if finding is not None:
-        outcome = "fail"
-        reasons.append(f"{finding.code}: {finding.text}. {CAUSES[finding.code].fix}")
-    if outcome != "pass":
-        reasons.append(_name_largest_loss(base, top))
-    held = top.slowest
-    if held:
-        reasons.append(f"rank {held[0].rank} on {held[0].node} computes {held[1]:.2f} × as long as the middle rank")
-    summary = (
-        f"efficiency {value:.0%} from {_count_text(base)} to {_count_text(top)}, {top.samples_per_s:.4g} samples/s"
-    )
-    return ScalingVerdict(outcome, summary, tuple(reasons), rows)
-
-
-def _build_row(base: ScalingPoint, now: ScalingPoint) -> dict[str, t.Any]:
-    parts = ("nodes", "ranks", "step_s", "samples_per_s", "input_s", "compute_s", "straggler_s", "communication_s")
-    return {
-        **{key: getattr(now, key) for key in parts},
-        "efficiency": round(efficiency(base, now), 4),
-        "loss_s": round(now.step_s - base.step_s, 7),
-        "loss": step_loss(base, now),
-    }
-
-
-def _name_largest_loss(base: ScalingPoint, top: ScalingPoint) -> str:
-    parts = step_loss(base, top)
-    worst = max(_PARTS, key=lambda key: parts[key])
-    shares = ", ".join(f"{key} {parts[key] * 1e3:.3g} ms" for key in _PARTS)
-    return f"most of the loss is {worst} (a step takes more by: {shares})"
-
-
-def _count_text(item: ScalingPoint) -> str:
-    return f"{item.nodes} node{'s' if item.nodes > 1 else ''} ({item.ranks} rank{'s' if item.ranks > 1 else ''})"
-
-
 def node_counts(most: int) -> list[int]:
     """Return the numbers of nodes to measure: powers of two up to ``most``, and ``most`` itself."""
-    found = [1]
-    while found[-1] * 2 <= most:
-        found.append(found[-1] * 2)
-    return found if found[-1] == most else [*found, most]
+    counts = [1]
+    while counts[-1] * 2 <= most:
+        counts.append(counts[-1] * 2)
+    return counts if counts[-1] == most else [*counts, most]

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Causes that no single line names: what findings mean beside the transport, the devices and the environment.
+"""Causes that no single line names: findings together with the transport, the devices and the environment.
 
-Here findings are also taken back: ``No device found`` says nothing on one machine, nor beside a plugin that does RDMA.
+Findings are also withdrawn: ``No device found`` is not a fault on one machine, nor beside a plugin that uses RDMA.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -22,31 +22,29 @@ from ..verdict.transport import NcclTransport
 from .causes import Finding
 from .log_patterns import is_virtual_interface
 
-# GPUs of servers whose vendors ship GPUDirect RDMA; GB10 (DGX Spark) has none, which is normal there.
+# GPUs of servers whose vendors ship GPUDirect RDMA; GB10 (DGX Spark) does not support it.
 _GPUDIRECT_GPU = re.compile(r"\b(?:V100|A100|A800|H100|H800|H200|H20|B200|B300|GB200|GB300)\b")
-# A mesh may be the only way between the nodes, so that asking for it by name is no mistake.
+# A mesh may be the only path between the nodes, so that selecting it by name is correct.
 _MESH = ("tailscale", "wg", "zt")
-# DGX Spark shows each port twice, and this is the second half: GPUDirect is not missing there.
+# The second half of a DGX Spark's port, which shows each port twice; it does not support GPUDirect.
 _SPARK_HCA = "roceP2p1s0f"
-# More nodes must do more work: below this share of the best total seen with fewer nodes, adding nodes is a loss.
-SCALING_LOSS = 0.98
 
 Table = dict[str, Finding]
 
 
 def combine_findings(
-    found: t.Mapping[str, Finding], facts: NcclFacts, reading: NcclTransport, tests: NcclTests
+    findings: t.Mapping[str, Finding], facts: NcclFacts, transport: NcclTransport, tests: NcclTests
 ) -> Table:
-    """Return the findings of a log after everything in it was weighed together."""
-    result = dict(found)
-    _withdraw_meaningless(result, facts, reading)
+    """Return the findings of a log in the light of everything else in it."""
+    result = dict(findings)
+    _withdraw_meaningless(result, facts, transport)
     for finding in (
         _find_pinned_network(result, facts),
         _find_hca_mismatch(result, facts),
         _find_gid_index(result, facts),
-        _find_wrong_interface(facts, reading),
-        _find_silent_tcp(facts, reading),
-        _find_gpudirect_off(result, reading, tests),
+        _find_wrong_interface(facts, transport),
+        _find_silent_tcp(facts, transport),
+        _find_gpudirect_off(result, transport, tests),
     ):
         if finding:
             result[finding.code] = finding
@@ -58,7 +56,7 @@ def combine_findings(
 
 
 def find_gid_causes(tables: t.Sequence[GidTable]) -> Table:
-    """Return what tables of show_gids say about fixed GID indexes."""
+    """Return the findings about fixed GID indexes in tables of show_gids."""
     moving = find_moving_gid_index(tables)
     if moving:
         first, second = moving
@@ -72,30 +70,15 @@ def find_gid_causes(tables: t.Sequence[GidTable]) -> Table:
     return {}
 
 
-def scaling_finding(points: t.Mapping[int, float]) -> Finding | None:
-    """Return a finding when more nodes do less in total than fewer did.
-
-    :param points: number of nodes to the work done in total (samples or tokens per second, all nodes together).
-    """
-    best_nodes, best = 0, 0.0
-    for nodes in sorted(points):
-        if best and points[nodes] < best * SCALING_LOSS:
-            text = f"{nodes} nodes do {points[nodes]:.4g} per second, {best_nodes} nodes did {best:.4g}"
-            return Finding("negative_scaling", 0, text)
-        if points[nodes] >= best:
-            best_nodes, best = nodes, points[nodes]
-    return None
-
-
-def _withdraw_meaningless(result: Table, facts: NcclFacts, reading: NcclTransport) -> None:
+def _withdraw_meaningless(result: Table, facts: NcclFacts, transport: NcclTransport) -> None:
     classes = {network_class(name) for name in facts.chosen}
-    rdma_used = reading.verdict in ("rdma_gdr", "rdma_no_gdr", "mnnvl") or classes == {"rdma"}
-    if reading.single_node or rdma_used:
+    rdma_used = transport.verdict in ("rdma_gdr", "rdma_no_gdr", "mnnvl") or classes == {"rdma"}
+    if transport.single_node or rdma_used:
         for code in ("ib_no_device", "libibverbs_missing", "wrong_interface"):
             _withdraw(result, code)
     if rdma_used:
         _withdraw(result, "plugin_broken")
-    if reading.verdict != "rdma_no_gdr" or any(name.startswith(_SPARK_HCA) for name in facts.hcas):
+    if transport.verdict != "rdma_no_gdr" or any(name.startswith(_SPARK_HCA) for name in facts.hcas):
         result.pop("gpudirect_off", None)
     mnnvl = any(comm.mnnvl for comm in facts.jobs.comms.values())
     if "imex" in result and result["imex"].text.startswith("Cuda failure") and not mnnvl:
@@ -108,7 +91,7 @@ def _withdraw(result: Table, code: str) -> None:
 
 
 def _find_pinned_network(result: Table, facts: NcclFacts) -> Finding | None:
-    """NCCL_NET=IB turns the fallback into an error: then the missing device is the cause, not a plugin."""
+    """NCCL_NET=IB makes the fallback an error: then the missing device is the cause, not a plugin."""
     broken = result.get("plugin_broken")
     if not broken or not broken.stopped:
         return None
@@ -129,35 +112,36 @@ def _find_hca_mismatch(result: Table, facts: NcclFacts) -> Finding | None:
 
 
 def _find_gid_index(result: Table, facts: NcclFacts) -> Finding | None:
-    """An empty or absent GID is a fixed index's fault when one was fixed."""
+    """An empty or absent GID is caused by the fixed index when there is one."""
     fixed = facts.environment.get("NCCL_IB_GID_INDEX")
-    gone = result.get("roce_gid_per_pod")
-    if not fixed or not gone or "No data available" not in gone.text:
+    empty_gid = result.get("roce_gid_per_pod")
+    if not fixed or not empty_gid or "No data available" not in empty_gid.text:
         return None
-    return dataclasses.replace(gone, code="roce_gid_index", text=f"NCCL_IB_GID_INDEX is {fixed[0]}, and {gone.text}")
+    text = f"NCCL_IB_GID_INDEX is {fixed[0]}, and {empty_gid.text}"
+    return dataclasses.replace(empty_gid, code="roce_gid_index", text=text)
 
 
-def _find_wrong_interface(facts: NcclFacts, reading: NcclTransport) -> Finding | None:
+def _find_wrong_interface(facts: NcclFacts, transport: NcclTransport) -> Finding | None:
     """An interface of a container engine, CNI or mesh carries the bootstrap or the data of several nodes."""
-    if reading.single_node:
+    if transport.single_node:
         return None
-    asked = facts.environment.get("NCCL_SOCKET_IFNAME", ("", 0))[0]
+    configured = facts.environment.get("NCCL_SOCKET_IFNAME", ("", 0))[0]
     tables = [facts.interfaces]
-    if reading.verdict in ("tcp", "mixed"):
+    if transport.verdict in ("tcp", "mixed"):
         tables.append(facts.socket_interfaces)
-    several = len(reading.nodes) > 1
+    several = len(transport.nodes) > 1
     for table in tables:
         for name, line in table.items():
-            wanted = name.startswith(_MESH) and name in asked
-            if (is_virtual_interface(name) and not wanted) or (name == "lo" and several):
+            is_configured = name.startswith(_MESH) and name in configured
+            if (is_virtual_interface(name) and not is_configured) or (name == "lo" and several):
                 return Finding("wrong_interface", line, f"NCCL uses interface {name}", last_line=line)
     return None
 
 
-def _find_silent_tcp(facts: NcclFacts, reading: NcclTransport) -> Finding | None:
-    if reading.verdict not in ("tcp", "mixed") or not facts.hcas:
+def _find_silent_tcp(facts: NcclFacts, transport: NcclTransport) -> Finding | None:
+    if transport.verdict not in ("tcp", "mixed") or not facts.hcas:
         return None
-    pair = next((one for one in reading.crossing if network_class(one.channel.via.name) == "tcp"), None)
+    pair = next((one for one in transport.crossing if network_class(one.channel.via.name) == "tcp"), None)
     if not pair:
         return None
     devices = ", ".join(sorted(facts.hcas)[:4])
@@ -165,19 +149,21 @@ def _find_silent_tcp(facts: NcclFacts, reading: NcclTransport) -> Finding | None
     return Finding("silent_tcp", pair.line, text, count=pair.count, last_line=pair.line)
 
 
-def _find_gpudirect_off(result: Table, reading: NcclTransport, tests: NcclTests) -> Finding | None:
+def _find_gpudirect_off(result: Table, transport: NcclTransport, tests: NcclTests) -> Finding | None:
     """GPUDirect is missing where something shows that it should be there: other channels, or the GPU's model."""
-    if reading.verdict != "rdma_no_gdr" or "gpudirect_off" in result:
+    if transport.verdict != "rdma_no_gdr" or "gpudirect_off" in result:
         return None
-    lacking = next((one for one in reading.crossing if one.channel.via.kind == "net" and not one.channel.via.gdr), None)
+    lacking = next(
+        (one for one in transport.crossing if one.channel.via.kind == "net" and not one.channel.via.gdr), None
+    )
     if not lacking:
         return None
     # Sending without it is normal on PCIe GPUs (NCCL_NET_GDR_READ), so only the same direction is compared.
     way = lacking.channel.direction
-    others = any(one.channel.via.gdr and one.channel.direction == way for one in reading.crossing)
+    others = any(one.channel.via.gdr and one.channel.direction == way for one in transport.crossing)
     models = {rank.device for rank in tests.ranks.values()}
     capable = bool(models) and all(_GPUDIRECT_GPU.search(model) for model in models)
-    if not others and not (capable and reading.gdr == "no" and "Libfabric" not in lacking.channel.via.name):
+    if not others and not (capable and transport.gdr == "no" and "Libfabric" not in lacking.channel.via.name):
         return None
     text = f"ranks {lacking.channel.a} -> {lacking.channel.b} via NET/{lacking.channel.via.name} without GDRDMA"
     return Finding("gpudirect_off", lacking.line, text, count=lacking.count, last_line=lacking.line)

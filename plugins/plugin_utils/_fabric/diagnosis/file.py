@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judge one file that somebody has: what it is, what it proves about the network, and why the job failed.
+"""Diagnose one file: what it is, what it proves about the network, and why the job failed.
 
-A file alone never passes: nothing in it says which bandwidth the hardware should reach. What a log does not show is
-null, ``unknown`` or ``unproven``; a file that cannot be understood is of kind ``unknown``, and reading goes on.
+A file alone never passes, because it does not hold the bandwidth that the hardware should reach. What a log does not
+show is null, ``unknown`` or ``unproven``; a file that is not recognised is of kind ``unknown``.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -40,9 +40,9 @@ class FileDiagnosis:
     """The diagnosis of one file.
 
     ``tool`` is what wrote it as far as recognised (``nccl``, ``nccl-tests``, ``perftest``, ``iperf3``, ``ibstat``, …).
-    ``transport`` is the name of the network that the file proves between nodes, null when it proves none. ``gdr`` is
-    whether GPUDirect was seen between nodes; that every channel had it is what ``transport_verdict`` says.
-    ``busbw_gb_s`` (GB/s) belongs to the largest size, ``size_bytes``. ``also`` are observations that did not decide.
+    ``transport`` is the name of the network that the file proves between nodes, None when it proves none. ``gdr`` is
+    whether any channel between nodes used GPUDirect; ``transport_verdict`` requires it on all.
+    ``busbw_gb_s`` (GB/s) belongs to the largest size, ``size_bytes``. ``also`` are other observations.
     """
 
     file: str
@@ -63,12 +63,11 @@ class FileDiagnosis:
     lines: int = 0
     problem: str | None = None
 
-    def to_dict(self) -> dict[str, t.Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the entry as JSON-able values; ``busbw_gb_s`` and ``size_bytes`` only when a bandwidth is known."""
-        result = dataclasses.asdict(self)
-        for name in ("nodes", "notes"):
-            result[name] = list(result[name])
-        result["ranks"]["missing"] = list(self.ranks.missing)
+        result: dict[str, object] = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        result.update(nodes=list(self.nodes), notes=list(self.notes))
+        result["ranks"] = {**dataclasses.asdict(self.ranks), "missing": list(self.ranks.missing)}
         for name, causes in (("causes", self.causes), ("also", self.also)):
             result[name] = [{"code": one.code, "evidence": one.evidence, "fix": one.fix} for one in causes]
         if self.busbw_gb_s is None:
@@ -86,52 +85,54 @@ def diagnose_stream(stream: t.BinaryIO, name: str) -> FileDiagnosis:
     if not first:
         return FileDiagnosis(name, "unknown", problem="the file is empty")
     if first.lstrip()[:1] == b"{":
-        found = _diagnose_json(stream, name)
-        if found:
-            return found
+        diagnosis = _diagnose_json(stream, name)
+        if diagnosis:
+            return diagnosis
         stream.seek(0)
     return judge_scan(scan_log(stream), name)
 
 
-def judge_scan(seen: Scan, name: str) -> FileDiagnosis:
+def judge_scan(scan: Scan, name: str) -> FileDiagnosis:
     """Return the diagnosis of a scanned text file."""
-    facts, tests = seen.facts, seen.tests
-    kind, tool = _file_kind(seen)
+    facts, tests = scan.facts, scan.tests
+    kind, tool = _file_kind(scan)
     if kind == "unknown":
-        return _diagnose_other_tool(seen, name)
+        return _diagnose_other_tool(scan, name)
     declared = {rank.rank: DeclaredRank(rank.host, rank.pid) for rank in tests.ranks.values()}
-    found = seen.findings.result(max(facts.ready_line, tests.largest_line))
-    no_verbs = "libibverbs_missing" in found
+    findings = scan.findings.result(max(facts.ready_line, tests.largest_line))
+    no_verbs = "libibverbs_missing" in findings
     reading = read_transport(facts, declared, no_verbs=no_verbs, table=kind == "nccl_tests")
-    combined = combine_findings(found, facts, reading, tests)
+    combined = combine_findings(findings, facts, reading, tests)
     gdr: Gdr = "no" if reading.gdr == "unknown" and _is_all_gb10(tests) else reading.gdr
     notes = (*reading.notes, *_log_notes(facts, tests))
-    base = FileDiagnosis(name, kind, tool, reading.network, reading.verdict, gdr, notes=notes, lines=seen.lines)
+    base = FileDiagnosis(name, kind, tool, reading.network, reading.verdict, gdr, notes=notes, lines=scan.lines)
     stopped = bool(facts.warnings and facts.failed_calls)
     if stopped and not combined:
-        base = dataclasses.replace(base, notes=(*notes, f"NCCL failed, and no rule names why: {facts.first_warning}"))
+        base = dataclasses.replace(
+            base, notes=(*notes, f"NCCL failed for a reason that no rule knows: {facts.first_warning}")
+        )
     failed = stopped or _has_failed(tests, reading)
     return _with_causes(_with_figures(base, facts, tests, reading), combined, failed=failed)
 
 
-def _file_kind(seen: Scan) -> tuple[FileKind, str | None]:
-    facts, tests = seen.facts, seen.tests
+def _file_kind(scan: Scan) -> tuple[FileKind, str | None]:
+    facts, tests = scan.facts, scan.tests
     if tests.has_table or (tests.marks and not facts.records):
         return "nccl_tests", "nccl-tests"
-    nccl = facts.records or facts.warnings or facts.versions or seen.findings.quotes
+    nccl = facts.records or facts.warnings or facts.versions or scan.findings.quotes
     return ("nccl_log", "nccl") if nccl else ("unknown", None)
 
 
-def _diagnose_other_tool(seen: Scan, name: str) -> FileDiagnosis:
-    """Diagnose a file in which neither NCCL nor nccl-tests wrote."""
-    found: Table = seen.findings.result(0)
-    text = seen.head
-    base = FileDiagnosis(name, "unknown", lines=seen.lines)
+def _diagnose_other_tool(scan: Scan, name: str) -> FileDiagnosis:
+    """Diagnose a file that neither NCCL nor nccl-tests wrote to."""
+    findings: Table = scan.findings.result(0)
+    text = scan.head
+    base = FileDiagnosis(name, "unknown", lines=scan.lines)
     notes: tuple[str, ...] = ()
     tables: tuple[GidTable, ...] = parse_show_gids(text)
     if tables:
         base = _with_causes(dataclasses.replace(base, kind="show_gids", tool="show_gids"), find_gid_causes(tables))
-        # A table shows what would fail, not that something did.
+        # A table shows what would fail, not that a job failed.
         return dataclasses.replace(base, outcome="warn") if base.causes else base
     if perftest := parse_perftest(text):
         notes = (f"perftest reached {perftest.best_gbps:.4g} Gb/s",) if perftest.best_gbps is not None else ()
@@ -142,9 +143,9 @@ def _diagnose_other_tool(seen: Scan, name: str) -> FileDiagnosis:
     elif ports := parse_ibstat(text):
         notes = tuple(f"{port.device}/{port.port}: {port.state}, {port.rate_gbps} Gb/s" for port in ports[:64])
         base = dataclasses.replace(base, tool="ibstat", notes=notes)
-    elif seen.binary:
+    elif scan.binary:
         return dataclasses.replace(base, tool="binary", problem="the file is not text")
-    return _with_causes(base, found)
+    return _with_causes(base, findings)
 
 
 def _diagnose_json(stream: t.BinaryIO, name: str) -> FileDiagnosis | None:
@@ -189,8 +190,8 @@ def _with_figures(base: FileDiagnosis, facts: NcclFacts, tests: NcclTests, readi
     )
 
 
-def _with_causes(base: FileDiagnosis, found: t.Mapping[str, Finding], *, failed: bool = False) -> FileDiagnosis:
-    leading, rest = split_by_weight(found.values())
+def _with_causes(base: FileDiagnosis, findings: t.Mapping[str, Finding], *, failed: bool = False) -> FileDiagnosis:
+    leading, rest = split_by_weight(findings.values())
     stopped = failed or any(finding.weight != "advice" for finding in leading)
     outcome: Outcome = "fail" if stopped else "warn" if leading else "unproven"
     causes = tuple(build_cause(finding, base.file) for finding in leading[:MAX_CAUSES])
@@ -203,13 +204,13 @@ def _with_causes(base: FileDiagnosis, found: t.Mapping[str, Finding], *, failed:
 
 
 def _has_failed(tests: NcclTests, reading: NcclTransport) -> bool:
-    """Return whether the figures alone say that it failed: wrong values, a failed run, two transports in one job."""
+    """Return whether the figures alone show a failure: wrong values, a failed run, two transports in one job."""
     wrong = bool(tests.wrong) or tests.out_of_bounds_failed
     return wrong or tests.average_failed or bool(tests.failures) or reading.verdict == "mixed"
 
 
 def _is_all_gb10(tests: NcclTests) -> bool:
-    """GB10 (DGX Spark) has no GPUDirect RDMA at all, so that its absence is known from the list of devices."""
+    """Return whether all GPUs are GB10 (DGX Spark): they do not support GPUDirect RDMA."""
     return bool(tests.ranks) and all("GB10" in rank.device.split() for rank in tests.ranks.values())
 
 
@@ -224,7 +225,7 @@ def _log_notes(facts: NcclFacts, tests: NcclTests) -> t.Iterator[str]:
 
 def _test_notes(tests: NcclTests) -> t.Iterator[str]:
     if tests.largest is None:
-        yield "the table has no row with a bandwidth"
+        yield "the table does not hold a row with a bandwidth"
     elif tests.largest.size_bytes < MIN_JUDGED_BYTES:
         yield f"the largest size is {tests.largest.size_bytes} bytes: too small to judge bandwidth"
     if tests.wrong is None and tests.out_of_bounds is None:

@@ -1,10 +1,11 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Diagnosis of a job that hangs or is slow, from what its nodes show right now. Pure rules on values.
+"""Values of the diagnosis of a running job: what its nodes report, how its steps progress, the result. Pure rules.
 
-Input is one :class:`NodeObservation` a node: what the node agent's ``examine`` answered, its facts, the diagnoses of its logs, and
-the steps that its metrics hold. The result names a state, the causes (the deciding one first) and what was seen beside.
+Input is one :class:`NodeObservation` a node: the answer of the node agent's ``examine``, the node's facts, the
+diagnoses of its logs and the steps in its metrics. The result holds a state, the causes (the deciding one first) and
+other observations.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -20,36 +21,35 @@ from ....module_utils._model.verdict import Cause, Outcome
 from .file import FileDiagnosis
 from .live_causes import cause_weight, explained_codes
 
-Dict = dict[str, t.Any]
 StepState = t.Literal["not_started", "starting", "moving", "slow", "hanging", "ended"]
-# A job whose steps take milliseconds may still write a checkpoint of gigabytes between two of them.
+# Also a job whose steps take milliseconds may write a checkpoint of gigabytes between two of them.
 HANG_S = 30.0
 HANG_STEPS = 5.0
 SLOWED = 1.5
-# Below this a difference is the machine's own unrest.
+# A smaller difference is normal variation of the machine.
 SLOWED_S = 0.1
 _MANY_STEPS = 12
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeObservation:
-    """What one node showed; ``seen`` is the agent's answer, None with ``problem`` when it gave none."""
+    """What one node reported; ``answer`` is its agent's, None when it did not answer (``problem`` says why)."""
 
     name: str
-    seen: Dict | None
+    answer: dict[str, t.Any] | None
     problem: str = ""
     node: Node | None = None
     logs: tuple[FileDiagnosis, ...] = ()
     steps: tuple[tuple[float, int], ...] = ()
 
     @property
-    def ranks(self) -> list[Dict]:
-        """Return the ranks that started here, newest start of each."""
-        return list((self.seen or {}).get("ranks") or [])
+    def ranks(self) -> list[dict[str, t.Any]]:
+        """Return the ranks that started on this node, the newest start of each."""
+        return list((self.answer or {}).get("ranks") or [])
 
     @property
-    def alive(self) -> list[Dict]:
-        """Return the ranks that live here."""
+    def live_ranks(self) -> list[dict[str, t.Any]]:
+        """Return the ranks that are running on this node."""
         return [rank for rank in self.ranks if rank.get("alive")]
 
     def interface_of(self, address: str) -> str | None:
@@ -62,43 +62,43 @@ class NodeObservation:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunObservation:
-    """Everything a live diagnosis rests on. ``world_size`` is what the job asks for, None when nobody knows."""
+    """What all nodes of a run reported. ``world_size`` is what the job asks for, None when it is not known."""
 
     run_id: str
-    looks: tuple[NodeObservation, ...]
+    nodes: tuple[NodeObservation, ...]
     world_size: int | None = None
 
     @property
     def now(self) -> float:
         """Return the latest clock of the nodes, Unix seconds."""
-        return max((look.seen["at"] for look in self.looks if look.seen), default=0.0)
+        return max((node.answer["at"] for node in self.nodes if node.answer), default=0.0)
 
     @property
-    def gang(self) -> list[tuple[NodeObservation, Dict]]:
-        """Return (node, rank) of the newest start: an older attempt's ranks say nothing about this one."""
-        found = [(look, rank) for look in self.looks for rank in look.ranks]
-        newest = max((rank.get("attempt") or 0 for _unused, rank in found), default=0)
-        return [(look, rank) for look, rank in found if (rank.get("attempt") or 0) == newest or rank.get("alive")]
+    def gang(self) -> list[tuple[NodeObservation, dict[str, t.Any]]]:
+        """Return (node, rank) of the newest attempt, and ranks of earlier attempts that are still running."""
+        ranks = [(node, rank) for node in self.nodes for rank in node.ranks]
+        newest = max((rank.get("attempt") or 0 for _node, rank in ranks), default=0)
+        return [(node, rank) for node, rank in ranks if (rank.get("attempt") or 0) == newest or rank.get("alive")]
 
     @property
-    def expected(self) -> int | None:
-        """Return how many ranks there should be: as asked, else as the ranks themselves were told."""
-        told = [rank["world_size"] for _unused, rank in self.gang if rank.get("world_size")]
-        return self.world_size or max(told, default=None)
+    def rank_count(self) -> int | None:
+        """Return how many ranks there should be: as the job asks, else the world size that the ranks were given."""
+        sizes = [rank["world_size"] for _node, rank in self.gang if rank.get("world_size")]
+        return self.world_size or max(sizes, default=None)
 
     @property
     def steps(self) -> list[tuple[float, int]]:
-        """Return (time, step) of the newest start, in order; of several ranks that write a step the first counts."""
-        began = min((rank.get("started_at") or 0.0 for _unused, rank in self.gang), default=0.0)
+        """Return (time, step) of the newest attempt, in order; of several ranks that write a step the first counts."""
+        began = min((rank.get("started_at") or 0.0 for _node, rank in self.gang), default=0.0)
         first: dict[int, float] = {}
-        for at, step in sorted(item for look in self.looks for item in look.steps if item[0] >= began):
+        for at, step in sorted(item for node in self.nodes for item in node.steps if item[0] >= began):
             first.setdefault(step, at)
         return sorted((at, step) for step, at in first.items())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepProgress:
-    """How the job moves. Times in seconds; ``step_s`` is the usual time of a step, ``late_s`` the newest steps'."""
+    """How the job's steps progress. ``step_s`` is the usual time of a step in seconds, ``late_s`` the newest steps'."""
 
     state: StepState
     last_step: int | None = None
@@ -109,7 +109,7 @@ class StepProgress:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunDiagnosis:
-    """The result. ``outcome``: fail, warn, pass (it moves and nothing was found), unproven (nothing shows why)."""
+    """The result. ``outcome``: fail, warn, pass (it progresses without any finding), unproven (no cause was found)."""
 
     run_id: str
     outcome: Outcome
@@ -119,58 +119,58 @@ class RunDiagnosis:
     ranks_expected: int | None
     ranks_alive: int
 
-    def to_dict(self) -> Dict:
+    def to_dict(self) -> dict[str, object]:
         """Return the diagnosis as JSON-able values."""
-        told = dataclasses.asdict(self.progress)
+        progress = dataclasses.asdict(self.progress)
         return {
             "run_id": self.run_id,
             "outcome": self.outcome,
-            "state": told.pop("state"),
-            "progress": told,
+            "state": progress.pop("state"),
+            "progress": progress,
             "ranks": {"expected": self.ranks_expected, "alive": self.ranks_alive},
-            "causes": [_cause_dict(item) for item in self.causes],
-            "also": [_cause_dict(item) for item in self.also],
+            "causes": [_cause_dict(cause) for cause in self.causes],
+            "also": [_cause_dict(cause) for cause in self.also],
         }
 
 
 def conclude_diagnosis(
-    live: RunObservation, progress: StepProgress, now: t.Sequence[Cause], told: t.Sequence[Cause]
+    run: RunObservation, progress: StepProgress, current: t.Sequence[Cause], logged: t.Sequence[Cause]
 ) -> RunDiagnosis:
     """Return the diagnosis from all findings: fatal ones decide, then consequences, then advice.
 
-    :param now: what is so at this moment.
-    :param told: what logs say; of a job that moves they tell something that is over.
+    :param current: what is true at this moment.
+    :param logged: what logs say; for a job that progresses they describe something that is over.
     """
     moves = progress.state == "moving"
-    unique = list({(item.code, item.node, item.evidence): item for item in (*now, *told)}.values())
-    deciding = [item for item in unique if not (moves and item in told and item not in now)]
+    unique = list({(cause.code, cause.node, cause.evidence): cause for cause in (*current, *logged)}.values())
     by_weight: dict[str, list[Cause]] = {"fatal": [], "secondary": [], "advice": []}
-    for item in deciding:
-        by_weight[cause_weight(item.code)].append(item)
-    causes = by_weight["fatal"] or by_weight["secondary"] or by_weight["advice"]
-    leading = {item.code for item in causes}
-    causes = [
-        item for item in by_weight["advice"] if item not in causes and leading & {*explained_codes(item.code)}
-    ] + causes
-    also = [item for item in unique if item not in causes]
+    for cause in unique:
+        if not moves or cause in current:
+            by_weight[cause_weight(cause.code)].append(cause)
+    leading = by_weight["fatal"] or by_weight["secondary"] or by_weight["advice"]
+    codes = {cause.code for cause in leading}
+    reasons = [
+        cause for cause in by_weight["advice"] if cause not in leading and codes & {*explained_codes(cause.code)}
+    ]
+    causes = [*reasons, *leading]
+    also = [cause for cause in unique if cause not in causes]
     outcome: Outcome = "warn" if unique or progress.state == "slow" else "pass" if moves else "unproven"
     if by_weight["fatal"] and not moves:
         outcome = "fail"
     elif progress.state in ("hanging", "not_started", "starting"):
         outcome = "unproven"
-    alive = sum(len(look.alive) for look in live.looks)
-    return RunDiagnosis(live.run_id, outcome, progress, tuple(causes), tuple(also), live.expected, alive)
+    alive = sum(len(node.live_ranks) for node in run.nodes)
+    return RunDiagnosis(run.run_id, outcome, progress, tuple(causes), tuple(also), run.rank_count, alive)
 
 
-def measure_progress(live: RunObservation) -> StepProgress:
-    """Return how the job moves, by the steps in its metrics, else by whether its ranks live."""
-    gang, steps = live.gang, live.steps
+def measure_progress(run: RunObservation) -> StepProgress:
+    """Return how the job progresses, by the steps in its metrics, else by whether its ranks are running."""
+    gang, steps = run.gang, run.steps
     if not gang:
         return StepProgress("not_started")
-    alive = any(rank.get("alive") for _unused, rank in gang)
     last = steps[-1][1] if steps else None
-    since = round(max(0.0, live.now - steps[-1][0]), 3) if steps else None
-    if not alive:
+    since = round(max(0.0, run.now - steps[-1][0]), 3) if steps else None
+    if not any(rank.get("alive") for _node, rank in gang):
         return StepProgress("ended", last, since)
     if not steps or since is None:
         return StepProgress("starting")
@@ -197,6 +197,6 @@ def _step_times(steps: t.Sequence[tuple[float, int]]) -> tuple[float | None, flo
     return round(usual, 6), round(statistics.median(times[-part:]), 6)
 
 
-def _cause_dict(item: Cause) -> Dict:
-    found: Dict = {"code": item.code, "evidence": item.evidence, "fix": item.fix}
-    return {**found, "node": item.node} if item.node else found
+def _cause_dict(cause: Cause) -> dict[str, str]:
+    values = {"code": cause.code, "evidence": cause.evidence, "fix": cause.fix}
+    return {**values, "node": cause.node} if cause.node else values

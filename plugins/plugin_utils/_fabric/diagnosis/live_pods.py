@@ -1,9 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A run in pods as the live diagnosis sees it: its pods' logs become looks, what the cluster says becomes causes.
+"""Diagnose a run in pods: its pods' logs become observations, the cluster's states and warnings become causes.
 
-A pod's log carries what its ranks recorded as marked lines among the program's own. Pure rules on values.
+The events of a pod's ranks are marked lines in its log, among the program's own lines. Pure rules on values.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -21,9 +21,8 @@ from .live import NodeObservation
 from .live_causes import build_live_cause
 from .live_rules import diagnose_text
 
-Dict = dict[str, t.Any]
 _KILLED = 137
-# What the cluster calls the reason, and the cause that it is of a run.
+# The cluster's code for a pod's problem -> the cause code of a run.
 CODES: t.Mapping[str, str] = {
     "image": "pod_image",
     "unschedulable": "pod_unschedulable",
@@ -40,10 +39,10 @@ CODES: t.Mapping[str, str] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PodSnapshot:
-    """One pod. ``waits`` is why it does not start: (the cluster's code, in words). ``exit_code`` is its container's.
+    """The state of one pod. ``waits`` is why it does not start: (the cluster's code, in words).
 
-    ``reason`` is why the container ended (``OOMKilled``), ``message`` what it said last, ``taken`` why the cluster took
-    the pod away, ``lines`` its log, ``problem`` why that could not be read.
+    ``exit_code`` and ``reason`` (such as ``OOMKilled``) are its container's, ``message`` is its termination message,
+    ``evicted`` why the cluster evicted the pod, ``lines`` its log, ``problem`` why that could not be read.
     """
 
     name: str
@@ -53,24 +52,24 @@ class PodSnapshot:
     exit_code: int | None = None
     reason: str = ""
     message: str = ""
-    taken: str = ""
+    evicted: str = ""
     restarts: int = 0
     lines: tuple[str, ...] = ()
     problem: str = ""
     memory: str = ""
 
-    def to_dict(self) -> Dict:
-        """Return what is shown of the pod; its log is not."""
-        found = {key: getattr(self, key) for key in ("name", "phase", "exit_code", "restarts")}
-        told = {"reason": self.reason, "waits": self.waits[1] if self.waits else "", "taken": self.taken}
-        return {**found, **{key: value for key, value in told.items() if value}}
+    def to_dict(self) -> dict[str, object]:
+        """Return the pod's state without its log."""
+        state = {key: getattr(self, key) for key in ("name", "phase", "exit_code", "restarts")}
+        optional = {"reason": self.reason, "waits": self.waits[1] if self.waits else "", "taken": self.evicted}
+        return {**state, **{key: value for key, value in optional.items() if value}}
 
 
 def observe_pods(pods: t.Sequence[PodSnapshot], mark: str, now: float) -> tuple[NodeObservation, ...]:
-    """Return one look a pod, named by its node where no other pod is there.
+    """Return one observation a pod, named by its node when it is the only pod there.
 
     :param mark: what marked lines begin with.
-    :param now: Unix seconds, the moment of the look.
+    :param now: Unix seconds of the observation.
     """
     count = collections.Counter(pod.node for pod in pods)
     return tuple(
@@ -79,12 +78,12 @@ def observe_pods(pods: t.Sequence[PodSnapshot], mark: str, now: float) -> tuple[
 
 
 def _observe_pod(pod: PodSnapshot, mark: str, now: float, name: str) -> NodeObservation:
-    events: list[Dict] = []
+    events: list[t.Mapping[str, object]] = []
     steps: list[tuple[float, int]] = []
-    own: list[str] = []
+    program_lines: list[str] = []
     for line in pod.lines:
         if not line.startswith(mark):
-            own.append(line)
+            program_lines.append(line)
             continue
         stream, data = _parse_marked_line(line[len(mark) :])
         if stream == "events":
@@ -92,13 +91,15 @@ def _observe_pod(pod: PodSnapshot, mark: str, now: float, name: str) -> NodeObse
         at, step = data.get("at"), data.get("step")
         if stream == "metrics" and isinstance(at, int | float) and isinstance(step, int):
             steps.append((float(at), step))
-    text = "\n".join(own) or pod.message
+    text = "\n".join(program_lines) or pod.message
     logs = (diagnose_text(text, f"{name}/log"),) if text else ()
-    seen: Dict = {"at": now, "ranks": read_ranks(events, pod.phase == "Running"), "units": {}, "pod": pod.to_dict()}
-    return NodeObservation(name, seen, "", None, logs, tuple(steps))
+    ranks = read_ranks(events, pod.phase == "Running")
+    answer = {"at": now, "ranks": ranks, "units": {}, "pod": pod.to_dict()}
+    return NodeObservation(name, answer, "", None, logs, tuple(steps))
 
 
-def _parse_marked_line(text: str) -> tuple[str, Dict]:
+def _parse_marked_line(text: str) -> tuple[str, t.Mapping[str, object]]:
+    """Return (stream, data) of a marked line; empty values for a line that is not complete."""
     try:
         value = json.loads(text)
         stream, data = value["stream"], value["data"]
@@ -107,53 +108,49 @@ def _parse_marked_line(text: str) -> tuple[str, Dict]:
     return (str(stream), data) if isinstance(data, dict) else ("", {})
 
 
-def read_ranks(events: t.Iterable[Dict], running: bool) -> list[Dict]:
-    """Return the ranks that a pod's events tell of, the newest start of each; none lives in a pod that has ended."""
-    found: dict[int, Dict] = {}
-    for line in events:
-        number = line.get("rank")
+def read_ranks(events: t.Iterable[t.Mapping[str, object]], running: bool) -> list[dict[str, object]]:
+    """Return the ranks in a pod's events, the newest start of each; none is alive when the pod is not running."""
+    ranks: dict[int, dict[str, object]] = {}
+    for event in events:
+        number = event.get("rank")
         if not isinstance(number, int):
             continue
-        if line.get("kind") == "worker_started":
-            told = {key: line.get(key) for key in ("rank", "attempt", "world_size", "pid")}
-            found[number] = {**told, "started_at": line.get("at"), "alive": running, "exit_code": None, "signal": None}
-        elif line.get("kind") == "worker_exit" and number in found:
-            found[number].update(alive=False, exit_code=line.get("exit_code"), signal=line.get("signal"))
-    return [found[number] for number in sorted(found)]
+        if event.get("kind") == "worker_started":
+            rank = {key: event.get(key) for key in ("rank", "attempt", "world_size", "pid")}
+            ranks[number] = {**rank, "started_at": event.get("at"), "alive": running, "exit_code": None, "signal": None}
+        elif event.get("kind") == "worker_exit" and number in ranks:
+            ranks[number].update(alive=False, exit_code=event.get("exit_code"), signal=event.get("signal"))
+    return [ranks[number] for number in sorted(ranks)]
 
 
 def find_pod_causes(pods: t.Sequence[PodSnapshot]) -> t.Iterator[Cause]:
-    """Yield what the pods' own states say: not started, taken away, out of memory, ended badly."""
+    """Yield the causes in the pods' own states: not started, evicted, out of memory, failed, log unreadable."""
     for pod in pods:
-        where = pod.node
         if pod.waits is not None:
-            yield build_live_cause(CODES.get(pod.waits[0], "pod_refused"), pod.waits[1], where)
-        if pod.taken:
-            yield build_live_cause("pod_evicted", f"{pod.name} was taken away: {pod.taken}", where)
+            yield build_live_cause(CODES.get(pod.waits[0], "pod_refused"), pod.waits[1], pod.node)
+        if pod.evicted:
+            yield build_live_cause("pod_evicted", f"{pod.name} was evicted: {pod.evicted}", pod.node)
         elif pod.reason == "OOMKilled":
             limit = f", its memory limit is {pod.memory}" if pod.memory else ""
-            yield build_live_cause(
-                "oom_host", f"{pod.name} was killed: OOMKilled, exit code {pod.exit_code}{limit}", where
-            )
+            text = f"{pod.name} was killed: OOMKilled, exit code {pod.exit_code}{limit}"
+            yield build_live_cause("oom_host", text, pod.node)
         elif pod.exit_code:
-            said = last_error("\n".join(pod.lines)) or last_error(pod.message)
-            killed = " (killed by signal 9)" if pod.exit_code == _KILLED else ""
-            words = f": {said}" if said else ""
-            yield build_live_cause(
-                "rank_ended", f"{pod.name} ended with exit code {pod.exit_code}{killed}{words}", where
-            )
+            error = last_error("\n".join(pod.lines)) or last_error(pod.message)
+            signal = " (killed by signal 9)" if pod.exit_code == _KILLED else ""
+            text = f"{pod.name} ended with exit code {pod.exit_code}{signal}{f': {error}' if error else ''}"
+            yield build_live_cause("rank_ended", text, pod.node)
         if pod.problem:
-            yield build_live_cause("log_unreadable", f"the log of {pod.name} cannot be read: {pod.problem}", where)
+            yield build_live_cause("log_unreadable", f"the log of {pod.name} cannot be read: {pod.problem}", pod.node)
 
 
-def find_cluster_causes(told: t.Iterable[tuple[str, str]], pods: t.Sequence[PodSnapshot]) -> t.Iterator[Cause]:
-    """Yield what the cluster says of the run's objects beside the pods: (code, words), each kind once.
+def find_cluster_causes(warnings: t.Iterable[tuple[str, str]], pods: t.Sequence[PodSnapshot]) -> t.Iterator[Cause]:
+    """Yield the causes in the cluster's warnings about the run's objects: (code, words), each cause once.
 
-    A warning about a pod that has started since is over; one about the job itself says why pods are not there.
+    A warning about a pod that has started since is over; a warning about the job itself says why its pods are missing.
     """
-    known = {CODES.get(pod.waits[0]) for pod in pods if pod.waits is not None}
-    for code, text in told:
+    reported = {CODES.get(pod.waits[0]) for pod in pods if pod.waits is not None}
+    for code, text in warnings:
         name = CODES.get(code)
-        if name is not None and name not in known:
-            known.add(name)
+        if name is not None and name not in reported:
+            reported.add(name)
             yield build_live_cause(name, text)

@@ -133,7 +133,7 @@ _GROUPS: tuple[tuple[LineRule, ...], ...] = (
         # The plugin was found and a library that it needs was not.
         _line_rule("plugin_broken", rb"NET/Plugin[^\n]{0,120}(?:: |=)lib(?!nccl)[\w.+-]+: cannot open shared object"),
         _line_rule("plugin_broken", rb"NET/Plugin[^\n]{0,40}Failed to find ncclNetPlugin symbol"),
-        # The network that NCCL_NET pins does not come up: there is no fallback then, and the job ends here.
+        # The network that NCCL_NET pins cannot be used: NCCL does not fall back then, and the job ends.
         _line_rule(
             "plugin_broken",
             rb"Failed to initialize any NET plugin|[Ee]rror: network [^\n]{1,60} not found",
@@ -213,7 +213,7 @@ _GROUPS: tuple[tuple[LineRule, ...], ...] = (
         _line_rule("relayed_path", rb"\bvia DERP\(|; relay \"\w+\"|relaying through DERP", "any"),
     ),
 )
-# A line without an NCCL record is looked at only when it holds one of these; most lines of a training log hold none.
+# A line without an NCCL record is matched only when it holds one of these; most lines of a training log do not.
 _SUSPECT = re.compile(
     rb"[Ee]rror|ailed|FAILED|refused|timed out|unreachable|mismatch|MISMATCH|[Mm]issing|memory|oom-kill|OOMKilled|"
     rb"bad_alloc|No space|not known|resol|joined|available|Pull|initialized|DERP|relay \"|too long|needed and DF|"
@@ -237,13 +237,13 @@ class Findings:
 
     def __init__(self) -> None:
         self.quotes = 0
-        self._found: dict[tuple[str, bool, bool], Finding] = {}
+        self._findings: dict[tuple[str, bool, bool], Finding] = {}
         self._quoted_until = 0
 
     def record(self, line_number: int, record: NcclRecord) -> None:
-        """Look at one NCCL record."""
+        """Read one NCCL record."""
         if b"Cuda failure" in record.text and record.source.startswith((_NVLS_SOURCE, _P2P_SOURCE)):
-            # A failing import of a peer's memory is the IMEX domain's only where multi-node NVLink is used.
+            # A failed import of a peer's memory is a fault of the IMEX domain only where multi-node NVLink is used.
             code = "fabric_manager" if record.source.startswith(_NVLS_SOURCE) else "imex"
             if code == "fabric_manager" or re.search(rb"Cuda failure (?:80[01]|\d* ?'operation not)", record.text):
                 self.add(Finding(code, line_number, printable(record.text), record.host, last_line=line_number))
@@ -251,8 +251,8 @@ class Findings:
         self._match(line_number, record.text, record.host, quoted=True)
 
     def plain(self, line_number: int, line: bytes) -> None:
-        """Look at one line that is no NCCL record."""
-        quoted = self.quoting(line_number)
+        """Read one line without an NCCL record."""
+        quoted = self.is_quoted(line_number)
         if not quoted and not _SUSPECT.search(line):
             return
         if _QUOTES.search(line):
@@ -260,23 +260,23 @@ class Findings:
             self._quoted_until = line_number + _QUOTED_LINES
         self._match(line_number, line, "", quoted=line_number <= self._quoted_until)
 
-    def quoting(self, line_number: int) -> bool:
+    def is_quoted(self, line_number: int) -> bool:
         """Return whether a line may still belong to a message that an earlier line introduced."""
         return line_number <= self._quoted_until
 
     def add(self, finding: Finding) -> None:
-        """Add a finding; of one code and kind the first stays, with the count."""
+        """Add a finding; of one code and kind the first one is counted."""
         key = (finding.code, finding.transient, finding.stopped)
-        known = self._found.get(key)
-        if known is None:
-            self._found[key] = finding
+        first = self._findings.get(key)
+        if first is None:
+            self._findings[key] = finding
         else:
-            self._found[key] = dataclasses.replace(known, count=known.count + 1, last_line=finding.last_line)
+            self._findings[key] = dataclasses.replace(first, count=first.count + 1, last_line=finding.last_line)
 
     def result(self, ready_line: int) -> dict[str, Finding]:
-        """Return code to finding; retries before ``ready_line`` (where the job was seen ready) do not count."""
+        """Return code to finding; retries before ``ready_line`` (where the job was ready) do not count."""
         result: dict[str, Finding] = {}
-        for finding in sorted(self._found.values(), key=lambda one: (not one.stopped, one.transient)):
+        for finding in sorted(self._findings.values(), key=lambda one: (not one.stopped, one.transient)):
             if not (finding.transient and finding.last_line < ready_line):
                 result.setdefault(finding.code, finding)
         return result

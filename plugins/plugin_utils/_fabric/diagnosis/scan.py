@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read one text file to its end and hand each line to the reader that knows it.
+"""Read one text file to its end and pass each line to the reader that knows its form.
 
-A log of a training job can have gigabytes of lines that say nothing. Once the head of the file is known, a block in
-which NCCL is rare is searched for words that matter, and only their lines are looked at.
+A log of a training job can have gigabytes of lines without information. After the head of the file, a block with few
+lines of NCCL is searched for telling words, and only the lines that hold one are read.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -21,7 +21,7 @@ from ..parse.nccl_tests import NcclTests, NcclTestsText
 from .log_patterns import Findings
 
 HEAD_BYTES = 256 * 1024
-# With more NCCL records than one in this many bytes it is faster to look at every line.
+# With more than one NCCL record in this many bytes it is faster to read every line.
 DENSE_BYTES = 400
 # Each line that a reader could use holds one of these; a test holds the rules' own messages against them.
 _WORDS = (
@@ -39,7 +39,7 @@ _WORTH_READING = re.compile(b"|".join(re.escape(word) for word in _WORDS))
 
 @dataclasses.dataclass(slots=True)
 class Scan:
-    """Everything read from one file before it is judged; ``head`` is its first text that is not NCCL's."""
+    """Everything read from one file; ``head`` is the first text in it that is not NCCL's."""
 
     facts: NcclFacts
     tests: NcclTests
@@ -74,7 +74,7 @@ class _Reader:
 
     def can_skip(self, first: int, block: bytes) -> bool:
         """Return whether only the lines of ``block`` that hold a telling word need to be read."""
-        if self.room > 0 or self.tests.expecting or self.findings.quoting(first):
+        if self.room > 0 or self.tests.expects_lines or self.findings.is_quoted(first):
             return False
         return block.count(b"NCCL ") * DENSE_BYTES < len(block)
 
@@ -86,7 +86,7 @@ class _Reader:
             number += block.count(b"\n", at, start)
             at = self._read_at(number, block, start)
             number += 1
-            while at < len(block) and (self.tests.expecting or self.findings.quoting(number)):
+            while at < len(block) and (self.tests.expects_lines or self.findings.is_quoted(number)):
                 at = self._read_at(number, block, at)
                 number += 1
 
@@ -97,7 +97,7 @@ class _Reader:
         return end + 1
 
     def line(self, number: int, line: bytes) -> None:
-        """Hand one line to who knows it."""
+        """Pass one line to the reader that knows its form."""
         at = line.find(b"NCCL ")
         if at >= 0:
             rest = self.log.record(number, line, at)
@@ -116,7 +116,7 @@ class _Reader:
             self.odd += line.count(b"\0")
 
     def result(self, last: int) -> Scan:
-        """Return what all readers found."""
+        """Return the results of all readers."""
         text = b"\n".join(self.head)
         binary = self.odd * 10 > len(text) + 1
         head = text.decode("utf-8", "replace")

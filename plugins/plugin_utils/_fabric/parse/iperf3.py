@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read iperf3, text and JSON (``-J``): how much TCP a link carried, in Gb/s (10^9 bits).
+"""Read the output of iperf3, text and JSON (``-J``): how much TCP a link carried, in Gb/s (10^9 bits).
 
 The receiver's figure is the one that counts; the sender's includes what was still in its buffers.
 
@@ -11,9 +11,10 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 import typing as t
+
+from .json_values import as_items, as_mapping, finite_number
 
 _SUMMARY = re.compile(
     r"^\[\s*(SUM|\d{1,6})\]\s+[\d.]{1,16}\s*-\s*([\d.]{1,16})\s+sec\s+[\d.]{1,16}\s+\w?Bytes\s+"
@@ -26,7 +27,7 @@ _SCALE = {"": 1e-9, "K": 1e-6, "M": 1e-3, "G": 1.0, "T": 1e3}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Iperf3:
-    """One run: Gb/s sent and received over all streams, seconds, TCP retransmissions; ``problem`` is its own error."""
+    """One run: Gb/s over all streams, seconds, TCP retransmissions. ``problem`` is the error that iperf3 printed."""
 
     sent_gbps: float | None = None
     received_gbps: float | None = None
@@ -38,64 +39,50 @@ class Iperf3:
 
 def parse_iperf3(text: str) -> Iperf3 | None:
     """Read the text form; None when it is not iperf3's. Never raises."""
-    found = _SUMMARY.findall(text[:4_000_000])
+    rows = _SUMMARY.findall(text[:4_000_000])
     error = _ERROR.search(text)
-    if not found:
-        return Iperf3(problem=error[1].strip()) if error else None
-    totals = [item for item in found if item[0] == "SUM"]
-    streams = {item[0] for item in found} - {"SUM"}
-    sent = _sum_gbps(totals or found, "sender")
-    received = _sum_gbps(totals or found, "receiver")
-    lost = [int(item[4]) for item in totals or found if item[5] == "sender" and item[4]]
-    seconds = _finite(found[-1][1])
+    problem = error[1].strip() if error else None
+    if not rows:
+        return Iperf3(problem=problem) if error else None
+    # A run with several streams prints their sums too.
+    totals = [row for row in rows if row[0] == "SUM"] or rows
+    retransmits = [int(row[4]) for row in totals if row[5] == "sender" and row[4]]
     return Iperf3(
-        sent, received, seconds, sum(lost) if lost else None, len(streams), error[1].strip() if error else None
+        _sum_gbps(totals, "sender"),
+        _sum_gbps(totals, "receiver"),
+        finite_number(rows[-1][1]),
+        sum(retransmits) if retransmits else None,
+        len({row[0] for row in rows} - {"SUM"}),
+        problem,
     )
 
 
-def parse_iperf3_json(document: t.Any) -> Iperf3 | None:
+def parse_iperf3_json(document: object) -> Iperf3 | None:
     """Read the JSON form; None when it is not iperf3's. Never raises."""
     if not isinstance(document, dict) or not isinstance(document.get("start"), dict):
         return None
     error = document.get("error")
     problem = error[:200] if isinstance(error, str) else None
-    end = document.get("end")
-    if not isinstance(end, dict) or not ({"sum_sent", "sum_received", "sum"} & end.keys()):
+    end = as_mapping(document.get("end"))
+    if not {"sum_sent", "sum_received", "sum"} & end.keys():
         return Iperf3(problem=problem) if "end" in document or problem else None
-    sent, received = _section(end, "sum_sent"), _section(end, "sum_received") or _section(end, "sum")
-    retransmits = _finite(sent.get("retransmits"))
-    streams = end.get("streams")
+    sent, received = as_mapping(end.get("sum_sent")), as_mapping(end.get("sum_received")) or as_mapping(end.get("sum"))
+    retransmits = finite_number(sent.get("retransmits"))
     return Iperf3(
         _gbps(sent),
         _gbps(received),
-        _finite(received.get("seconds")),
+        finite_number(received.get("seconds")),
         None if retransmits is None else int(retransmits),
-        len(streams) if isinstance(streams, list) else 0,
+        len(as_items(end.get("streams"))),
         problem,
     )
 
 
-def _section(end: dict[str, t.Any], name: str) -> dict[str, t.Any]:
-    value = end.get(name)
-    return value if isinstance(value, dict) else {}
-
-
-def _gbps(section: dict[str, t.Any]) -> float | None:
-    value = _finite(section.get("bits_per_second"))
+def _gbps(section: t.Mapping[str, object]) -> float | None:
+    value = finite_number(section.get("bits_per_second"))
     return None if value is None else value * 1e-9
 
 
-def _sum_gbps(found: t.Sequence[tuple[str, ...]], side: str) -> float | None:
-    values = [(_finite(item[2]) or 0.0) * _SCALE[item[3]] for item in found if item[5] == side]
-    return sum(values) if values else None
-
-
-def _finite(value: t.Any) -> float | None:
-    """Return a finite number that is not negative, else None."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) and number >= 0 else None
+def _sum_gbps(rows: t.Sequence[tuple[str, ...]], side: str) -> float | None:
+    rates = [(finite_number(row[2]) or 0.0) * _SCALE[row[3]] for row in rows if row[5] == side]
+    return sum(rates) if rates else None

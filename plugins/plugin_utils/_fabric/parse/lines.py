@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From the bytes of a log to its lines, in constant memory, and from a line to NCCL's records.
+"""Split the bytes of a log into lines, in constant memory, and a line into NCCL's records.
 
-A log is whatever a launcher left: ranks' lines glued together, colours, carriage returns of progress bars, UTF-16 from
-a redirect, NUL holes of a rotated file. Nothing here raises for content; only reading itself can fail.
+A log may hold lines of several ranks glued together, colours, carriage returns of progress bars, UTF-16 of a redirect,
+or NUL bytes of a rotated file. No content raises an error; only reading can fail.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -43,7 +43,7 @@ _PREFIX = re.compile(
 
 
 class NcclRecord(t.NamedTuple):
-    """One NCCL record. ``host`` is empty and ``pid`` and ``tid`` are 0 when the log does not carry them."""
+    """One NCCL record. ``host`` is empty and ``pid`` and ``tid`` are 0 when the log does not hold them."""
 
     host: str
     pid: int
@@ -56,7 +56,7 @@ class NcclRecord(t.NamedTuple):
 def read_blocks(stream: t.BinaryIO) -> t.Iterator[tuple[int, bytes]]:
     """Yield (number of the first line, whole lines with their ends), about a mebibyte at a time.
 
-    Of a line that does not end within a block, ``MAX_LINE_BYTES`` are kept. Raises what ``stream.read`` does.
+    A line that does not end within a block is cut to ``MAX_LINE_BYTES``. Raises the errors of ``stream.read``.
     """
     number = 1
     rest = b""
@@ -144,7 +144,7 @@ def parse_header(prefix: bytes) -> NcclRecord:
 
 
 def parse_number(digits: bytes | None) -> int:
-    """Return the number, 0 for none; more than 18 digits are noise, not a number, and give 0 too."""
+    """Return the number; 0 for no digits, and for more than 18, which are noise."""
     return int(digits) if digits and len(digits) <= 18 else 0
 
 

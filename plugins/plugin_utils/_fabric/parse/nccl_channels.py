@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""NCCL's channel lines, the only lines of its log that say what carries the data of a pair of ranks.
+"""Parse NCCL's channel lines, the only lines of its log that show what carries the data of a pair of ranks.
 
 Formats of NCCL 2.4 to 2.30 (src/transport/{net,p2p,shm,coll_net}.cc) and of RCCL, which appends ``comm … nRanks …``::
 
@@ -49,9 +49,9 @@ class Via:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Channel:
-    """One channel from rank ``a`` to rank ``b``; ``direction`` is who printed it (null for P2P and SHM: rank ``a``).
+    """One channel from rank ``a`` to rank ``b``; ``direction`` tells who printed it (None for P2P and SHM: ``a``).
 
-    ``same_device`` is true when both ranks name the same GPU of their node, which one node cannot hold twice.
+    ``same_device``: both ranks name the same GPU of their node, so that they are on two nodes.
     """
 
     a: int

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Read NCCL's INFO and WARN lines, of NCCL 2.4 to 2.30, one after the other, into facts.
 
-Facts only: what they prove is decided in ``transport.py``, why something failed in ``causes_*.py``.
-Most of a big log are channel lines that repeat, so a thread remembers the ones it has read.
+Facts only: :mod:`verdict.transport` decides what they prove, :mod:`diagnosis` why something failed. Most of a big log
+are channel lines that repeat, so that each thread remembers those it has read.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -27,9 +27,9 @@ _HCA = re.compile(rb"\[\d+\]([A-Za-z][\w.+-]{0,120}):\d+/(\w+)")
 _OFI_PROVIDER = re.compile(rb"Selected [Pp]rovider is ([\w;.-]{1,60})")
 _ENV = re.compile(rb"(NCCL_[A-Z0-9_]{1,60}) set (?:by environment )?to (.{0,200})", re.DOTALL)
 _VERSION = re.compile(rb"NCCL version ([0-9][\w.+-]{1,40})")
-# A row of nccl-tests that NCCL's record interrupts ends in its root, and nothing separates that from the host's name.
+# A row of nccl-tests that a record of NCCL interrupts ends in its root, without a separator before the host's name.
 _ROW_START = re.compile(rb"\s*\d{1,15}\s+\d{1,15}\s+[a-z]\w{2,9}\s+(?:\w{1,8}\s+)?-1")
-# Only what decides a verdict is kept of the environment; names of others are not even counted.
+# The variables that can decide a verdict; all others are not read.
 DECIDING_VARIABLES = frozenset(
     f"NCCL_{name}"
     for name in (
@@ -37,7 +37,7 @@ DECIDING_VARIABLES = frozenset(
         *("P2P_DISABLE", "SHM_DISABLE", "SOCKET_FAMILY", "SOCKET_IFNAME"),
     )
 )
-# An error on its way up: ``init.cc:867 -> 5``; 0 is success and 7 is in progress.
+# An error that is returned to the caller: ``init.cc:867 -> 5``; 0 is success and 7 is in progress.
 _RETURNED = re.compile(rb"[\w/]{1,60}\.(?:cc|cu|h):\d{1,5} -> [1-68-9]\b")
 _CHOSEN = (b"Using network ", b"Using internal Network ", b"Using internal network ", b"Assigned NET plugin ")
 
@@ -46,11 +46,11 @@ RecordListener = t.Callable[[int, NcclRecord], None]
 
 @dataclasses.dataclass(slots=True)
 class NcclFacts:
-    """What an NCCL log says, before any judgement. Names are kept at most ``MAX_NAMES`` of a kind.
+    """The facts of an NCCL log: names with the line that holds them first, at most ``MAX_NAMES`` of a kind.
 
-    ``chosen`` are networks that NCCL says it uses (``Using network X``); ``listed_socket`` and ``hcas`` are only found,
-    not chosen; ``interfaces`` are those of the bootstrap, with the line. ``failed_calls`` counts lines on which an
-    error is handed up.
+    ``chosen`` are networks that NCCL reports to use (``Using network X``); ``found_plugins`` and ``hcas`` are found but
+    not always used; ``interfaces`` are those of the bootstrap. ``failed_calls`` counts lines on which an error is
+    returned.
     """
 
     records: int = 0
@@ -84,15 +84,15 @@ class NcclLog:
         self._handlers = self._handler_table()
 
     def record(self, line_number: int, line: bytes, at: int) -> bytes:
-        """Read a line whose ``NCCL `` stands at ``at``. Returns text before the record that is not its header."""
+        """Read a line with ``NCCL `` at position ``at``. Returns the text before the record that is not its header."""
         if line[at + 5 : at + 10] != b"INFO " or b"NCCL " in line[at + 10 :]:
-            return self._mixed(line_number, line)
+            return self._read_mixed_line(line_number, line)
         prefix = line[:at]
         thread = self._threads.get(prefix)
         before = b""
         if thread is None:
-            before, thread = self._thread(prefix)
-        self._info(line_number, thread, prefix, line[at + 10 :])
+            before, thread = self._find_thread(prefix)
+        self._read_info(line_number, thread, prefix, line[at + 10 :])
         return before
 
     def version(self, line_number: int, line: bytes) -> bool:
@@ -102,31 +102,31 @@ class NcclLog:
             _note_first_line(self.facts.versions, match[1], line_number)
         return match is not None
 
-    def _thread(self, prefix: bytes) -> tuple[bytes, NcclThread]:
+    def _find_thread(self, prefix: bytes) -> tuple[bytes, NcclThread]:
         before = _ROW_START.match(prefix)
         record = parse_header((prefix[before.end() :] if before else prefix) + b"NCCL INFO ")
         thread = NcclThread(self.facts.jobs.process(record.host, record.pid))
         if before is None:
             if len(self._threads) >= MAX_SEEN_TAILS:
-                # Prefixes with a time stamp never repeat; forgetting threads only loses which communicator they began.
+                # Prefixes with a time stamp never repeat; clearing only loses which communicator a thread began.
                 self._threads.clear()
             self._threads[prefix] = thread
         return (before[0] if before else b""), thread
 
-    def _mixed(self, line_number: int, line: bytes) -> bytes:
+    def _read_mixed_line(self, line_number: int, line: bytes) -> bytes:
         """Read warnings, other levels and lines that hold several records."""
         row = _ROW_START.match(line)
         before, records = split_records(line[row.end() :] if row else line)
         if not records:
             self.version(line_number, line)
             return line
-        for raw in self._unglued(records):
+        for raw in self._split_glued_names(records):
             at = raw.find(b"NCCL ")
             level, _unused, text = raw[at + 5 :].partition(b" ")
             prefix = raw[:at]
-            thread = self._threads.get(prefix) or self._thread(prefix)[1]
+            thread = self._threads.get(prefix) or self._find_thread(prefix)[1]
             if level == b"INFO":
-                self._info(line_number, thread, prefix, text)
+                self._read_info(line_number, thread, prefix, text)
             elif level == b"version":
                 self.version(line_number, raw)
             else:
@@ -136,8 +136,8 @@ class NcclLog:
                 self._listener(line_number, parse_header(raw[: at + 6 + len(level)])._replace(text=text))
         return row[0] if row else before
 
-    def _unglued(self, records: list[bytes]) -> list[bytes]:
-        """Give letters that a host's name seems to begin with back to the record before, where they are its end."""
+    def _split_glued_names(self, records: list[bytes]) -> list[bytes]:
+        """Move letters before a known host's name to the end of the record before, to which they belong."""
         result = records[:1]
         for raw in records[1:]:
             own = parse_header(raw)
@@ -146,13 +146,13 @@ class NcclLog:
             result.append(raw[extra:])
         return result
 
-    def _info(self, line_number: int, thread: NcclThread, prefix: bytes, text: bytes) -> None:
+    def _read_info(self, line_number: int, thread: NcclThread, prefix: bytes, text: bytes) -> None:
         self.facts.records += 1
         if text.startswith(b"[Rank "):
-            # NCCL 2.31 puts the rank before some texts.
+            # NCCL 2.31 writes the rank before some texts.
             text = text.partition(b"] ")[2]
         if text.startswith((b"Channel ", b"Ring ")):
-            self._channel(line_number, thread, text)
+            self._read_channel(line_number, thread, text)
             return
         word = text.split(b" ", 1)[0]
         handler = self._handlers.get(word)
@@ -161,11 +161,11 @@ class NcclLog:
                 if b"." in word and _RETURNED.match(text):
                     self.facts.failed_calls += 1
                 return
-            handler = self._environment
+            handler = self._read_variable
         if handler(line_number, thread, text):
             self._listener(line_number, parse_header(prefix + b"NCCL INFO ")._replace(text=text))
 
-    def _channel(self, line_number: int, thread: NcclThread, text: bytes) -> None:
+    def _read_channel(self, line_number: int, thread: NcclThread, text: bytes) -> None:
         tail = text.partition(b" : ")[2]
         if tail in thread.seen:
             known = thread.seen[tail]
@@ -180,8 +180,8 @@ class NcclLog:
         thread.seen[tail] = self.facts.jobs.channel(thread, channel, line_number) if channel else None
 
     def _handler_table(self) -> dict[bytes, t.Callable[[int, NcclThread, bytes], bool]]:
-        """First word of an INFO text to its reader, which returns whether the text can also name a cause."""
-        comm, network, tell = self._comm, self._network, self._tell
+        """Return first word of an INFO text -> its reader, which returns whether the text can also name a cause."""
+        comm, network, pass_on = self._read_communicator, self._read_network, self._pass_on
         return {
             b"comm": comm,
             b"ncclCommInitRank": comm,
@@ -190,83 +190,83 @@ class NcclLog:
             b"ncclCommInitAll": comm,
             b"ncclCommSplit": comm,
             b"ncclCommShrink": comm,
-            b"Bootstrap": self._bootstrap,
-            b"Bootstrap:": self._bootstrap,
-            b"NET/Socket": self._net_socket,
-            b"NET/Socket:": self._net_socket,
-            b"NET/IB": self._net_ib,
-            b"NET/IB:": self._net_ib,
-            b"NET/OFI": self._net_ofi,
-            b"NET/FastSocket": self._plugin_named,
-            b"NET/Plugin": tell,
-            b"NET/Plugin:": tell,
+            b"Bootstrap": self._read_bootstrap,
+            b"Bootstrap:": self._read_bootstrap,
+            b"NET/Socket": self._read_net_socket,
+            b"NET/Socket:": self._read_net_socket,
+            b"NET/IB": self._read_net_ib,
+            b"NET/IB:": self._read_net_ib,
+            b"NET/OFI": self._read_net_ofi,
+            b"NET/FastSocket": self._read_plugin,
+            b"NET/Plugin": pass_on,
+            b"NET/Plugin:": pass_on,
             b"Using": network,
             b"Initialized": network,
             b"Assigned": network,
-            b"Failed": tell,
-            b"Connected": self._connected,
-            b"Coll": self._collnet,
-            b"CollNet": self._collnet,
-            b"NCCL": self._own_version,
-            b"RAS": tell,
-            b"Call": tell,
-            b"Detected": tell,
-            b"socketPollConnect:": tell,
-            b"socketStartConnect:": tell,
-            b"ncclOsSocketPollConnect:": tell,
-            b"ncclOsSocketStartConnect:": tell,
+            b"Failed": pass_on,
+            b"Connected": self._read_connected,
+            b"Coll": self._read_collnet,
+            b"CollNet": self._read_collnet,
+            b"NCCL": self._read_version,
+            b"RAS": pass_on,
+            b"Call": pass_on,
+            b"Detected": pass_on,
+            b"socketPollConnect:": pass_on,
+            b"socketStartConnect:": pass_on,
+            b"ncclOsSocketPollConnect:": pass_on,
+            b"ncclOsSocketStartConnect:": pass_on,
         }
 
-    def _tell(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
+    def _pass_on(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
         return True
 
-    def _comm(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
+    def _read_communicator(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
         self.facts.jobs.comm_line(thread, text)
         if b"Init COMPLETE" in text:
             self.facts.ready_line = line_number
         return False
 
-    def _connected(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
+    def _read_connected(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
         if text.startswith((b"Connected all rings", b"Connected all trees")):
             self.facts.ready_line = line_number
         return False
 
-    def _bootstrap(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
-        found = _INTERFACE.findall(text)
-        for name, _address in found:
+    def _read_bootstrap(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
+        ends = _INTERFACE.findall(text)
+        for name, _address in ends:
             _note_first_line(self.facts.interfaces, name, line_number)
-        if found:
-            process, address = thread.process, printable(found[0][1])
+        if ends:
+            process, address = thread.process, printable(ends[0][1])
             process.doubtful = process.doubtful or process.address not in ("", address)
             process.address = process.address or address
         return True
 
-    def _net_socket(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
+    def _read_net_socket(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
         if b"Using" in text:
             for name, _address in _INTERFACE.findall(text):
                 _note_first_line(self.facts.socket_interfaces, name, line_number)
         return False
 
-    def _net_ib(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
+    def _read_net_ib(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
         if b": Using" in text:
             for name, layer in _HCA.findall(text):
                 _note_first_line(self.facts.hcas, name, line_number)
                 _note_first_line(self.facts.link_layers, layer, line_number)
         return True
 
-    def _net_ofi(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
+    def _read_net_ofi(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
         if provider := _OFI_PROVIDER.search(text):
             _note_first_line(self.facts.providers, provider[1], line_number)
         return True
 
-    def _plugin_named(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
-        """``NET/FastSocket plugin initialized``: a plugin that says itself that it took over."""
+    def _read_plugin(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
+        """Read ``NET/FastSocket plugin initialized``: the plugin itself reports that it is used."""
         name = text.partition(b"/")[2].split(b" ", 1)[0]
         target = self.facts.chosen if b"plugin initialized" in text else self.facts.found_plugins
         _note_first_line(target, name, line_number)
         return False
 
-    def _network(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
+    def _read_network(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
         for start in _CHOSEN:
             if text.startswith(start):
                 _note_first_line(self.facts.chosen, text[len(start) :].partition(b" to comm")[0].strip(), line_number)
@@ -274,17 +274,17 @@ class NcclLog:
             _note_first_line(self.facts.found_plugins, text[23:].strip(), line_number)
         return False
 
-    def _collnet(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
+    def _read_collnet(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
         via = parse_collnet(text.partition(b" : ")[2])
         if via:
             _note_first_line(self.facts.collnet, via.name.encode(), line_number)
         return False
 
-    def _own_version(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
+    def _read_version(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
         self.version(line_number, text)
         return False
 
-    def _environment(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
+    def _read_variable(self, line_number: int, thread: NcclThread, text: bytes) -> bool:
         match = _ENV.match(text)
         if match and match[1].decode() in DECIDING_VARIABLES:
             value = printable(match[2]).rstrip(".") if match[2].rstrip().endswith(b".") else printable(match[2])

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The answer of NCCL's RAS to ``verbose status`` (NCCL 2.24 and later): which processes are gone, behind or in error.
+"""Parse the answer of NCCL's RAS to ``verbose status`` (NCCL 2.24 and later): missing, late and failed processes.
 
 The text has a summary, then the sections Errors and Warnings. An entry begins in the first column: INCOMPLETE and DEAD
 about processes of the job, ``#0-0 (hash) WORD`` about one communicator, TIMEOUT about RAS itself; what belongs to it is
@@ -28,12 +28,12 @@ _MAX_ENTRIES = 64
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RasMember:
-    """A process or rank that an entry names; ``node`` is an address. ``says`` is what is peculiar about it."""
+    """A process or rank that an entry names; ``node`` is an address, ``state`` how it differs from most ranks."""
 
     node: str | None = None
     pid: int | None = None
     rank: int | None = None
-    says: str = ""
+    state: str = ""
 
     def __str__(self) -> str:
         name = f"rank {self.rank}" if self.rank is not None else f"process {self.pid}"
@@ -42,52 +42,52 @@ class RasMember:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RasEntry:
-    """One entry. ``about`` is its first indented line, ``usual`` what most ranks do, ``who`` those that differ."""
+    """One entry. ``about`` is its first indented line, ``usual`` what most ranks do, ``members`` those that differ."""
 
     kind: RasEntryKind
     about: str = ""
     usual: str = ""
-    who: tuple[RasMember, ...] = ()
+    members: tuple[RasMember, ...] = ()
     communicator: str | None = None
 
     @property
     def behind(self) -> tuple[RasMember, ...]:
-        """Return the ranks that have launched fewer operations than most, else all that are named."""
+        """Return the ranks that have launched fewer operations than most, else all that the entry names."""
         most = _operation_count(self.usual)
         if self.kind != "mismatch" or most is None:
-            return self.who
-        return tuple(item for item in self.who if (_operation_count(item.says) or 0) < most)
+            return self.members
+        return tuple(item for item in self.members if (_operation_count(item.state) or 0) < most)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RasStatus:
-    """What an answer says; ``version`` is NCCL's. ``known`` is false for a text that is no such answer."""
+    """A parsed answer; ``version`` is NCCL's. ``recognised`` is false for a text that is not an answer of RAS."""
 
-    known: bool
+    recognised: bool
     version: str | None = None
     entries: tuple[RasEntry, ...] = ()
 
 
 def parse_ras(text: str) -> RasStatus:
-    """Return what RAS answered."""
+    """Return the answer of RAS as a value."""
     version = re.search(r"^NCCL version (\S+) compiled with CUDA", text, re.MULTILINE)
     entries: list[RasEntry] = []
     for line in text.splitlines():
-        found = _ENTRY.match(line)
-        if found:
-            kind = t.cast(RasEntryKind, found.group(2).lower())
-            entries.append(RasEntry(kind, communicator=found.group(1)))
+        match = _ENTRY.match(line)
+        if match:
+            kind = t.cast(RasEntryKind, match.group(2).lower())
+            entries.append(RasEntry(kind, communicator=match.group(1)))
         elif line[:1].isspace() and line.strip() and entries:
             entries[-1] = _add_line(entries[-1], line.strip())
-    known = version is not None or bool(entries) or "\nCommunicators..." in text
-    return RasStatus(known, version.group(1) if version else None, tuple(entries[:_MAX_ENTRIES]))
+    recognised = version is not None or bool(entries) or "\nCommunicators..." in text
+    return RasStatus(recognised, version.group(1) if version else None, tuple(entries[:_MAX_ENTRIES]))
 
 
 def _add_line(entry: RasEntry, line: str) -> RasEntry:
     """Return an entry with one more of its lines."""
-    who = _parse_member(line, entry)
-    if who is not None:
-        return dataclasses.replace(entry, who=(*entry.who, who)[:_MAX_ENTRIES])
+    member = _parse_member(line, entry)
+    if member is not None:
+        return dataclasses.replace(entry, members=(*entry.members, member)[:_MAX_ENTRIES])
     many = _MANY.match(line)
     if many:
         # The most frequent comes first; what follows in larger numbers belongs to the ranks listed after it.
@@ -109,14 +109,14 @@ def _parse_member(line: str, entry: RasEntry) -> RasMember | None:
     if not rank:
         return None
     pid = int(rank.group(4)) if rank.group(4) else None
-    # Ranks that share a peculiarity are listed below the line that tells it.
+    # Ranks in the same state are listed below the line that names it.
     shared = _MANY.match(entry.about.rpartition("; ")[2])
-    says = rank.group(2) or (shared.group(2) if shared else "")
-    return RasMember(rank.group(5), pid, int(rank.group(1)), says)
+    state = rank.group(2) or (shared.group(2) if shared else "")
+    return RasMember(rank.group(5), pid, int(rank.group(1)), state)
 
 
 def _operation_count(text: str) -> int | None:
-    found = _LAUNCHED.search(text)
-    if found:
-        return int(found.group(1))
+    match = _LAUNCHED.search(text)
+    if match:
+        return int(match.group(1))
     return 0 if "not launched any operations" in text else None

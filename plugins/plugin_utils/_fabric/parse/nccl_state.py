@@ -3,10 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Who is who in an NCCL log: threads, processes, nodes, communicators and their ranks.
 
-A rank number means something inside one communicator only, and a torch job has many; channel lines do not name theirs.
-So a line is counted for the communicator that its thread, else its process, began last. A host name alone is no node
-either: two machines can both be called ``ubuntu``. Processes of one host name with different bootstrap addresses are
-on different nodes.
+A rank number is valid inside one communicator only, and a torch job has many; channel lines do not name theirs. So a
+line is counted for the communicator that its thread, else its process, began last. A host name alone does not identify
+a node either: two machines can both be called ``ubuntu``. Processes of one host name with different bootstrap addresses
+are on different nodes.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -31,9 +31,9 @@ _MNNVL = re.compile(rb"\bMNNVL (\d)")
 
 @dataclasses.dataclass(slots=True)
 class NcclProcess:
-    """One process that wrote to the log. ``address`` is what its bootstrap listens on, empty when unseen.
+    """One process that wrote to the log. ``address`` is that of its bootstrap, empty when unknown.
 
-    ``doubtful``: two addresses were seen, so that this is one name and number of two processes, as in containers.
+    ``doubtful``: it has two addresses, so that two processes have the same name and number, as in containers.
     """
 
     host: str
@@ -56,7 +56,7 @@ class PairCount:
 
 @dataclasses.dataclass(slots=True)
 class Communicator:
-    """One communicator: rank to the processes that claimed it."""
+    """One communicator: rank to the processes that reported to be it."""
 
     key: str
     nranks: int = 0
@@ -77,7 +77,7 @@ class NcclThread:
 
 
 class CommunicatorTables:
-    """The tables of one log. All are bounded: what does not fit sets ``overflow``, and then nothing is proven."""
+    """The tables of one log, all bounded: an entry that does not fit sets ``overflow``, and then nothing is proven."""
 
     def __init__(self) -> None:
         self.processes: dict[tuple[str, int], NcclProcess] = {}
@@ -86,22 +86,22 @@ class CommunicatorTables:
         self.overflow = False
 
     def process(self, host: str, pid: int) -> NcclProcess:
-        """Return the process, new when it was not seen."""
-        found = self.processes.get((host, pid))
-        if found is None:
-            found = NcclProcess(host, pid)
+        """Return the process, a new one when it is not known."""
+        process = self.processes.get((host, pid))
+        if process is None:
+            process = NcclProcess(host, pid)
             if len(self.processes) < MAX_PROCESSES:
-                self.processes[host, pid] = found
+                self.processes[host, pid] = process
             else:
                 self.overflow = True
-        return found
+        return process
 
     def extra_letters(self, host: str, pid: int) -> int:
         """Return how many letters before a known host of this pid belong to a line that ran into this one."""
         if (host, pid) in self.processes:
             return 0
-        known = (one.host for one in self.processes.values() if one.pid == pid and one.host and host.endswith(one.host))
-        return len(host) - len(next(known, host))
+        hosts = (one.host for one in self.processes.values() if one.pid == pid and one.host and host.endswith(one.host))
+        return len(host) - len(next(hosts, host))
 
     def comm_line(self, thread: NcclThread, text: bytes) -> None:
         """Read ``comm 0x… rank R nranks N … [commId 0x…] [- Init START|COMPLETE]``."""
@@ -110,9 +110,9 @@ class CommunicatorTables:
             return
         pointer, rank, nranks = match[1], parse_number(match[2]), parse_number(match[3])
         process = thread.process
-        named = _COMM_ID.search(text)
-        key = named[1].decode() if named else process.pointers.get(pointer, "")
-        if named and len(process.pointers) < MAX_SEEN_TAILS:
+        identifier = _COMM_ID.search(text)
+        key = identifier[1].decode() if identifier else process.pointers.get(pointer, "")
+        if identifier and len(process.pointers) < MAX_SEEN_TAILS:
             process.pointers[pointer] = key
         comm = self._comm(key)
         comm.nranks = max(comm.nranks, nranks)
@@ -120,7 +120,7 @@ class CommunicatorTables:
             comm.nnodes = max(comm.nnodes, parse_number(nodes[1]))
         if mnnvl := _MNNVL.search(text):
             comm.mnnvl = comm.mnnvl or mnnvl[1] != b"0"
-        self._claim(comm, rank, process)
+        self._add_rank(comm, rank, process)
         if b"Init START" in text:
             comm.started += 1
             thread.comm = process.comm = key
@@ -132,36 +132,36 @@ class CommunicatorTables:
         """Count one channel line of a thread; None when the table is full."""
         process = thread.process
         comm = self._comm(thread.comm or process.comm)
-        self._claim(comm, channel.printed_by, process)
+        self._add_rank(comm, channel.printed_by, process)
         key = (comm.key, channel.a, channel.b, channel.direction, channel.via)
-        found = self.pairs.get(key)
-        if found is None:
+        pair = self.pairs.get(key)
+        if pair is None:
             if len(self.pairs) >= MAX_PAIRS:
                 self.overflow = True
                 return None
-            found = self.pairs[key] = PairCount(comm.key, channel, line, 0)
-        found.count += 1
-        return found
+            pair = self.pairs[key] = PairCount(comm.key, channel, line, 0)
+        pair.count += 1
+        return pair
 
     def _comm(self, key: str) -> Communicator:
-        found = self.comms.get(key)
-        if found is None:
+        comm = self.comms.get(key)
+        if comm is None:
             if len(self.comms) >= MAX_PROCESSES:
                 self.overflow = True
                 return Communicator(key)
-            found = self.comms[key] = Communicator(key)
-        return found
+            comm = self.comms[key] = Communicator(key)
+        return comm
 
-    def _claim(self, comm: Communicator, rank: int, process: NcclProcess) -> None:
-        """Note that a process says it is this rank; two that do are two jobs, or groups without an id."""
-        known = comm.ranks.get(rank)
-        if known is None:
+    def _add_rank(self, comm: Communicator, rank: int, process: NcclProcess) -> None:
+        """Record that a process reports to be this rank; two such processes are two jobs, or groups without an id."""
+        processes = comm.ranks.get(rank)
+        if processes is None:
             if len(comm.ranks) >= MAX_PROCESSES:
                 self.overflow = True
                 return
             comm.ranks[rank] = [process]
-        elif process not in known and len(known) < 16:
-            known.append(process)
+        elif process not in processes and len(processes) < 16:
+            processes.append(process)
 
     def node_names(self) -> dict[tuple[str, int], str]:
         """Return process key to node: the host name, with the address where one name is used at several addresses."""

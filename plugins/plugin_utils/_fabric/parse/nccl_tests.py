@@ -5,7 +5,7 @@
 
 Generations (nccl-tests src/common.cu): ``error`` instead of ``#wrong`` before 2.13; no ``redop`` or no ``root`` for
 some collectives; ``Group`` in the list of ranks; ``-I`` adds columns to each half, ``-S`` a time. The header says which
-columns there are; a table without its header is read from its end. A row can be interrupted by lines of NCCL, because
+columns there are; a table without its header is read from its end. Lines of NCCL can interrupt a row, because
 nccl-tests prints it in three pieces.
 
 This is a private utility of the collection; it may change without notice.
@@ -63,15 +63,14 @@ class NcclTestsRow:
     @property
     def busbw_gb_s(self) -> float | None:
         """The better half's bus bandwidth in GB/s."""
-        found = [half.busbw_gb_s for half in (self.out_of_place, self.in_place) if half.busbw_gb_s is not None]
-        return max(found, default=None)
+        rates = [half.busbw_gb_s for half in (self.out_of_place, self.in_place) if half.busbw_gb_s is not None]
+        return max(rates, default=None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NcclTestsRank:
     """One rank of the list that nccl-tests prints first; ``device`` is the GPU's model."""
 
-    __test__ = False
     rank: int
     pid: int
     host: str
@@ -80,9 +79,9 @@ class NcclTestsRank:
 
 @dataclasses.dataclass(slots=True)
 class NcclTests:
-    """What was printed. ``wrong`` is the sum of wrong values, null when no row was checked.
+    """The output of one test. ``wrong`` is the sum of wrong values, null when no row was checked.
 
-    ``average_gb_s`` is nccl-tests' mean over all sizes: kept to be shown, never to be judged.
+    ``average_gb_s`` is nccl-tests' mean over all sizes: it is shown, but never judged.
     """
 
     version: str | None = None
@@ -124,91 +123,91 @@ class NcclTests:
 
 
 class NcclTestsText:
-    """Streaming reader of the text form: :meth:`line` for each line that is no NCCL record."""
+    """Streaming reader of the text form: :meth:`line` for each line without an NCCL record."""
 
     def __init__(self) -> None:
-        self.found = NcclTests()
+        self.tests = NcclTests()
         self._columns: list[bytes] = []
         self._pending = b""
 
     @property
-    def expecting(self) -> bool:
+    def expects_lines(self) -> bool:
         """Whether any next line may belong to the table: something of nccl-tests was seen, or a row is not complete."""
-        return bool(self.found.marks or self._pending)
+        return bool(self.tests.marks or self._pending)
 
     def line(self, line_number: int, raw: bytes) -> bool:
         """Read one line; return whether it belongs to nccl-tests."""
         if b"#" in raw or b"Test " in raw:
             text = strip_prefixes(raw)
-            if self._mark(line_number, text):
+            if self._read_mark(line_number, text):
                 return True
-        return self._row_piece(line_number, raw)
+        return self._read_row_piece(line_number, raw)
 
     def piece(self, line_number: int, raw: bytes) -> None:
         """Read the part of a line that stood before an NCCL record."""
-        self._row_piece(line_number, raw)
+        self._read_row_piece(line_number, raw)
 
     def finish(self) -> NcclTests:
-        """Return what was found; a row that never ended is counted as broken."""
+        """Return the tests; a row that never ended is counted as broken."""
         if self._pending:
-            self.found.broken_rows += 1
+            self.tests.broken_rows += 1
             self._pending = b""
-        return self.found
+        return self.tests
 
-    def _mark(self, line_number: int, text: bytes) -> bool:
-        found = self.found
+    def _read_mark(self, line_number: int, text: bytes) -> bool:
+        tests = self.tests
         if not text.lstrip().startswith(b"#"):
             if _FAILURE.search(text):
-                # Not taken as read: the message behind it can name a cause.
-                found.failures.setdefault(printable(text), line_number)
-                found.marks += 1
+                # The line is also read for causes: the message behind it can name one.
+                tests.failures.setdefault(printable(text), line_number)
+                tests.marks += 1
             return False
         if b"busbw" in text and b"algbw" in text:
             self._columns = text.replace(b"#wrong", b"wrong").strip(b"# \t\r").split()
-            found.header_lines += 1
+            tests.header_lines += 1
         elif rank := _RANK.search(text):
-            self._rank(rank)
-        elif not (self._summary(text) or _THREADS.search(text)):
+            self._add_rank(rank)
+        elif not (self._read_summary(text) or _THREADS.search(text)):
             return False
-        found.marks += 1
+        tests.marks += 1
         return True
 
-    def _rank(self, match: re.Match[bytes]) -> None:
+    def _add_rank(self, match: re.Match[bytes]) -> None:
         rank, pid, host, _index, _bus, device = match.groups()
-        if len(self.found.ranks) < MAX_RANKS:
-            self.found.ranks[parse_number(rank)] = NcclTestsRank(
+        if len(self.tests.ranks) < MAX_RANKS:
+            self.tests.ranks[parse_number(rank)] = NcclTestsRank(
                 parse_number(rank), parse_number(pid), printable(host), printable(device)
             )
 
-    def _summary(self, text: bytes) -> bool:
-        found = self.found
+    def _read_summary(self, text: bytes) -> bool:
+        tests = self.tests
         if match := _BOUNDS.search(text):
-            found.out_of_bounds, found.out_of_bounds_failed = parse_number(match[1]), match[2] == b"FAILED"
+            tests.out_of_bounds, tests.out_of_bounds_failed = parse_number(match[1]), match[2] == b"FAILED"
         elif match := _AVERAGE.search(text):
-            found.average_gb_s, found.average_failed = parse_decimal(match[1]), match[2] == b"FAILED"
+            tests.average_gb_s, tests.average_failed = parse_decimal(match[1]), match[2] == b"FAILED"
         elif match := _STARTING.search(text):
-            found.collective = printable(match[2]).removesuffix("_mpi").removesuffix("_perf")
-            found.concluded = found.concluded or match[1] == b"concluded"
+            tests.collective = printable(match[2]).removesuffix("_mpi").removesuffix("_perf")
+            tests.concluded = tests.concluded or match[1] == b"concluded"
         elif match := _VERSION.search(text):
-            found.version = printable(match[1])
+            tests.version = printable(match[1])
         else:
             return False
         return True
 
-    def _row_piece(self, line_number: int, raw: bytes) -> bool:
+    def _read_row_piece(self, line_number: int, raw: bytes) -> bool:
         if self._pending:
             text = strip_prefixes(raw)
             first = text.split(None, 1)[:1]
             if first and _is_value(first[0]):
-                return self._try_row(line_number, self._pending + b" " + text, joined=True)
+                return self._read_row(line_number, self._pending + b" " + text, joined=True)
         if not _may_start_row(raw):
             return False
         if self._pending:
-            self.found.broken_rows += 1
+            self.tests.broken_rows += 1
             self._pending = b""
-        return self._try_row(line_number, strip_prefixes(raw))
+        return self._read_row(line_number, strip_prefixes(raw))
 
-    def _try_row(self, line_number: int, text: bytes, *, joined: bool = False) -> bool:
+    def _read_row(self, line_number: int, text: bytes, *, joined: bool = False) -> bool:
         tokens = text[:MAX_PENDING].split()
         start = _row_start(tokens)
         if start is None:
@@ -216,9 +215,9 @@ class NcclTestsText:
         row = _parse_row(tokens[start:], self._columns)
         self._pending = b"" if row else text[:MAX_PENDING]
         if row and joined and not _is_plausible(row):
-            self.found.broken_rows += 1
+            self.tests.broken_rows += 1
         elif row:
-            self.found.add(row, line_number)
+            self.tests.add(row, line_number)
         return True
 
 
@@ -234,7 +233,7 @@ def _is_value(token: bytes) -> bool:
 
 
 def _row_start(tokens: t.Sequence[bytes]) -> int | None:
-    """Return where ``size count type`` begins; a time (-S) may stand before it."""
+    """Return where ``size count type`` begins; a time (-S) may precede it."""
     for index in range(min(len(tokens) - 2, 8)):
         if tokens[index].isdigit() and tokens[index + 1].isdigit() and tokens[index + 2] in TYPES:
             return index

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read perftest (``ib_write_bw`` and relatives), text and JSON (``--out_json``).
+"""Read the output of perftest (``ib_write_bw`` and relatives), text and JSON (``--out_json``).
 
-The unit is a trap: perftest prints MB/s (10^6) or MiB/s by default and Gb/s with ``--report_gbits``, and its JSON does
-not say which. Everything here is Gb/s (10^9 bits).
+perftest prints MB/s (10^6) or MiB/s by default and Gb/s with ``--report_gbits``, and its JSON does not say which. All
+values here are Gb/s (10^9 bits).
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -12,9 +12,10 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 import typing as t
+
+from .json_values import finite_number
 
 Unit = t.Literal["Gb/sec", "MB/sec", "MiB/sec"]
 _TO_GBPS: dict[str, float] = {"Gb/sec": 1.0, "MB/sec": 8e-3, "MiB/sec": 8 * 2**20 / 1e9}
@@ -70,57 +71,46 @@ def parse_perftest(text: str) -> Perftest | None:
     )
 
 
-def parse_perftest_json(document: t.Any, unit: Unit = "Gb/sec") -> Perftest | None:
+def parse_perftest_json(document: object, unit: Unit = "Gb/sec") -> Perftest | None:
     """Read the JSON form, whose bandwidths are in ``unit``; None when it is not perftest's. Never raises."""
     if not isinstance(document, dict) or not isinstance(document.get("test_info"), dict):
         return None
     info, results = document["test_info"], document.get("results")
     rows = []
-    for item in results if isinstance(results, list) else [results]:
-        if isinstance(item, dict) and "BW_average" in item:
-            size = item.get("MsgSize", item.get("msg_size"))
-            rows.append(_build_row(size, item.get("n_iterations"), item.get("BW_peak"), item["BW_average"], unit, unit))
-    found = tuple(row for row in rows if row)
-    return Perftest(_name(info.get("test")), _name(info.get("Device")), _name(info.get("Link_type")), found)
+    for result in results if isinstance(results, list) else [results]:
+        if isinstance(result, dict) and "BW_average" in result:
+            size = result.get("MsgSize", result.get("msg_size"))
+            row = _build_row(size, result.get("n_iterations"), result.get("BW_peak"), result["BW_average"], unit, unit)
+            rows += [row] if row else []
+    return Perftest(_text(info.get("test")), _text(info.get("Device")), _text(info.get("Link_type")), tuple(rows))
 
 
 def _parse_rows(text: str, peak_unit: str, average_unit: str) -> tuple[PerftestRow, ...]:
-    found = []
+    rows: list[PerftestRow] = []
     for line in text.splitlines()[:10_000]:
         if match := _ROW.match(line):
             row = _build_row(match[1], match[2], match[3], match[4], peak_unit, average_unit)
-            if row:
-                found.append(row)
-        elif found and line.lstrip().startswith("---"):
+            rows += [row] if row else []
+        elif rows and line.lstrip().startswith("---"):
             break
-    return tuple(found)
+    return tuple(rows)
 
 
 def _build_row(
-    size: t.Any, count: t.Any, peak: t.Any, average: t.Any, peak_unit: str, average_unit: str
+    size: object, count: object, peak: object, average: object, peak_unit: str, average_unit: str
 ) -> PerftestRow | None:
-    bytes_, iterations, bandwidth = _number(size), _number(count), _number(average)
-    if bytes_ is None or bandwidth is None or average_unit not in _TO_GBPS:
+    size_bytes, iterations, bandwidth = finite_number(size), finite_number(count), finite_number(average)
+    if size_bytes is None or bandwidth is None or average_unit not in _TO_GBPS:
         return None
-    highest = _number(peak)
+    highest = finite_number(peak)
     # perftest prints a peak of 0 when it did not measure one (-D, --noPeak).
-    top = highest * _TO_GBPS[peak_unit] if highest and peak_unit in _TO_GBPS else None
-    return PerftestRow(int(bytes_), int(iterations or 0), top, bandwidth * _TO_GBPS[average_unit])
-
-
-def _number(value: t.Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)) or len(str(value)[:40]) > 30:
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) and 0 <= number < 2**63 else None
+    peak_gbps = highest * _TO_GBPS[peak_unit] if highest and peak_unit in _TO_GBPS else None
+    return PerftestRow(int(size_bytes), int(iterations or 0), peak_gbps, bandwidth * _TO_GBPS[average_unit])
 
 
 def _first_group(match: re.Match[str] | None) -> str | None:
     return match[1].strip() if match else None
 
 
-def _name(value: t.Any) -> str | None:
+def _text(value: object) -> str | None:
     return value[:120] if isinstance(value, str) and value else None

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read the tables of ``show_gids`` and the listing of ``ibstat``.
+"""Read the tables of ``show_gids`` and the ports that ``ibstat`` lists.
 
 A GID index is a position in a port's table, and each pod or network namespace may have its own table: the same address
 type at different indexes on one port is why a fixed NCCL_IB_GID_INDEX fails in pods.
@@ -64,19 +64,19 @@ def parse_show_gids(text: str) -> tuple[GidTable, ...]:
 def find_moving_gid_index(tables: t.Sequence[GidTable]) -> tuple[Gid, Gid] | None:
     """Return two entries of one port and RoCE version whose index differs between tables, None when none does.
 
-    Entries of one address and version are compared; a table that lacks an address of that version says nothing.
+    Only entries with an IPv4 address are compared; tables without one of that port and version are ignored.
     """
-    seen: dict[tuple[str, int, str], tuple[frozenset[int], Gid]] = {}
+    first: dict[tuple[str, int, str], tuple[frozenset[int], Gid]] = {}
     for table in tables:
-        own: dict[tuple[str, int, str], list[Gid]] = {}
+        by_port: dict[tuple[str, int, str], list[Gid]] = {}
         for entry in table.entries:
             if entry.ipv4:
-                own.setdefault((entry.device, entry.port, entry.version), []).append(entry)
-        for key, entries in own.items():
+                by_port.setdefault((entry.device, entry.port, entry.version), []).append(entry)
+        for key, entries in by_port.items():
             indexes = frozenset(entry.index for entry in entries)
-            if key in seen and not indexes & seen[key][0]:
-                return seen[key][1], entries[0]
-            seen.setdefault(key, (indexes, entries[0]))
+            if key in first and not indexes & first[key][0]:
+                return first[key][1], entries[0]
+            first.setdefault(key, (indexes, entries[0]))
     return None
 
 
@@ -110,12 +110,12 @@ def parse_ibstat(text: str) -> tuple[IbPort, ...]:
 
 def _build_port(device: str, port: int, values: dict[str, str]) -> IbPort:
     rate = values.get("rate", "")
-    known = float(rate) if re.fullmatch(r"\d{1,6}(?:\.\d{1,4})?", rate) else None
+    rate_gbps = float(rate) if re.fullmatch(r"\d{1,6}(?:\.\d{1,4})?", rate) else None
     return IbPort(
         device,
         port,
         values.get("state") or None,
         values.get("physical state") or None,
-        known,
+        rate_gbps,
         values.get("link layer") or None,
     )

@@ -4,7 +4,7 @@
 """Islands: which nodes may share one synchronous job, and why (pure rules; lanes as in the model of an island).
 
 Nodes with RDMA group by equal NICs, because NCCL 2.30 and later refuses ranks with unequal numbers of network
-devices; nodes without group by LAN; what is left over groups by mesh. What a user declares wins, and says so.
+devices; nodes without RDMA by LAN; the remaining nodes by mesh. Islands that a user declares override the rules.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -19,7 +19,8 @@ import typing as t
 from ....module_utils._model.errors import InputError
 from ....module_utils._model.island import Island, IslandOverride, Lane, Link, Path, Reach
 from ....module_utils._model.node import Node
-from .links import Paths, Rails, find_rails, is_one_machine, lan_rate_gbps
+from ..rails import Rails, find_rails
+from .links import Paths, is_one_machine, lan_rate_gbps
 
 Group = tuple[str, ...]
 SLOW_GBPS = 10
@@ -27,7 +28,7 @@ SLOW_GBPS = 10
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Traits:
-    """What a group of nodes is: the part of an island that rules decide."""
+    """The properties of a group of nodes that the rules decide."""
 
     lane: Lane
     link: Link
@@ -41,22 +42,21 @@ def find_islands(
 ) -> list[Island]:
     """Return the islands of a fleet; every node is in exactly one, ordered by their first node.
 
-    :param reachability: what probes found between pairs; pairs without one are judged by facts and inventory.
+    :param reachability: paths that were tried; the paths of other pairs follow from facts and inventory.
     :param overrides: islands that the user declares.
-    :raises InputError: an override names a node that is not there, or a node twice.
+    :raises InputError: an override names a node that does not exist, or a node twice.
     """
-    known = {node.name: node for node in nodes}
-    paths = Paths(known, reachability)
+    by_name = {node.name: node for node in nodes}
+    paths = Paths(by_name, reachability)
     declared = list(overrides)
-    _check_overrides(declared, known)
-    taken = {name for override in declared for name in override.nodes}
-    free = sorted(set(known) - taken)
-    found = [(_declared_traits(override, paths), override.name) for override in declared]
-    found += [((group, _group_traits(group, paths)), None) for group in _group_nodes(free, paths)]
-    described = [((group, _add_neighbour_reasons(group, character, paths)), name) for (group, character), name in found]
-    wanted = {tuple(sorted(override.nodes)): override.expected_busbw_gb_s for override in declared}
-    named = _name_islands(sorted(described, key=lambda item: item[0][0]))
-    return [dataclasses.replace(island, expected_busbw_gb_s=wanted.get(island.nodes)) for island in named]
+    _check_overrides(declared, by_name)
+    undeclared = sorted(set(by_name) - {name for override in declared for name in override.nodes})
+    groups = [(*_declared_traits(override, paths), override.name) for override in declared]
+    groups += [(group, _group_traits(group, paths), None) for group in _group_nodes(undeclared, paths)]
+    explained = [(group, _add_neighbour_reasons(group, traits, paths), name) for group, traits, name in groups]
+    expected = {tuple(sorted(override.nodes)): override.expected_busbw_gb_s for override in declared}
+    islands = _name_islands(sorted(explained, key=lambda item: item[0][0]))
+    return [dataclasses.replace(island, expected_busbw_gb_s=expected.get(island.nodes)) for island in islands]
 
 
 def _check_overrides(overrides: t.Sequence[IslandOverride], known: t.Mapping[str, Node]) -> None:
@@ -64,25 +64,25 @@ def _check_overrides(overrides: t.Sequence[IslandOverride], known: t.Mapping[str
     for index, override in enumerate(overrides):
         path = f"fabric_verify_islands[{index}].nodes"
         if not override.nodes:
-            raise InputError(path, "names no node")
+            raise InputError(path, "must name at least one node")
         for name in override.nodes:
             if name not in known:
-                raise InputError(path, f"'{name}' is not among the hosts")
+                raise InputError(path, f"'{name}' is not one of the hosts")
             if name in seen:
                 raise InputError(path, f"'{name}' is in two declared islands, or twice in one")
             seen.add(name)
 
 
 def _group_nodes(names: t.Sequence[str], paths: Paths) -> list[Group]:
-    """Partition nodes: RDMA by equal rails, the rest by LAN, what is then alone by direct mesh, then by relay."""
+    """Partition nodes: RDMA by equal rails, others by LAN, the rest by direct mesh and then by relayed mesh."""
     fast = [name for name in names if paths.rails[name]]
     plain = [name for name in names if not paths.rails[name]]
     groups = _partition(fast, lambda a, b: _same_rails(a, b, paths))
     kinds: tuple[Path, ...] = ("lan", "mesh_direct", "mesh_relayed")
     for count in range(1, len(kinds) + 1):
-        found = _partition(plain, paths.within(*kinds[:count]))
-        groups += [group for group in found if len(group) > 1]
-        plain = [group[0] for group in found if len(group) == 1]
+        parts = _partition(plain, paths.within(*kinds[:count]))
+        groups += [group for group in parts if len(group) > 1]
+        plain = [group[0] for group in parts if len(group) == 1]
     return groups + [(name,) for name in plain]
 
 
@@ -98,12 +98,12 @@ def _partition(names: t.Iterable[str], together: t.Callable[[str, str], bool]) -
     return [tuple(group) for group in groups]
 
 
-def _rail_kind(found: Rails | None) -> tuple[object, ...]:
-    return (found.link, found.count, found.rate_gbps) if found else ()
+def _rail_kind(rails: Rails | None) -> tuple[object, ...]:
+    return (rails.link, rails.count, rails.rate_gbps) if rails else ()
 
 
 def _same_subnet(a: Rails, b: Rails) -> bool:
-    """Whether InfiniBand subnet prefixes allow one fabric; the default prefix is everybody's and tells nothing."""
+    """Return whether InfiniBand subnet prefixes allow one fabric; the default prefix is common and not compared."""
     left, right = ({nic.subnet for nic in item.nics if nic.subnet} for item in (a, b))
     return not left or not right or bool(left & right)
 
@@ -116,18 +116,18 @@ def _same_rails(a: str, b: str, paths: Paths) -> bool:
 
 
 def _group_traits(group: Group, paths: Paths) -> _Traits:
-    """What a group is. The worst pair decides the lane."""
+    """Return the properties of a group. The worst pair decides the lane."""
     if len(group) == 1:
         return _single_node_traits(paths.nodes[group[0]])
     pairs = list(itertools.combinations(group, 2))
     if all(is_one_machine(paths.nodes[a], paths.nodes[b]) for a, b in pairs):
-        return _Traits("C", "loopback", reasons=("one machine: its figures say nothing about a network",))
-    found = {paths.path(a, b) for a, b in pairs}
-    if found == {"lan"}:
+        return _Traits("C", "loopback", reasons=("one machine: its figures do not measure a network",))
+    kinds = {paths.path(a, b) for a, b in pairs}
+    if kinds == {"lan"}:
         fast = [paths.rails[name] for name in group]
         equal = fast[0] is not None and all(_rail_kind(item) == _rail_kind(fast[0]) for item in fast)
         return _rdma_traits(group, paths, fast[0]) if equal and fast[0] else _ethernet_traits(group, paths)
-    return _wide_area_traits(pairs, found, paths)
+    return _wide_area_traits(pairs, kinds, paths)
 
 
 def _single_node_traits(node: Node) -> _Traits:
@@ -141,7 +141,7 @@ def _gpudirect_state(node: Node) -> tuple[bool, str]:
         return False, "has no GPU"
     if node.gpudirect.supported:
         return True, ""
-    return False, node.gpudirect.reason or "is not known to support GPUDirect RDMA"
+    return False, node.gpudirect.reason or "GPUDirect RDMA support is unknown"
 
 
 def _rdma_traits(group: Group, paths: Paths, fast: Rails) -> _Traits:
@@ -163,7 +163,7 @@ def _ethernet_traits(group: Group, paths: Paths) -> _Traits:
     rate = min(measured) if measured else min(stated) if stated and not unknown else None
     reasons = [*_mixed_nic_reasons(group, paths), *_inferred_path_reasons(group, paths)]
     if rate is None:
-        reasons.append(f"the link speed of {unknown[0]} is unknown: only a measurement can tell")
+        reasons.append(f"the link speed of {unknown[0]} is unknown and must be measured")
     elif rate < SLOW_GBPS:
         slowest = next((name for name, value in rates.items() if value == rate), None)
         reasons.append(f"{rate:g} Gb/s{f' at {slowest}' if slowest else ''} is slow for a synchronous job")
@@ -171,82 +171,82 @@ def _ethernet_traits(group: Group, paths: Paths) -> _Traits:
 
 
 def _mixed_nic_reasons(group: Group, paths: Paths) -> list[str]:
-    """Why nodes of one LAN with RDMA use TCP all the same (only a declared island comes here)."""
+    """Return why nodes of one LAN with RDMA use TCP all the same (only in a declared island)."""
     kinds = {item.describe() if item else "no RDMA" for item in (paths.rails[name] for name in group)}
     return [f"TCP, because the nodes' NICs differ: {', '.join(sorted(kinds))}"] if len(kinds) > 1 else []
 
 
-def _wide_area_traits(pairs: t.Sequence[tuple[str, str]], found: t.Collection[str], paths: Paths) -> _Traits:
-    worst = next(word for word in ("none", "mesh_relayed", "mesh_direct") if word in found)
+def _wide_area_traits(pairs: t.Sequence[tuple[str, str]], kinds: t.Collection[str], paths: Paths) -> _Traits:
+    worst = next(word for word in ("none", "mesh_relayed", "mesh_direct") if word in kinds)
     a, b = next(pair for pair in pairs if paths.path(*pair) == worst)
     measured = [rate for rate in (paths.rate(*pair) for pair in pairs) if rate is not None]
     rate = min(measured) if measured and len(measured) == len(pairs) else None
-    told = "" if paths.probed(a, b) else " (not probed: it may turn out relayed)"
+    untested = "" if paths.has_probe(a, b) else " (not probed: it may be relayed)"
     texts = {
-        "none": f"no path is known between {a} and {b}",
+        "none": f"there is no known path between {a} and {b}",
         "mesh_relayed": f"{a} and {b} reach each other only through a relay",
-        "mesh_direct": f"{a} and {b} share no LAN, only a mesh or the open network{told}",
+        "mesh_direct": f"{a} and {b} share no LAN, only a mesh or the open network{untested}",
     }
     return _Traits("D" if worst == "mesh_direct" else "E", "mesh", None, rate, (texts[worst],))
 
 
 def _inferred_path_reasons(group: Group, paths: Paths) -> list[str]:
     pairs = list(itertools.combinations(group, 2))
-    missing = sum(not paths.probed(a, b) for a, b in pairs)
-    return [f"{missing} of {len(pairs)} paths follow from addresses and inventory, no probe"] if missing else []
+    missing = sum(not paths.has_probe(a, b) for a, b in pairs)
+    return [f"{missing} of {len(pairs)} paths follow from addresses and inventory, not from a probe"] if missing else []
 
 
 def _declared_traits(override: IslandOverride, paths: Paths) -> tuple[Group, _Traits]:
     group = tuple(sorted(override.nodes))
-    ruled = _group_traits(group, paths)
-    given = {key: getattr(override, key) for key in ("lane", "link", "nic_count", "nic_rate_gbps")}
-    kept = {key: value for key, value in given.items() if value is not None}
+    traits = _group_traits(group, paths)
+    values = {key: getattr(override, key) for key in ("lane", "link", "nic_count", "nic_rate_gbps")}
+    declared = {key: value for key, value in values.items() if value is not None}
     reason = f"declared by the user{f': {override.reason}' if override.reason else ''}"
-    changed = [f"{key} would be {getattr(ruled, key)} by the rules" for key in kept if kept[key] != getattr(ruled, key)]
-    return group, dataclasses.replace(ruled, **kept, reasons=(reason, *changed, *ruled.reasons))
+    changes = [
+        f"{key} would be {getattr(traits, key)} by the rules"
+        for key, value in declared.items()
+        if value != getattr(traits, key)
+    ]
+    return group, dataclasses.replace(traits, **declared, reasons=(reason, *changes, *traits.reasons))
 
 
-def _add_neighbour_reasons(group: Group, character: _Traits, paths: Paths) -> _Traits:
-    """Say why other nodes of the same LAN are not in this island: what a person would ask first."""
+def _add_neighbour_reasons(group: Group, traits: _Traits, paths: Paths) -> _Traits:
+    """Add why other nodes of the same LAN are not in this island."""
     own = paths.rails[group[0]]
-    apart: dict[str, str] = {}
+    separate: dict[str, str] = {}
     for name in sorted(set(paths.nodes) - set(group)):
         other = paths.rails[name]
         if own and _rail_kind(own) != _rail_kind(other) and paths.path(group[0], name) == "lan":
             count = other is not None and other.link == own.link and other.rate_gbps == own.rate_gbps
             why = ": NCCL 2.30 and later refuses unequal NIC counts" if count else ""
-            apart.setdefault(f"{other.describe() if other else 'no RDMA'}{why}", name)
-    reasons = tuple(f"not with {name}, which has {why}" for why, name in apart.items())
-    return dataclasses.replace(character, reasons=character.reasons + reasons)
+            separate.setdefault(f"{other.describe() if other else 'no RDMA'}{why}", name)
+    reasons = tuple(f"not with {name}, which has {why}" for why, name in separate.items())
+    return dataclasses.replace(traits, reasons=traits.reasons + reasons)
 
 
-def _base_name(group: Group, character: _Traits) -> str:
-    rate = f"{character.nic_rate_gbps:g}g".replace(".", "-") if character.nic_rate_gbps else ""
+def _base_name(group: Group, traits: _Traits) -> str:
+    rate = f"{traits.nic_rate_gbps:g}g".replace(".", "-") if traits.nic_rate_gbps else ""
     if len(group) == 1:
         slug = re.sub(r"[^a-z0-9]+", "-", group[0].lower()).strip("-")
         return f"solo-{slug[:30].strip('-')}" if slug else "solo"
-    if character.link in ("ib", "roce"):
-        return f"{character.link}-{character.nic_count}x{rate or 'unknown'}"
-    if character.link == "ethernet":
+    if traits.link in ("ib", "roce"):
+        return f"{traits.link}-{traits.nic_count}x{rate or 'unknown'}"
+    if traits.link == "ethernet":
         return f"lan-{rate}" if rate else "lan"
-    return {"loopback": "machine", "mesh": "mesh" if character.lane == "D" else "relayed"}[character.link]
+    return {"loopback": "machine", "mesh": "mesh" if traits.lane == "D" else "relayed"}[traits.link]
 
 
-def _name_islands(found: t.Iterable[tuple[tuple[Group, _Traits], str | None]]) -> list[Island]:
-    """Give each island a name that is valid as a label's value and unique."""
-    result: list[Island] = []
-    items = list(found)
-    used = {name for _unused, name in items if name}
-    for (group, character), given in items:
-        name = given
+def _name_islands(groups: t.Sequence[tuple[Group, _Traits, str | None]]) -> list[Island]:
+    """Give each island a unique name that is valid as a label's value."""
+    islands: list[Island] = []
+    names = {name for _group, _traits, name in groups if name}
+    for group, traits, declared_name in groups:
+        name = declared_name
         if name is None:
-            base = _base_name(group, character)
-            name = next(
-                word
-                for word in itertools.chain([base], (f"{base}-{n}" for n in itertools.count(2)))
-                if word not in used
-            )
-            used.add(name)
-        fields = {field.name: getattr(character, field.name) for field in dataclasses.fields(character)}
-        result.append(Island(name=name, nodes=group, **fields))
-    return result
+            base = _base_name(group, traits)
+            candidates = itertools.chain([base], (f"{base}-{number}" for number in itertools.count(2)))
+            name = next(candidate for candidate in candidates if candidate not in names)
+            names.add(name)
+        fields = {field.name: getattr(traits, field.name) for field in dataclasses.fields(traits)}
+        islands.append(Island(name=name, nodes=group, **fields))
+    return islands

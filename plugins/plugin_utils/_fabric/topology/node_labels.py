@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A verdict as labels and annotations of Kubernetes nodes, so that gang scheduling keeps a job inside one island.
 
-The values are a merge patch (RFC 7386) for each node: null removes what an earlier verdict left.
+The values are a merge patch (RFC 7386) for each node: null removes a label that an earlier verdict set.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -22,23 +22,24 @@ PREFIX = "muster.training"
 # Label values: at most 63 characters, alphanumeric at both ends (Kubernetes, "Labels and Selectors").
 _LIMIT = 63
 _VALID = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-Dict = dict[str, t.Any]
+# ``{metadata: {labels, annotations}}`` with null for what is to be removed.
+NodePatch = dict[str, dict[str, dict[str, str | None]]]
 
 
 def build_node_patches(
     verdicts: t.Iterable[tuple[Verdict, t.Sequence[str]]],
     former: t.Iterable[str] = (),
     networks: t.Mapping[str, t.Collection[str]] = MappingProxyType({}),
-) -> dict[str, Dict]:
+) -> dict[str, NodePatch]:
     """Return node name -> merge patch for its ``metadata``.
 
     Labels: ``muster.training/island``, ``/lane``, ``/fabric`` (the outcome) and ``/network-mesh``, ``-lan``,
     ``-public`` (``true`` where the node has such an address); annotations: bandwidth, expectation, transport, cause and
-    time. Only a label can be selected by; what cannot be one is an annotation.
+    time, which nothing needs to select by.
 
     :param verdicts: each with the nodes of its island.
     :param former: nodes that had a verdict and have none now: their labels are removed.
-    :param networks: the network types of each node, as far as its facts tell.
+    :param networks: the network types of each node, as far as they are known.
     """
     patches = {name: _build_patch(verdict, networks.get(name, ())) for verdict, nodes in verdicts for name in nodes}
     for name in former:
@@ -46,24 +47,24 @@ def build_node_patches(
     return patches
 
 
-def build_node_objects(patches: t.Mapping[str, Dict], known: t.Container[str]) -> list[Dict]:
-    """Return the patches of known nodes as objects for server-side apply, where what is left out is removed.
+def build_node_objects(patches: t.Mapping[str, NodePatch], existing: t.Container[str]) -> list[dict[str, object]]:
+    """Return the patches as objects for server-side apply, which removes the labels that they leave out.
 
-    Of a node that is not there nothing is made: applying would create it.
+    Nodes that do not exist are left out: applying would create them.
     """
-    found = []
+    objects: list[dict[str, object]] = []
     for name, patch in sorted(patches.items()):
-        if name in known:
-            parts = {
-                key: {k: v for k, v in values.items() if v is not None} for key, values in patch["metadata"].items()
-            }
-            meta = {"name": name, **{key: values for key, values in parts.items() if values}}
-            found.append({"apiVersion": "v1", "kind": "Node", "metadata": meta})
-    return found
+        if name in existing:
+            metadata: dict[str, object] = {"name": name}
+            for key, values in patch["metadata"].items():
+                if kept := {label: value for label, value in values.items() if value is not None}:
+                    metadata[key] = kept
+            objects.append({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+    return objects
 
 
 def label_value(text: str | None) -> str | None:
-    """Return ``text`` as a label's value; what is too long or has other characters keeps a digest of the whole."""
+    """Return ``text`` as a label's value; text that is too long or has other characters gets a digest of the whole."""
     if text is None or text == "":
         return None
     if _VALID.fullmatch(text):
@@ -74,7 +75,7 @@ def label_value(text: str | None) -> str | None:
     return f"{head}-{digest}" if head else digest
 
 
-def _build_patch(verdict: Verdict | None, networks: t.Collection[str] = ()) -> Dict:
+def _build_patch(verdict: Verdict | None, networks: t.Collection[str] = ()) -> NodePatch:
     labels: dict[str, str | None] = {
         f"{PREFIX}/island": label_value(verdict.island) if verdict else None,
         f"{PREFIX}/lane": label_value(verdict.lane) if verdict else None,

@@ -3,15 +3,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Which addresses to try between nodes before islands are formed, and what the answers say. Pure rules.
 
-Two homes and two clouds use the same private ranges, so that addresses alone can put strangers into one LAN. An answer
-(a refused connection is one) shows that there is a path; silence of all LAN addresses of a node shows that there is no
-LAN. A path that facts call a mesh stays one.
+Homes and clouds use the same private ranges, so that addresses alone can put unrelated nodes into one LAN. An answer (a
+refused connection is one) shows that there is a path; no answer from any LAN address of a node shows that there is no
+LAN. A path that the facts call a mesh stays one.
 
 This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import typing as t
 
@@ -19,26 +20,38 @@ from ....module_utils._model.island import Path, Reach
 from ....module_utils._model.node import Node
 from .links import Paths, is_one_machine
 
-# SSH is open where we come from; the other is one that jobs use and that nothing holds before they start.
+# SSH, and the rendezvous port of jobs, on which nothing listens before they start: a refused connection is an answer.
 PORTS = (22, 29500)
-# Of more nodes only neighbours on a ring are tried: the bench finds what that misses.
+# With more nodes only neighbours on a ring are tried: the bench finds what that misses.
 ALL_PAIRS_LIMIT = 64
-Dict = dict[str, t.Any]
+End = tuple[str, int]
 
 
-def connection_targets(
-    nodes: t.Sequence[Node], declared: t.Mapping[str, str]
-) -> dict[str, dict[str, list[tuple[str, int]]]]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReachAnswer:
+    """What a node's agent answered to ``reach``: the ends that answered, and mesh address -> direct or relayed."""
+
+    ends: frozenset[End]
+    mesh: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, answer: t.Mapping[str, t.Any]) -> ReachAnswer:
+        """Return the answer of ``reach`` as the agent sent it."""
+        ends = ((str(item["address"]), int(item["port"])) for item in answer.get("answers", []) if item.get("ok"))
+        return cls(frozenset(ends), answer.get("mesh") or {})
+
+
+def connection_targets(nodes: t.Sequence[Node], declared: t.Mapping[str, str]) -> dict[str, dict[str, list[End]]]:
     """Return node -> other node -> (address, port) to try; pairs on one machine and without addresses are left out.
 
     :param declared: addresses that the user declared for nodes; they are tried first.
     """
-    found: dict[str, dict[str, list[tuple[str, int]]]] = {}
+    targets: dict[str, dict[str, list[End]]] = {}
     for a, b in _node_pairs(nodes):
-        targets = _targets(b, declared.get(b.name)) if not is_one_machine(a, b) else []
-        if targets:
-            found.setdefault(a.name, {})[b.name] = targets
-    return found
+        ends = _targets(b, declared.get(b.name)) if not is_one_machine(a, b) else []
+        if ends:
+            targets.setdefault(a.name, {})[b.name] = ends
+    return targets
 
 
 def mesh_addresses(nodes: t.Sequence[Node], name: str) -> list[str]:
@@ -48,26 +61,25 @@ def mesh_addresses(nodes: t.Sequence[Node], name: str) -> list[str]:
 
 def read_paths(
     nodes: t.Sequence[Node],
-    asked: t.Mapping[str, t.Mapping[str, t.Sequence[tuple[str, int]]]],
-    answers: t.Mapping[str, Dict],
+    targets: t.Mapping[str, t.Mapping[str, t.Sequence[End]]],
+    answers: t.Mapping[str, ReachAnswer],
 ) -> list[Reach]:
-    """Return what is known of the pairs that were tried; a node that gave no answer says nothing.
+    """Return the paths of the pairs that were tried, as far as the answers show them.
 
-    :param answers: node -> what its agent's ``reach`` returned.
+    :param targets: as :func:`connection_targets` returned them.
+    :param answers: by node; nodes that did not answer are left out.
     """
-    known = {node.name: node for node in nodes}
-    inferred = Paths(known, ())
-    found = []
-    for a, targets in asked.items():
+    by_name = {node.name: node for node in nodes}
+    inferred = Paths(by_name, ())
+    reaches = []
+    for a, peers in targets.items():
         if a not in answers:
             continue
-        ok = {(str(item["address"]), int(item["port"])) for item in answers[a].get("answers", []) if item.get("ok")}
-        mesh = answers[a].get("mesh") or {}
-        for b, wanted in targets.items():
-            path = _judge_path(inferred.path(a, b), known[b], set(wanted) & ok, mesh)
+        for b, ends in peers.items():
+            path = _judge_path(inferred.path(a, b), by_name[b], set(ends) & answers[a].ends, answers[a].mesh)
             if path:
-                found.append(Reach(a, b, path))
-    return found
+                reaches.append(Reach(a, b, path))
+    return reaches
 
 
 def _node_pairs(nodes: t.Sequence[Node]) -> t.Iterator[tuple[Node, Node]]:
@@ -78,26 +90,27 @@ def _node_pairs(nodes: t.Sequence[Node]) -> t.Iterator[tuple[Node, Node]]:
         yield from zip(ordered, ordered[1:], strict=False)
 
 
-def _targets(node: Node, declared: str | None) -> list[tuple[str, int]]:
+def _targets(node: Node, declared: str | None) -> list[End]:
     addresses = [item.address for item in (*node.addresses.lan, *node.addresses.mesh)]
-    tried = dict.fromkeys(item for item in ([declared] if declared else []) + addresses if not _is_local(item))
-    return [(address, port) for address in tried for port in PORTS]
+    candidates = [declared, *addresses] if declared else addresses
+    unique = dict.fromkeys(address for address in candidates if not _is_local(address))
+    return [(address, port) for address in unique for port in PORTS]
 
 
 def _is_local(address: str) -> bool:
     return address.startswith(("127.", "169.254.", "fe80:")) or address == "::1"
 
 
-def _judge_path(inferred: Path, other: Node, ok: set[tuple[str, int]], mesh: t.Mapping[str, str]) -> Path | None:
-    """Return the path that the answers show; None where they say nothing new."""
-    answered = {address for address, _unused in ok}
-    over_mesh = [item.address for item in other.addresses.mesh]
-    told = {mesh.get(address) for address in over_mesh}
-    on_mesh: Path | None = None
-    if answered & set(over_mesh):
-        on_mesh = "mesh_relayed" if "relayed" in told and "direct" not in told else "mesh_direct"
+def _judge_path(inferred: Path, other: Node, ends: t.Collection[End], mesh: t.Mapping[str, str]) -> Path | None:
+    """Return the path that the answers show; None where they add nothing to the facts."""
+    answered = {address for address, _port in ends}
+    peer_addresses = {item.address for item in other.addresses.mesh}
+    mesh_kinds = {mesh.get(address) for address in peer_addresses}
+    over_mesh: Path | None = None
+    if answered & peer_addresses:
+        over_mesh = "mesh_relayed" if "relayed" in mesh_kinds and "direct" not in mesh_kinds else "mesh_direct"
     if inferred == "lan":
-        return "lan" if answered - set(over_mesh) else on_mesh or "none"
-    if inferred in ("mesh_direct", "mesh_relayed") and on_mesh:
-        return on_mesh
+        return "lan" if answered - peer_addresses else over_mesh or "none"
+    if inferred in ("mesh_direct", "mesh_relayed") and over_mesh:
+        return over_mesh
     return None

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Nodes that did not answer: to which island they belong, and what that does to its verdict. Pure rules.
 
-An island is judged by the nodes that are there. It does not pass then: what was expected and did not come is a warning
-when others were tested together, and leaves the network unproven when nobody was left to test it with.
+An island is judged by the nodes that answered, and then it cannot pass: absent nodes are a warning when at least two
+others were tested together, and leave the network unproven when only one node is left.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -20,12 +20,12 @@ from ....module_utils._model.verdict import Cause
 from .links import Paths
 
 CODE = "host_unreachable"
-VerdictEntry = t.Mapping[str, t.Any]
+_MAX_NAMES = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AbsentNode:
-    """A node that gave no facts: what the inventory says of it, why it did not answer, and what to do."""
+    """A node that gave no facts: its inventory record, why it did not answer, and what to do."""
 
     node: Node
     problem: str
@@ -38,7 +38,7 @@ class AbsentNode:
 
     @property
     def cause(self) -> Cause:
-        """Return the cause that stands in a verdict."""
+        """Return the cause for a verdict."""
         return Cause(CODE, self.problem, self.fix, self.name)
 
     def to_dict(self) -> dict[str, str]:
@@ -47,53 +47,55 @@ class AbsentNode:
 
 
 def without_absent_nodes(overrides: t.Iterable[IslandOverride], absent: t.Iterable[AbsentNode]) -> list[IslandOverride]:
-    """Return the declared islands without the nodes that did not answer; one that is empty then is left out."""
-    gone = {item.name for item in absent}
-    left = [
-        dataclasses.replace(item, nodes=kept) if item.nodes else item
-        for item in overrides
-        if (kept := tuple(name for name in item.nodes if name not in gone)) or not item.nodes
-    ]
-    return left
+    """Return the declared islands without the nodes that did not answer; islands without any node left are dropped.
+
+    A declaration that names no node at all is kept: it is an error that is reported later.
+    """
+    names = {node.name for node in absent}
+    result = []
+    for override in overrides:
+        nodes = tuple(name for name in override.nodes if name not in names)
+        if nodes or not override.nodes:
+            result.append(dataclasses.replace(override, nodes=nodes))
+    return result
 
 
 def assign_absent_nodes(
     absent: t.Iterable[AbsentNode],
     islands: t.Sequence[Island],
     overrides: t.Iterable[IslandOverride],
-    before: t.Iterable[VerdictEntry],
+    former: t.Sequence[t.Sequence[str]],
     nodes: t.Iterable[Node],
 ) -> dict[str, list[AbsentNode]]:
-    """Return island name -> the absent nodes that belong to it; one that nothing places is in no island.
+    """Return island name -> the absent nodes that belong to it; a node that nothing assigns is in no island.
 
-    A node belongs where the user declared it, else where the last verdict had it, else where the inventory's addresses
-    put it into one LAN with all nodes of an island.
+    A node belongs to the island that the user declared, else to that of the last verdict, else to the island with all
+    of whose nodes the inventory's addresses put it into one LAN.
 
-    :param before: the islands of the last fabric.json, each with ``nodes``.
+    :param former: the nodes of each island in the last fabric.json.
     :param nodes: the facts of the nodes that answered.
     """
-    declared = [item.nodes for item in overrides]
-    stored = [tuple(str(name) for name in item["nodes"]) for item in before]
-    known = {node.name: node for node in nodes}
-    found: dict[str, list[AbsentNode]] = {}
-    for item in absent:
-        home = (
-            _island_sharing_most(item.name, declared, islands)
-            or _island_sharing_most(item.name, stored, islands)
-            or _island_of_lan(item, islands, known)
+    declared = [override.nodes for override in overrides]
+    by_name = {node.name: node for node in nodes}
+    result: dict[str, list[AbsentNode]] = {}
+    for node in absent:
+        island = (
+            _island_sharing_most(node.name, declared, islands)
+            or _island_sharing_most(node.name, former, islands)
+            or _island_of_lan(node, islands, by_name)
         )
-        if home is not None:
-            found.setdefault(home, []).append(item)
-    return found
+        if island is not None:
+            result.setdefault(island, []).append(node)
+    return result
 
 
 def judge_attendance(absent: t.Sequence[AbsentNode], tested: int) -> tuple[t.Literal["pass", "warn", "unproven"], str]:
-    """Return what absent nodes make of an island's attendance, and why; ``tested`` is how many nodes were tested."""
+    """Return the attendance of an island with absent nodes, and why; ``tested`` is how many nodes were tested."""
     if not absent:
         return "pass", ""
-    names = ", ".join(item.name for item in absent[:8]) + (f" and {len(absent) - 8} more" if len(absent) > 8 else "")
-    text = f"judged without {names}: no answer"
-    return ("warn", text) if tested > 1 else ("unproven", f"{text}, and nobody is left to test the network with")
+    more = f" and {len(absent) - _MAX_NAMES} more" if len(absent) > _MAX_NAMES else ""
+    text = f"no answer from {', '.join(node.name for node in absent[:_MAX_NAMES])}{more}"
+    return ("warn", text) if tested > 1 else ("unproven", f"{text}, and one node alone cannot test the network")
 
 
 def _island_sharing_most(name: str, groups: t.Iterable[t.Sequence[str]], islands: t.Sequence[Island]) -> str | None:
@@ -107,11 +109,11 @@ def _island_sharing_most(name: str, groups: t.Iterable[t.Sequence[str]], islands
     return None
 
 
-def _island_of_lan(item: AbsentNode, islands: t.Sequence[Island], known: t.Mapping[str, Node]) -> str | None:
-    if not item.node.addresses.lan and not item.node.fabric_hint:
+def _island_of_lan(absent: AbsentNode, islands: t.Sequence[Island], nodes: t.Mapping[str, Node]) -> str | None:
+    if not absent.node.addresses.lan and not absent.node.fabric_hint:
         return None
-    paths = Paths({**known, item.name: item.node}, ())
+    paths = Paths({**nodes, absent.name: absent.node}, ())
     for island in islands:
-        if all(paths.path(item.name, name) == "lan" for name in island.nodes):
+        if all(paths.path(absent.name, name) == "lan" for name in island.nodes):
             return island.name
     return None

@@ -1,11 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What has changed on an island since it was measured before: its own history is the measure. Pure rules on values.
+"""What changed on an island since its earlier measurements. Pure rules on values.
 
-A measurement is one line of ``fabric_history.jsonl``: ``{at, island, nodes, outcome, lane, transport, backend,
-collective, size_bytes, busbw_gb_s, pairs [[a, b, GB/s]]}``. Only equal tests are compared: same nodes, backend,
-collective and size.
+Only equal tests are compared: same nodes, backend, collective and size.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -17,14 +15,67 @@ import statistics
 import typing as t
 
 from ....module_utils._model.verdict import Cause, Verdict
+from ..parse.json_values import as_items, finite_number
 
 # Two measurements of a healthy network differ by a few percent; gloo on busy processors by ten.
 DRIFT = 0.85
 COMPARED_TESTS = 10
 MAX_LINES = 2000
 FIX = "Compare link rate, PCIe width, errors and MTU of this node with its peers; nothing else in the island changed"
-Dict = dict[str, t.Any]
-Lines = t.Sequence[t.Mapping[str, t.Any]]
+_MAX_RATE = 1e9
+_MAX_NAMES = 8
+PairRate = tuple[str, str, float]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class IslandMeasurement:
+    """One line of ``fabric_history.jsonl``: a test of an island. ``pairs`` are (node, node, GB/s), each pair once."""
+
+    nodes: tuple[str, ...]
+    outcome: str
+    at: str | None = None
+    island: str | None = None
+    lane: str | None = None
+    transport: str | None = None
+    backend: str | None = None
+    collective: str | None = None
+    size_bytes: int | None = None
+    busbw_gb_s: float | None = None
+    pairs: tuple[PairRate, ...] = ()
+
+    @property
+    def test(self) -> tuple[object, ...]:
+        """Return what must be equal for two figures to be comparable, beside the nodes."""
+        return self.backend, self.collective, self.size_bytes
+
+    @classmethod
+    def from_dict(cls, line: object) -> IslandMeasurement | None:
+        """Return the measurement that a JSON line holds, None when it is not one."""
+        if not isinstance(line, dict) or not isinstance(line.get("outcome"), str):
+            return None
+        nodes, pairs = line.get("nodes"), line.get("pairs")
+        if not isinstance(nodes, list) or not all(isinstance(name, str) for name in nodes):
+            return None
+        if pairs is not None and not isinstance(pairs, list):
+            return None
+        texts = {
+            key: value if isinstance(value := line.get(key), str) else None
+            for key in ("at", "island", "lane", "transport", "backend", "collective")
+        }
+        size = line.get("size_bytes")
+        return cls(
+            tuple(sorted(nodes)),
+            line["outcome"],
+            **texts,
+            size_bytes=size if isinstance(size, int) else None,
+            busbw_gb_s=finite_number(line.get("busbw_gb_s"), _MAX_RATE),
+            pairs=tuple(_parse_pairs(pairs)),
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the line as JSON-able values."""
+        line = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {**line, "nodes": list(self.nodes), "pairs": [list(pair) for pair in self.pairs]}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,130 +86,112 @@ class Drift:
     causes: tuple[Cause, ...] = ()
 
 
-def build_measurement(verdict: Verdict, nodes: t.Sequence[str], backend: str) -> Dict:
-    """Return the line of history that stands for a verdict."""
+def read_measurements(lines: t.Iterable[object]) -> list[IslandMeasurement]:
+    """Return the measurements among JSON lines, in their order."""
+    return [line for line in map(IslandMeasurement.from_dict, lines) if line is not None]
+
+
+def build_measurement(verdict: Verdict, nodes: t.Sequence[str], backend: str) -> IslandMeasurement:
+    """Return the line of history for a verdict."""
     band = verdict.bandwidth
-    return {
-        "at": verdict.started_at,
-        "island": verdict.island,
-        "nodes": sorted(nodes),
-        "outcome": verdict.outcome,
-        "lane": verdict.lane,
-        "transport": verdict.transport.verdict,
-        "backend": backend,
-        "collective": band.collective,
-        "size_bytes": band.size_bytes,
-        "busbw_gb_s": band.busbw_gb_s,
-        "pairs": [[pair.a, pair.b, pair.busbw_gb_s] for pair in verdict.transport.pairs if pair.busbw_gb_s is not None],
-    }
+    return IslandMeasurement(
+        tuple(sorted(nodes)),
+        verdict.outcome,
+        at=verdict.started_at,
+        island=verdict.island,
+        lane=verdict.lane,
+        transport=verdict.transport.verdict,
+        backend=backend,
+        collective=band.collective,
+        size_bytes=band.size_bytes,
+        busbw_gb_s=band.busbw_gb_s,
+        pairs=tuple(_parse_pairs([[pair.a, pair.b, pair.busbw_gb_s] for pair in verdict.transport.pairs])),
+    )
 
 
-def compare_with_history(now: t.Mapping[str, t.Any], history: Lines) -> Drift:
+def compare_with_history(now: IslandMeasurement, history: t.Sequence[IslandMeasurement]) -> Drift:
     """Return what changed between ``now`` and the measurements before it, the oldest first.
 
-    Entries that are no measurements are passed over. Figures are compared with the median of the last ten of equal
-    tests that passed or warned; lane, transport, outcome and members with the last one.
+    Figures are compared with the median of the last ten equal tests that passed or warned; lane, transport, outcome and
+    members with the last test.
     """
-    known = [line for line in history if _is_measurement(line)]
-    own = [line for line in known if sorted(line["nodes"]) == now["nodes"]]
-    changes = [*_member_changes(now, known, own), *(_state_changes(now, own[-1]) if own else ())]
-    equal = [line for line in own if _test_key(line) == _test_key(now) and line["outcome"] in ("pass", "warn")][
-        -COMPARED_TESTS:
-    ]
-    slower, causes = _find_slower(now, equal)
+    same_nodes = [line for line in history if line.nodes == now.nodes]
+    changes = _state_changes(now, same_nodes[-1]) if same_nodes else _member_changes(now, history)
+    comparable = [line for line in same_nodes if line.test == now.test and line.outcome in ("pass", "warn")]
+    slower, causes = _find_slower(now, comparable[-COMPARED_TESTS:])
     return Drift((*changes, *slower), tuple(causes))
 
 
-def _is_measurement(line: t.Any) -> bool:
-    if not isinstance(line, dict) or not isinstance(line.get("nodes"), list) or "outcome" not in line:
-        return False
-    pairs = line.get("pairs")
-    return all(isinstance(name, str) for name in line["nodes"]) and isinstance(pairs if pairs is not None else [], list)
-
-
-def _test_key(line: t.Mapping[str, t.Any]) -> tuple[t.Any, ...]:
-    return tuple(line.get(key) for key in ("backend", "collective", "size_bytes"))
-
-
-def _member_changes(now: t.Mapping[str, t.Any], known: Lines, own: Lines) -> t.Iterator[str]:
-    """Say who joined and left, when the island of this name had other nodes the last time."""
-    if own:
-        return
-    before = next((line for line in reversed(known) if line.get("island") == now["island"]), None)
+def _member_changes(now: IslandMeasurement, history: t.Sequence[IslandMeasurement]) -> t.Iterator[str]:
+    """Yield which nodes joined and left since the last test of an island of this name."""
+    before = next((line for line in reversed(history) if line.island == now.island), None)
     if before is None:
         return
-    joined, left = set(now["nodes"]) - set(before["nodes"]), set(before["nodes"]) - set(now["nodes"])
+    joined, left = sorted(set(now.nodes) - set(before.nodes)), sorted(set(before.nodes) - set(now.nodes))
     if joined:
-        yield f"joined: {', '.join(sorted(joined)[:8])}"
+        yield f"joined: {', '.join(joined[:_MAX_NAMES])}"
     if left:
-        yield f"left: {', '.join(sorted(left)[:8])}"
+        yield f"left: {', '.join(left[:_MAX_NAMES])}"
 
 
-def _state_changes(now: t.Mapping[str, t.Any], before: t.Mapping[str, t.Any]) -> t.Iterator[str]:
+def _state_changes(now: IslandMeasurement, before: IslandMeasurement) -> t.Iterator[str]:
     for key in ("outcome", "lane", "transport"):
-        if before.get(key) is not None and now.get(key) != before[key]:
-            yield f"{key}: {now.get(key)}, {before[key]} before"
+        current, former = getattr(now, key), getattr(before, key)
+        if former is not None and current != former:
+            yield f"{key}: {current}, {former} before"
 
 
-def _find_slower(now: t.Mapping[str, t.Any], equal: Lines) -> tuple[list[str], list[Cause]]:
+def _find_slower(now: IslandMeasurement, history: t.Sequence[IslandMeasurement]) -> tuple[list[str], list[Cause]]:
+    """Return the bandwidths that dropped, in words, and the nodes (or the island) that they point to."""
     changes: list[str] = []
-    causes: list[Cause] = []
-    usual = _median(line.get("busbw_gb_s") for line in equal)
-    rate = _number(now.get("busbw_gb_s"))
-    if usual and rate is not None and rate < DRIFT * usual:
-        changes.append(f"bandwidth: {rate:.3g} GB/s, {usual:.3g} before")
-    fallen = [(a, b, value, before) for a, b, value, before in _pair_rates(now, equal) if value < DRIFT * before]
-    for a, b, value, before in fallen:
-        changes.append(f"{a}–{b}: {value:.3g} GB/s, {before:.3g} before")
-    blamed = _nodes_slower_everywhere(now, [(a, b) for a, b, _unused, _unused in fallen])
-    for name in blamed:
-        causes.append(Cause("drift", f"every pair with {name} became slower than its own history", FIX, name))
-    if changes and not blamed and (rate is not None and usual and rate < DRIFT * usual):
-        causes.append(Cause("drift", changes[0] if not fallen else changes[-1], FIX))
-    return changes, causes
+    rates = [line.busbw_gb_s for line in history if line.busbw_gb_s is not None]
+    usual = statistics.median(rates) if rates else 0.0
+    if now.busbw_gb_s is not None and now.busbw_gb_s < DRIFT * usual:
+        changes.append(f"bandwidth: {now.busbw_gb_s:.3g} GB/s, {usual:.3g} before")
+    island_slower = bool(changes)
+    slow_pairs = [(a, b, rate, before) for a, b, rate, before in _pair_rates(now, history) if rate < DRIFT * before]
+    changes += [f"{a}–{b}: {rate:.3g} GB/s, {before:.3g} before" for a, b, rate, before in slow_pairs]
+    nodes = _nodes_slower_everywhere(now, {frozenset((a, b)) for a, b, _rate, _before in slow_pairs})
+    if nodes:
+        causes = [
+            Cause("drift", f"every pair with {name} became slower than its own history", FIX, name) for name in nodes
+        ]
+        return changes, causes
+    return changes, [Cause("drift", changes[-1], FIX)] if island_slower else []
 
 
-def _pair_rates(now: t.Mapping[str, t.Any], equal: Lines) -> t.Iterator[tuple[str, str, float, float]]:
-    """Yield (a, b, GB/s now, usual GB/s) of each pair that was measured before."""
-    history: dict[frozenset[str], list[float]] = {}
-    for line in equal:
-        for a, b, value in _measured_pairs(line):
-            history.setdefault(frozenset((a, b)), []).append(value)
-    for a, b, value in _measured_pairs(now):
-        if before := history.get(frozenset((a, b))):
-            yield a, b, value, statistics.median(before)
+def _pair_rates(
+    now: IslandMeasurement, history: t.Sequence[IslandMeasurement]
+) -> t.Iterator[tuple[str, str, float, float]]:
+    """Yield (a, b, GB/s now, median GB/s before) of each pair that was measured before."""
+    former: dict[frozenset[str], list[float]] = {}
+    for line in history:
+        for a, b, rate in line.pairs:
+            former.setdefault(frozenset((a, b)), []).append(rate)
+    for a, b, rate in now.pairs:
+        if before := former.get(frozenset((a, b))):
+            yield a, b, rate, statistics.median(before)
 
 
-def _measured_pairs(line: t.Mapping[str, t.Any]) -> t.Iterator[tuple[str, str, float]]:
+def _nodes_slower_everywhere(now: IslandMeasurement, slow: t.Collection[frozenset[str]]) -> list[str]:
+    """Return the nodes all of whose measured pairs (two or more) became slower; none when that are all nodes."""
+    measured = [frozenset((a, b)) for a, b, _rate in now.pairs]
+    names = []
+    for name in now.nodes:
+        pairs = [pair for pair in measured if name in pair]
+        if len(pairs) > 1 and all(pair in slow for pair in pairs):
+            names.append(name)
+    return names if len(names) < len(now.nodes) else []
+
+
+def _parse_pairs(pairs: object) -> t.Iterator[PairRate]:
+    """Yield the first rate of each pair; entries that are not (node, node, GB/s) are left out."""
     seen: set[frozenset[str]] = set()
-    for item in line.get("pairs") or []:
-        if not isinstance(item, list | tuple) or len(item) != 3:
+    for entry in as_items(pairs):
+        if not isinstance(entry, list | tuple) or len(entry) != 3:
             continue
-        value = _number(item[2])
-        key = frozenset((str(item[0]), str(item[1])))
-        if value is not None and key not in seen:
+        a, b, rate = str(entry[0]), str(entry[1]), finite_number(entry[2], _MAX_RATE)
+        key = frozenset((a, b))
+        if rate is not None and key not in seen:
             seen.add(key)
-            yield str(item[0]), str(item[1]), value
-
-
-def _nodes_slower_everywhere(now: t.Mapping[str, t.Any], fallen: t.Sequence[tuple[str, str]]) -> list[str]:
-    """Return the nodes all of whose measured pairs (two or more) fell."""
-    slow = {frozenset(pair) for pair in fallen}
-    measured = [frozenset((a, b)) for a, b, _unused in _measured_pairs(now)]
-    found = []
-    for name in now["nodes"]:
-        mine = [pair for pair in measured if name in pair]
-        if len(mine) > 1 and all(pair in slow for pair in mine):
-            found.append(name)
-    # When everything fell, no single node is to blame.
-    return found if len(found) < len(now["nodes"]) else []
-
-
-def _median(values: t.Iterable[t.Any]) -> float | None:
-    known = [value for value in map(_number, values) if value is not None]
-    return statistics.median(known) if known else None
-
-
-def _number(value: t.Any) -> float | None:
-    fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
-    return float(value) if fits else None
+            yield a, b, rate

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Faults of an island's nodes that their facts show before any test: an expectation must not hide them.
+"""Faults of an island's nodes that their facts show before any test.
 
-A NIC whose PCIe link came up narrower or slower than it can lowers what is computed for it, so that a measurement would
-pass against the fault itself.
+A NIC whose PCIe link is narrower or slower than possible also lowers the computed expectation, so that the measurement
+would pass although the NIC is slow.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -17,26 +17,26 @@ from ....module_utils._model.island import Island
 from ....module_utils._model.node import Nic, Node
 from ....module_utils._model.verdict import Cause
 from ..bench.expectation import pcie_gbps
-from ..topology.links import find_rails
+from ..rails import find_rails
 
 PCIE_DEGRADED = "pcie_degraded"
-_FIX = "Reseat card and riser, check BIOS bifurcation and firmware; declare the bandwidth if this slot is meant so"
+_FIX = "Reseat card and riser, check BIOS bifurcation and firmware; declare the bandwidth if the slot is built so"
 
 
 def find_node_faults(island: Island, nodes: t.Iterable[Node]) -> tuple[Cause, ...]:
-    """Return a cause for each NIC of the island's rails that PCIe holds below what card and slot can carry."""
+    """Return a cause for each NIC of the island's rails whose PCIe link is below what card and slot can carry."""
     if not island.rdma:
         return ()
-    found = []
+    causes = []
     for node in (node for node in nodes if node.name in island.nodes):
-        own = find_rails(node)
+        rails = find_rails(node)
         # Each port of a DGX Spark is two functions with four lanes by design.
-        for nic in own.nics if own and node.platform != "dgx_spark" else ():
+        for nic in rails.nics if rails and node.platform != "dgx_spark" else ():
             if _is_degraded(nic):
                 now, best = f"gen {nic.pci_gen} x{nic.pci_width}", f"gen {nic.pci_gen_max} x{nic.pci_width_max}"
                 text = f"{nic.name} runs at PCIe {now}, {best} is possible, and its link needs {nic.rate_gbps:g} Gb/s"
-                found.append(Cause(PCIE_DEGRADED, text, _FIX, node.name))
-    return tuple(found)
+                causes.append(Cause(PCIE_DEGRADED, text, _FIX, node.name))
+    return tuple(causes)
 
 
 def _is_degraded(nic: Nic) -> bool:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What tests of pairs and of single nodes say: who is to blame for slow ones, proofs of all pairs, and a table of them.
+"""Judge tests of pairs and of single nodes: the causes of slow ones, the proofs of all pairs, a table of the rates.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -33,43 +33,43 @@ def find_pair_causes(rates: Rates, expected: float | None) -> tuple[Cause, ...]:
     )
 
 
-def build_search_causes(found: Suspects) -> tuple[Cause, ...]:
-    """Return the causes that a search by halves named."""
-    causes = list(_suspect_causes(found, lambda name: f"every group with {name} is slow, and others are well"))
-    for group in found.undecided:
+def build_search_causes(suspects: Suspects) -> tuple[Cause, ...]:
+    """Return the causes for the suspects of a search by halves."""
+    causes = list(_suspect_causes(suspects, lambda name: f"every group with {name} is slow, and others are not"))
+    for group in suspects.undecided:
         text = f"at least one of {', '.join(group[:8])}{'…' if len(group) > 8 else ''} is slow"
         causes.append(Cause("slow_path", text, SLOW_FIXES["slow_path"]))
     return tuple(causes)
 
 
-def _suspect_causes(found: Suspects, evidence: t.Callable[[str], str]) -> t.Iterator[Cause]:
-    for name in found.bad:
+def _suspect_causes(suspects: Suspects, evidence: t.Callable[[str], str]) -> t.Iterator[Cause]:
+    for name in suspects.bad:
         yield Cause("slow_node", evidence(name), SLOW_FIXES["slow_node"], name)
-    for left, right in found.between:
+    for left, right in suspects.between:
         if len(left) == len(right) == 1:
             text = f"only the path between {left[0]} and {right[0]} is slow"
         else:
-            text = f"{', '.join(left[:4])} and {', '.join(right[:4])} are well apart and slow together"
+            text = f"{', '.join(left[:4])} and {', '.join(right[:4])} are fast alone and slow together"
         yield Cause("slow_path", text, SLOW_FIXES["slow_path"])
 
 
 def find_inside_causes(rates: t.Mapping[str, float | None]) -> tuple[Cause, ...]:
-    """Return the nodes that are slower inside than nodes of the same kind: below 0.85 of their median.
+    """Return the nodes whose inside is slower than that of nodes of the same kind: below 0.85 of their median.
 
-    Of two nodes the faster one is the measure; a single node has no peer.
+    Two nodes are compared with the faster one; a single node has no peer.
     """
-    known = [rate for rate in rates.values() if rate is not None]
-    if len(rates) < 2 or not known:
+    measured = [rate for rate in rates.values() if rate is not None]
+    if len(rates) < 2 or not measured:
         return ()
-    usual = max(known) if len(known) < 3 else statistics.median(known)
-    found = []
+    usual = max(measured) if len(measured) < 3 else statistics.median(measured)
+    causes = []
     for name, rate in sorted(rates.items()):
         if rate is None:
-            found.append(Cause("slow_node", "the test inside the node did not finish", _INSIDE_FIX, name))
+            causes.append(Cause("slow_node", "the test inside the node did not finish", _INSIDE_FIX, name))
         elif rate < GATE_PASS * usual:
             text = f"{rate:.3g} GB/s inside the node, its peers reach {usual:.3g}"
-            found.append(Cause("slow_node", text, _INSIDE_FIX, name))
-    return tuple(found)
+            causes.append(Cause("slow_node", text, _INSIDE_FIX, name))
+    return tuple(causes)
 
 
 _INSIDE_FIX = "Check NVLink, PCIe width, fabric manager and GPU clocks of this node (nvidia-smi -q, nvidia-smi topo -m)"
@@ -80,11 +80,11 @@ def merge_pair_proofs(own: t.Sequence[PairProof], tested: t.Iterable[PairProof],
 
     A ring of N nodes uses N of their pairs; the others are proven by their own tests.
     """
-    known = {frozenset((pair.a, pair.b)) for pair in own}
+    proven = {frozenset((pair.a, pair.b)) for pair in own}
     added: dict[frozenset[str], PairProof] = {}
     for pair in tested:
         key = frozenset((pair.a, pair.b))
-        if key not in known:
+        if key not in proven:
             added.setdefault(key, dataclasses.replace(pair, evidence=f"tested alone: {pair.evidence}"))
     result = []
     for pair in (*own, *added.values()):

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What an NCCL log proves about the network between nodes.
+"""Judge what an NCCL log proves about the network between nodes.
 
-Only channel lines prove it: everything NCCL says while it starts (devices it found, networks it chose, ``GPU Direct
-RDMA enabled``, ``use ring PXN 0 GDR 1``) has been seen beside another transport. NCCL prints ``via NET`` between ranks
+Only channel lines prove it: all start-up lines (devices found, networks chosen, ``GPU Direct RDMA enabled``, ``use ring
+PXN 0 GDR 1``) also occur in logs of jobs that used another transport. NCCL prints ``via NET`` between ranks
 of one machine too when P2P and shared memory are switched off, so a line counts unless the log shows both ranks on one
 machine. Verdicts: RDMA with GPUDirect on every channel, RDMA without it on some, TCP on any, both (worse than either),
 multi-node NVLink, unproven.
@@ -26,13 +26,13 @@ Gdr = t.Literal["yes", "no", "unknown"]
 MAX_PROOFS = 10_000
 
 _TCP_PROVIDERS = ("tcp", "sockets", "udp")
-# From the worst to the best: what one communicator lacks, the whole log lacks.
+# From worst to best: the worst communicator decides for the whole log.
 _ORDER: tuple[TransportVerdict, ...] = ("mixed", "tcp", "unproven", "rdma_no_gdr", "rdma_gdr", "mnnvl")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeclaredRank:
-    """Where nccl-tests' own list says that a rank runs."""
+    """The host and process of a rank in the list that nccl-tests prints."""
 
     host: str
     pid: int
@@ -40,7 +40,7 @@ class DeclaredRank:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NcclTransport:
-    """What was read. ``network`` is a name that channel lines prove (by elimination in one documented case), else null.
+    """The transport that a log proves. ``network`` is a name that channel lines prove (once by elimination), else None.
 
     ``single_node`` is true when the log shows that all ranks are on one machine; then nothing crosses a network.
     """
@@ -56,7 +56,7 @@ class NcclTransport:
 
 
 class RankNodes:
-    """Answers on which machine a rank of a communicator is; ``""`` when the log does not say (or says two)."""
+    """Finds the machine of a rank of a communicator; ``""`` when the log names none, or two."""
 
     def __init__(self, facts: NcclFacts, declared: t.Mapping[int, DeclaredRank]) -> None:
         self._names = facts.jobs.node_names()
@@ -67,16 +67,16 @@ class RankNodes:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Every node that wrote to the log or stands in nccl-tests' list, sorted."""
+        """Every node that wrote to the log or is in nccl-tests' list, sorted."""
         return tuple(sorted({*self._names.values(), *(place.host for place in self._declared.values())}))
 
     def node(self, comm: Communicator, rank: int) -> str:
         """Return the node of a rank."""
-        claimed = {self._names.get((process.host, process.pid), "") for process in comm.ranks.get(rank, ())}
-        if not claimed and rank in self._declared and comm.nranks in (0, len(self._declared)):
+        nodes = {self._names.get((process.host, process.pid), "") for process in comm.ranks.get(rank, ())}
+        if not nodes and rank in self._declared and comm.nranks in (0, len(self._declared)):
             place = self._declared[rank]
-            claimed = {self._names.get((place.host, place.pid), place.host)}
-        return claimed.pop() if len(claimed) == 1 else ""
+            nodes = {self._names.get((place.host, place.pid), place.host)}
+        return nodes.pop() if len(nodes) == 1 else ""
 
     def one_machine(self, comm: Communicator, pair: PairCount) -> bool:
         """Return whether the log shows both ranks of a pair on one machine."""
@@ -85,8 +85,8 @@ class RankNodes:
         first, second = self.node(comm, pair.channel.a), self.node(comm, pair.channel.b)
         if not first or first != second:
             return False
-        # One host name without addresses may be two machines: then NCCL's own choice decides. It takes the network
-        # only where P2P and shared memory cannot go, and one machine cannot hold the same GPU twice.
+        # One host name without addresses may be two machines: then NCCL's own choice decides. It uses the network only
+        # where P2P and shared memory are not possible, and one machine does not have the same GPU twice.
         if first in self._addressed or "@" in first or pair.channel.via.kind == "p2p":
             return True
         return not (pair.channel.same_device or comm.key in self._local_transport)
@@ -109,7 +109,7 @@ class RankNodes:
 def read_transport(
     facts: NcclFacts, declared: t.Mapping[int, DeclaredRank], *, no_verbs: bool, table: bool
 ) -> NcclTransport:
-    """Return what a log proves.
+    """Return the transport that a log proves.
 
     :param declared: rank to place from nccl-tests' list, empty when there is none.
     :param no_verbs: NCCL could not open libibverbs.
@@ -133,7 +133,7 @@ def read_transport(
     else:
         reading = _judge_start_lines(facts, declared, no_verbs=no_verbs, table=table)
     if jobs.overflow:
-        note = "the log names more ranks or pairs than are kept in memory, so nothing is proven"
+        note = "the log names more ranks or pairs than fit into memory, so that nothing is proven"
         reading = dataclasses.replace(reading, verdict="unproven", network=None, notes=(*reading.notes, note))
     nodes_of = {(key, rank): places.node(comm, rank) for key, comm in jobs.comms.items() for rank in comm.ranks}
     notes = (*reading.notes, *_shared_rank_notes(facts))
@@ -184,11 +184,11 @@ def _pair_class(facts: NcclFacts, pair: PairCount) -> NetworkClass | t.Literal["
     via = pair.channel.via
     if via.kind == "p2p":
         return "mnnvl"
-    found = network_class(via.name)
-    if found == "rdma" and "libfabric" in via.name.lower() and is_ofi_on_tcp(facts):
+    name_class = network_class(via.name)
+    if name_class == "rdma" and "libfabric" in via.name.lower() and is_ofi_on_tcp(facts):
         return "tcp"
-    # Only a device that reaches GPU memory gets /GDRDMA, so a plugin that nobody knows is not plain TCP then.
-    return "rdma" if found == "unknown" and via.gdr else found
+    # Only a device that reaches GPU memory gets /GDRDMA, so that an unknown plugin with it is not plain TCP.
+    return "rdma" if name_class == "unknown" and via.gdr else name_class
 
 
 def _judge_channels(facts: NcclFacts, crossing: t.Sequence[PairCount]) -> NcclTransport:
@@ -203,7 +203,9 @@ def _judge_channels(facts: NcclFacts, crossing: t.Sequence[PairCount]) -> NcclTr
     if len(set(verdicts.values())) > 1:
         notes.append(f"communicators use different transports: {', '.join(sorted(set(verdicts.values())))}")
     if worst == "unproven":
-        notes.append(f"network {', '.join(sorted(names))} is not known, and nothing shows whether it is RDMA or TCP")
+        notes.append(
+            f"network {', '.join(sorted(names))} is unknown, and the log does not show whether it is RDMA or TCP"
+        )
     return NcclTransport("+".join(sorted(names)), worst, _gpudirect_use(crossing), notes=tuple(notes))
 
 
@@ -223,7 +225,7 @@ def _judge_pairs(facts: NcclFacts, pairs: t.Sequence[PairCount]) -> TransportVer
 
 
 def _gpudirect_use(crossing: t.Sequence[PairCount]) -> Gdr:
-    """Return whether /GDRDMA was seen on any channel between nodes; that all have it is what the verdict says."""
+    """Return whether any channel between nodes has /GDRDMA; the verdict requires it on all."""
     network = [pair.channel.via for pair in crossing if pair.channel.via.kind == "net"]
     if not network:
         return "unknown"
@@ -235,28 +237,28 @@ def _judge_start_lines(
 ) -> NcclTransport:
     """Judge a log without channel lines between nodes.
 
-    RDMA is never proven here. TCP is, when NCCL names it as its choice, or when nothing else is left: without
-    libibverbs and without a plugin only sockets remain.
+    RDMA is never proven here. TCP is proven when NCCL names it as its choice, and when there is no alternative: without
+    libibverbs and without a plugin NCCL has only sockets.
     """
     classes = {network_class(name) for name in facts.chosen}
     if is_ofi_on_tcp(facts) or classes == {"tcp"}:
-        return NcclTransport(None, "tcp", "no", notes=("no channel line: TCP is what NCCL says it chose",))
+        return NcclTransport(None, "tcp", "no", notes=("no channel line; NCCL reports that it chose TCP",))
     if not facts.chosen and no_verbs and not facts.providers:
         if table and len({place.host for place in declared.values()}) > 1:
-            note = "libibverbs is missing and no plugin was loaded, which leaves sockets; no channel line shows them"
+            note = "libibverbs is missing and no plugin was loaded: only sockets remain, but no channel line shows them"
             return NcclTransport("Socket", "unproven", "no", notes=(note,))
-        return NcclTransport(None, "tcp", "no", notes=("no channel line: without libibverbs NCCL has sockets only",))
+        return NcclTransport(None, "tcp", "no", notes=("no channel line; without libibverbs NCCL has only sockets",))
     only_socket = not facts.chosen and facts.socket_interfaces and not facts.hcas and not facts.providers
-    named = ", ".join(sorted(facts.chosen))
-    note = f"only start-up lines name {named}: that proves no transport" if named else ""
+    chosen = ", ".join(sorted(facts.chosen))
+    note = f"only start-up lines name {chosen}, which does not prove a transport" if chosen else ""
     return NcclTransport(None, "unproven", "no" if only_socket else "unknown", notes=(note,) if note else ())
 
 
 def _shared_rank_notes(facts: NcclFacts) -> tuple[str, ...]:
-    """Report ranks that several processes claim inside one communicator: logs of several jobs, or of several groups."""
+    """Return a note when several processes report one rank: the file mixes several jobs or groups."""
     for comm in facts.jobs.comms.values():
         if any(len(processes) > 1 for processes in comm.ranks.values()):
-            return ("one rank is claimed by several processes: several jobs or groups are mixed in this file",)
+            return ("several processes report the same rank: this file mixes several jobs or groups",)
     return ()
 
 

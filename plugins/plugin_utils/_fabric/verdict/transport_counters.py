@@ -4,9 +4,9 @@
 """Transport proven without NCCL's log: by the sockets of gloo's ranks, or by the byte counters of NICs.
 
 gloo prints no channel lines. Its proof is a connection of which both ends belong to ranks of the job, with the
-interface that owns the end, and that interface's byte counters, which must have moved at least half of what the
-collectives had to send. RDMA ports count their bytes in hardware and netdevs do not count RDMA, so that the difference
-of both tells which of them carried the traffic, but never whether GPUDirect did.
+interface that owns the end, and that interface's byte counters, which must have grown by at least half of what the
+collectives had to send. RDMA ports count their bytes in hardware and netdevs do not count RDMA, so that both together
+show which of them carried the traffic, but never whether GPUDirect was used.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -18,20 +18,20 @@ import typing as t
 
 from ....module_utils._model.verdict import Cause, PairProof, Transport, TransportVerdict
 from ..bench.result import BenchResult, Counters, RankEvidence, SocketEnd
-from ..diagnosis.causes import CAUSES
+from .cause_table import CAUSES
 
 # What must cross a node's NIC at least, per byte of the collective's size and for N nodes (nccl-tests PERFORMANCE.md:
 # the lower bounds behind busbw): all-reduce 2(N-1)/N, the others (N-1)/N.
 _TWICE = "all_reduce"
-# Counters of one test also hold other traffic and miss what was sent before the first look: half is far from both.
+# Counters also hold other traffic and miss what was sent before they were first read: half is far from both.
 SHARE = 0.5
-# gloo connects every pair and uses some: a connection with less than this part of the traffic carried none of it.
+# gloo connects every pair and uses only some: a connection with less than this part of the traffic was not used.
 IDLE_PART = 100
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TransportProof:
-    """What was proven, the causes found on the way, and for each thing that is not proven one sentence."""
+    """The proven transport, the causes found with it, and one sentence for each thing that is not proven."""
 
     transport: Transport
     causes: tuple[Cause, ...] = ()
@@ -64,27 +64,27 @@ def read_sockets(
         node = names[item.rank]
         for end in item.sockets:
             other = names.get(end.peer_rank) if end.peer_rank is not None else None
-            idle = end.carried is not None and end.carried * IDLE_PART < need
+            idle = end.carried_bytes is not None and end.carried_bytes * IDLE_PART < need
             if other is None or other == node or idle:
                 continue
-            moved, problem = _interface_traffic(item, end, need)
+            evidence, problem = _interface_traffic(item, end, need)
             if problem:
                 reasons.append(f"{node} to {other}: {problem}")
                 continue
             via = end.interface or ""
-            pairs.setdefault((node, other, via), PairProof(node, other, via, moved))
-            wanted = (interfaces or {}).get(node)
-            if wanted and wanted != via:
-                causes[node, via] = _wrong_interface_cause(node, via, wanted, end)
+            pairs.setdefault((node, other, via), PairProof(node, other, via, evidence))
+            expected_via = (interfaces or {}).get(node)
+            if expected_via and expected_via != via:
+                causes[node, via] = _wrong_interface_cause(node, via, expected_via, end)
     verdict: TransportVerdict = "tcp" if pairs else "unproven"
     transport = Transport(expected, verdict, "socket_peers_and_netdev_counters", tuple(pairs.values()))
     if not pairs and not reasons:
-        reasons.append("no connection between ranks of different nodes was seen")
+        reasons.append("no connection between ranks of different nodes was found")
     return TransportProof(transport, tuple(causes.values()), tuple(dict.fromkeys(reasons)))
 
 
 def read_counters(result: BenchResult, expected: TransportVerdict | None = None) -> TransportProof:
-    """Return the transport of an NCCL test whose log is not at hand, from RDMA ports' and netdevs' byte counters."""
+    """Return the transport of an NCCL test without its log, from RDMA ports' and netdevs' byte counters."""
     nodes: dict[str, RankEvidence] = {}
     for item in result.evidence:
         nodes.setdefault(_node_name(item), item)
@@ -92,10 +92,11 @@ def read_counters(result: BenchResult, expected: TransportVerdict | None = None)
     kinds: dict[str, tuple[str, str]] = {}
     for node, item in nodes.items():
         kinds[node] = _find_carrier(item, need)
-    found = {kind for kind, _text in kinds.values()}
+    carriers = {kind for kind, _text in kinds.values()}
     verdict: TransportVerdict = "unproven"
-    if need and found <= {"rdma", "tcp", "mixed"}:
-        verdict = "mixed" if len(found) > 1 or "mixed" in found else "tcp" if found == {"tcp"} else "rdma_no_gdr"
+    if need and carriers <= {"rdma", "tcp", "mixed"}:
+        single = "tcp" if carriers == {"tcp"} else "rdma_no_gdr"
+        verdict = "mixed" if len(carriers) > 1 or "mixed" in carriers else t.cast(TransportVerdict, single)
     reasons = [f"{node}: {text}" for node, (kind, text) in kinds.items() if kind == "unknown"]
     if verdict == "rdma_no_gdr":
         reasons.append("counters show RDMA, not whether GPUDirect was used")
@@ -108,21 +109,21 @@ def _node_name(item: RankEvidence) -> str:
 
 
 def _interface_traffic(item: RankEvidence, end: SocketEnd, need: int) -> tuple[str, str]:
-    """Return (evidence, "") when the interface of a connection moved enough, else ("", what is lacking)."""
+    """Return (evidence, "") when the interface of a connection carried enough, else ("", the problem)."""
     if not end.interface:
         return "", f"no interface owns the local address {end.local}"
     counters = item.netdev.get(end.interface)
     if counters is None:
         return "", f"no byte counter of {end.interface} was read"
-    least = min(counters.sent, counters.received)
-    if least < max(need, 1):
-        return "", f"{end.interface} moved {max(least, 0)} bytes, at least {need} were to be sent"
+    carried = min(counters.sent_bytes, counters.received_bytes)
+    if carried < max(need, 1):
+        return "", f"{end.interface} carried {max(carried, 0)} bytes, at least {need} were expected"
     own = f", {end.tx_bytes[1] - end.tx_bytes[0]} of them on this connection" if end.tx_bytes else ""
-    return f"{end.local} to {end.peer}; {end.interface} sent {counters.sent} bytes{own}", ""
+    return f"{end.local} to {end.peer}; {end.interface} sent {counters.sent_bytes} bytes{own}", ""
 
 
-def _wrong_interface_cause(node: str, via: str, wanted: str, end: SocketEnd) -> Cause:
-    evidence = f"{node}: connection {end.local} to {end.peer} is on {via}, {wanted} was expected"
+def _wrong_interface_cause(node: str, via: str, expected: str, end: SocketEnd) -> Cause:
+    evidence = f"{node}: connection {end.local} to {end.peer} is on {via}, {expected} was expected"
     return Cause("wrong_interface", evidence, CAUSES["wrong_interface"].fix, node)
 
 
@@ -130,7 +131,7 @@ def _find_carrier(item: RankEvidence, need: int) -> tuple[str, str]:
     """Return what carried a node's traffic (rdma, tcp, mixed, unknown) and the counters in words."""
     ports = _sent_bytes(item.rdma)
     devices = _sent_bytes({name: value for name, value in item.netdev.items() if name != "lo"})
-    text = f"RDMA ports sent {ports} bytes, netdevs {devices}, at least {need} were to be sent"
+    text = f"RDMA ports sent {ports} bytes, netdevs {devices}, at least {need} were expected"
     if ports >= need and devices < need:
         return "rdma", text
     if ports >= need:
@@ -139,12 +140,12 @@ def _find_carrier(item: RankEvidence, need: int) -> tuple[str, str]:
 
 
 def _sent_bytes(counters: t.Mapping[str, Counters]) -> int:
-    # A counter that was reset during the test reads as less than before and says nothing.
-    return sum(max(0, value.sent) for value in counters.values())
+    # A counter that was reset during the test is lower than before and is not counted.
+    return sum(max(0, value.sent_bytes) for value in counters.values())
 
 
 def _counter_proofs(kinds: t.Mapping[str, tuple[str, str]]) -> t.Iterator[PairProof]:
-    """Counters belong to a node, not to a pair; of two nodes the other end is known, of more it is all the others."""
+    """Yield a proof for each node. Counters do not name the other end: with more than two nodes it is all others."""
     for node, (kind, text) in kinds.items():
         others = [other for other in kinds if other != node]
         yield PairProof(node, others[0] if len(others) == 1 else "all others", kind, text)

@@ -1,10 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The verdict on an island: transport, bandwidth, correctness and attendance, and pass only when all four pass.
+"""The verdict on an island: transport, bandwidth, correctness and attendance. It passes only when all four pass.
 
-Pure rules on values. Evidence that is missing makes its part ``unproven``; a bandwidth number alone proves nothing, and
-a transport line alone proves nothing.
+Pure rules on values. A part without evidence is ``unproven``; a bandwidth or a transport alone proves no fabric.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -30,12 +29,12 @@ from ....module_utils._model.verdict import (
     exit_code,
     worst,
 )
-from ..diagnosis.causes import CAUSES
 from ..topology import unreachable as absence
 from ..topology.unreachable import AbsentNode
+from .cause_table import CAUSES
 from .node_faults import PCIE_DEGRADED
 
-# From slow to fast; what is proven may be faster than expected, never slower.
+# From slow to fast: the proven transport may be faster than the expected one, never slower.
 _SPEED: dict[str, int] = {"tcp": 0, "rdma_no_gdr": 1, "rdma_gdr": 2, "mnnvl": 3}
 _LANE_TRANSPORT: dict[Lane, TransportVerdict] = {
     "A": "rdma_gdr",
@@ -52,7 +51,7 @@ _PROVEN_LANE: dict[TransportVerdict, Lane] = {
     "mixed": "C",
 }
 _OTHERS = "all others"
-# A ratio above this is no bandwidth of this network: loopback, another path, or a tree's figure on two nodes.
+# A higher ratio cannot be this network's: it is loopback, another path, or the figure of a tree on two nodes.
 IMPLAUSIBLE_RATIO = 1.5
 Part = tuple[Outcome, str]
 
@@ -71,18 +70,18 @@ class Measurement:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IslandEvidence:
-    """Everything a verdict rests on.
+    """The evidence for the verdict on one island.
 
-    ``nodes`` are those that should have taken part. ``wrong_values`` is null when values were not checked. ``min_size``
-    is the smallest size (bytes) whose bandwidth is judged. ``reasons`` come from the reading of the evidence.
-    ``absent`` nodes belong to the island and did not answer, so that it was tested without them.
+    ``nodes`` are those that should have taken part. ``wrong_values`` is None when values were not checked. ``min_size``
+    is the smallest size (bytes) whose bandwidth is judged. ``reasons`` are notes of what collected the evidence.
+    ``absent`` nodes belong to the island and did not answer: it was tested without them.
     """
 
     island: str
     nodes: tuple[str, ...]
     lane: Lane | None = None
     transport: Transport = dataclasses.field(default_factory=Transport)
-    measured: Measurement | None = None
+    measurement: Measurement | None = None
     expectation: Expectation | None = None
     wrong_values: int | None = None
     ranks: Ranks = dataclasses.field(default_factory=Ranks)
@@ -94,81 +93,81 @@ class IslandEvidence:
     absent: tuple[AbsentNode, ...] = ()
 
 
-def judge_island(case: IslandEvidence) -> Verdict:
+def judge_island(evidence: IslandEvidence) -> Verdict:
     """Return the verdict on one island."""
-    expected = case.transport.expected or (_LANE_TRANSPORT[case.lane] if case.lane else None)
-    transport = dataclasses.replace(case.transport, expected=expected)
-    bandwidth = _build_bandwidth(case)
+    expected = evidence.transport.expected or (_LANE_TRANSPORT[evidence.lane] if evidence.lane else None)
+    transport = dataclasses.replace(evidence.transport, expected=expected)
+    bandwidth = _build_bandwidth(evidence)
     parts: dict[str, Part] = {
-        "transport": _judge_transport(transport, case),
-        "bandwidth": _judge_bandwidth(bandwidth, case),
-        "correctness": _judge_values(case.wrong_values),
-        "attendance": _judge_attendance(case),
+        "transport": _judge_transport(transport, evidence),
+        "bandwidth": _judge_bandwidth(bandwidth, evidence),
+        "correctness": _judge_values(evidence.wrong_values),
+        "attendance": _judge_attendance(evidence),
     }
     outcome = worst(part[0] for part in parts.values())
-    causes = _collect_causes(case, transport, parts)
+    causes = _collect_causes(evidence, transport, parts)
     reasons = [f"{name}: {text}" for name, (_outcome, text) in parts.items() if text]
     return Verdict(
-        island=case.island,
+        island=evidence.island,
         outcome=outcome,
-        lane=_proven_lane(case.lane, transport.verdict),
+        lane=_proven_lane(evidence.lane, transport.verdict),
         transport=transport,
         bandwidth=bandwidth,
-        wrong_values=case.wrong_values,
-        ranks=case.ranks,
+        wrong_values=evidence.wrong_values,
+        ranks=evidence.ranks,
         causes=causes,
         slowest_pair=find_slowest_pair(transport.pairs),
-        started_at=case.started_at,
-        duration_s=case.duration_s,
+        started_at=evidence.started_at,
+        duration_s=evidence.duration_s,
         exit_code=exit_code(outcome),
         checks=Checks(**{name: part[0] for name, part in parts.items()}),
-        reasons=tuple(dict.fromkeys((*reasons, *case.reasons))),
+        reasons=tuple(dict.fromkeys((*reasons, *evidence.reasons))),
     )
 
 
 def find_slowest_pair(pairs: t.Iterable[PairProof]) -> SlowestPair | None:
     """Return the pair with the lowest bandwidth; None when no pair was measured."""
-    known = [(pair.busbw_gb_s, pair.a, pair.b) for pair in pairs if pair.busbw_gb_s is not None]
-    if not known:
+    rates = [(pair.busbw_gb_s, pair.a, pair.b) for pair in pairs if pair.busbw_gb_s is not None]
+    if not rates:
         return None
-    rate, first, second = min(known)
+    rate, first, second = min(rates)
     return SlowestPair(first, second, rate)
 
 
 def count_ranks(expected: int | None, seen: t.Iterable[int] | None) -> Ranks:
-    """Return who was asked (rank 0 to ``expected`` - 1) and who came; null where nobody knows."""
+    """Return the expected ranks (0 to ``expected`` - 1), those that took part and those missing; None for unknown."""
     present = None if seen is None else set(seen)
     if expected is None or present is None:
         return Ranks(expected, None if present is None else len(present))
     return Ranks(expected, len(present), tuple(rank for rank in range(expected) if rank not in present))
 
 
-def _judge_transport(transport: Transport, case: IslandEvidence) -> Part:
-    if len(case.nodes) < 2:
+def _judge_transport(transport: Transport, evidence: IslandEvidence) -> Part:
+    if len(evidence.nodes) < 2:
         return "pass", ""
     if transport.verdict == "mixed":
         return "fail", "both RDMA and TCP carried the traffic of one job"
     if transport.verdict == "unproven":
-        return "unproven", "nothing shows what carried the traffic between nodes"
-    wrong = [cause for cause in case.causes if cause.code == "wrong_interface"]
-    if wrong:
-        return "fail", wrong[0].evidence
-    lacking = _find_unproven_nodes(transport.pairs, case.nodes)
-    if lacking:
-        return "unproven", f"no proof for {lacking}"
+        return "unproven", "no evidence of the transport between nodes"
+    wrong_interface = next((cause for cause in evidence.causes if cause.code == "wrong_interface"), None)
+    if wrong_interface:
+        return "fail", wrong_interface.evidence
+    unproven = _find_unproven_nodes(transport.pairs, evidence.nodes)
+    if unproven:
+        return "unproven", f"no proof for {unproven}"
     return _compare_transport(transport.verdict, transport.expected)
 
 
-def _compare_transport(seen: TransportVerdict, expected: TransportVerdict | None) -> Part:
-    """Compare what was proven with what was expected."""
-    if expected is None or expected not in _SPEED or _SPEED[seen] >= _SPEED[expected]:
+def _compare_transport(proven: TransportVerdict, expected: TransportVerdict | None) -> Part:
+    """Compare the proven transport with the expected one."""
+    if expected is None or expected not in _SPEED or _SPEED[proven] >= _SPEED[expected]:
         return "pass", ""
-    text = f"{expected} was expected, {seen} was proven"
-    return ("fail" if seen == "tcp" else "warn"), text
+    text = f"{expected} was expected, {proven} was proven"
+    return ("fail" if proven == "tcp" else "warn"), text
 
 
 def _find_unproven_nodes(pairs: t.Sequence[PairProof], nodes: t.Sequence[str]) -> str:
-    """Return in words which nodes no proof reaches or joins to the others; empty when all are covered."""
+    """Return in words which nodes have no proof, or none that joins them to the others; empty when all have."""
     links: dict[str, set[str]] = {node: set() for node in nodes}
     for pair in pairs:
         targets = [node for node in nodes if node != pair.a] if pair.b == _OTHERS else [pair.b]
@@ -179,65 +178,71 @@ def _find_unproven_nodes(pairs: t.Sequence[PairProof], nodes: t.Sequence[str]) -
     alone = [node for node in nodes if not links[node]]
     if alone:
         return f"node {', '.join(alone[:8])}" + (f" and {len(alone) - 8} more" if len(alone) > 8 else "")
-    reached, ahead = set(), [nodes[0]]
-    while ahead:
-        node = ahead.pop()
-        if node not in reached:
-            reached.add(node)
-            ahead += links[node]
-    apart = [node for node in nodes if node not in reached]
-    return f"a path between {nodes[0]} and {apart[0]}" if apart else ""
+    joined, queue = set(), [nodes[0]]
+    while queue:
+        node = queue.pop()
+        if node not in joined:
+            joined.add(node)
+            queue += links[node]
+    separate = [node for node in nodes if node not in joined]
+    return f"a path between {nodes[0]} and {separate[0]}" if separate else ""
 
 
-def _build_bandwidth(case: IslandEvidence) -> Bandwidth:
-    measured, wanted = case.measured, case.expectation
-    expected = wanted.busbw_gb_s if wanted else None
-    ratio = measured.busbw_gb_s / expected if measured and expected else None
-    return Bandwidth(
-        collective=measured.collective if measured else None,
-        size_bytes=measured.size_bytes if measured else None,
-        ranks=measured.ranks if measured else None,
-        nodes=measured.nodes if measured else None,
-        busbw_gb_s=measured.busbw_gb_s if measured else None,
-        expected_gb_s=expected,
+def _build_bandwidth(evidence: IslandEvidence) -> Bandwidth:
+    bandwidth = Bandwidth()
+    if measured := evidence.measurement:
+        bandwidth = Bandwidth(
+            collective=measured.collective,
+            size_bytes=measured.size_bytes,
+            ranks=measured.ranks,
+            nodes=measured.nodes,
+            busbw_gb_s=measured.busbw_gb_s,
+            algorithm=measured.algorithm,
+        )
+    expected = evidence.expectation
+    if expected is None:
+        return bandwidth
+    ratio = measured.busbw_gb_s / expected.busbw_gb_s if measured and expected.busbw_gb_s else None
+    return dataclasses.replace(
+        bandwidth,
+        expected_gb_s=expected.busbw_gb_s,
         ratio=ratio,
-        gate_pass=wanted.gate_pass if wanted else None,
-        gate_fail=wanted.gate_fail if wanted else None,
-        expectation_source=wanted.source if wanted else None,
-        algorithm=measured.algorithm if measured else None,
+        gate_pass=expected.gate_pass,
+        gate_fail=expected.gate_fail,
+        expectation_source=expected.source,
     )
 
 
-def _judge_bandwidth(bandwidth: Bandwidth, case: IslandEvidence) -> Part:
-    problem = _comparison_problem(bandwidth, case)
+def _judge_bandwidth(bandwidth: Bandwidth, evidence: IslandEvidence) -> Part:
+    problem = _comparison_problem(bandwidth, evidence)
     if problem:
         return "unproven", problem
     ratio, gate_pass, gate_fail = bandwidth.ratio or 0.0, bandwidth.gate_pass or 0.0, bandwidth.gate_fail or 0.0
     text = f"{bandwidth.busbw_gb_s:.3g} of {bandwidth.expected_gb_s:.3g} GB/s ({ratio:.0%})"
     if ratio > IMPLAUSIBLE_RATIO:
-        return "unproven", f"{text}: more than this network can carry, so something else was measured"
+        return "unproven", f"{text}: more than this network can carry, so that another path was measured"
     computed = bandwidth.expectation_source == "computed"
-    faulty = next((cause for cause in case.causes if computed and cause.code == PCIE_DEGRADED), None)
+    faulty = next((cause for cause in evidence.causes if computed and cause.code == PCIE_DEGRADED), None)
     if ratio >= gate_pass and faulty:
-        return "warn", f"{text}, and the expectation is that of a fault: {faulty.node}: {faulty.evidence}"
+        return "warn", f"{text}, but the expectation is lowered by a fault: {faulty.node}: {faulty.evidence}"
     if ratio >= gate_pass:
         return "pass", ""
     return ("warn" if ratio >= gate_fail else "fail"), text
 
 
-def _comparison_problem(bandwidth: Bandwidth, case: IslandEvidence) -> str:
+def _comparison_problem(bandwidth: Bandwidth, evidence: IslandEvidence) -> str:
     """Return why a bandwidth cannot be judged, empty when it can."""
-    wanted = case.expectation
-    if case.measured is None:
+    expectation = evidence.expectation
+    if evidence.measurement is None:
         return "nothing was measured"
-    if wanted is None or not wanted.busbw_gb_s:
+    if expectation is None or not expectation.busbw_gb_s:
         return "no expectation to compare with"
-    if case.measured.size_bytes < case.min_size:
-        return f"{case.measured.size_bytes} bytes are too few to measure bandwidth"
-    if case.measured.nodes != len(case.nodes):
-        return f"measured on {case.measured.nodes} of {len(case.nodes)} nodes"
-    if wanted.algorithm and (case.measured.algorithm or "").upper() != wanted.algorithm:
-        return f"two nodes are comparable with NCCL_ALGO={wanted.algorithm} only"
+    if evidence.measurement.size_bytes < evidence.min_size:
+        return f"{evidence.measurement.size_bytes} bytes are too few to judge bandwidth"
+    if evidence.measurement.nodes != len(evidence.nodes):
+        return f"measured on {evidence.measurement.nodes} of {len(evidence.nodes)} nodes"
+    if expectation.algorithm and (evidence.measurement.algorithm or "").upper() != expectation.algorithm:
+        return f"a figure of two nodes is comparable only with NCCL_ALGO={expectation.algorithm}"
     return ""
 
 
@@ -247,10 +252,10 @@ def _judge_values(wrong: int | None) -> Part:
     return ("fail", f"{wrong} wrong values") if wrong else ("pass", "")
 
 
-def _judge_attendance(case: IslandEvidence) -> Part:
-    """Judge who took part of those that were asked, and who could not be asked."""
-    came, gone = _judge_ranks(case.ranks), absence.judge_attendance(case.absent, len(case.nodes))
-    return worst([came[0], gone[0]]), "; ".join(text for text in (came[1], gone[1]) if text)
+def _judge_attendance(evidence: IslandEvidence) -> Part:
+    """Judge the ranks that took part, and the nodes that did not answer."""
+    parts = [_judge_ranks(evidence.ranks), absence.judge_attendance(evidence.absent, len(evidence.nodes))]
+    return worst(outcome for outcome, _text in parts), "; ".join(text for _outcome, text in parts if text)
 
 
 def _judge_ranks(ranks: Ranks) -> Part:
@@ -259,36 +264,36 @@ def _judge_ranks(ranks: Ranks) -> Part:
     if ranks.missing or ranks.seen < ranks.expected:
         return "fail", f"{ranks.seen} of {ranks.expected} ranks took part"
     if ranks.seen > ranks.expected:
-        return "fail", f"{ranks.seen} ranks took part, {ranks.expected} were asked"
+        return "fail", f"{ranks.seen} ranks took part, {ranks.expected} were expected"
     return "pass", ""
 
 
-def _collect_causes(case: IslandEvidence, transport: Transport, parts: t.Mapping[str, Part]) -> tuple[Cause, ...]:
-    """Return the causes found by readers, and those that the parts themselves name."""
-    found = [*case.causes, *(item.cause for item in case.absent)]
-    known = {cause.code for cause in found}
+def _collect_causes(evidence: IslandEvidence, transport: Transport, parts: t.Mapping[str, Part]) -> tuple[Cause, ...]:
+    """Return the causes in the evidence, of absent nodes, and those that the four parts show."""
+    causes = [*evidence.causes, *(node.cause for node in evidence.absent)]
+    codes = {cause.code for cause in causes}
     by_rule = {
-        "silent_tcp": parts["transport"][0] == "fail" and transport.verdict in ("tcp", "mixed") and not case.causes,
+        "silent_tcp": parts["transport"][0] == "fail" and transport.verdict in ("tcp", "mixed") and not evidence.causes,
         "gpudirect_off": parts["transport"][0] == "warn"
         and transport.verdict == "rdma_no_gdr"
         and _shows_gpudirect(transport),
-        "ranks_missing": parts["attendance"][0] == "fail" and bool(case.ranks.missing),
+        "ranks_missing": parts["attendance"][0] == "fail" and bool(evidence.ranks.missing),
     }
     for code, applies in by_rule.items():
-        if applies and code not in known:
+        if applies and code not in codes:
             part = "attendance" if code == "ranks_missing" else "transport"
-            found.append(Cause(code, parts[part][1], CAUSES[code].fix))
-    return tuple(found)
+            causes.append(Cause(code, parts[part][1], CAUSES[code].fix))
+    return tuple(causes)
 
 
 def _shows_gpudirect(transport: Transport) -> bool:
-    """Whether the evidence can tell GPUDirect at all; counters cannot."""
+    """Return whether the evidence can show GPUDirect at all; counters cannot."""
     return any(pair.gdr is not None for pair in transport.pairs)
 
 
-def _proven_lane(given: Lane | None, seen: TransportVerdict) -> Lane | None:
-    """Return the lane that is proven: never a better one than the nodes' path allows."""
-    proven = _PROVEN_LANE.get(seen)
-    if given is None or proven is None:
-        return given or proven
-    return max(given, proven)
+def _proven_lane(lane: Lane | None, transport: TransportVerdict) -> Lane | None:
+    """Return the lane that is proven: never a better one than the lane of the nodes' path."""
+    proven = _PROVEN_LANE.get(transport)
+    if lane is None or proven is None:
+        return lane or proven
+    return max(lane, proven)

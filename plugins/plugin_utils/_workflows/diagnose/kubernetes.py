@@ -1,9 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Diagnose a run in pods: their states, logs and last words, and the cluster's warnings about them.
+"""Diagnose a run in pods: their states, logs and recorded events, and the cluster's warnings about them.
 
-It reads only, and works without the controller that submitted the run: the pods carry the run's id.
+It only reads, and works without the controller that submitted the run: the pods carry the run's id.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -29,7 +29,6 @@ from ..._kube.jobs.spec import CONTAINER, RUN_LABEL, Object, gang_selector, obje
 from ..._kube.objects import events
 from ..._kube.objects import status as objects_status
 
-Dict = dict[str, t.Any]
 _FORBIDDEN = (401, 403)
 _TAIL = 50_000
 _READ_S = 30.0
@@ -38,11 +37,11 @@ _FINISHED = ("Succeeded", "Failed")
 
 
 def find_run(client: Client, namespace: str) -> str | None:
-    """Return the one run that lives in a namespace, None when there is none or several do."""
+    """Return the one run with active pods in a namespace, None when there is none or several are."""
     pods = client.list("v1/Pod", namespace, labels=RUN_LABEL).items
-    living = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in _FINISHED]
-    found = {pod["metadata"]["labels"][RUN_LABEL] for pod in living}
-    return found.pop() if len(found) == 1 else None
+    active = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in _FINISHED]
+    runs = {str(pod["metadata"]["labels"][RUN_LABEL]) for pod in active}
+    return runs.pop() if len(runs) == 1 else None
 
 
 def diagnose_pods(
@@ -52,70 +51,79 @@ def diagnose_pods(
     *,
     world_size: int | None = None,
     nodes: int | None = None,
-    kept: pathlib.Path | None = None,
+    saved_logs: pathlib.Path | None = None,
 ) -> tuple[RunObservation, RunDiagnosis]:
-    """Return what the cluster shows of a run, and its diagnosis.
+    """Return the state of a run's pods, and its diagnosis.
 
-    :param nodes: how many pods there should be, None when nobody knows.
-    :param kept: the folder of logs that the controller kept, for pods that are gone.
-    :raises RefusedError: when neither pods nor warnings nor kept logs know the run.
+    :param nodes: how many pods there should be, None when it is not known.
+    :param saved_logs: the folder of logs on the controller, for pods that no longer exist.
+    :raises RefusedError: when there are neither pods nor warnings nor saved logs of the run.
     """
     listed = client.list("v1/Pod", namespace, labels=gang_selector(run_id)).items
-    # The short gang that proves the network beforehand is no part of the job.
+    # The pods that test the network before the job are not part of it.
     pods = [pod for pod in listed if "-probe-" not in pod["metadata"]["name"]]
-    told = [item for item in events.read(client, namespace) if _is_about_run(item.object, run_id)]
+    pods.sort(key=lambda pod: (str(pod["metadata"].get("creationTimestamp")), pod["metadata"]["name"]))
+    warnings = [event for event in events.read(client, namespace) if _is_about_run(event.object, run_id)]
     with concurrent.futures.ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        seen = list(pool.map(lambda pod: _snapshot_pod(client, namespace, pod), sorted(pods, key=_pod_order)))
-    if not seen and kept is not None:
-        seen = list(_read_saved_logs(kept))
-    if not seen and not told:
-        raise RefusedError(
-            f"no pod in the namespace {namespace} belongs to a run {run_id}", "Check muster_run_id and the namespace"
-        )
-    live = RunObservation(run_id, live_pods.observe_pods(seen, MARK, time.time()), world_size)
-    more = [*live_pods.find_pod_causes(seen), *_find_unready_nodes(client, seen)]
-    if nodes is None or len(seen) < nodes or any(pod.waits for pod in seen):
-        more += live_pods.find_cluster_causes([(item.code, item.text) for item in told], seen)
-    return live, diagnose_live(live, more)
+        snapshots = list(pool.map(lambda pod: _snapshot_pod(client, namespace, pod), pods))
+    if not snapshots and saved_logs is not None:
+        snapshots = list(_read_saved_logs(saved_logs))
+    if not snapshots and not warnings:
+        raise RefusedError(f"namespace {namespace} has no pod of run {run_id}", "Check muster_run_id and the namespace")
+    observation = RunObservation(run_id, live_pods.observe_pods(snapshots, MARK, time.time()), world_size)
+    causes = [*live_pods.find_pod_causes(snapshots), *_find_unready_nodes(client, snapshots)]
+    if nodes is None or len(snapshots) < nodes or any(pod.waits for pod in snapshots):
+        causes += live_pods.find_cluster_causes([(event.code, event.text) for event in warnings], snapshots)
+    return observation, diagnose_live(observation, causes)
 
 
 def _is_about_run(name: str, run_id: str) -> bool:
+    """Return whether an event's object, such as ``Pod team/run-0``, belongs to the run."""
     own = object_name(run_id)
     short = name.rpartition("/")[2].rpartition(" ")[2]
     return short == own or (short.startswith(f"{own}-") and not short.startswith(f"{own}-probe"))
 
 
-def _pod_order(pod: Object) -> tuple[str, str]:
-    return str(pod["metadata"].get("creationTimestamp")), pod["metadata"]["name"]
-
-
 def _snapshot_pod(client: Client, namespace: str, pod: Object) -> PodSnapshot:
     name, status, spec = pod["metadata"]["name"], pod.get("status") or {}, pod.get("spec") or {}
-    statuses: list[Dict] = status.get("containerStatuses") or []
-    found = next((item for item in statuses if item["name"] == CONTAINER), {})
-    ended = (found.get("state") or {}).get("terminated") or {}
-    stuck = events.of_pod(pod) if status.get("phase") == "Pending" or "waiting" in (found.get("state") or {}) else None
-    taken = objects_status.conditions(pod).get("DisruptionTarget") or {}
-    words = f"{taken.get('reason')}: {taken.get('message')}" if taken.get("status") == "True" else ""
-    evicted = status.get("reason") == "Evicted"
-    began = bool(found.get("containerID")) or bool(ended)
-    lines, problem = _read_log(client, namespace, name) if began else ((), "")
-    containers = [item for item in spec.get("containers") or [] if item.get("name") == CONTAINER]
-    limits = ((containers or [{}])[0].get("resources") or {}).get("limits") or {}
+    statuses: list[dict[str, t.Any]] = status.get("containerStatuses") or []
+    container = next((item for item in statuses if item["name"] == CONTAINER), {})
+    state = container.get("state") or {}
+    end = state.get("terminated") or {}
+    problem = events.of_pod(pod) if status.get("phase") == "Pending" or "waiting" in state else None
+    started = bool(container.get("containerID") or end)
+    lines, log_problem = _read_log(client, namespace, name) if started else ((), "")
+    limits: t.Mapping[str, object] = next(
+        (
+            (item.get("resources") or {}).get("limits") or {}
+            for item in spec.get("containers") or []
+            if item.get("name") == CONTAINER
+        ),
+        {},
+    )
     return PodSnapshot(
         name=name,
         node=spec.get("nodeName"),
         phase=str(status.get("phase") or "Pending"),
-        waits=(stuck.code, stuck.text) if stuck else None,
-        exit_code=ended.get("exitCode"),
-        reason=str(ended.get("reason") or ""),
-        message=str(ended.get("message") or ""),
-        taken=words or (str(status.get("message") or "Evicted") if evicted else ""),
-        restarts=int(found.get("restartCount") or 0),
+        waits=(problem.code, problem.text) if problem else None,
+        exit_code=end.get("exitCode"),
+        reason=str(end.get("reason") or ""),
+        message=str(end.get("message") or ""),
+        evicted=_eviction(pod),
+        restarts=int(container.get("restartCount") or 0),
         lines=lines,
-        problem=problem,
+        problem=log_problem,
         memory=str(limits.get("memory") or ""),
     )
+
+
+def _eviction(pod: Object) -> str:
+    """Return why the cluster evicted a pod; empty when it did not."""
+    status = pod.get("status") or {}
+    disruption = objects_status.conditions(pod).get("DisruptionTarget") or {}
+    if disruption.get("status") == "True":
+        return f"{disruption.get('reason')}: {disruption.get('message')}"
+    return str(status.get("message") or "Evicted") if status.get("reason") == "Evicted" else ""
 
 
 def _read_log(client: Client, namespace: str, name: str) -> tuple[tuple[str, ...], str]:
@@ -128,10 +136,10 @@ def _read_log(client: Client, namespace: str, name: str) -> tuple[tuple[str, ...
 
 
 def _read_saved_logs(folder: pathlib.Path) -> t.Iterator[PodSnapshot]:
-    """Yield the logs that the controller kept of pods that are gone."""
-    for place in sorted(folder.glob("*.log")):
-        lines = place.read_text(errors="replace").splitlines()[-_TAIL:]
-        yield PodSnapshot(place.stem, place.stem, "Gone", lines=tuple(lines))
+    """Yield the logs on the controller of pods that no longer exist."""
+    for path in sorted(folder.glob("*.log")):
+        lines = path.read_text(errors="replace").splitlines()[-_TAIL:]
+        yield PodSnapshot(path.stem, path.stem, "Gone", lines=tuple(lines))
 
 
 def _find_unready_nodes(client: Client, pods: t.Sequence[PodSnapshot]) -> t.Iterator[Cause]:
@@ -144,10 +152,9 @@ def _find_unready_nodes(client: Client, pods: t.Sequence[PodSnapshot]) -> t.Iter
                 return
             raise
         if node is None:
-            yield build_live_cause("node_unreachable", "the node is gone from the cluster", name)
+            yield build_live_cause("node_unreachable", "the node no longer exists in the cluster", name)
             continue
         ready = objects_status.conditions(node).get("Ready") or {}
         if ready.get("status") != "True":
-            yield build_live_cause(
-                "node_unreachable", f"the node is not ready: {ready.get('reason')}: {ready.get('message')}", name
-            )
+            text = f"the node is not ready: {ready.get('reason')}: {ready.get('message')}"
+            yield build_live_cause("node_unreachable", text, name)

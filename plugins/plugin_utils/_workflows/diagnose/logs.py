@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Diagnose the logs that lie in a folder: read every file, judge each, write one JSON list.
+"""Diagnose the logs in a folder: read every file, judge each, write one JSON list.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -20,25 +20,25 @@ from ..._fabric.diagnosis.file import FileDiagnosis, diagnose_stream
 MAX_FILES = 10_000
 
 
-def diagnose_folder(path: str, dest: str | None = None, *, check: bool = False) -> dict[str, t.Any]:
-    """Judge a folder's files (or one file) and write the list to ``dest`` unless it already holds the same.
+def diagnose_folder(path: str, dest: str | None = None, *, check: bool = False) -> dict[str, object]:
+    """Diagnose the files of a folder (or one file) and write the list to ``dest`` unless it already holds the same.
 
     :param path: folder, read with its subfolders, or file; relative to the current directory.
     :param dest: JSON file to write, whose folder must exist.
-    :param check: judge, but write nothing.
+    :param check: diagnose, but do not write.
     :returns: ``changed``, ``diagnoses`` (one mapping a file, by name) and ``summary`` (one line a file).
-    :raises InputError: when ``path`` is not there, holds too many files, or ``dest`` cannot be written.
+    :raises InputError: when ``path`` does not exist or holds too many files, or ``dest`` cannot be written.
     """
     root = pathlib.Path(path).expanduser()
     target = pathlib.Path(dest).expanduser() if dest else None
-    found = [diagnose_file(file, name) for file, name in _find_files(root, target)]
-    entries = [one.to_dict() for one in found]
-    changed = bool(target) and write_if_changed(t.cast(pathlib.Path, target), entries, check=check)
-    return {"changed": changed, "diagnoses": entries, "summary": [_summary_line(one) for one in found]}
+    diagnoses = [diagnose_file(file, name) for file, name in _find_files(root, target)]
+    entries = [diagnosis.to_dict() for diagnosis in diagnoses]
+    changed = target is not None and write_if_changed(target, entries, check=check)
+    return {"changed": changed, "diagnoses": entries, "summary": [_summary_line(item) for item in diagnoses]}
 
 
 def diagnose_file(path: pathlib.Path, name: str) -> FileDiagnosis:
-    """Judge one file; what cannot be read is of kind ``unknown`` with the reason in ``problem``."""
+    """Diagnose one file; a file that cannot be read is of kind ``unknown`` with the reason in ``problem``."""
     try:
         if not path.is_file():
             return FileDiagnosis(name, "unknown", problem="not a regular file")
@@ -53,13 +53,13 @@ def _find_files(root: pathlib.Path, target: pathlib.Path | None) -> list[tuple[p
         raise InputError("path", f"{root} does not exist", "Name the folder that holds the logs")
     if not root.is_dir():
         return [(root, root.name)]
-    own = target.resolve() if target else None
+    result = target.resolve() if target else None
     files = []
     for folder, subfolders, names in os.walk(root, onerror=_raise_unreadable):
         subfolders.sort()
-        # The answer of an earlier run is not a log.
+        # The result of an earlier task is not a log.
         paths = [pathlib.Path(folder, name) for name in names]
-        files += [(path, path.relative_to(root).as_posix()) for path in paths if own is None or path.resolve() != own]
+        files += [(path, path.relative_to(root).as_posix()) for path in paths if path.resolve() != result]
         if len(files) > MAX_FILES:
             raise InputError("path", f"{root} holds more than {MAX_FILES} files", "Name a smaller folder")
     return sorted(files, key=lambda item: item[1])
@@ -69,7 +69,7 @@ def _raise_unreadable(error: OSError) -> t.NoReturn:
     raise InputError("path", f"{error.filename} cannot be read: {error.strerror}")
 
 
-def write_if_changed(target: pathlib.Path, document: t.Any, *, check: bool) -> bool:
+def write_if_changed(target: pathlib.Path, document: object, *, check: bool) -> bool:
     """Replace the file by one rename, and only when its content differs; return whether it did."""
     content = (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "replace")
     with contextlib.suppress(OSError):
@@ -89,8 +89,10 @@ def write_if_changed(target: pathlib.Path, document: t.Any, *, check: bool) -> b
     return True
 
 
-def _summary_line(one: FileDiagnosis) -> str:
-    """One line for people: what it is, what is proven, why it failed."""
-    causes = ", ".join(cause.code for cause in one.causes) or one.problem or "no cause found"
-    network = f"{one.transport} ({one.transport_verdict})" if one.transport else one.transport_verdict
-    return f"{one.file}: {one.outcome}; {one.kind}; transport {network}; {causes}"
+def _summary_line(diagnosis: FileDiagnosis) -> str:
+    """Return one line for people: the outcome, the kind of file, the proven transport, the causes."""
+    causes = ", ".join(cause.code for cause in diagnosis.causes) or diagnosis.problem or "no cause found"
+    network = (
+        f"{diagnosis.transport} ({diagnosis.transport_verdict})" if diagnosis.transport else diagnosis.transport_verdict
+    )
+    return f"{diagnosis.file}: {diagnosis.outcome}; {diagnosis.kind}; transport {network}; {causes}"

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Diagnose a run while it hangs or is slow: ask its nodes what their ranks do, read their logs, name the cause.
+"""Diagnose a run that hangs or is slow: read the state of its ranks and their logs from its nodes, name the cause.
 
-It reads only, needs no lock and no claim, and works without the controller that started the run: the nodes know it.
+It only reads and takes no leader lease. It works without the controller that started the run: the nodes hold the state.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -23,26 +23,25 @@ from ..._fabric.diagnosis.live import NodeObservation, RunDiagnosis, RunObservat
 from ..._fabric.diagnosis.live_rules import diagnose_live, diagnose_text
 from ..._hosts import log_follow
 from ..._hosts.node_client import Remote, each
+<<<<<<< d60fcc69b6402139a9a0891a4a591e1c52dc8301
 from ..shared.progress import Reporter
+=======
+from ..shared import run_record
+from ..shared.progress import Progress
+>>>>>>> e37f2a401a1687271ca312fdb9a0fd3bfff9d50f
 from ..shared.state_dir import StateHome, read_record
-from . import logs as diagnose_logs
+from .logs import write_if_changed
 
-Dict = dict[str, t.Any]
 _LOG_BYTES = 4 << 20
 _METRICS_BYTES = 256 << 10
-# What a run leaves on a node: ranks' own output, the launcher's log, and NCCL's files in the folder they ran in.
+_MAX_NAMES = 8
+# What a run leaves on a node: the ranks' output, the launcher's log, and NCCL's files in the working directory.
 _LOGS = ("ranks/**/std*.log", "units/*/log", "units/*/supervisor.log", "code/**/nccl*", "nccl*")
-
-
-class Says(t.Protocol):
-    """Takes lines for people."""
-
-    def say(self, line: str) -> None: ...
 
 
 @dataclasses.dataclass(frozen=True)
 class DiagnoseRequest:
-    """What the face hands over. ``run_id`` None: the one run that lives on the hosts, else the newest record.
+    """The options of ``diagnose_run``. ``run_id`` None: the one run on the hosts, else the newest record.
 
     ``cluster``: kubeconfig, context and namespace, for runs in pods.
     """
@@ -50,9 +49,9 @@ class DiagnoseRequest:
     home: StateHome
     run_id: str | None
     hosts: t.Sequence[str]
-    hostvars: t.Mapping[str, t.Any]
+    hostvars: t.Container[str]
     connect: t.Callable[[t.Sequence[str]], list[Remote]]
-    progress: Says | Reporter
+    progress: Progress
     window_s: float = 1.0
     ras_s: float = 5.0
     dest: str | None = None
@@ -61,115 +60,161 @@ class DiagnoseRequest:
     cluster: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
 
 
-def run(request: DiagnoseRequest) -> Dict:
-    """Return ``{changed, run_id, diagnosis, nodes, summary, file?}``; the job and the nodes are left as they are."""
-    record_ = _find_record(request)
-    if (record_ or {}).get("backend") == "kubernetes" or (record_ is None and request.cluster.get("kubeconfig")):
-        return _diagnose_pods(request, record_)
-    names = _host_names(request, record_)
+@dataclasses.dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """What a diagnosis needs of a run's record. ``nodes`` and ``world_size`` are what the job asks for."""
+
+    run_id: str
+    ended: bool = False
+    on_kubernetes: bool = False
+    hosts: tuple[str, ...] = ()
+    nodes: int | None = None
+    world_size: int | None = None
+    namespace: str | None = None
+    context: str | None = None
+
+    @classmethod
+    def read(cls, folder: pathlib.Path) -> RecordedRun | None:
+        """Return the run whose record is in a folder, None when there is no record."""
+        record = read_record(folder)
+        if record is None:
+            return None
+        reference, job = record.get("backend_ref") or {}, record.get("job") or {}
+        world_size = (record.get("world_size") or {}).get("asked")
+        return cls(
+            run_id=str(record["run_id"]),
+            ended=record["state"] == "ended",
+            on_kubernetes=record.get("backend") == "kubernetes",
+            hosts=tuple(record.get("hosts") or ()),
+            nodes=job.get("nodes"),
+            world_size=int(world_size) if isinstance(world_size, int) else None,
+            namespace=reference.get("namespace") or (job.get("placement") or {}).get("namespace"),
+            context=reference.get("context"),
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostInfo:
+    """What a host's agent answered: the node's facts and the runs that are running on it."""
+
+    node: Node
+    live_runs: tuple[str, ...]
+
+    @classmethod
+    def read(cls, remote: Remote) -> HostInfo:
+        """Ask a host for its facts and runs."""
+        info = remote.call("info", facts=True)
+        node = Node.from_dict({**info["facts"], "name": remote.name}, f"{remote.name}.facts")
+        return cls(node, tuple(str(run["run_id"]) for run in info["live_runs"]))
+
+
+def run(request: DiagnoseRequest) -> dict[str, object]:
+    """Return ``{changed, run_id, diagnosis, nodes, summary, file?}``; the job and the nodes are not changed."""
+    record = _find_record(request)
+    if record.on_kubernetes if record else request.cluster.get("kubeconfig"):
+        return _diagnose_pods(request, record)
+    names = _host_names(request, record)
     if not names:
         raise RefusedError("no host of the run is in the inventory", "Name its hosts: muster_train_hosts")
     remotes = request.connect(names)
-    infos, errors = each(remotes, lambda remote: remote.call("info", facts=True))
-    run_id = request.run_id or _find_live_run(infos) or (record_ or {}).get("run_id")
+    infos, errors = each(remotes, HostInfo.read)
+    run_id = request.run_id or _find_live_run(infos) or (record.run_id if record else None)
     if run_id is None:
         raise _no_run_error(names, errors)
     answering = [remote for remote in remotes if remote.name in infos]
-    looks, failed = each(answering, lambda remote: _observe_node(remote, str(run_id), infos[remote.name], request))
+    nodes, failed = each(answering, lambda remote: _observe_node(remote, run_id, infos[remote.name].node, request))
     errors.update(failed)
-    unseen = {name: NodeObservation(name, None, str(error)) for name, error in errors.items()}
-    if not any(look.seen and (look.ranks or look.seen["units"]) for look in looks.values()) and not errors:
-        raise RefusedError(f"no host of the play knows a run {run_id}", "Check muster_run_id and muster_train_hosts")
-    known = record_ if record_ and record_.get("run_id") == run_id else None
-    live = RunObservation(str(run_id), tuple({**looks, **unseen}[name] for name in names), _world_size(known))
-    found = diagnose_live(live)
-    return _build_result(request, live, found)
+    found = any(node.answer and (node.ranks or node.answer["units"]) for node in nodes.values())
+    if not found and not errors:
+        raise RefusedError(
+            f"run {run_id} does not exist on any host of the play", "Check muster_run_id and muster_train_hosts"
+        )
+    absent = {name: NodeObservation(name, None, str(error)) for name, error in errors.items()}
+    world_size = record.world_size if record and record.run_id == run_id else None
+    observation = RunObservation(run_id, tuple({**nodes, **absent}[name] for name in names), world_size)
+    return _build_result(request, observation, diagnose_live(observation))
 
 
-def summarise(found: RunDiagnosis) -> list[str]:
-    """Return the lines for people: the state, then a line for each cause with its fix."""
-    progress = found.progress
-    told = f", step {progress.last_step} {progress.since_step_s:.0f} s ago" if progress.since_step_s is not None else ""
-    ranks = f"{found.ranks_alive} of {found.ranks_expected or 'unknown'} ranks alive"
-    lines = [f"run {found.run_id}: {found.outcome.upper()} · {progress.state}{told} · {ranks}"]
-    for item in found.causes:
-        where = f" on {item.node}" if item.node else ""
-        lines.append(f"{item.code}{where}: {item.evidence}. {item.fix}")
-    if not found.causes:
-        lines.append("no cause found" if found.outcome != "pass" else "nothing is wrong as far as the nodes show")
+def summarise(diagnosis: RunDiagnosis) -> list[str]:
+    """Return lines for people: the state, then a line for each cause with its fix."""
+    progress = diagnosis.progress
+    since = progress.since_step_s
+    step = f", step {progress.last_step} {since:.0f} s ago" if since is not None else ""
+    ranks = f"{diagnosis.ranks_alive} of {diagnosis.ranks_expected or 'unknown'} ranks alive"
+    lines = [f"run {diagnosis.run_id}: {diagnosis.outcome.upper()} · {progress.state}{step} · {ranks}"]
+    for cause in diagnosis.causes:
+        where = f" on {cause.node}" if cause.node else ""
+        lines.append(f"{cause.code}{where}: {cause.evidence}. {cause.fix}")
+    if not diagnosis.causes:
+        lines.append("no cause found" if diagnosis.outcome != "pass" else "no problem found")
     return [scrub(line) for line in lines]
 
 
-def _diagnose_pods(request: DiagnoseRequest, record_: Dict | None) -> Dict:
-    """Look at a run on a cluster. What talks to an API server is imported only then."""
+def _diagnose_pods(request: DiagnoseRequest, record: RecordedRun | None) -> dict[str, object]:
+    """Diagnose a run on a cluster. The Kubernetes client is imported only then."""
     from ..shared import kube_connection
-    from . import kubernetes as diagnose_kubernetes
+    from . import kubernetes
 
-    ref, job = (record_ or {}).get("backend_ref") or {}, (record_ or {}).get("job") or {}
     client = kube_connection.open_client(
-        request.cluster, request.base, request.progress.say, context=ref.get("context")
+        request.cluster, request.base, request.progress.say, context=record.context if record else None
     )
-    placed = (job.get("placement") or {}).get("namespace")
-    namespace = str(request.cluster.get("namespace") or ref.get("namespace") or placed or client.namespace)
-    run_id = request.run_id or (record_ or {}).get("run_id") or diagnose_kubernetes.find_run(client, namespace)
+    namespace = str(request.cluster.get("namespace") or (record and record.namespace) or client.namespace)
+    run_id = request.run_id or (record.run_id if record else kubernetes.find_run(client, namespace))
     if run_id is None:
-        raise RefusedError(f"not one single run lives in the namespace {namespace}", "Name it: muster_run_id")
-    kept = request.home.run_folder(str(run_id)) / "logs" if record_ else None
-    size, nodes = _world_size(record_), job.get("nodes")
-    live, found = diagnose_kubernetes.diagnose_pods(
-        client, namespace, str(run_id), world_size=size, nodes=nodes, kept=kept
+        raise RefusedError(f"namespace {namespace} does not hold exactly one active run", "Name it: muster_run_id")
+    observation, diagnosis = kubernetes.diagnose_pods(
+        client,
+        namespace,
+        run_id,
+        world_size=record.world_size if record else None,
+        nodes=record.nodes if record else None,
+        saved_logs=request.home.run_folder(run_id) / "logs" if record else None,
     )
-    return _build_result(request, live, found)
+    return _build_result(request, observation, diagnosis)
 
 
-def _find_record(request: DiagnoseRequest) -> Dict | None:
-    """Return the record that this controller kept of the run, None when it kept none: then the nodes are asked."""
+def _find_record(request: DiagnoseRequest) -> RecordedRun | None:
+    """Return the record that this controller holds of the run: the named one, else one not ended, else the newest."""
     if request.run_id:
-        return read_record(request.home.run_folder(request.run_id))
-    records = [found for folder in request.home.runs() if (found := read_record(folder)) is not None]
-    return next((item for item in records if item["state"] != "ended"), records[0] if records else None)
+        return RecordedRun.read(request.home.run_folder(request.run_id))
+    records = [record for folder in request.home.runs() if (record := RecordedRun.read(folder)) is not None]
+    return next((record for record in records if not record.ended), records[0] if records else None)
 
 
-def _host_names(request: DiagnoseRequest, record_: Dict | None) -> list[str]:
-    """Return the hosts of the record that the inventory knows, else those of the play."""
-    recorded = [name for name in (record_ or {}).get("hosts", []) if name in request.hostvars]
+def _host_names(request: DiagnoseRequest, record: RecordedRun | None) -> list[str]:
+    """Return the recorded hosts that are in the inventory when the run was named, else those of the play too."""
+    recorded = [name for name in (record.hosts if record else ()) if name in request.hostvars]
     return recorded if recorded and request.run_id else list(dict.fromkeys([*request.hosts, *recorded]))
 
 
-def _find_live_run(infos: t.Mapping[str, Dict]) -> str | None:
-    found = sorted({item["run_id"] for info in infos.values() for item in info["live_runs"]})
-    if len(found) > 1:
-        raise InputError("run_id", f"{len(found)} runs live on these hosts: {', '.join(found[:8])}", "Name one")
-    return found[0] if found else None
+def _find_live_run(infos: t.Mapping[str, HostInfo]) -> str | None:
+    runs = sorted({run_id for info in infos.values() for run_id in info.live_runs})
+    if len(runs) > 1:
+        names = ", ".join(runs[:_MAX_NAMES])
+        raise InputError("run_id", f"{len(runs)} runs are running on these hosts: {names}", "Name one")
+    return runs[0] if runs else None
 
 
 def _no_run_error(names: t.Sequence[str], errors: t.Mapping[str, MusterError]) -> MusterError:
     if errors:
-        name, error = next(iter(sorted(errors.items())))
+        name, error = min(errors.items())
         return RefusedError(f"no run was found; {len(errors)} of {len(names)} hosts did not answer: {name}: {error}")
-    return RefusedError(f"no run lives on {', '.join(names[:8])}, and no run is recorded", "Name it: muster_run_id")
+    hosts = ", ".join(names[:_MAX_NAMES])
+    return RefusedError(f"no run is running on {hosts}, and no run is recorded", "Name it: muster_run_id")
 
 
-def _world_size(record_: Dict | None) -> int | None:
-    asked = ((record_ or {}).get("world_size") or {}).get("asked")
-    return int(asked) if isinstance(asked, int) else None
-
-
-def _observe_node(remote: Remote, run_id: str, info: Dict, request: DiagnoseRequest) -> NodeObservation:
-    seen = remote.call("examine", run_id=run_id, window_s=request.window_s, ras_s=request.ras_s)
+def _observe_node(remote: Remote, run_id: str, node: Node, request: DiagnoseRequest) -> NodeObservation:
+    answer = remote.call("examine", run_id=run_id, window_s=request.window_s, ras_s=request.ras_s)
     metrics = remote.call("read", run_id=run_id, pattern="metrics.jsonl", limit=_METRICS_BYTES)["files"]
-    # What nothing has written to since the newest start tells of an attempt before it.
-    began = max((rank.get("started_at") or 0.0 for rank in seen["ranks"]), default=0.0)
+    # A log that was not written since the newest start belongs to an earlier attempt.
+    began = max((rank.get("started_at") or 0.0 for rank in answer["ranks"]), default=0.0)
     logs: dict[str, str] = {}
     for pattern in _LOGS:
-        for item in remote.call("read", run_id=run_id, pattern=pattern, limit=_LOG_BYTES)["files"]:
-            if item["modified_at"] >= began - 1:
-                logs.setdefault(str(item["path"]), str(item["text"]))
-    facts = {**info["facts"], "name": remote.name}
-    node = Node.from_dict(facts, f"{remote.name}.facts")
-    found = _diagnose_texts(remote.name, logs)
-    steps = tuple(_read_steps(item["text"] for item in metrics))
-    return NodeObservation(remote.name, seen, "", node, found, steps)
+        for file in remote.call("read", run_id=run_id, pattern=pattern, limit=_LOG_BYTES)["files"]:
+            if file["modified_at"] >= began - 1:
+                logs.setdefault(str(file["path"]), str(file["text"]))
+    steps = tuple(_read_steps(str(file["text"]) for file in metrics))
+    return NodeObservation(remote.name, answer, "", node, _diagnose_texts(remote.name, logs), steps)
 
 
 def _diagnose_texts(node: str, logs: t.Mapping[str, str]) -> tuple[FileDiagnosis, ...]:
@@ -184,23 +229,37 @@ def _read_steps(texts: t.Iterable[str]) -> t.Iterator[tuple[float, int]]:
                 yield float(at), step
 
 
-def _build_result(request: DiagnoseRequest, live: RunObservation, found: RunDiagnosis) -> Dict:
+def _build_result(request: DiagnoseRequest, observation: RunObservation, diagnosis: RunDiagnosis) -> dict[str, object]:
     document = {
+<<<<<<< d60fcc69b6402139a9a0891a4a591e1c52dc8301
         "schema": SCHEMA,
         **_scrub_evidence(found.to_dict()),
         "nodes": {look.name: {"problem": look.problem or None, "seen": look.seen} for look in live.looks},
+=======
+        "schema": run_record.SCHEMA,
+        **_scrub_evidence(diagnosis).to_dict(),
+        "nodes": {node.name: {"problem": node.problem or None, "seen": node.answer} for node in observation.nodes},
+>>>>>>> e37f2a401a1687271ca312fdb9a0fd3bfff9d50f
     }
-    lines = summarise(found)
+    lines = summarise(diagnosis)
     for line in lines:
         request.progress.say(line)
-    result: Dict = {"changed": False, "run_id": found.run_id, "diagnosis": document, "summary": lines}
+    result: dict[str, object] = {
+        "changed": False,
+        "run_id": diagnosis.run_id,
+        "diagnosis": document,
+        "summary": lines,
+    }
     if request.dest:
         target = pathlib.Path(request.dest).expanduser()
-        result.update(changed=diagnose_logs.write_if_changed(target, document, check=request.check), file=str(target))
+        result.update(changed=write_if_changed(target, document, check=request.check), file=str(target))
     return result
 
 
-def _scrub_evidence(value: Dict) -> Dict:
-    for kind in ("causes", "also"):
-        value[kind] = [{**item, "evidence": scrub(item["evidence"])} for item in value[kind]]
-    return value
+def _scrub_evidence(diagnosis: RunDiagnosis) -> RunDiagnosis:
+    """Return the diagnosis with secrets removed from all evidence."""
+    causes, also = (
+        tuple(dataclasses.replace(cause, evidence=scrub(cause.evidence)) for cause in group)
+        for group in (diagnosis.causes, diagnosis.also)
+    )
+    return dataclasses.replace(diagnosis, causes=causes, also=also)

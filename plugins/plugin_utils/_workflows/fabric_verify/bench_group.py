@@ -1,9 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Running one group of nodes through a bench: a small job through the launchers and the hosts backend of all jobs.
+"""Run the bench on one group of nodes as a small training job, and read its result back from the nodes.
 
-The bench is our own under torchrun (it verifies the very image that will train), or nccl-tests under mpirun.
+The bench is the collection's own under torchrun (it tests the image and interpreter that will train), or nccl-tests
+under mpirun.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import io
 import pathlib
 import shutil
 import time
@@ -21,21 +23,22 @@ from ....module_utils._model.errors import InputError, MusterError
 from ..._fabric.bench import nccl_tests
 from ..._fabric.bench.plan import BenchStage
 from ..._fabric.bench.result import BenchResult
+from ..._fabric.diagnosis.scan import scan_log
 from ..._hosts import log_follow
-from ..._hosts.node_client import each
+from ..._hosts.node_client import Remote, each
 from ..shared.state_dir import StateHome, read_record
 from ..training_job import run as training_job
 
-Dict = dict[str, t.Any]
 BENCH = pathlib.Path(__file__).parents[4] / "roles" / "fabric_verify" / "files"
 _CLUSTER = "fabric-probes"
 _OUT = "bench.json"
 _LOG_BYTES = 8 << 20
+_RESULT_BYTES = 64 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bench:
-    """How to measure. ``tool`` is ``torch`` (our bench) or ``nccl_tests``, whose programs lie in ``folder`` or PATH."""
+    """How to measure. ``tool`` is ``torch`` (our bench) or ``nccl_tests``, whose programs are in ``folder`` or PATH."""
 
     backend: str
     collective: str
@@ -45,12 +48,16 @@ class Bench:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GroupRun:
-    """What one group of nodes showed. ``result`` is None when the bench did not finish; ``problem`` says why."""
+    """The result of the bench on one group of nodes.
+
+    ``result`` is None when the bench did not finish; ``problem`` says why. ``silent`` are the ranks (with their nodes)
+    that started and whose end was not recorded.
+    """
 
     nodes: tuple[str, ...]
     result: BenchResult | None
     ranks_seen: tuple[int, ...]
-    ranks_asked: int
+    rank_count: int
     problem: str
     logs: t.Mapping[str, str]
     seconds: float
@@ -59,18 +66,28 @@ class GroupRun:
 
     @property
     def busbw_gb_s(self) -> float | None:
-        """The bus bandwidth of the largest size in GB/s; None when there is no result."""
-        row = self.result.judged if self.result else None
+        """The bus bandwidth of the largest size in GB/s; None without a result."""
+        row = self.result.largest_row if self.result else None
         return row.busbw_gb_s if row else None
 
 
+@dataclasses.dataclass(slots=True)
+class BenchOutput:
+    """What the bench left on its nodes: result documents, NCCL's logs, events, and the first node's printed output."""
+
+    documents: list[str] = dataclasses.field(default_factory=list)
+    logs: dict[str, str] = dataclasses.field(default_factory=dict)
+    events: list[t.Mapping[str, object]] = dataclasses.field(default_factory=list)
+    text: str = ""
+
+
 class SilentProgress:
-    """Benches are many and short: their own progress is not shown."""
+    """Drops all progress: benches are many and short, and only their results are shown."""
 
     def say(self, line: str) -> None:
         """Drop a line."""
 
-    def show(self, values: t.Mapping[str, t.Any]) -> None:
+    def show(self, values: t.Mapping[str, object]) -> None:
         """Drop the values."""
 
 
@@ -79,24 +96,24 @@ RunGroup = t.Callable[[tuple[str, ...], BenchStage, Bench, str], GroupRun]
 
 
 def run_stage(run: RunGroup, stage: BenchStage, bench: Bench, token: str) -> list[GroupRun]:
-    """Run all groups of a stage: those of one round at once, the rounds one after another."""
-    found: list[GroupRun] = []
+    """Run all groups of a stage: the groups of one round at once, the rounds one after another."""
+    results: list[GroupRun] = []
     for number, groups in enumerate(stage.rounds):
         with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, len(groups))) as pool:
             names = [f"{token}-{stage.name}-{number}-{index}" for index in range(len(groups))]
             futures = [pool.submit(run, group, stage, bench, name) for group, name in zip(groups, names, strict=True)]
-            found += [future.result() for future in futures]
-    return found
+            results += [future.result() for future in futures]
+    return results
 
 
 def run_group(
     request: training_job.RunRequest, group: tuple[str, ...], stage: BenchStage, bench: Bench, run_id: str
 ) -> GroupRun:
-    """Run the bench on ``group`` and read back what it wrote; what it left on the nodes is removed."""
+    """Run the bench on ``group`` and read its result back; its files are removed from the nodes."""
     began = time.monotonic()
     options = {
         **request.options,
-        "job": build_job(request.options, group, stage, bench),
+        "job": build_job(request.options, group, stage, bench, out=f"{{run_dir}}/{_OUT}"),
         "run_id": run_id,
         "state": "present",
         "cluster": _CLUSTER,
@@ -105,48 +122,64 @@ def run_group(
         "take_over": False,
     }
     inner = dataclasses.replace(request, options=options, hosts=group, progress=SilentProgress(), base=BENCH)
-    problem = ""
     try:
-        problem = str(training_job.run(inner).get("msg", ""))
+        failure = str(training_job.run(inner).get("msg", ""))
     except MusterError as exc:
-        problem = str(exc)
-    documents, logs, events, output = _collect_output(inner, group, run_id, bench)
+        failure = str(exc)
+    output = _collect_output(inner, group, run_id, bench)
     folder = StateHome(request.options["state_home"], _CLUSTER).run_folder(run_id)
-    # A failed run's result is short: what it saw stands in its record.
-    attempts = (read_record(folder) or {}).get("attempts", [])
-    seen = tuple(sorted(int(rank) for rank in (attempts[-1]["rank_list"] if attempts else [])))
-    # A node that is gone cannot be asked any more: what it told while it lived is here.
-    told = folder / "events.jsonl"
-    events += log_follow.lines(told.read_text(errors="replace")) if told.exists() else []
+    ranks = _recorded_ranks(folder)
+    # A node that no longer answers cannot be read; the controller holds the events it reported until then.
+    output.events += read_events(folder)
     shutil.rmtree(folder, ignore_errors=True)
-    asked = len(group) * stage.processes_per_node
+    rank_count = len(group) * stage.processes_per_node
     notes: tuple[str, ...] = ()
     if bench.tool == "nccl_tests":
-        nodes = _rank_nodes(events)
-        result, trouble, notes = nccl_tests.read_result(output, bench.collective, nodes, asked)
-        if result is not None and problem and not result.wrong_values:
-            # A table is printed before the last ranks end: one that hung then did not take part to the end.
-            result, trouble = None, "the test did not end well"
-        problem = f"{trouble} ({problem})" if trouble and problem else trouble
-        seen = seen or tuple(sorted(nodes))
+        nodes = _rank_nodes(output.events)
+        tests = scan_log(io.BytesIO(output.text.encode("utf-8", "replace"))).tests
+        result, problem, notes = nccl_tests.read_result(tests, output.text, bench.collective, nodes, rank_count)
+        if result is not None and failure and not result.wrong_values:
+            # The table is printed before the last ranks end: a rank that hung after it did not finish the test.
+            result, problem = None, "not all ranks finished the test"
+        problem = f"{problem} ({failure})" if problem and failure else problem
+        ranks = ranks or tuple(sorted(nodes))
     else:
-        result, trouble = parse_result(documents)
-    spent = time.monotonic() - began
-    return GroupRun(group, result, seen, asked, problem or trouble, logs, spent, find_silent_ranks(events), notes)
+        result, problem = parse_result(output.documents)
+        problem = failure or problem
+    seconds = time.monotonic() - began
+    silent = find_silent_ranks(output.events)
+    return GroupRun(group, result, ranks, rank_count, problem, output.logs, seconds, silent, notes)
 
 
-def build_job(options: t.Mapping[str, t.Any], group: tuple[str, ...], stage: BenchStage, bench: Bench) -> Dict:
-    """Return the job that runs the bench on a group of nodes; ``options`` are the module's."""
-    env = dict(stage.environment)
+def build_job(
+    options: t.Mapping[str, object],
+    group: tuple[str, ...],
+    stage: BenchStage,
+    bench: Bench,
+    *,
+    out: str,
+    env: t.Mapping[str, object] | None = None,
+    nccl_logs: bool = True,
+) -> dict[str, object]:
+    """Return the job that runs the bench on a group of nodes.
+
+    :param options: the module's options.
+    :param out: file to which the bench writes its result, ``-`` for its log.
+    :param env: the user's environment; the variables of the test override it.
+    :param nccl_logs: NCCL writes its log to files, else to the rank's own output.
+    """
+    variables: dict[str, object] = {**(env or {}), **stage.environment}
     if bench.backend == "nccl":
-        env.update({"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV", "NCCL_DEBUG_FILE": "nccl.%h.%p.log"})
-    job: Dict = {
+        variables.update({"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV"})
+        if nccl_logs:
+            variables["NCCL_DEBUG_FILE"] = "nccl.%h.%p.log"
+    job: dict[str, object] = {
         "name": "fabric-bench",
         "nodes": len(group),
         "gpus_per_node": stage.processes_per_node if bench.backend == "nccl" else 0,
         "processes_per_node": stage.processes_per_node,
         "code": {"from": "path", "ref": str(BENCH)},
-        "env": env,
+        "env": variables,
         "restart": {"max_crashes": 0, "max_lost_nodes": 0, "on_lost_node": "fail", "wait_s": int(stage.timeout_s)},
         "checkpoints": {"grace_s": 1},
         "timeout_s": int(stage.timeout_s) + 5,
@@ -154,70 +187,82 @@ def build_job(options: t.Mapping[str, t.Any], group: tuple[str, ...], stage: Ben
     }
     if bench.tool == "nccl_tests":
         if stage.split_mod:
-            env["NCCL_TESTS_SPLIT"] = f"MOD {stage.split_mod}"
-        job.update(launcher="mpi", command=nccl_tests.build_command(stage, bench.collective, bench.folder))
-        return job
+            variables["NCCL_TESTS_SPLIT"] = f"MOD {stage.split_mod}"
+        return {**job, "launcher": "mpi", "command": nccl_tests.build_command(stage, bench.collective, bench.folder)}
+    job.update(script="allreduce_bench.py", args=[*_bench_arguments(stage, bench), "--out", out])
+    return {**job, "python": options["python"]} if options.get("python") else job
+
+
+def _bench_arguments(stage: BenchStage, bench: Bench) -> list[str]:
+    """Return the arguments of ``allreduce_bench.py`` but for ``--out``."""
     sizes = [str(size) for size in stage.sizes]
-    args = ["--backend", bench.backend, "--collective", bench.collective, "--sizes", *sizes]
-    args += ["--seconds", str(stage.seconds), "--timeout", str(max(5.0, stage.timeout_s - 10))]
-    args += ["--split-mod", str(stage.split_mod)] if stage.split_mod else []
-    args += ["--expected", f"{stage.expected_gb_s:g}"] if stage.expected_gb_s else []
-    job.update(script="allreduce_bench.py", args=[*args, "--out", f"{{run_dir}}/{_OUT}"])
-    if options.get("python"):
-        job["python"] = options["python"]
-    return job
+    arguments = ["--backend", bench.backend, "--collective", bench.collective, "--sizes", *sizes]
+    arguments += ["--seconds", str(stage.seconds), "--timeout", str(max(5.0, stage.timeout_s - 10))]
+    arguments += ["--split-mod", str(stage.split_mod)] if stage.split_mod else []
+    return arguments + (["--expected", f"{stage.expected_gb_s:g}"] if stage.expected_gb_s else [])
 
 
-def _collect_output(
-    request: training_job.RunRequest, group: tuple[str, ...], run_id: str, bench: Bench
-) -> tuple[list[str], dict[str, str], list[Dict], str]:
-    """Return result documents, NCCL's logs, events and the first node's output; the run's folders are removed."""
-    documents: list[str] = []
-    output = ""
-    logs: dict[str, str] = {}
-    events: list[Dict] = []
+def _recorded_ranks(folder: pathlib.Path) -> tuple[int, ...]:
+    """Return the ranks of the newest attempt in a run's record; a failed run's result does not hold them."""
+    attempts = (read_record(folder) or {}).get("attempts", [])
+    return tuple(sorted(int(rank) for rank in (attempts[-1]["rank_list"] if attempts else [])))
 
-    # Only what this bench writes: each look takes a process on the node.
-    wanted = [(_OUT, bench.tool == "torch", 64 << 20), ("code/nccl.*.log", bench.backend == "nccl", _LOG_BYTES)]
-    wanted += [("events.jsonl", True, _LOG_BYTES), ("units/agent/log", bench.tool == "nccl_tests", _LOG_BYTES)]
 
-    def work(remote: t.Any) -> list[list[Dict]]:
-        found = [
-            remote.call("read", run_id=run_id, pattern=pattern, limit=limit)["files"] if needed else []
-            for pattern, needed, limit in wanted
-        ]
+def read_events(folder: pathlib.Path) -> list[t.Mapping[str, object]]:
+    """Return the events that the controller holds of a run; none when there is no such file."""
+    path = folder / "events.jsonl"
+    return list(log_follow.lines(path.read_text(errors="replace"))) if path.exists() else []
+
+
+def _collect_output(request: training_job.RunRequest, group: tuple[str, ...], run_id: str, bench: Bench) -> BenchOutput:
+    """Read what the bench left on its nodes and remove it there."""
+    # Each pattern costs a process on the node, so that only those that this bench writes are read.
+    patterns = (
+        (_OUT, bench.tool == "torch", _RESULT_BYTES),
+        ("code/nccl.*.log", bench.backend == "nccl", _LOG_BYTES),
+        ("events.jsonl", True, _LOG_BYTES),
+        ("units/agent/log", bench.tool == "nccl_tests", _LOG_BYTES),
+    )
+
+    def read_files(remote: Remote) -> list[list[tuple[str, str]]]:
+        """Return (path, text) of the files of each pattern."""
+        files = []
+        for pattern, needed, limit in patterns:
+            entries = remote.call("read", run_id=run_id, pattern=pattern, limit=limit)["files"] if needed else []
+            files.append([(str(entry["path"]), str(entry["text"])) for entry in entries])
         remote.ask("remove", run_id=run_id)
-        return found
+        return files
 
-    answers, _unused = each(request.connect(group), work)
-    for node, (out, nccl, told, said) in answers.items():
-        output = "".join(item["text"] for item in said) if node == group[0] else output
-        events += [line for item in told for line in log_follow.lines(item["text"])]
-        documents += [item["text"] for item in out]
-        logs.update({f"{node}/{item['path']}": item["text"] for item in nccl})
-    return documents, logs, events, output
+    output = BenchOutput()
+    answers, _unused = each(request.connect(group), read_files)
+    for node, (results, nccl_logs, event_files, launcher_logs) in answers.items():
+        if node == group[0]:
+            output.text = "".join(text for _path, text in launcher_logs)
+        output.events += [line for _path, text in event_files for line in log_follow.lines(text)]
+        output.documents += [text for _path, text in results]
+        output.logs.update({f"{node}/{path}": text for path, text in nccl_logs})
+    return output
 
 
-def _rank_nodes(events: t.Iterable[Dict]) -> dict[int, str]:
+def _rank_nodes(events: t.Iterable[t.Mapping[str, object]]) -> dict[int, str]:
     """Return rank -> node of the ranks that recorded their start."""
-    started = (line for line in events if line.get("kind") == "worker_started" and isinstance(line.get("rank"), int))
-    return {line["rank"]: str(line.get("node")) for line in started}
-
-
-def find_silent_ranks(events: t.Iterable[Dict]) -> dict[int, str]:
-    """Return rank -> node of the ranks that started and whose end nobody recorded: they were killed, or they hang."""
-    ended = {line["rank"] for line in events if line.get("kind") == "worker_exit"}
     return {
-        int(line["rank"]): str(line.get("node"))
-        for line in events
-        if line.get("kind") == "worker_started" and line.get("rank") is not None and line["rank"] not in ended
+        rank: str(event.get("node"))
+        for event in events
+        if event.get("kind") == "worker_started" and isinstance(rank := event.get("rank"), int)
     }
 
 
+def find_silent_ranks(events: t.Sequence[t.Mapping[str, object]]) -> dict[int, str]:
+    """Return rank -> node of the ranks that recorded a start and no end: they were killed, or they hang."""
+    ended = {event.get("rank") for event in events if event.get("kind") == "worker_exit"}
+    return {rank: node for rank, node in _rank_nodes(events).items() if rank not in ended}
+
+
 def parse_result(documents: t.Sequence[str]) -> tuple[BenchResult | None, str]:
-    """Return the first result document, or None and why there is none."""
+    """Return the first result document, or None and why there is no result."""
     if not documents:
-        return None, "the bench wrote no result"
+        return None, "the bench did not write a result"
     try:
         return BenchResult.from_text(documents[0]), ""
     except InputError as exc:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From what the stages showed to the case that the verdict rests on: proofs, figures, attendance, causes.
+"""Turn the results of the stages into the evidence of a verdict: proofs, figures, attendance, causes.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -19,12 +19,13 @@ from ....module_utils._model.verdict import Cause, Transport
 from ..._fabric.bench import plan as plans
 from ..._fabric.bench.expectation import peer_expectation
 from ..._fabric.bench.nccl_environment import find_collective_interface
-from ..._fabric.diagnosis import file, scan
-from ..._fabric.diagnosis.causes import CAUSES
+from ..._fabric.diagnosis.file import judge_scan
+from ..._fabric.diagnosis.scan import scan_log
 from ..._fabric.topology.unreachable import AbsentNode
 from ..._fabric.verdict import pairs
+from ..._fabric.verdict.cause_table import CAUSES
 from ..._fabric.verdict.node_faults import find_node_faults
-from ..._fabric.verdict.transport import DeclaredRank, build_transport, read_transport
+from ..._fabric.verdict.transport import build_transport, read_transport
 from ..._fabric.verdict.transport_counters import TransportProof, read_counters, read_sockets
 from ..._fabric.verdict.verdict import IslandEvidence, Measurement, count_ranks
 from .bench_group import GroupRun
@@ -32,22 +33,23 @@ from .stages import StageOutcome
 
 # gloo copies through the CPU: between 30 and 60 MiB a figure is already that of the link.
 _MIN_SIZE = 16 << 20
-# A smaller size tells as much when it takes so long that latency is no part of it: larger ones are then left out,
-# because they would exceed the budget.
+# A smaller size is enough when it takes so long that latency does not matter: larger ones are left out then, because
+# they would exceed the budget.
 _LONG_US = 100_000
+_LOG_NAME = "nccl log"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Subject:
     """The island under test: its nodes' facts, what it should reach, and the addresses that the user declared.
 
-    ``absent`` nodes belong to it and did not answer. ``own_network``: its processes see the nodes' own interfaces, as
-    those of a pod with a network of its own do not.
+    ``absent`` nodes belong to it and did not answer. ``own_network``: its processes use the nodes' own interfaces;
+    a pod without hostNetwork does not.
     """
 
     island: Island
     members: tuple[Node, ...]
-    wanted: Expectation
+    expectation: Expectation
     addresses: t.Mapping[str, str]
     absent: tuple[AbsentNode, ...] = ()
     own_network: bool = True
@@ -61,29 +63,35 @@ def collect_evidence(
     whole = next(iter(outcome.runs.get("island") or outcome.runs.get("inside") or ()), None)
     if whole is None:
         reason = "one CPU node: nothing crosses a network and there is no GPU to test"
-        bare = IslandEvidence(island.name, island.nodes, island.lane, expectation=subject.wanted, absent=subject.absent)
+        bare = IslandEvidence(
+            island.name, island.nodes, island.lane, expectation=subject.expectation, absent=subject.absent
+        )
         return dataclasses.replace(bare, reasons=(reason,), started_at=started_at)
-    seen = prove_transport(subject, whole)
-    lost = whole.silent if whole.result is None else {}
-    ranks = set(whole.ranks_seen) - set(lost) if whole.result is None else {item.rank for item in whole.result.evidence}
-    blamed = tuple(_missing_cause(rank, node) for rank, node in lost.items())
-    alone = [proof for group in _pair_runs(outcome) for proof in prove_transport(subject, group).transport.pairs]
-    proofs = pairs.merge_pair_proofs(seen.transport.pairs, alone, outcome.rates)
-    reasons = (*seen.reasons, whole.problem, *whole.notes, *_rail_reasons(subject, outcome))
+    proof = prove_transport(subject, whole)
+    if whole.result is None:
+        silent = whole.silent
+        ranks = set(whole.ranks_seen) - set(silent)
+    else:
+        silent = {}
+        ranks = {item.rank for item in whole.result.evidence}
+    pair_proofs = [pair for run in _pair_runs(outcome) for pair in prove_transport(subject, run).transport.pairs]
+    proofs = pairs.merge_pair_proofs(proof.transport.pairs, pair_proofs, outcome.rates)
+    missing_causes = (_missing_cause(rank, node) for rank, node in silent.items())
+    reasons = (*proof.reasons, whole.problem, *whole.notes, *_rail_reasons(subject, outcome))
     return IslandEvidence(
         island=island.name,
         nodes=island.nodes,
         lane=island.lane,
-        transport=dataclasses.replace(seen.transport, pairs=proofs),
-        measured=_build_measurement(whole, plan),
+        transport=dataclasses.replace(proof.transport, pairs=proofs),
+        measurement=_build_measurement(whole, plan),
         expectation=_choose_expectation(subject, outcome, plan),
         wrong_values=whole.result.wrong_values if whole.result else None,
-        ranks=count_ranks(whole.ranks_asked, ranks),
+        ranks=count_ranks(whole.rank_count, ranks),
         causes=(
-            *seen.causes,
+            *proof.causes,
             *_find_slow_causes(subject, outcome),
             *find_node_faults(island, subject.members),
-            *blamed,
+            *missing_causes,
         ),
         reasons=tuple(reason for reason in reasons if reason),
         started_at=started_at,
@@ -95,44 +103,50 @@ def collect_evidence(
 
 def prove_transport(subject: Subject, run: GroupRun) -> TransportProof:
     """Return the proof of the transport: NCCL's channel lines, else RDMA counters; for gloo the ranks' sockets."""
-    island, expected = subject.island, subject.wanted.transport
+    island, expected = subject.island, subject.expectation.transport
     if run.result is None:
         return TransportProof(Transport(expected=expected))
     if run.result.backend == "gloo":
-        right = {
+        interfaces = {
             node.name: name
             for node in subject.members
             if (name := find_collective_interface(node, island, subject.members, subject.addresses.get(node.name)))
         }
-        told = subject.own_network and island.link != "loopback"
-        return read_sockets(run.result, expected, right if told else None)
-    scanned = scan.scan_log(io.BytesIO("\n".join(run.logs.values()).encode()))
-    places = {str(item.host): str(item.node) for item in run.result.evidence if item.host and item.node}
-    declared: dict[int, DeclaredRank] = {}
-    reading = read_transport(scanned.facts, declared, no_verbs=False, table=False)
-    proven = build_transport(reading, "nccl log", expected)
-    if proven.verdict == "unproven":
+        comparable = subject.own_network and island.link != "loopback"
+        return read_sockets(run.result, expected, interfaces if comparable else None)
+    scan = scan_log(io.BytesIO("\n".join(run.logs.values()).encode()))
+    nodes = {str(item.host): str(item.node) for item in run.result.evidence if item.host and item.node}
+    reading = read_transport(scan.facts, {}, no_verbs=False, table=False)
+    transport = build_transport(reading, _LOG_NAME, expected)
+    if transport.verdict == "unproven":
         return read_counters(run.result, expected)
-    found = tuple(dataclasses.replace(p, a=places.get(p.a, p.a), b=places.get(p.b, p.b)) for p in proven.pairs)
-    causes = file.judge_scan(scanned, "nccl log").causes
-    return TransportProof(dataclasses.replace(proven, pairs=found), causes, reading.notes)
+    proofs = tuple(
+        dataclasses.replace(pair, a=nodes.get(pair.a, pair.a), b=nodes.get(pair.b, pair.b)) for pair in transport.pairs
+    )
+    causes = judge_scan(scan, _LOG_NAME).causes
+    return TransportProof(dataclasses.replace(transport, pairs=proofs), causes, reading.notes)
 
 
 def _build_measurement(whole: GroupRun, plan: plans.BenchPlan) -> Measurement | None:
-    row = whole.result.judged if whole.result else None
+    row = whole.result.largest_row if whole.result else None
     if whole.result is None or row is None:
         return None
     stage = next(stage for stage in plan.stages if stage.name in ("island", "inside") and whole.nodes in _groups(stage))
-    algorithm = stage.environment.get("NCCL_ALGO")
-    took_part = len(whole.result.names)
-    return Measurement(plan.collective, row.size_bytes, whole.result.ranks, took_part, row.busbw_gb_s, algorithm)
+    return Measurement(
+        plan.collective,
+        row.size_bytes,
+        whole.result.ranks,
+        len(whole.result.node_names),
+        row.busbw_gb_s,
+        stage.environment.get("NCCL_ALGO"),
+    )
 
 
 def _min_size(whole: GroupRun, plan: plans.BenchPlan) -> int:
-    """Return the bytes from which a bandwidth is judged."""
-    row = whole.result.judged if whole.result else None
-    long = [row.size_bytes] if row and row.time_us >= _LONG_US else []
-    return min(_MIN_SIZE, max(plan.stages[-1].sizes), *long)
+    """Return the smallest size in bytes whose bandwidth is judged."""
+    row = whole.result.largest_row if whole.result else None
+    slow_sizes = [row.size_bytes] if row and row.time_us >= _LONG_US else []
+    return min(_MIN_SIZE, max(plan.stages[-1].sizes), *slow_sizes)
 
 
 def _groups(stage: plans.BenchStage) -> set[tuple[str, ...]]:
@@ -142,13 +156,12 @@ def _groups(stage: plans.BenchStage) -> set[tuple[str, ...]]:
 def _choose_expectation(subject: Subject, outcome: StageOutcome, plan: plans.BenchPlan) -> Expectation:
     """Return the expectation; where nothing computes one, what the island's own pairs reach (NCCL only).
 
-    From three nodes on the bus bandwidth of a ring does not depend on their number, so that an island that is slower
-    than its pairs has a fault that no pair has. gloo shares processors between pairs and tells no such thing.
+    With three or more nodes the bus bandwidth of a ring does not depend on their number, so that an island slower than
+    its pairs has a fault that no pair has. With gloo, pairs that share processors cannot be compared so.
     """
-    known = [rate for rate in outcome.rates.values() if rate is not None]
     if plan.backend != "nccl" or subject.island.link == "loopback":
-        return subject.wanted
-    return peer_expectation(subject.wanted, known)
+        return subject.expectation
+    return peer_expectation(subject.expectation, [rate for rate in outcome.rates.values() if rate is not None])
 
 
 def _pair_runs(outcome: StageOutcome) -> list[GroupRun]:
@@ -156,16 +169,16 @@ def _pair_runs(outcome: StageOutcome) -> list[GroupRun]:
 
 
 def _find_slow_causes(subject: Subject, outcome: StageOutcome) -> tuple[Cause, ...]:
-    """Return the nodes and paths to blame, by pairs, by halves, and inside the nodes."""
-    found = pairs.find_pair_causes(outcome.rates, subject.wanted.busbw_gb_s)
-    halves = pairs.build_search_causes(outcome.found) if outcome.found else ()
+    """Return the nodes and paths to blame, by pairs, by the search by halves, and inside the nodes."""
+    pair_causes = pairs.find_pair_causes(outcome.rates, subject.expectation.busbw_gb_s)
+    search_causes = pairs.build_search_causes(outcome.suspects) if outcome.suspects else ()
     several = len(subject.island.nodes) > 1
     rates = {run.nodes[0]: run.busbw_gb_s for run in outcome.runs.get("inside", [])} if several else {}
-    return (*found, *halves, *pairs.find_inside_causes(rates))
+    return (*pair_causes, *search_causes, *pairs.find_inside_causes(rates))
 
 
 def _rail_reasons(subject: Subject, outcome: StageOutcome) -> t.Iterator[str]:
-    """Say what each rail carries by itself, where the island fell short and its rails were tested."""
+    """Yield what each rail carries alone, where the island fell short and its rails were tested."""
     for run in outcome.runs.get("rails", []):
         rate = run.busbw_gb_s
         if rate is None:
@@ -174,9 +187,11 @@ def _rail_reasons(subject: Subject, outcome: StageOutcome) -> t.Iterator[str]:
         count = subject.island.nic_count or 1
         wire = (subject.island.nic_rate_gbps or 0.0) / 8
         share = f", {rate / wire:.0%} of its wire" if wire else ""
-        tool = "on average" if run.result and run.result.split_mod is None else "at least"
-        yield f"{count} rails, each by itself, reach {rate:.3g} GB/s {tool}{share}"
+        average = "on average" if run.result and run.result.split_mod is None else "at least"
+        yield f"{count} rails tested one by one reach {rate:.3g} GB/s {average}{share}"
 
 
 def _missing_cause(rank: int, node: str) -> Cause:
-    return Cause("ranks_missing", f"rank {rank} on {node} fell silent in the test", CAUSES["ranks_missing"].fix, node)
+    return Cause(
+        "ranks_missing", f"rank {rank} on {node} started and did not report its end", CAUSES["ranks_missing"].fix, node
+    )

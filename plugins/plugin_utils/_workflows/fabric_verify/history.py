@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The history of measurements in the state home, and the stored verdicts: what a new verdict is compared with.
+"""Earlier verdicts (fabric.json) and measurements (fabric_history.jsonl) of a cluster, in its state directory.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -15,51 +15,68 @@ import typing as t
 from ....module_utils._model.verdict import Verdict, exit_code, worst
 from ....module_utils._node import files
 from ..._fabric.verdict import drift
+from ..._fabric.verdict.drift import IslandMeasurement
 from ..._hosts import log_follow
 
-Dict = dict[str, t.Any]
 _FILE = "fabric_history.jsonl"
 
 
-def read_verdicts(folder: pathlib.Path) -> list[Dict]:
-    """Return the islands of fabric.json; none when it is absent or damaged."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoredVerdict:
+    """One entry of fabric.json: the nodes of its island, and the entry as it was read."""
+
+    nodes: tuple[str, ...]
+    document: t.Mapping[str, object]
+
+
+def read_verdicts(folder: pathlib.Path) -> list[StoredVerdict]:
+    """Return the entries of fabric.json; empty when the file is absent or damaged."""
     document = files.read_json(folder / "fabric.json")
-    islands = document.get("islands") if isinstance(document, dict) else None
-    if not isinstance(islands, list):
-        return []
-    return [item for item in islands if isinstance(item, dict) and isinstance(item.get("nodes"), list)]
+    entries = document.get("islands") if isinstance(document, dict) else None
+    return [
+        StoredVerdict(tuple(str(name) for name in entry["nodes"]), entry)
+        for entry in (entries if isinstance(entries, list) else [])
+        if isinstance(entry, dict) and isinstance(entry.get("nodes"), list)
+    ]
 
 
-def read_measurements(folder: pathlib.Path) -> list[Dict]:
-    """Return all measurements, the oldest first; torn and foreign lines are passed over."""
+def read_measurements(folder: pathlib.Path) -> list[IslandMeasurement]:
+    """Return all measurements, the oldest first; lines that are not measurements are left out."""
     try:
         text = (folder / _FILE).read_text(errors="replace")
     except OSError:
         return []
-    return list(log_follow.lines(text))
+    return drift.read_measurements(log_follow.lines(text))
 
 
-def compare_verdict(verdict: Verdict, now: Dict, before: t.Sequence[Dict]) -> tuple[Verdict, list[str]]:
-    """Return the verdict with what its history adds, and the changes in words.
+def compare_verdict(
+    verdict: Verdict, now: IslandMeasurement, before: t.Sequence[IslandMeasurement]
+) -> tuple[Verdict, list[str]]:
+    """Return the verdict with the causes of its history added, and the changes in words.
 
-    What became slower than its own history is a warning, although the gate may still hold.
+    An island that became slower than its own history gets a warning, although the gate may still pass.
     """
-    found = drift.compare_with_history(now, before)
-    if not found.causes:
-        return verdict, list(found.changes)
+    result = drift.compare_with_history(now, before)
+    if not result.causes:
+        return verdict, list(result.changes)
     outcome = worst([verdict.outcome, "warn"])
-    reasons = tuple(f"drift: {change}" for change in found.changes)
-    causes = (*verdict.causes, *found.causes)
-    values: Dict = {"outcome": outcome, "exit_code": exit_code(outcome), "causes": causes}
-    return dataclasses.replace(verdict, **values, reasons=(*verdict.reasons, *reasons)), list(found.changes)
+    changed = dataclasses.replace(
+        verdict,
+        outcome=outcome,
+        exit_code=exit_code(outcome),
+        causes=(*verdict.causes, *result.causes),
+        reasons=(*verdict.reasons, *(f"drift: {change}" for change in result.changes)),
+    )
+    return changed, list(result.changes)
 
 
-def append_measurements(folder: pathlib.Path, new: t.Sequence[Dict], before: t.Sequence[Dict]) -> None:
-    """Append measurements; a file that has grown beyond its limit keeps its newest half."""
+def append_measurements(
+    folder: pathlib.Path, new: t.Sequence[IslandMeasurement], before: t.Sequence[IslandMeasurement]
+) -> None:
+    """Append measurements; a file that exceeds its limit is rewritten with its newest half."""
+    lines = list(new)
     if len(before) + len(new) > drift.MAX_LINES:
-        kept = [*before, *new][-drift.MAX_LINES // 2 :]
+        lines = [*before, *new][-drift.MAX_LINES // 2 :]
         (folder / _FILE).unlink(missing_ok=True)
-    else:
-        kept = list(new)
-    for line in kept:
-        files.append_json(folder / _FILE, line)
+    for line in lines:
+        files.append_json(folder / _FILE, line.to_dict())

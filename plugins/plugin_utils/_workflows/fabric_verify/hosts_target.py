@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where a fabric test runs: what the verification asks of any ground, and the hosts of a play as one.
+"""Where the tests run: the interface of a target, and hosts over Ansible's own connections.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -16,20 +16,21 @@ from ....module_utils._model.island import Reach
 from ....module_utils._model.node import Node
 from ..._fabric.bench.plan import BenchStage
 from ..._fabric.topology import reachability
+from ..._fabric.topology.node_labels import NodePatch
+from ..._fabric.topology.reachability import ReachAnswer
 from ..._fabric.topology.unreachable import AbsentNode
 from ..._hosts.node_client import Remote, each, first_error
 from ..training_job import run as training_job
 from . import bench_group
 from .bench_group import Bench, GroupRun
 
-Dict = dict[str, t.Any]
 _REACH_S = 2.0
-_FIX = "Look whether the machine runs and its SSH answers, then verify again"
+_FIX = "Check that the machine is running and reachable over SSH, then verify again"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TargetNodes:
-    """The nodes that gave their facts, the names of those on which a run lives, and the nodes that gave none."""
+    """The nodes that gave their facts, the names of those with a running job, and the nodes that gave no facts."""
 
     nodes: tuple[Node, ...]
     busy: frozenset[str] = frozenset()
@@ -38,7 +39,7 @@ class TargetNodes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PublishResult:
-    """What became of the verdicts where others read them: whether something changed there, Ansible's diff, a note."""
+    """The result of writing verdicts to node labels: whether a label changed, Ansible's diff, a note for the user."""
 
     changed: bool = False
     diff: tuple[dict[str, str], ...] = ()
@@ -50,23 +51,23 @@ class Target(t.Protocol):
 
     own_network: bool
 
-    def fleet(self) -> TargetNodes:
+    def find_nodes(self) -> TargetNodes:
         """Return the nodes; raise the first node's error when none of them answers."""
 
-    def reached(self, nodes: t.Sequence[Node]) -> list[Reach]:
-        """Return which nodes reach each other, as far as a quick try shows it."""
+    def find_paths(self, nodes: t.Sequence[Node]) -> list[Reach]:
+        """Return which nodes reach each other, as far as a short connection attempt shows it."""
 
     def addresses(self, names: t.Iterable[str]) -> dict[str, str]:
         """Return the addresses that the user declared."""
 
-    def known(self) -> t.Container[str]:
-        """Return the names that belong to this ground: verdicts on others are dropped."""
+    def all_names(self) -> t.Container[str]:
+        """Return the names of all nodes of this target: verdicts on other nodes are dropped."""
 
     def run_group(self, group: tuple[str, ...], stage: BenchStage, bench: Bench, run_id: str) -> GroupRun:
         """Run the bench on some nodes."""
 
-    def publish(self, patches: t.Mapping[str, Dict], check: bool) -> PublishResult:
-        """Write labels and annotations of nodes where there are any; with ``check`` only say what would change."""
+    def publish(self, patches: t.Mapping[str, NodePatch], check: bool) -> PublishResult:
+        """Write labels and annotations of nodes where there are any; with ``check`` only return what would change."""
 
 
 class HostsTarget:
@@ -78,63 +79,59 @@ class HostsTarget:
         self._request = request
         self._remotes: list[Remote] = []
 
-    def fleet(self) -> TargetNodes:
-        """Return the facts of all hosts; one that does not answer is named and the others are tested."""
+    def find_nodes(self) -> TargetNodes:
+        """Return the facts of all hosts; a host that does not answer is listed as absent and the others are tested."""
         request = self._request
         self._remotes = list(request.connect(request.hosts))
-
-        def ask(remote: Remote) -> tuple[Dict, bool]:
-            answer = remote.call("info", facts=True)
-            return answer["facts"], bool(answer["live_runs"])
-
-        answers, errors = each(self._remotes, ask)
-        if not answers and errors:
+        infos, errors = each(self._remotes, lambda remote: remote.call("info", facts=True))
+        if not infos and errors:
             raise first_error(errors)
-        nodes = tuple(self._node(name, answers[name][0]) for name in request.hosts if name in answers)
-        gone = tuple(self._absent(name, errors[name]) for name in request.hosts if name in errors)
-        return TargetNodes(nodes, frozenset(name for name, (_unused, lives) in answers.items() if lives), gone)
+        nodes = tuple(self._node(name, infos[name]["facts"]) for name in request.hosts if name in infos)
+        absent = tuple(self._absent_node(name, errors[name]) for name in request.hosts if name in errors)
+        return TargetNodes(nodes, frozenset(name for name, info in infos.items() if info["live_runs"]), absent)
 
-    def reached(self, nodes: t.Sequence[Node]) -> list[Reach]:
-        """Return which nodes reach each other, by a quick try of their addresses; what nobody tells stays open."""
-        asked = reachability.connection_targets(nodes, self.addresses(node.name for node in nodes))
+    def find_paths(self, nodes: t.Sequence[Node]) -> list[Reach]:
+        """Return which nodes reach each other, from short connection attempts to their addresses."""
+        targets = reachability.connection_targets(nodes, self.addresses(node.name for node in nodes))
 
-        def ask(remote: Remote) -> Dict:
-            targets = [list(item) for ends in asked[remote.name].values() for item in ends]
+        def connect(remote: Remote) -> ReachAnswer:
+            ends = [list(end) for peers in targets[remote.name].values() for end in peers]
             mesh = reachability.mesh_addresses(nodes, remote.name)
-            return remote.call("reach", targets=targets, mesh=mesh, seconds=_REACH_S)
+            return ReachAnswer.from_dict(remote.call("reach", targets=ends, mesh=mesh, seconds=_REACH_S))
 
-        answers, _unused = each([remote for remote in self._remotes if remote.name in asked], ask)
-        found = reachability.read_paths(nodes, asked, answers)
-        for item in (item for item in found if item.path == "none"):
-            self._request.progress.say(f"{item.a} gets no answer from {item.b}: they are not taken for one LAN")
-        return found
+        answers, _unused = each([remote for remote in self._remotes if remote.name in targets], connect)
+        paths = reachability.read_paths(nodes, targets, answers)
+        for path in paths:
+            if path.path == "none":
+                self._request.progress.say(f"{path.b} did not answer {path.a}: they are not treated as one LAN")
+        return paths
 
     def addresses(self, names: t.Iterable[str]) -> dict[str, str]:
         """Return the addresses that the user declared for the nodes of a job."""
-        found = {name: self._request.hostvars[name].get("muster_address") for name in names}
-        return {name: str(address) for name, address in found.items() if address}
+        addresses = {name: self._request.hostvars[name].get("muster_address") for name in names}
+        return {name: str(address) for name, address in addresses.items() if address}
 
-    def known(self) -> t.Container[str]:
-        """Return the inventory."""
+    def all_names(self) -> t.Container[str]:
+        """Return the names of the inventory."""
         return self._request.hostvars
 
     def run_group(self, group: tuple[str, ...], stage: BenchStage, bench: Bench, run_id: str) -> GroupRun:
         """Run the bench as a job on hosts."""
         return bench_group.run_group(self._request, group, stage, bench, run_id)
 
-    def publish(self, patches: t.Mapping[str, Dict], check: bool) -> PublishResult:
+    def publish(self, patches: t.Mapping[str, NodePatch], check: bool) -> PublishResult:
         """Do nothing: hosts have no labels, their variables are in the result."""
         return PublishResult()
 
-    def _node(self, name: str, facts: Dict) -> Node:
+    def _node(self, name: str, facts: t.Mapping[str, object]) -> Node:
         record = dict(self._request.hostvars[name].get("muster_node") or {})
-        known = {key: value for key, value in record.items() if value not in (None, [], {})}
-        return Node.from_dict({**facts, **known, "name": name}, f"{name}.muster_node")
+        stated = {key: value for key, value in record.items() if value not in (None, [], {})}
+        return Node.from_dict({**facts, **stated, "name": name}, f"{name}.muster_node")
 
-    def _absent(self, name: str, error: MusterError) -> AbsentNode:
+    def _absent_node(self, name: str, error: MusterError) -> AbsentNode:
         try:
             node = self._node(name, {})
         except InputError:
-            # What the inventory says of it may need its facts to be whole.
+            # The inventory's record may be valid only together with the node's facts.
             node = Node.from_dict({"name": name})
         return AbsentNode(node, error.message, error.fix or _FIX)

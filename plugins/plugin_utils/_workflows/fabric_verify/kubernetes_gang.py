@@ -1,9 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Running one group of a cluster's nodes through the bench: a short gang of pods, one on each of these nodes.
+"""Run the bench on nodes of a cluster as a gang of pods, one pod a node.
 
-The gang is an Indexed Job of the builders that jobs use, and is followed as a job is; its result comes in its log.
+The gang is an Indexed Job built and followed as a training job is; the bench writes its result to the pod's log.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -17,10 +17,9 @@ import tempfile
 import time
 import typing as t
 
-from ....module_utils._model.errors import MusterError
+from ....module_utils._model.errors import InputError, MusterError
 from ....module_utils._model.job import Job, parse_job
 from ..._fabric.bench.plan import BenchStage
-from ..._hosts import log_follow
 from ..._kube.api.client import Client
 from ..._kube.jobs.spec import Fleet, KubePlan, Object, owned
 from ..._kube.objects.apply import apply
@@ -34,49 +33,75 @@ from ..training_job.kubernetes.watches import ClusterWatches
 from . import bench_group
 from .bench_group import Bench, GroupRun
 
-Dict = dict[str, t.Any]
-# Beside what a test takes: to be admitted, scheduled and started. The pods that asked for facts have pulled the image.
+# Time to be admitted, scheduled and started, beside the test itself. The pods that gathered facts pulled the image.
 _START_S = 120
 _HOSTNAME = "kubernetes.io/hostname"
 # What ``allreduce_bench.py --out -`` prints; a launcher may have put its own prefix before it.
 _PIECE = re.compile(r"muster-bench ([0-9]+)/([0-9]+) (.*)")
-# Keys of a job that say with what it runs, not what it runs.
-USER_JOB_KEYS = ("image", "placement", "python", "env", "mounts", "resources", "gpu", "secret_refs")
+
+
+@dataclasses.dataclass(frozen=True)
+class UserJob:
+    """The keys of the user's job that the tests take over: those that say in which image and where it runs.
+
+    ``settings`` are image, interpreter, mounts, resources and GPU as the user wrote them; ``pull_secrets`` are the
+    secret_refs of registries. Other secrets of the job are not given to a test.
+    """
+
+    settings: t.Mapping[str, object]
+    env: t.Mapping[str, object]
+    placement: t.Mapping[str, object]
+    pull_secrets: tuple[t.Mapping[str, object], ...] = ()
+    gpus_per_node: int = 0
+
+    @classmethod
+    def from_dict(cls, job: t.Mapping[str, t.Any]) -> UserJob:
+        """Return the keys of a job as the user wrote it."""
+        for key in ("env", "placement"):
+            if not isinstance(job.get(key) or {}, dict):
+                raise InputError(f"job.{key}", "must be a mapping")
+        return cls(
+            {key: job[key] for key in ("image", "python", "mounts", "resources", "gpu") if key in job},
+            job.get("env") or {},
+            job.get("placement") or {},
+            tuple(ref for ref in job.get("secret_refs", []) if ref.get("as") == "registry"),
+            int(job.get("gpus_per_node") or 0),
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class BenchGangs:
-    """What all gangs of one verification share. ``given``: keys of the user's job. ``hostnames``: node -> its label."""
+    """What all gangs of one verification share. ``hostnames``: node -> value of its hostname label."""
 
     client: Client
     namespace: str
-    given: Dict
+    user_job: UserJob
     hostnames: t.Mapping[str, str]
-    options: t.Mapping[str, t.Any]
+    options: t.Mapping[str, object]
 
     def run(self, group: tuple[str, ...], stage: BenchStage, bench: Bench, run_id: str) -> GroupRun:
-        """Run the bench on ``group`` and return what it showed; nothing of it stays in the cluster."""
+        """Run the bench on ``group`` and return its result; all objects of the gang are deleted."""
         began = time.monotonic()
-        asked = len(group) * stage.processes_per_node
         with tempfile.TemporaryDirectory(prefix="muster-gang-") as name:
             folder = pathlib.Path(name)
             try:
-                problem, ranks = self._go(group, stage, bench, run_id, folder)
+                failure, ranks = self._run_gang(group, stage, bench, run_id, folder)
             except MusterError as exc:
-                problem, ranks = str(exc), {}
-            logs = {place.stem: place.read_text(errors="replace") for place in sorted(folder.glob("logs/*.log"))}
-            told = folder / "events.jsonl"
-            events = list(log_follow.lines(told.read_text(errors="replace"))) if told.exists() else []
-        result, trouble = bench_group.parse_result(read_documents(logs))
-        if result is not None and problem:
-            # A result is written before the last ranks end: one that hung then did not take part to the end.
-            result, trouble = None, "the test did not end well"
-        said = f"{trouble} ({problem})" if trouble and problem else problem or trouble
+                failure, ranks = str(exc), {}
+            logs = {path.stem: path.read_text(errors="replace") for path in sorted(folder.glob("logs/*.log"))}
+            events = bench_group.read_events(folder)
+        result, problem = bench_group.parse_result(read_documents(logs))
+        if result is not None and failure:
+            # A result is written before the last ranks end: a rank that hung after it did not finish the test.
+            result, problem = None, "not all ranks finished the test"
+        problem = f"{problem} ({failure})" if problem and failure else failure or problem
         silent = bench_group.find_silent_ranks(events)
-        spent = time.monotonic() - began
-        return GroupRun(group, result, tuple(sorted(ranks)), asked, said, logs, spent, silent)
+        rank_count = len(group) * stage.processes_per_node
+        seconds = time.monotonic() - began
+        return GroupRun(group, result, tuple(sorted(ranks)), rank_count, problem, logs, seconds, silent)
 
     def plan(self, group: tuple[str, ...], stage: BenchStage, bench: Bench, run_id: str) -> tuple[Job, KubePlan]:
+<<<<<<< d60fcc69b6402139a9a0891a4a591e1c52dc8301
         """Return the bench as a job on exactly these nodes, judged by what the cluster says of itself."""
         job = parse_job(build_gang_job(self.given, group, stage, bench, self.options))
         facts = read_cluster_facts(self.client, job, self.namespace)
@@ -87,35 +112,50 @@ class BenchGangs:
         return job, dataclasses.replace(
             made, fleet=restrict_to_nodes(made.fleet, [self.hostnames[name] for name in group])
         )
+=======
+        """Return the bench as a job on exactly these nodes, placed by the cluster's own facts."""
+        job = parse_job(build_gang_job(self.user_job, group, stage, bench, self.options))
+        facts = dataclasses.replace(kubernetes_plan.look(self.client, job, self.namespace), fabric=False)
+        kubernetes_plan.judge(job, facts, self.namespace)
+        source = hosts_plan.source(job, bench_group.BENCH, bench_group.BENCH)
+        plan = kubernetes_plan.plan(job, source, run_id, "fabric", self.namespace, 1, facts)
+        hostnames = [self.hostnames[name] for name in group]
+        return job, dataclasses.replace(plan, fleet=restrict_to_nodes(plan.fleet, hostnames))
+>>>>>>> e37f2a401a1687271ca312fdb9a0fd3bfff9d50f
 
-    def _go(
+    def _run_gang(
         self, group: tuple[str, ...], stage: BenchStage, bench: Bench, run_id: str, folder: pathlib.Path
     ) -> tuple[str, dict[int, str]]:
+<<<<<<< d60fcc69b6402139a9a0891a4a591e1c52dc8301
         """Submit, follow and remove a gang; return the problem (empty when it ended well) and its ranks' nodes."""
         job, made = self.plan(group, stage, bench, run_id)
         *companions, main = kubernetes_plan.build_objects(made)
+=======
+        """Submit, follow and delete a gang; return the problem (empty when it succeeded) and its ranks' nodes."""
+        job, plan = self.plan(group, stage, bench, run_id)
+        *supporting, main = kubernetes_plan.objects(plan)
+>>>>>>> e37f2a401a1687271ca312fdb9a0fd3bfff9d50f
         try:
-            apply(self.client, companions)
+            apply(self.client, supporting)
             live = t.cast(Object, apply(self.client, [main]).objects()[0])
-            apply(self.client, owned(companions, live))
-            heard = ProgressLines()
-            follower = _GangFollower(
-                job, run_id, folder, ClusterWatches(self.client, made, live), heard, lambda line: None, None
-            )
+            apply(self.client, owned(supporting, live))
+            progress = ProgressLines()
+            sources = ClusterWatches(self.client, plan, live)
+            follower = _GangFollower(job, run_id, folder, sources, progress, lambda line: None, None)
             follower.patience_s = stage.timeout_s + _START_S
             outcome = follower.run()
         finally:
-            network_preflight.delete_objects(self.client, [main, *companions])
+            network_preflight.delete_objects(self.client, [main, *supporting])
         attempt = follower.story.attempts[-1] if follower.story.attempts else None
         ranks = {int(rank): str(node) for rank, node in (attempt.ranks if attempt else {}).items()}
         if outcome.outcome == "succeeded":
             return "", ranks
-        reason = f": {heard.lines[-1]}" if heard.lines and not ranks else ""
+        reason = f": {progress.lines[-1]}" if progress.lines and not ranks else ""
         return f"{outcome.detail}{reason}", ranks
 
 
 class ProgressLines:
-    """Keeps what the follower says: the last line explains a gang that never started."""
+    """Keeps the follower's progress lines: the last one explains a gang that never started."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -124,60 +164,66 @@ class ProgressLines:
         """Keep a line."""
         self.lines.append(line)
 
-    def show(self, values: t.Mapping[str, t.Any]) -> None:
+    def show(self, values: t.Mapping[str, object]) -> None:
         """Drop the values."""
 
 
 class _GangFollower(ClusterFollower):
-    """A follower that also gives up a gang that nobody starts."""
+    """A follower that gives up after ``patience_s``, also when no pod of the gang was started."""
 
     patience_s = float(_START_S)
 
     def _find_end(self) -> tuple[RunOutcome, float] | None:
         self._began = getattr(self, "_began", time.monotonic())
+<<<<<<< d60fcc69b6402139a9a0891a4a591e1c52dc8301
         found = super()._find_end()
         if found is None and time.monotonic() > self._began + self.patience_s:
             detail = f"the gang did not end within {self.patience_s:.0f} s"
+=======
+        outcome = super()._ended()
+        if outcome is None and time.monotonic() > self._began + self.patience_s:
+            detail = f"the test did not end within {self.patience_s:.0f} s"
+>>>>>>> e37f2a401a1687271ca312fdb9a0fd3bfff9d50f
             return RunOutcome("failed", 124, "timeout", detail), time.monotonic()
-        return found
+        return outcome
 
 
 def build_gang_job(
-    given: t.Mapping[str, t.Any],
+    user_job: UserJob,
     group: tuple[str, ...],
     stage: BenchStage,
     bench: Bench,
-    options: t.Mapping[str, t.Any],
-) -> Dict:
-    """Return the job of a gang: the bench's own keys, with the user's image, mounts and placement."""
-    own = bench_group.build_job(options, group, stage, bench)
-    # What a pod writes to its log is what leaves it.
-    own["env"].pop("NCCL_DEBUG_FILE", None)
-    own["args"] = [*own["args"][: own["args"].index("--out")], "--out", "-"]
-    placement = {**given.get("placement", {}), "backend": "kubernetes", "engine": "indexed_job"}
-    # Where it runs is said node by node, whatever the last verdict was.
+    options: t.Mapping[str, object],
+) -> dict[str, object]:
+    """Return the job of a gang: the bench's program with the user's image, mounts and placement."""
+    # A pod's log is the only output that outlives it: result and NCCL's lines go there.
+    job = bench_group.build_job(options, group, stage, bench, out="-", env=user_job.env, nccl_logs=False)
+    placement = {
+        **user_job.placement,
+        "backend": "kubernetes",
+        "engine": "indexed_job",
+        "allow_slow_network": True,
+    }
+    # The nodes are named one by one, whatever island the last verdict put them in.
     placement.pop("island", None)
-    placement["allow_slow_network"] = True
-    kept = {key: value for key, value in given.items() if key in USER_JOB_KEYS}
-    env = {**given.get("env", {}), **own["env"]}
-    refs = [item for item in given.get("secret_refs", []) if item.get("as") == "registry"]
-    return {**own, **kept, "env": env, "secret_refs": refs, "placement": placement, "ttl_after_finished_s": 300}
+    secrets = list(user_job.pull_secrets)
+    return {**job, **user_job.settings, "secret_refs": secrets, "placement": placement, "ttl_after_finished_s": 300}
 
 
 def restrict_to_nodes(fleet: Fleet, hostnames: t.Sequence[str]) -> Fleet:
-    """Return a fleet of these nodes alone, of which no two pods share one."""
-    chosen = {"key": _HOSTNAME, "operator": "In", "values": list(hostnames)}
-    return dataclasses.replace(fleet, expressions=(*fleet.expressions, chosen), whole_node=True)
+    """Return the fleet restricted to these nodes, with at most one pod on each."""
+    expression = {"key": _HOSTNAME, "operator": "In", "values": list(hostnames)}
+    return dataclasses.replace(fleet, expressions=(*fleet.expressions, expression), whole_node=True)
 
 
 def read_documents(logs: t.Mapping[str, str]) -> list[str]:
-    """Return the whole result documents in the logs; one of which a piece is missing is none."""
-    found: list[str] = []
+    """Return the complete result documents in the logs; a document that lacks a piece is left out."""
+    documents: list[str] = []
     for text in logs.values():
         pieces: dict[int, str] = {}
         count = 0
         for match in _PIECE.finditer(text):
             pieces[int(match.group(1))], count = match.group(3), int(match.group(2))
         if pieces and sorted(pieces) == list(range(1, count + 1)):
-            found.append("".join(pieces[number] for number in sorted(pieces)))
-    return found
+            documents.append("".join(pieces[number] for number in sorted(pieces)))
+    return documents

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The nodes of a Kubernetes cluster as the ground of a fabric test: facts by a short pod on each, tests by short gangs.
+"""A cluster as the target of fabric tests: its nodes' facts, gangs of pods as tests, labels of nodes as the result.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -20,6 +20,7 @@ from ....module_utils._model.job import Job, merge, parse_job
 from ....module_utils._model.node import Node
 from ..._fabric.bench.plan import BenchStage
 from ..._fabric.topology import node_labels
+from ..._fabric.topology.node_labels import NodePatch
 from ..._fabric.topology.unreachable import AbsentNode
 from ..._hosts import agent_package
 from ..._kube.api.client import Client
@@ -35,45 +36,65 @@ from ..training_job.kubernetes import network_preflight
 from . import kubernetes_gang
 from .bench_group import Bench, GroupRun
 from .hosts_target import PublishResult, TargetNodes
+from .kubernetes_gang import UserJob
 
-Dict = dict[str, t.Any]
 _LIMIT_S = 300.0
 _READ_S = 20.0
 _FORBIDDEN = (401, 403)
-# Its fields of a Node are its own: what a verdict wrote goes when the next one does not say it.
+_ENDED = ("Succeeded", "Failed")
+# The field manager of the labels: a label that the next verdict does not set is removed.
 MANAGER = "muster-fabric"
 _FIX = "Look at the node (kubectl describe node), then verify again"
 _HOSTNAME = "kubernetes.io/hostname"
 
 
-def find_kubernetes_job(options: t.Mapping[str, t.Any]) -> Dict | None:
+@dataclasses.dataclass(frozen=True, slots=True)
+class FactsPod:
+    """How a pod that gathers facts ended: its phase, the exit code of its container, why it cannot start."""
+
+    phase: str = ""
+    exit_code: int = 1
+    problem: str = ""
+
+    @classmethod
+    def from_object(cls, pod: Object) -> FactsPod:
+        """Return the state of a Pod object."""
+        status = pod.get("status") or {}
+        states = [item.get("state", {}).get("terminated") or {} for item in status.get("containerStatuses") or []]
+        cause = events.of_pod(pod)
+        code = next((int(state["exitCode"]) for state in states if "exitCode" in state), 1)
+        return cls(str(status.get("phase") or ""), code, cause.text if cause else "")
+
+
+def find_kubernetes_job(options: t.Mapping[str, t.Any]) -> UserJob | None:
     """Return the job whose image and placement the tests use when it is for Kubernetes, None for plain hosts.
 
-    :raises InputError: for what is no job.
+    :raises InputError: when the option is not a job.
     """
-    given = options.get("job") or {}
-    if not isinstance(given, dict):
+    value = options.get("job") or {}
+    if not isinstance(value, dict):
         raise InputError("job", "must be a mapping", "Give the keys of a job: image, placement, mounts, resources")
-    template = given.get("template")
+    template = value.get("template")
     if template is not None and template not in job_templates.PRESETS:
-        raise InputError("job.template", f"'{template}' is no preset of the collection", "Give the keys themselves")
-    full = merge(job_templates.PRESETS[template], given) if template else dict(given)
-    place = full.get("placement") or {}
-    return full if isinstance(place, dict) and place.get("backend") == "kubernetes" else None
+        fix = "Use a preset of the collection, or give the keys themselves"
+        raise InputError("job.template", f"the preset '{template}' does not exist", fix)
+    job = merge(job_templates.PRESETS[template], value) if template else dict(value)
+    place = job.get("placement") or {}
+    if not isinstance(place, dict) or place.get("backend") != "kubernetes":
+        return None
+    return UserJob.from_dict(job)
 
 
 class KubernetesTarget:
-    """A cluster's nodes that can take the job's pods."""
+    """The nodes of a cluster that can take the job's pods."""
 
-    def __init__(self, request: training_job.RunRequest, given: Dict) -> None:
-        self._request, self._given = request, given
+    def __init__(self, request: training_job.RunRequest, user_job: UserJob) -> None:
+        self._request, self._user_job = request, user_job
         if request.options.get("bench") == "nccl_tests":
             raise InputError("bench", "nccl_tests runs on hosts only", "Use bench: torch on a cluster")
         stage = BenchStage("island", (), 1, (1 << 20,), 0.1, 60.0)
-        self._job = parse_job(
-            kubernetes_gang.build_gang_job(given, ("x",), stage, Bench("gloo", "all_reduce"), request.options)
-        )
-        self._gpus = int(given.get("gpus_per_node") or 0)
+        bench = Bench("gloo", "all_reduce")
+        self._job = parse_job(kubernetes_gang.build_gang_job(user_job, ("x",), stage, bench, request.options))
         self.own_network = self._job.placement.network_mode == "host"
         context = self._job.placement.cluster
         self.client: Client = kube_connection.open_client(
@@ -82,27 +103,28 @@ class KubernetesTarget:
         self.namespace = self._job.placement.namespace or self.client.namespace
         self._nodes: dict[str, Object] = {}
 
-    def fleet(self) -> TargetNodes:
-        """Return the nodes that can take a pod of the job; what is not ready is named, what is not for it is left out.
+    def find_nodes(self) -> TargetNodes:
+        """Return the nodes that can take a pod of the job; nodes that are not ready are listed as absent.
 
-        In check mode no pod is made: what the Node objects say is all that is known then.
+        In check mode no pod is created, so that the facts are those of the Node objects.
         """
-        fitting, gone = self._fitting()
-        facts: dict[str, Dict] = {name: {} for name in fitting}
-        host = False
+        names, absent = self._usable_nodes()
+        facts: dict[str, dict[str, object]] = {name: {} for name in names}
+        host_network = False
         if not self._request.check:
-            facts, problems, host = self._ask(fitting)
-            gone += [self._absent(name, problem) for name, problem in problems.items()]
-        nodes = [
-            Node.from_dict(node_facts.merged(facts[name], self._nodes[name], host_network=host), f"node {name}")
-            for name in fitting
-            if name in facts
-        ]
+            facts, problems, host_network = self._gather_facts(names)
+            absent += [self._absent_node(name, problem) for name, problem in problems.items()]
+        nodes = []
+        for name in names:
+            if name in facts:
+                record = node_facts.merged(facts[name], self._nodes[name], host_network=host_network)
+                nodes.append(Node.from_dict(record, f"node {name}"))
         if not nodes:
-            raise RefusedError("no node of the cluster could be tested: " + "; ".join(item.problem for item in gone))
-        return TargetNodes(tuple(nodes), frozenset(self._busy()), tuple(gone))
+            problems_text = "; ".join(item.problem for item in absent)
+            raise RefusedError(f"no node of the cluster could be tested: {problems_text}")
+        return TargetNodes(tuple(nodes), frozenset(self._busy_nodes()), tuple(absent))
 
-    def reached(self, nodes: t.Sequence[Node]) -> list[Reach]:
+    def find_paths(self, nodes: t.Sequence[Node]) -> list[Reach]:
         """Return nothing: pods reach each other by the cluster's rules, and the tests show how fast."""
         return []
 
@@ -110,64 +132,68 @@ class KubernetesTarget:
         """Return nothing: the cluster knows its nodes' addresses."""
         return {}
 
-    def known(self) -> t.Container[str]:
+    def all_names(self) -> t.Container[str]:
         """Return the names of all nodes of the cluster."""
         return self._nodes
 
     def run_group(self, group: tuple[str, ...], stage: BenchStage, bench: Bench, run_id: str) -> GroupRun:
         """Run the bench as a gang of pods on exactly these nodes."""
-        hostnames = {name: str(_labels(self._nodes[name]).get(_HOSTNAME) or name) for name in group}
-        gangs = kubernetes_gang.BenchGangs(self.client, self.namespace, self._given, hostnames, self._request.options)
+        labels = {name: self._nodes[name]["metadata"].get("labels") or {} for name in group}
+        hostnames = {name: str(labels[name].get(_HOSTNAME) or name) for name in group}
+        options = self._request.options
+        gangs = kubernetes_gang.BenchGangs(self.client, self.namespace, self._user_job, hostnames, options)
         return gangs.run(group, stage, bench, run_id)
 
-    def publish(self, patches: t.Mapping[str, Dict], check: bool) -> PublishResult:
-        """Write island, lane and outcome as labels of the nodes; a user who may not do so is told."""
-        wanted_ = node_labels.build_node_objects(patches, self._nodes)
-        if not wanted_:
+    def publish(self, patches: t.Mapping[str, NodePatch], check: bool) -> PublishResult:
+        """Write island, lane and outcome as labels of the nodes; without the permission, return a note about it."""
+        objects = node_labels.build_node_objects(patches, self._nodes)
+        if not objects:
             return PublishResult()
         try:
-            result = apply(self.client, wanted_, MANAGER, force=True, check=check)
+            result = apply(self.client, objects, MANAGER, force=True, check=check)
         except KubeError as exc:
             if exc.status not in _FORBIDDEN:
                 raise
-            return PublishResult(note="the labels of the nodes were not written: this kubeconfig may not change nodes")
+            return PublishResult(note="node labels were not written: this kubeconfig may not patch nodes")
         return PublishResult(result.changed, tuple(result.diff()))
 
-    def _fitting(self) -> tuple[list[str], list[AbsentNode]]:
-        """Return the names of the nodes to test, and those that should be tested and cannot."""
+    def _usable_nodes(self) -> tuple[list[str], list[AbsentNode]]:
+        """Return the names of the nodes to test, and the nodes that should be tested and are not ready."""
         try:
             listed = self.client.list("v1/Node").items
         except KubeError as exc:
             if exc.status not in _FORBIDDEN:
                 raise
             raise RefusedError(
-                "the nodes of the cluster cannot be read with this kubeconfig", "Use an admin's"
+                "this kubeconfig may not list nodes", "Use a kubeconfig with permission to read nodes"
             ) from exc
-        self._nodes = {item["metadata"]["name"]: item for item in listed}
-        asked = self._request.options.get("hosts") or []
-        unknown = [name for name in asked if name not in self._nodes]
+        self._nodes = {node["metadata"]["name"]: node for node in listed}
+        requested = self._request.options.get("hosts") or []
+        unknown = [name for name in requested if name not in self._nodes]
         if unknown:
-            raise InputError(
-                "hosts", f"'{unknown[0]}' is no node of the cluster", f"There are: {_join_names(self._nodes)}"
-            )
-        candidates = [item for item in listed if not asked or item["metadata"]["name"] in asked]
-        verdicts = placement.judge(self._judged_as(candidates), candidates, fabric=False)
-        fitting = [item.node for item in verdicts if not item.reasons]
-        down = [item.node for item in verdicts if item.reasons == ("not ready",)]
-        out = {item.node: item.reasons for item in verdicts if item.reasons and item.node not in down}
-        if out:
-            told = ", ".join(f"{name} ({'; '.join(reasons)})" for name, reasons in list(out.items())[:8])
-            self._request.progress.say(f"left out: {told}")
-        return fitting, [self._absent(name, "the node is not ready") for name in down]
+            fix = f"Name nodes of the cluster: {_join_names(self._nodes)}"
+            raise InputError("hosts", f"'{unknown[0]}' is not a node of the cluster", fix)
+        names = [name for name in self._nodes if not requested or name in requested]
+        verdicts = placement.judge(self._placement_job(names), [self._nodes[name] for name in names], fabric=False)
+        usable = [verdict.node for verdict in verdicts if not verdict.reasons]
+        not_ready = [verdict.node for verdict in verdicts if verdict.reasons == ("not ready",)]
+        excluded = [
+            f"{verdict.node} ({'; '.join(verdict.reasons)})"
+            for verdict in verdicts
+            if verdict.reasons and verdict.node not in not_ready
+        ]
+        if excluded:
+            self._request.progress.say(f"not tested: {', '.join(excluded[:8])}")
+        return usable, [self._absent_node(name, "the node is not ready") for name in not_ready]
 
-    def _judged_as(self, candidates: t.Sequence[Object]) -> Job:
-        """Return the job by which nodes are chosen: where there are GPUs, nodes without one are not for it."""
-        some = any(node_facts.record(item)["gpu"]["count"] for item in candidates)
-        wants = self._gpus or int(some and self._request.options.get("backend") != "gloo")
-        return dataclasses.replace(self._job, gpus_per_node=wants)
+    def _placement_job(self, names: t.Sequence[str]) -> Job:
+        """Return the job by which nodes are chosen: where there are GPUs, nodes without one are excluded."""
+        any_gpu = any(node_facts.record(self._nodes[name])["gpu"]["count"] for name in names)
+        gpus = self._user_job.gpus_per_node or int(any_gpu and self._request.options.get("backend") != "gloo")
+        return dataclasses.replace(self._job, gpus_per_node=gpus)
 
-    def _busy(self) -> set[str]:
-        """Return the nodes on which a run of ours lives."""
+    def _busy_nodes(self) -> set[str]:
+        """Return the nodes with a pod of a training run, as far as pods may be listed."""
         for namespace in (None, self.namespace):
             try:
                 pods = self.client.list("v1/Pod", namespace, labels=RUN_LABEL).items
@@ -175,15 +201,15 @@ class KubernetesTarget:
                 if exc.status in _FORBIDDEN:
                     continue
                 raise
-            living = [item for item in pods if (item.get("status") or {}).get("phase") in ("Pending", "Running")]
-            return {str(item["spec"]["nodeName"]) for item in living if item["spec"].get("nodeName")}
+            active = [pod for pod in pods if (pod.get("status") or {}).get("phase") in ("Pending", "Running")]
+            return {str(pod["spec"]["nodeName"]) for pod in active if pod["spec"].get("nodeName")}
         return set()
 
-    def _ask(self, names: t.Sequence[str]) -> tuple[dict[str, Dict], dict[str, str], bool]:
+    def _gather_facts(self, names: t.Sequence[str]) -> tuple[dict[str, dict[str, object]], dict[str, str], bool]:
         """Return facts and problems by node, and whether the pods saw the nodes' own network."""
         refs = (ref for ref in self._job.secret_refs if ref.deliver == "registry")
         request = agent_package.boot_input({"op": "info", "node": "", "state_root": None, "facts": True})
-        asked = node_facts.Asked(
+        pods = node_facts.Asked(
             name=f"fabric-facts-{secrets.token_hex(3)}",
             namespace=self.namespace,
             image=str(self._job.image),
@@ -191,88 +217,80 @@ class KubernetesTarget:
             request=request.decode(),
             pull_secrets=tuple(str(ref.path) for ref in refs),
         )
-        asked = self._allowed(asked, names)
-        made = node_facts.objects(asked, names)
-        self._request.progress.say(f"asking {len(names)} nodes for their facts")
+        pods = self._permitted_network(pods, names)
+        objects = node_facts.objects(pods, names)
+        self._request.progress.say(f"gathering the facts of {len(names)} nodes")
         try:
-            apply(self.client, made)
-            pods = self._ended(asked, len(names))
-            facts, problems = self._read(asked, names, pods)
+            apply(self.client, objects)
+            states = self._wait_for_pods(pods, len(names))
+            facts, problems = self._read_facts(pods, names, states)
         finally:
-            network_preflight.delete_objects(self.client, made)
-        return facts, problems, asked.host_network
+            network_preflight.delete_objects(self.client, objects)
+        return facts, problems, pods.host_network
 
-    def _allowed(self, asked: node_facts.Asked, names: t.Sequence[str]) -> node_facts.Asked:
-        """Return what to make: with the nodes' own network unless the namespace forbids it."""
-        _unused, *pods = node_facts.objects(asked, names)
+    def _permitted_network(self, pods: node_facts.Asked, names: t.Sequence[str]) -> node_facts.Asked:
+        """Return the pods to create: with the nodes' own network unless the namespace forbids it."""
+        _unused, first, *_rest = node_facts.objects(pods, names)
         try:
-            self.client.create(pods[0], dry_run=True)
+            self.client.create(first, dry_run=True)
         except KubeError as exc:
             if exc.status not in _FORBIDDEN:
                 raise
             self._request.progress.say(
-                f"the namespace {self.namespace} does not allow the nodes' own network: their interfaces stay unknown, "
-                "and islands of Ethernet are those that you declare"
+                f"namespace {self.namespace} does not allow hostNetwork: the nodes' interfaces are not read, "
+                "and only Ethernet islands that you declare are found"
             )
-            return dataclasses.replace(asked, host_network=False)
-        return asked
+            return dataclasses.replace(pods, host_network=False)
+        return pods
 
-    def _ended(self, asked: node_facts.Asked, count: int) -> dict[str, Object]:
-        """Return the pods by name as they are when all have ended, cannot start, or the time is over."""
-        seen: dict[str, Object] = {}
-        stuck: set[str] = set()
+    def _wait_for_pods(self, pods: node_facts.Asked, count: int) -> dict[str, FactsPod]:
+        """Return the pods' states by name when all have ended or cannot start, or the time is over."""
+        states: dict[str, FactsPod] = {}
+        finished: set[str] = set()
         end = time.monotonic() + _LIMIT_S
-        with self.client.watch("v1/Pod", self.namespace, labels=asked.selector, timeout_s=_LIMIT_S) as stream:
+        with self.client.watch("v1/Pod", self.namespace, labels=pods.selector, timeout_s=_LIMIT_S) as stream:
             for event in stream:
                 if event.type not in ("SYNCED", "BOOKMARK"):
                     name = event.object["metadata"]["name"]
-                    seen[name] = event.object
+                    states[name] = FactsPod.from_object(event.object)
                     cause = events.of_pod(event.object)
-                    over = (event.object.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-                    if over or event.type == "DELETED" or (cause is not None and not cause.passing):
-                        stuck.add(name)
-                if len(stuck) >= count or time.monotonic() > end:
+                    stuck = cause is not None and not cause.passing
+                    if states[name].phase in _ENDED or event.type == "DELETED" or stuck:
+                        finished.add(name)
+                if len(finished) >= count or time.monotonic() > end:
                     break
-        return seen
+        return states
 
-    def _read(
-        self, asked: node_facts.Asked, names: t.Sequence[str], pods: t.Mapping[str, Object]
-    ) -> tuple[dict[str, Dict], dict[str, str]]:
-        facts: dict[str, Dict] = {}
+    def _read_facts(
+        self, pods: node_facts.Asked, names: t.Sequence[str], states: t.Mapping[str, FactsPod]
+    ) -> tuple[dict[str, dict[str, object]], dict[str, str]]:
+        facts: dict[str, dict[str, object]] = {}
         problems: dict[str, str] = {}
         for index, node in enumerate(names):
-            name = node_facts.pod_name(asked, index)
+            name = node_facts.pod_name(pods, index)
             try:
-                facts[node] = self._facts(node, name, pods.get(name) or {})
+                facts[node] = self._node_facts(node, name, states.get(name, FactsPod()))
             except NodeError as exc:
                 problems[node] = exc.message.removeprefix(f"{node}: ")
             except MusterError as exc:
                 problems[node] = exc.message
         return facts, problems
 
-    def _facts(self, node: str, name: str, pod: Object) -> Dict:
-        status = pod.get("status") or {}
-        if status.get("phase") not in ("Succeeded", "Failed"):
-            cause = events.of_pod(pod) if pod else None
-            raise NodeError(node, cause.text if cause else f"its pod did not end within {_LIMIT_S:.0f} s")
+    def _node_facts(self, node: str, name: str, state: FactsPod) -> dict[str, object]:
+        if state.phase not in _ENDED:
+            raise NodeError(node, state.problem or f"its pod did not end within {_LIMIT_S:.0f} s")
         lines = self.client.stream_log(self.namespace, name, node_facts.CONTAINER, follow=False, timeout_s=_READ_S)
         text = b"\n".join(lines).decode(errors="replace")
-        states = [item.get("state", {}).get("terminated") or {} for item in status.get("containerStatuses") or []]
-        code = next((int(item["exitCode"]) for item in states if "exitCode" in item), 1)
-        answer = agent_package.parse(node, code, text, text)
+        answer = agent_package.parse(node, state.exit_code, text, text)
         if answer.get("problem"):
             raise NodeError(node, str(answer["problem"]))
-        return t.cast(Dict, answer["facts"])
+        return dict(answer["facts"])
 
-    def _absent(self, name: str, problem: str) -> AbsentNode:
+    def _absent_node(self, name: str, problem: str) -> AbsentNode:
         node = Node.from_dict(node_facts.record(self._nodes[name]), f"node {name}")
         return AbsentNode(node, f"{name}: {problem}", _FIX)
 
 
-def _labels(node: Object) -> Dict:
-    return node["metadata"].get("labels") or {}
-
-
 def _join_names(names: t.Iterable[str]) -> str:
-    listed = sorted(names)
-    return ", ".join(listed[:8]) + ("…" if len(listed) > 8 else "")
+    ordered = sorted(names)
+    return ", ".join(ordered[:8]) + ("…" if len(ordered) > 8 else "")

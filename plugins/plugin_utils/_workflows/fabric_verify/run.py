@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The runner of ``fabric_verify``: facts -> islands -> expectation -> bench -> evidence -> verdict -> fabric.json.
+"""Verify the fabric: facts -> islands -> expectation -> bench -> evidence -> verdict -> fabric.json.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -18,7 +18,7 @@ from ....module_utils._model.errors import InputError
 from ....module_utils._model.expectation import ExpectationRow
 from ....module_utils._model.island import Island, IslandOverride
 from ....module_utils._model.node import Node
-from ....module_utils._model.verdict import OUTCOMES, Verdict, exit_code, worst
+from ....module_utils._model.verdict import OUTCOMES, Outcome, Verdict, exit_code, worst
 from ....module_utils._node import files
 from ..._fabric.bench import plan as plans
 from ..._fabric.bench.expectation import compute_expectation, with_expectation
@@ -34,67 +34,81 @@ from ..shared.state_dir import StateHome
 from ..training_job import run as training_job
 from . import evidence, history, stages
 from .bench_group import Bench
+from .history import StoredVerdict
 from .hosts_target import HostsTarget, Target, TargetNodes
 
-Dict = dict[str, t.Any]
 _SCHEMA = 1
+_FILE = "fabric.json"
+_MAX_NAMES = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IslandResult:
-    """A verdict on an island, and what changed since it was measured before."""
+    """A verdict on an island, and what changed since its earlier measurements."""
 
     verdict: Verdict
     island: Island
     changes: tuple[str, ...] = ()
 
-    def entry(self) -> Dict:
+    def to_dict(self) -> dict[str, object]:
         """Return the entry of fabric.json."""
         return {**self.verdict.to_dict(), "nodes": list(self.island.nodes), "drift": list(self.changes)}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verification:
-    """What one verification goes by: who asks, where the tests run, the nodes, and with what they are tested."""
+    """One verification: the module's request, where the tests run, on which nodes, and with which bench."""
 
     request: training_job.RunRequest
-    ground: Target
+    target: Target
     fleet: TargetNodes
     bench: Bench
 
+    @property
+    def absent(self) -> list[dict[str, str]]:
+        """Return the nodes that did not answer, as they are written."""
+        return [node.to_dict() for node in self.fleet.absent]
 
-def run(request: training_job.RunRequest) -> Dict:
+    @property
+    def networks(self) -> dict[str, tuple[str, ...]]:
+        """Return the network types of each node."""
+        return {node.name: node.network_types for node in self.fleet.nodes}
+
+
+def run(request: training_job.RunRequest) -> dict[str, t.Any]:
     """Verify every island of the play's hosts and return the module's result."""
     home = StateHome(request.options["state_home"], request.options["cluster"])
-    ground = _choose_target(request)
-    fleet = ground.fleet()
-    work = Verification(request, ground, fleet, _choose_bench(request, fleet.nodes))
-    before = history.read_verdicts(home.folder)
-    found, gone = _find_islands(work, before)
-    resting = [island for island in found if not (request.options.get("idle_only") and fleet.busy & set(island.nodes))]
+    target = _choose_target(request)
+    fleet = target.find_nodes()
+    work = Verification(request, target, fleet, _choose_bench(request, fleet.nodes))
+    stored = history.read_verdicts(home.folder)
+    islands, absent = _find_islands(work, stored)
+    busy = [island for island in islands if request.options.get("idle_only") and fleet.busy & set(island.nodes)]
+    idle = [island for island in islands if island not in busy]
     if request.check:
-        return _check_mode_result(work, resting, before)
+        return _check_mode_result(work, idle, stored)
     notes = []
-    for island in (island for island in found if island not in resting):
-        names = ", ".join(sorted(fleet.busy & set(island.nodes))[:8])
-        notes.append(f"island {island.name}: not tested, a run lives on {names}; its last verdict stays")
-    # The groups of one round run at once: the state home must have its owner before they look for it.
+    for island in busy:
+        names = ", ".join(sorted(fleet.busy & set(island.nodes))[:_MAX_NAMES])
+        notes.append(f"island {island.name}: not tested because a run is running on {names}; its last verdict is kept")
+    # The groups of one round run at once: the state directory must have its owner before they look for it.
     home.owner(create=True)
     files.private_dir(home.folder)
-    judged = _verify_islands(work, home.folder, resting, gone)
-    document = _build_document(before, judged, work)
-    files.write_json(home.folder / "fabric.json", document)
-    for line in notes:
-        request.progress.say(line)
-    result = _build_result(work, judged, document)
-    now = {str(name) for entry in document["islands"] for name in entry["nodes"]}
-    former = {str(name) for entry in before for name in entry["nodes"]} - now
-    tested = [(item.verdict, item.island.nodes) for item in judged]
-    patches = node_labels.build_node_patches(tested, sorted(former), _networks(fleet))
-    told = ground.publish(patches, check=False)
-    notes += [told.note] if told.note else []
-    result.update(file=str(home.folder / "fabric.json"), node_patches=patches, table=[*result["table"], *notes])
-    result.update(changed=told.changed, diff=list(told.diff))
+    results = _verify_islands(work, home.folder, idle, absent)
+    document, entries = _build_document(stored, results, work)
+    files.write_json(home.folder / _FILE, document)
+    for note in notes:
+        request.progress.say(note)
+    result = _build_result(work, results, document, [entry.document for entry in entries])
+    current = {name for entry in entries for name in entry.nodes}
+    former = {name for entry in stored for name in entry.nodes} - current
+    verdicts = [(item.verdict, item.island.nodes) for item in results]
+    patches = node_labels.build_node_patches(verdicts, sorted(former), work.networks)
+    published = target.publish(patches, check=False)
+    notes += [published.note] if published.note else []
+    result.update(file=str(home.folder / _FILE), node_patches=patches)
+    result["table"] = [*_result_lines(work, results), *notes]
+    result.update(changed=published.changed, diff=list(published.diff))
     return result
 
 
@@ -102,30 +116,32 @@ def _choose_target(request: training_job.RunRequest) -> Target:
     """Return where to test: the hosts of the play, or a cluster when the job is for one."""
     if not request.options.get("job"):
         return HostsTarget(request)
-    # What talks to an API server is imported when there is one.
+    # The Kubernetes client is imported only when it is needed.
     from . import kubernetes_target
 
-    given = kubernetes_target.find_kubernetes_job(request.options)
-    return HostsTarget(request) if given is None else kubernetes_target.KubernetesTarget(request, given)
+    job = kubernetes_target.find_kubernetes_job(request.options)
+    return HostsTarget(request) if job is None else kubernetes_target.KubernetesTarget(request, job)
 
 
-def _check_mode_result(work: Verification, islands_: t.Sequence[Island], before: t.Sequence[Dict]) -> Dict:
+def _check_mode_result(
+    work: Verification, islands: t.Sequence[Island], stored: t.Sequence[StoredVerdict]
+) -> dict[str, object]:
     """Return check mode's result: what would be tested, and what the last verdicts would change on nodes."""
-    stored = []
-    for entry in before:
+    verdicts = []
+    for entry in stored:
         try:
-            stored.append((Verdict.from_dict(entry), [str(name) for name in entry["nodes"]]))
+            verdicts.append((Verdict.from_dict(entry.document), entry.nodes))
         except InputError:
             continue
-    patches = node_labels.build_node_patches(stored, networks=_networks(work.fleet))
-    told = work.ground.publish(patches, check=True)
-    gone = [item.to_dict() for item in work.fleet.absent]
-    result: Dict = {"changed": told.changed, "islands": [island.to_dict() for island in islands_], "absent": gone}
-    return {**result, "node_patches": patches, "diff": list(told.diff)}
-
-
-def _networks(fleet: TargetNodes) -> dict[str, tuple[str, ...]]:
-    return {node.name: node.network_types for node in fleet.nodes}
+    patches = node_labels.build_node_patches(verdicts, networks=work.networks)
+    published = work.target.publish(patches, check=True)
+    return {
+        "changed": published.changed,
+        "islands": [island.to_dict() for island in islands],
+        "absent": work.absent,
+        "node_patches": patches,
+        "diff": list(published.diff),
+    }
 
 
 def summarise(verdict: Verdict) -> str:
@@ -136,139 +152,159 @@ def summarise(verdict: Verdict) -> str:
         parts.append(f"lane {verdict.lane}")
     parts.append(f"transport {verdict.transport.verdict}")
     if band.busbw_gb_s is not None:
-        wanted = f" of {band.expected_gb_s:.3g} expected" if band.expected_gb_s else ""
-        parts.append(f"{band.busbw_gb_s:.3g} GB/s{wanted}")
+        expected = f" of {band.expected_gb_s:.3g} expected" if band.expected_gb_s else ""
+        parts.append(f"{band.busbw_gb_s:.3g} GB/s{expected}")
     parts += verdict.reasons[:3]
     parts += [f"{cause.code}{f' on {cause.node}' if cause.node else ''}: {cause.fix}" for cause in verdict.causes[:2]]
     return " · ".join(parts)
 
 
 def _choose_bench(request: training_job.RunRequest, nodes: t.Sequence[Node]) -> Bench:
-    given = request.options.get("backend")
     tool = request.options.get("bench") or "torch"
-    backend = given or ("nccl" if tool == "nccl_tests" or all(node.gpu.count for node in nodes) else "gloo")
+    gpus = tool == "nccl_tests" or all(node.gpu.count for node in nodes)
+    backend = request.options.get("backend") or ("nccl" if gpus else "gloo")
     if tool == "nccl_tests" and backend != "nccl":
         raise InputError("backend", "nccl-tests measure NCCL only", "Leave backend out, or use bench: torch")
     return Bench(backend, request.options["collective"], tool, request.options.get("nccl_tests"))
 
 
-def _find_islands(work: Verification, before: t.Sequence[Dict]) -> tuple[list[Island], dict[str, list[AbsentNode]]]:
-    """Return the islands of the nodes that answered, and by island the nodes of it that did not."""
-    nodes, gone = work.fleet.nodes, work.fleet.absent
-    for item in gone:
-        work.request.progress.say(f"{item.problem}: judged without it. {item.fix}")
+def _find_islands(
+    work: Verification, stored: t.Sequence[StoredVerdict]
+) -> tuple[list[Island], dict[str, list[AbsentNode]]]:
+    """Return the islands of the nodes that answered, and by island the absent nodes that belong to it."""
+    nodes, absent = work.fleet.nodes, work.fleet.absent
+    for node in absent:
+        work.request.progress.say(f"{node.problem}; its island is judged without it. {node.fix}")
     declared = [IslandOverride.from_dict(item) for item in work.request.options.get("islands") or []]
-    overrides = absence.without_absent_nodes(declared, gone)
-    free = [node for node in nodes if not any(node.name in override.nodes for override in overrides)]
-    found = find_islands(nodes, work.ground.reached(free), overrides)
-    return found, absence.assign_absent_nodes(gone, found, declared, before, nodes)
+    overrides = absence.without_absent_nodes(declared, absent)
+    undeclared = [node for node in nodes if not any(node.name in override.nodes for override in overrides)]
+    islands = find_islands(nodes, work.target.find_paths(undeclared), overrides)
+    former = [entry.nodes for entry in stored]
+    return islands, absence.assign_absent_nodes(absent, islands, declared, former, nodes)
 
 
 def _verify_islands(
-    work: Verification, folder: pathlib.Path, found: t.Sequence[Island], gone: t.Mapping[str, t.Sequence[AbsentNode]]
+    work: Verification,
+    folder: pathlib.Path,
+    islands: t.Sequence[Island],
+    absent: t.Mapping[str, t.Sequence[AbsentNode]],
 ) -> list[IslandResult]:
     """Verify islands one after another and compare each with its history."""
     bench = work.bench
     before = history.read_measurements(folder)
-    result, new = [], []
-    for island in found:
-        verdict, tested = _verify_island(work, island, tuple(gone.get(island.name, ())))
-        now = drift.build_measurement(verdict, tested.nodes, f"{bench.backend}/{bench.tool}")
-        verdict, changes = history.compare_verdict(verdict, now, before)
-        new.append(now)
-        result.append(IslandResult(verdict, tested, tuple(changes)))
-    history.append_measurements(folder, new, before)
-    return result
+    results, measurements = [], []
+    for island in islands:
+        verdict, tested = _verify_island(work, island, tuple(absent.get(island.name, ())))
+        measurement = drift.build_measurement(verdict, tested.nodes, f"{bench.backend}/{bench.tool}")
+        verdict, changes = history.compare_verdict(verdict, measurement, before)
+        measurements.append(measurement)
+        results.append(IslandResult(verdict, tested, tuple(changes)))
+    history.append_measurements(folder, measurements, before)
+    return results
 
 
-def _verify_island(work: Verification, island: Island, gone: tuple[AbsentNode, ...]) -> tuple[Verdict, Island]:
+def _verify_island(work: Verification, island: Island, absent: tuple[AbsentNode, ...]) -> tuple[Verdict, Island]:
     request, bench = work.request, work.bench
-    began, clock = time.time(), time.monotonic()
+    started_at, clock = time.time(), time.monotonic()
     members = [node for node in work.fleet.nodes if node.name in island.nodes]
     rows = [ExpectationRow.from_dict(item) for item in request.options.get("expectations") or []]
-    backend, collective = t.cast(t.Any, bench.backend), bench.collective
-    wanted = compute_expectation(island, members, backend=backend, collective=collective, overrides=rows)
-    island = with_expectation(island, wanted)
+    backend = t.cast("plans.Backend", bench.backend)
+    expected = compute_expectation(island, members, backend=backend, collective=bench.collective, overrides=rows)
+    island = with_expectation(island, expected)
     tool = bench.backend if bench.tool == "torch" else "nccl-tests"
     request.progress.say(f"island {island.name}: {len(island.nodes)} nodes, lane {island.lane}, testing with {tool}")
     plan = plans.build_bench_plan(
         island,
         members,
         backend=backend,
-        collective=collective,
+        collective=bench.collective,
         seconds=request.options["seconds"],
         timeout_s=request.options["timeout_s"],
     )
-    outcome = stages.run_stages(work.ground, request.progress, plan, wanted, bench, secrets.token_hex(3))
-    addresses = work.ground.addresses(island.nodes)
-    subject = evidence.Subject(island, tuple(members), wanted, addresses, gone, work.ground.own_network)
-    spent = round(time.monotonic() - clock, 3)
-    return judge_island(evidence.collect_evidence(subject, outcome, plan, run_record.format_time(began), spent)), island
+    outcome = stages.run_stages(work.target, request.progress, plan, expected, bench, secrets.token_hex(3))
+    addresses = work.target.addresses(island.nodes)
+    subject = evidence.Subject(island, tuple(members), expected, addresses, absent, work.target.own_network)
+    seconds = round(time.monotonic() - clock, 3)
+    facts = evidence.collect_evidence(subject, outcome, plan, run_record.format_time(started_at), seconds)
+    return judge_island(facts), island
 
 
-def _build_document(before: t.Sequence[Dict], judged: t.Sequence[IslandResult], work: Verification) -> Dict:
-    """Return fabric.json: the new verdicts, and those of before on other nodes that the inventory still knows."""
-    inventory = work.ground.known()
-    entries = [item.entry() for item in judged]
-    tested = {name for entry in entries for name in entry["nodes"]}
-    kept = []
-    for item in before:
-        names = {str(name) for name in item["nodes"]}
-        if names and not tested & names and all(name in inventory for name in names):
-            kept.append(item)
-    document: Dict = {"schema": _SCHEMA, "islands": [*entries, *kept]}
-    gone = [item.to_dict() for item in work.fleet.absent]
-    return {**document, "absent": gone} if gone else document
-
-
-def _build_result(work: Verification, judged: t.Sequence[IslandResult], document: Dict) -> Dict:
-    request, gone = work.request, work.fleet.absent
-    verdicts = [item.verdict for item in judged]
-    # Where nothing was tested, the last verdicts are what is known.
-    known = [verdict.outcome for verdict in verdicts] or [item.get("outcome") for item in document["islands"]]
-    known += ["unproven"] if gone else []
-    outcome = worst(item if item in OUTCOMES else "unproven" for item in known)
-    lines = [
-        *(summarise(verdict) for verdict in verdicts),
-        *(f"{item.problem}: not tested. {item.fix}" for item in gone),
+def _build_document(
+    stored: t.Sequence[StoredVerdict], results: t.Sequence[IslandResult], work: Verification
+) -> tuple[dict[str, object], list[StoredVerdict]]:
+    """Return fabric.json and its entries: the new verdicts, and earlier ones on other nodes that still exist."""
+    names = work.target.all_names()
+    entries = [StoredVerdict(item.island.nodes, item.to_dict()) for item in results]
+    tested = {name for entry in entries for name in entry.nodes}
+    entries += [
+        entry
+        for entry in stored
+        if entry.nodes and not tested & set(entry.nodes) and all(name in names for name in entry.nodes)
     ]
-    result: Dict = {
+    document: dict[str, object] = {"schema": _SCHEMA, "islands": [entry.document for entry in entries]}
+    return ({**document, "absent": work.absent} if work.absent else document), entries
+
+
+def _result_lines(work: Verification, results: t.Sequence[IslandResult]) -> list[str]:
+    """Return one line for each verdict and for each node that did not answer."""
+    absent = [f"{node.problem}; the node was not tested. {node.fix}" for node in work.fleet.absent]
+    return [*(summarise(item.verdict) for item in results), *absent]
+
+
+def _build_result(
+    work: Verification,
+    results: t.Sequence[IslandResult],
+    document: dict[str, object],
+    entries: t.Sequence[t.Mapping[str, object]],
+) -> dict[str, object]:
+    request = work.request
+    # When nothing was tested, the earlier verdicts decide.
+    outcomes = [item.verdict.outcome for item in results] or [_read_outcome(entry) for entry in entries]
+    if work.absent:
+        outcomes.append("unproven")
+    outcome = worst(outcomes)
+    result: dict[str, object] = {
         "changed": False,
         "fabric": document,
         "exit_code": exit_code(outcome),
-        "hosts": _host_variables(work, judged),
-        "drift": {item.island.name: list(item.changes) for item in judged if item.changes},
-        "table": lines,
-        "absent": [item.to_dict() for item in gone],
+        "hosts": _host_variables(work, results),
+        "drift": {item.island.name: list(item.changes) for item in results if item.changes},
+        "absent": work.absent,
     }
-    for item in judged:
+    for item in results:
         request.progress.say(summarise(item.verdict))
         for change in item.changes:
             request.progress.say(f"  changed: {change}")
     accepted = outcome == "unproven" and request.options["allow_unproven"]
     if exit_code(outcome) and not accepted:
-        bad = [line for verdict, line in zip(verdicts, lines, strict=False) if verdict.exit_code]
-        said = "; ".join([*bad, *lines[len(verdicts) :]])
-        result.update(failed=True, msg=said or f"nothing was tested, and the last verdict is {outcome}")
+        lines = _result_lines(work, results)
+        failed = [line for item, line in zip(results, lines, strict=False) if item.verdict.exit_code]
+        message = "; ".join([*failed, *lines[len(results) :]])
+        result.update(failed=True, msg=message or f"nothing was tested, and the last verdict is {outcome}")
     return result
 
 
-def _host_variables(work: Verification, judged: t.Sequence[IslandResult]) -> dict[str, Dict]:
+def _read_outcome(entry: t.Mapping[str, object]) -> Outcome:
+    """Return the outcome of an entry of fabric.json; ``unproven`` when it cannot be read."""
+    return next((outcome for outcome in OUTCOMES if outcome == entry.get("outcome")), "unproven")
+
+
+def _host_variables(work: Verification, results: t.Sequence[IslandResult]) -> dict[str, dict[str, object]]:
     """Return for each host what plays need: island, lane, outcome, and NCCL's environment for the node."""
-    result: dict[str, Dict] = {}
-    for item in judged:
+    variables: dict[str, dict[str, object]] = {}
+    for item in results:
         verdict, island = item.verdict, item.island
         peers = [node for node in work.fleet.nodes if node.name in island.nodes]
-        addresses = work.ground.addresses(island.nodes)
+        addresses = work.target.addresses(island.nodes)
         proven = verdict.outcome in ("pass", "warn") and verdict.transport.verdict in ("rdma_gdr", "rdma_no_gdr")
         for node in peers:
             interface = find_collective_interface(node, island, peers, addresses.get(node.name))
             values = build_nccl_environment(node, island, peers=peers, interface=interface, verified=proven)
-            result[node.name] = {
+            variables[node.name] = {
                 "island": island.name,
                 "lane": verdict.lane,
                 "outcome": verdict.outcome,
                 "nccl_environment": values,
                 "nccl_conf": format_nccl_conf(values),
             }
-    return result
+    return variables

@@ -25,10 +25,10 @@ RunStage = t.Callable[[plans.BenchStage], list[GroupRun]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StageOutcome:
-    """What the stages gave: runs by stage, and what the search by halves found (None when none was needed)."""
+    """The results of all stages: runs by stage, and the suspects of the search by halves (None when not needed)."""
 
     runs: t.Mapping[str, list[GroupRun]]
-    found: plans.Suspects | None = None
+    suspects: plans.Suspects | None = None
 
     @property
     def rates(self) -> dict[tuple[str, str], float | None]:
@@ -39,54 +39,55 @@ class StageOutcome:
 
 
 def run_stages(
-    ground: Target, progress: Progress, plan: plans.BenchPlan, wanted: Expectation, bench: Bench, token: str
+    target: Target, progress: Progress, plan: plans.BenchPlan, expected: Expectation, bench: Bench, token: str
 ) -> StageOutcome:
-    """Run the stages of a plan and say what each gave."""
+    """Run the stages of a plan and report the result of each group."""
 
-    def one(stage: plans.BenchStage) -> list[GroupRun]:
-        found = bench_group.run_stage(ground.run_group, stage, bench, f"{plan.island}-{token}")
-        for group in found:
+    def run_one(stage: plans.BenchStage) -> list[GroupRun]:
+        groups = bench_group.run_stage(target.run_group, stage, bench, f"{plan.island}-{token}")
+        for group in groups:
             rate = group.busbw_gb_s
             figure = f"{rate:.3g} GB/s" if rate is not None else f"no result: {group.problem}"
             progress.say(f"  {stage.name} {' – '.join(group.nodes[:8])}: {figure} ({group.seconds:.1f} s)")
-        return found
+        return groups
 
-    outcome = run_in_order(plan, wanted, one)
+    outcome = run_in_order(plan, expected, run_one)
     for line in pairs.format_matrix(outcome.rates):
         progress.say(f"  {line}")
     return outcome
 
 
-def run_in_order(plan: plans.BenchPlan, wanted: Expectation, one: RunStage) -> StageOutcome:
-    """Run the stages in order; one that is asked for only when the island falls short is left out otherwise."""
-    done: dict[str, list[GroupRun]] = {}
+def run_in_order(plan: plans.BenchPlan, expected: Expectation, run_one: RunStage) -> StageOutcome:
+    """Run the stages in order; a stage that is needed only when the island falls short is otherwise skipped."""
+    runs: dict[str, list[GroupRun]] = {}
     for stage in plan.stages:
-        if stage.only_if_short and not falls_short(done.get("island", []), wanted.busbw_gb_s):
+        if stage.only_if_short and not falls_short(runs.get("island", []), expected.busbw_gb_s):
             continue
-        done[stage.name] = one(stage)
-    outcome = StageOutcome(done)
-    reference = wanted.busbw_gb_s or max((rate for rate in outcome.rates.values() if rate is not None), default=None)
-    unnamed = "neighbours" in done and not pairs.find_pair_causes(outcome.rates, wanted.busbw_gb_s)
-    if unnamed and reference and falls_short(done.get("island", []), reference):
+        runs[stage.name] = run_one(stage)
+    outcome = StageOutcome(runs)
+    reference = expected.busbw_gb_s or max((rate for rate in outcome.rates.values() if rate is not None), default=None)
+    no_suspect = "neighbours" in runs and not pairs.find_pair_causes(outcome.rates, expected.busbw_gb_s)
+    if no_suspect and reference and falls_short(runs.get("island", []), reference):
         stage = next(stage for stage in plan.stages if stage.name == "neighbours")
-        return dataclasses.replace(outcome, found=search_bad_node(stage, plan, reference, one))
+        return dataclasses.replace(outcome, suspects=search_bad_node(stage, plan, reference, run_one))
     return outcome
 
 
-def search_bad_node(stage: plans.BenchStage, plan: plans.BenchPlan, reference: float, one: RunStage) -> plans.Suspects:
-    """Name the bad node of an island in log2(N) steps: a group is well when it reaches the gate of ``reference``."""
+def search_bad_node(
+    stage: plans.BenchStage, plan: plans.BenchPlan, reference: float, run_one: RunStage
+) -> plans.Suspects:
+    """Find the bad node of an island in log2(N) steps: a group is good when it reaches the gate of ``reference``."""
     names = next(item.rounds[0][0] for item in plan.stages if item.name == "island")
     steps = plans.bisect_nodes(names)
     try:
         rounds = next(steps)
         while True:
-            runs = one(dataclasses.replace(stage, name="halves", rounds=tuple(rounds)))
-            answers = {run.nodes: not falls_short([run], reference) for run in runs}
-            rounds = steps.send(answers)
+            runs = run_one(dataclasses.replace(stage, name="halves", rounds=tuple(rounds)))
+            rounds = steps.send({run.nodes: not falls_short([run], reference) for run in runs})
     except StopIteration as end:
         return t.cast(plans.Suspects, end.value)
 
 
 def falls_short(groups: t.Sequence[GroupRun], expected: float | None, gate: float = GATE_PASS) -> bool:
-    """Return whether one of the groups has no result or falls below the gate."""
+    """Return whether one of the groups has no result or a bandwidth below the gate."""
     return any(group.busbw_gb_s is None or group.busbw_gb_s < gate * (expected or 0.0) for group in groups)

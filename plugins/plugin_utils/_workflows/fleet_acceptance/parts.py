@@ -21,6 +21,7 @@ from ....module_utils._model.job_backends import ENGINE_LAUNCHERS
 from ....module_utils._model.job_templates import PRESETS
 from ....module_utils._model.verdict import OUTCOMES, worst
 from ..._fabric.bench import scaling as rules
+from ..._fabric.verdict.scaling import judge_scaling
 from ..._hosts import log_follow
 from ..._hosts.node_client import each, first_error
 from ..._kube.api.client import Client
@@ -181,7 +182,7 @@ def scaling(fleet: Fleet) -> Part:
             f"  {nodes} nodes: {found.samples_per_s:.4g} samples/s, {milliseconds:.3g} ms a step"
         )
     options = fleet.request.options
-    judged = rules.judge_scaling(fleet.points, options["efficiency_pass"], options["efficiency_fail"])
+    judged = judge_scaling(fleet.points, options["efficiency_pass"], options["efficiency_fail"])
     values = {"points": list(judged.rows), "device": fleet.points[0].device if fleet.points else None}
     if problems:
         return Part("scaling", "fail", "a size could not be measured", (*problems, *judged.reasons), values)

@@ -154,13 +154,13 @@ def test_two_ranks_measure_and_prove_their_sockets(torch_python: str, collective
     found = BenchResult.from_text(out.read_text())
     assert (found.collective, found.ranks, found.nodes, found.wrong_values) == (collective, 2, 2, 0)
     assert [row.size_bytes for row in found.results] == [4096, 1048576]
-    top = found.judged
+    top = found.largest_row
     assert top is not None and top.busbw_gb_s > 0
     assert top.busbw_gb_s == pytest.approx(top.algbw_gb_s * (1 if collective == "all_reduce" else 0.5), rel=0.01)
     for rank, item in enumerate(found.evidence):
-        assert item.node == f"node-{rank + 1}" and item.netdev["lo"].sent > 1048576
+        assert item.node == f"node-{rank + 1}" and item.netdev["lo"].sent_bytes > 1048576
         assert [(end.peer_rank, end.interface) for end in item.sockets] == [(1 - rank, "lo")]
-        assert (item.sockets[0].carried or 0) > 1048576
+        assert (item.sockets[0].carried_bytes or 0) > 1048576
 
 
 @pytest.mark.torch
@@ -170,11 +170,11 @@ def test_ranks_of_one_rail_stay_among_themselves(torch_python: str, tmp_path: pa
     assert [code for code, _ in _finish(_start(torch_python, BENCH, 4, 4, *options))] == [0, 0, 0, 0]
     found = BenchResult.from_text(out.read_text())
     assert (found.ranks, found.split_mod, found.wrong_values) == (4, 2, 0)
-    top = found.judged
+    top = found.largest_row
     # Two ranks a rail: the factor of an all-reduce is that of two, not of four.
     assert top is not None and top.busbw_gb_s == pytest.approx(top.algbw_gb_s, rel=0.01)
     for item in found.evidence:
-        moved = {end.peer_rank for end in item.sockets if (end.carried or 0) > 1048576}
+        moved = {end.peer_rank for end in item.sockets if (end.carried_bytes or 0) > 1048576}
         assert moved == {(item.rank + 2) % 4}
 
 
@@ -230,7 +230,7 @@ def test_what_is_judged_is_measured_until_two_tries_agree(
     assert (row.size_bytes, found.wrong_values) == (size, 0) and row.tries in tries
     # Each iteration sends the size once; so do the two checks and the estimate.
     sent = (2 + 1 + row.tries * row.iterations) * size
-    assert found.evidence[0].netdev["lo"].sent == pytest.approx(2 * sent, rel=0.05)
+    assert found.evidence[0].netdev["lo"].sent_bytes == pytest.approx(2 * sent, rel=0.05)
 
 
 @pytest.mark.torch
@@ -239,7 +239,7 @@ def test_when_the_best_try_can_stand(torch_python: str) -> None:
     cases = {((95,), 95, 92): False, ((95, 94), 95, 92): True, ((80, 95), 95, 92): False, ((80, 95, 94), 95, 92): True,
              ((50,), 90, 92): False, ((50,), None, 92): False, ((50,), 52, 92): True, ((20,), 19, 92): True,
              ((80, 81), 95, 92): True}  # fmt: skip
-    code = f"import allreduce_bench as b; print([b.settled(*case) for case in {list(cases)}])"
+    code = f"import allreduce_bench as b; print([b.is_settled(*case) for case in {list(cases)}])"
     found = subprocess.run(
         [torch_python, "-c", code], cwd=BENCH.parent, capture_output=True, text=True, timeout=60, check=True
     )

@@ -61,7 +61,7 @@ def test_the_variables_of_a_running_sshd(root: str) -> None:
 def test_why_there_is_no_sshd_is_told(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name, path=None: None)
     found = local_nodes.start_local_nodes(root, 2, False)
-    assert found == {"changed": False, "connection": "local", "reason": "no sshd is installed"}
+    assert found == {"changed": False, "connection": "local", "reason": "sshd is not installed"}
     assert not local_nodes.local_nodes_folder(root).exists()
     monkeypatch.setattr(shutil, "which", lambda name, path=None: "/sbin/sshd" if name == "sshd" else None)
     assert local_nodes.start_local_nodes(root, 2, False)["reason"] == "ssh-keygen is not installed"

@@ -12,14 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.module_utils._model.expectation import Expectation, ExpectationRow
 from ansible_collections.muster.training.plugins.module_utils._model.island import Island, IslandOverride
 from ansible_collections.muster.training.plugins.module_utils._model.node import (
-    Address,
-    Addresses,
     Gpu,
-    Interface,
     Node,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.expectation import (
@@ -31,12 +27,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.expe
     with_expectation,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.expectation_table import ROWS
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.nccl_environment import (
-    FORBIDDEN,
-    build_nccl_environment,
-    find_collective_interface,
-    format_nccl_conf,
-)
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.topology.islands import find_islands
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._fabric.fleets import (
     fixture_node,
@@ -190,70 +180,6 @@ def test_computed_figure_never_exceeds_the_wire(count: int, rate: float, nodes: 
     fleet = with_gpu([gpu_node(f"n{i}", i, rdma(count, rate)) for i in range(nodes)], model="other", count=gpus)
     found = expect(fleet)
     assert found.busbw_gb_s is not None and found.busbw_gb_s <= count * rate / 8
-
-
-def test_environment_of_an_hgx_node() -> None:
-    fleet = [fixture_node("hgx_h100_ib", "a", 11), fixture_node("hgx_h100_ib", "b", 12)]
-    island = find_islands(fleet)[0]
-    values = build_nccl_environment(fleet[0], island, peers=fleet)
-    assert values == {"NCCL_SOCKET_IFNAME": "=ibp24s0", "GLOO_SOCKET_IFNAME": "ibp24s0"}
-    assert build_nccl_environment(fleet[0], island, interface="eno1", verified=True) == {
-        "NCCL_SOCKET_IFNAME": "=eno1",
-        "GLOO_SOCKET_IFNAME": "eno1",
-        "NCCL_NET": "IB",
-    }
-    assert format_nccl_conf(values) == "NCCL_SOCKET_IFNAME==ibp24s0\n"
-
-
-def test_environment_of_a_dgx_spark_names_both_halves() -> None:
-    fleet = [fixture_node("dgx_spark", "s1", 31), fixture_node("dgx_spark", "s2", 32)]
-    values = build_nccl_environment(fleet[0], find_islands(fleet)[0], peers=fleet)
-    assert values["NCCL_IB_HCA"] == "=roceP2p1s0f1,rocep1s0f1"
-    assert values["NCCL_IB_SUBNET_AWARE_ROUTING"] == "1"
-
-
-def test_storage_ports_are_excluded_by_exact_names() -> None:
-    storage = (*rdma(2), dataclasses.replace(rdma(1)[0], name="mlx5_10", rate_gbps=100.0))
-    fleet = [gpu_node("a", 1, storage), gpu_node("b", 2, rdma(2))]
-    island = find_islands(fleet)[0]
-    assert build_nccl_environment(fleet[0], island)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
-    assert "NCCL_IB_HCA" not in build_nccl_environment(fleet[1], island)
-
-
-def test_interface_is_the_one_that_all_peers_share() -> None:
-    def both(name: str, fast: str, slow: str) -> Node:
-        lan = (Address(slow, "eno1", 24), Address(fast, "eth1", 24))
-        interfaces = (Interface("eno1", speed_gbps=1), Interface("eth1", speed_gbps=100))
-        return Node(name, addresses=Addresses(lan=lan), interfaces=interfaces)
-
-    a, b = both("a", "10.9.0.1", "10.0.0.1"), both("b", "10.9.0.2", "10.0.0.2")
-    island = Island("x", ("a", "b"), "C", "ethernet")
-    assert find_collective_interface(a, island, [a, b]) == "eth1"
-    # The fast network of c is another one.
-    c = both("c", "10.8.0.3", "10.0.0.3")
-    assert find_collective_interface(a, dataclasses.replace(island, nodes=("a", "c")), [a, c]) == "eno1"
-    mesh = Node("m", addresses=Addresses(mesh=(Address("100.64.0.1", "tailscale0", 32),)))
-    assert find_collective_interface(mesh, Island("y", ("m", "n"), "D", "mesh")) == "tailscale0"
-    assert build_nccl_environment(Node("bare"), island) == {}
-
-
-@pytest.mark.parametrize("name", sorted(FORBIDDEN))
-def test_forbidden_names_never_reach_the_file(name: str) -> None:
-    with pytest.raises(InputError, match=name):
-        format_nccl_conf({name: "3"})
-
-
-@pytest.mark.parametrize("value", ["", " eth0", "eth0\n", "a\nNCCL_ALGO=TREE", "eth0\t"])
-def test_a_value_cannot_break_its_line(value: str) -> None:
-    with pytest.raises(InputError):
-        format_nccl_conf({"NCCL_SOCKET_IFNAME": value})
-
-
-def test_environment_never_contains_a_forbidden_name() -> None:
-    for kind in ("hgx_h100_ib", "dgx_spark", "a100_roce", "plain_ethernet"):
-        fleet = [fixture_node(kind, "a", 11), fixture_node(kind, "b", 12)]
-        for island in find_islands(fleet):
-            assert not FORBIDDEN & set(build_nccl_environment(fleet[0], island, peers=fleet, verified=True))
 
 
 def test_gpu_on_the_cpu_s_own_link_is_not_bound_by_a_slot() -> None:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import typing as t
 
@@ -14,11 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.module_utils._model.island import Island
 from ansible_collections.muster.training.plugins.module_utils._model.node import Gpu, Node
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench import plan
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.result import BenchResult
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.topology.islands import find_islands
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._fabric.fleets import (
     fixture_node,
@@ -219,39 +216,6 @@ DOCUMENT: dict[str, t.Any] = {
         for rank in (0, 1)
     ],
 }
-
-
-def test_result_document() -> None:
-    found = BenchResult.from_text(json.dumps(DOCUMENT))
-    assert found.judged is not None and found.judged.size_bytes == 33554432
-    assert found.wrong_values == 2 and found.names == ("node-1", "node-2")
-    first = found.evidence[0]
-    assert first.sockets[0].carried == 2000 and first.netdev["eth0"].received == 327865178
-    assert found.skipped[0].reason.startswith("too slow")
-
-
-@pytest.mark.parametrize(
-    ("change", "path"),
-    [
-        ({"schema": 2}, "bench.schema"),
-        ({"ranks": 3}, "bench.evidence"),
-        ({"evidence": DOCUMENT["evidence"][:1] * 2}, "bench.evidence"),
-        ({"results": [{"size_bytes": 1}]}, r"bench.results\[0\].iterations"),
-        ({"results": [{**DOCUMENT["results"][0], "busbw_gb_s": "nan"}]}, r"bench.results\[0\].busbw_gb_s"),
-    ],
-)
-def test_result_document_with_a_flaw_is_refused(change: dict[str, t.Any], path: str) -> None:
-    with pytest.raises(InputError, match=path):
-        BenchResult.from_dict({**DOCUMENT, **change})
-
-
-@given(st.integers(0, 2000), st.binary(max_size=8))
-def test_torn_or_foreign_result_files_are_refused_in_one_line(cut: int, junk: bytes) -> None:
-    text = json.dumps(DOCUMENT).encode()
-    for broken in (text[: min(cut, len(text) - 1)], text[:cut] + b"\xff" + junk, junk):
-        with pytest.raises(InputError) as caught:
-            BenchResult.from_text(broken)
-        assert "\n" not in str(caught.value)
 
 
 def test_plan_needs_only_the_island_s_nodes() -> None:

@@ -36,35 +36,6 @@ def points(*items: dict[str, t.Any]) -> list[subject.ScalingPoint]:
     return [subject.read_point(item) for item in items]
 
 
-@pytest.mark.parametrize(
-    ("step_s", "outcome"), [(0.1, "pass"), (0.1 / 0.86, "pass"), (0.1 / 0.84, "warn"), (0.1 / 0.59, "fail")]
-)
-def test_the_gates(step_s: float, outcome: str) -> None:
-    judged = subject.judge_scaling(points(document(1, 0.1), document(8, step_s)))
-    assert judged.outcome == outcome
-    assert f"efficiency {0.1 / step_s:.0%} from 1 node (1 rank) to 8 nodes (8 ranks)" in judged.summary
-    assert bool(judged.reasons) is (outcome != "pass")
-
-
-def test_more_nodes_that_do_less_fail_whatever_the_gate() -> None:
-    """The rule of the fabric's causes is asked: negative scaling with its fix."""
-    slow = points(document(1, 0.1), document(2, 0.11), document(4, 0.4))
-    judged = subject.judge_scaling(slow, passes=0.0, fails=0.0)
-    assert judged.outcome == "fail"
-    assert judged.reasons[0].startswith("negative_scaling: 4 nodes do 1000 per second, 2 nodes did 1818")
-    assert "enlarge the batch" in judged.reasons[0]
-
-
-@pytest.mark.parametrize("part", ["compute", "input", "straggler", "communication"])
-def test_the_part_that_took_the_loss_is_named(part: str) -> None:
-    """Each part is lengthened by 50 ms; communication that nothing hides shows in the step alone."""
-    base = document(1, 0.1)
-    longer = {} if part == "communication" else {f"{part}_s": base[f"{part}_s"] + 0.05}
-    judged = subject.judge_scaling(points(base, document(2, 0.15, **longer)))
-    assert judged.outcome == "warn" and f"most of the loss is {part} " in judged.reasons[0]
-    assert judged.rows[-1]["loss"][part] == pytest.approx(0.05)
-
-
 @given(st.lists(SECONDS, min_size=8, max_size=8), st.floats(0.001, 10), st.floats(0.001, 10))
 def test_the_parts_add_up_to_the_loss(values: list[float], before: float, after: float) -> None:
     keys = ("input_s", "compute_s", "straggler_s", "communication_s")
@@ -72,17 +43,6 @@ def test_the_parts_add_up_to_the_loss(values: list[float], before: float, after:
     second: dict[str, t.Any] = dict(zip(keys, values[4:], strict=True))
     base, now = points(document(1, before, **first), document(2, after, **second))
     assert sum(subject.step_loss(base, now).values()) == pytest.approx(after - before, abs=1e-5)
-
-
-def test_a_rank_that_holds_the_others_up_is_named() -> None:
-    judged = subject.judge_scaling(points(document(1, 0.1, 2), document(4, 0.2, 2, slow=5)))
-    assert "rank 5 on node-2 computes 2.00 × as long as the middle rank" in judged.reasons
-
-
-def test_what_was_not_measured_is_unproven() -> None:
-    assert subject.judge_scaling([]).outcome == "unproven"
-    one = subject.judge_scaling(points(document(1, 0.1)))
-    assert one.outcome == "unproven" and "nothing to compare" in one.summary
 
 
 def test_nodes_are_counted_from_what_ranks_told() -> None:

@@ -80,7 +80,7 @@ def test_what_a_log_says_is_the_cause() -> None:
         ),
         ({"waits": ("volume", "Pod a/x: a volume is missing: claim")}, "pod_volume"),
         ({"waits": ("something new", "words")}, "pod_refused"),
-        ({"taken": "PreemptionByScheduler: preempted", "phase": "Failed", "exit_code": 143}, "pod_evicted"),
+        ({"evicted": "PreemptionByScheduler: preempted", "phase": "Failed", "exit_code": 143}, "pod_evicted"),
         ({"reason": "OOMKilled", "exit_code": 137, "phase": "Failed", "memory": "2Gi"}, "oom_host"),
         ({"exit_code": 3, "phase": "Failed"}, "rank_ended"),
     ],

@@ -10,13 +10,11 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.node import Node
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.causes import CAUSES
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live import (
     NodeObservation,
     RunDiagnosis,
     RunObservation,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live_causes import LIVE_CAUSES
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live_rules import (
     diagnose_live,
     diagnose_text,
@@ -82,36 +80,6 @@ def codes(found: RunDiagnosis) -> list[tuple[str, str | None]]:
     return [(item.code, item.node) for item in found.causes]
 
 
-def test_a_job_that_moves() -> None:
-    found = judged(look("a", rank(0), steps=MOVES), look("b", rank(1)))
-    assert (found.progress.state, found.outcome, found.causes) == ("moving", "pass", ())
-    assert found.progress.last_step == 20 and found.progress.step_s == 1.0
-
-
-def test_a_hang_that_nothing_explains_is_unproven() -> None:
-    found = judged(look("a", rank(0), steps=HUNG), look("b", rank(1)))
-    assert (found.progress.state, found.outcome) == ("hanging", "unproven") and codes(found) == [("stalled", None)]
-    assert "step 10 was 491 s ago, a step takes 1 s" in found.causes[0].evidence
-
-
-def test_steps_of_an_earlier_attempt_do_not_count() -> None:
-    found = judged(look("a", rank(0, attempt=2, started_at=NOW - 5), steps=HUNG), look("b", rank(1, attempt=2)))
-    assert found.progress.state in ("starting", "hanging")
-    again = judged(look("a", rank(0, started_at=NOW - 5), steps=HUNG), look("b", rank(1, started_at=NOW - 5)))
-    assert again.progress.state == "starting" and again.outcome == "unproven"
-
-
-def test_long_steps_are_no_hang() -> None:
-    slow_steps = steps(*(NOW - 400 + 60 * i for i in range(6)))
-    assert judged(look("a", rank(0), steps=slow_steps), look("b", rank(1))).progress.state == "moving"
-
-
-def test_a_job_that_became_slow() -> None:
-    times = [NOW - 100 + i for i in range(40)] + [NOW - 60 + 3 * i for i in range(1, 20)]
-    found = judged(look("a", rank(0), steps=steps(*times)), look("b", rank(1)))
-    assert (found.progress.state, found.outcome) == ("slow", "warn") and codes(found) == [("slowed_down", None)]
-
-
 def test_nothing_started_and_half_of_it() -> None:
     assert judged(look("a"), look("b")).progress.state == "not_started"
     found = judged(look("a", rank(0), steps=HUNG), look("b"))
@@ -135,7 +103,7 @@ def test_the_launcher_waits_or_is_gone() -> None:
         ({"state": "D", "waits_in": "nfs_wait_bit_killable"}, "rank_stuck_in_kernel", "nfs_wait_bit_killable"),
         ({"alive": False, "exit_code": 7}, "rank_ended", "ended with exit code 7"),
         ({"alive": False, "exit_code": 137, "signal": 9}, "rank_ended", "was killed by signal 9"),
-        ({"alive": False}, "rank_ended", "left no end"),
+        ({"alive": False}, "rank_ended", "did not record an exit code"),
     ],
 )
 def test_a_rank_that_is_not_well(changes: Dict, code: str, text: str) -> None:
@@ -154,12 +122,6 @@ def test_a_kill_beside_a_counted_out_of_memory_kill() -> None:
     assert codes(found) == [("oom_host", "b")]
 
 
-def test_a_run_that_ended_well_has_nothing_to_find() -> None:
-    done = [rank(n, alive=False, exit_code=0) for n in range(2)]
-    found = judged(look("a", done[0], steps=HUNG), look("b", done[1]))
-    assert (found.progress.state, found.outcome, found.causes) == ("ended", "unproven", ())
-
-
 def test_a_connection_that_is_not_made_needs_a_second_try() -> None:
     for tries, expected in ((0, []), (1, [("socket_connect_timeout", "a")])):
         asking = rank(0, sockets=[end(state="syn_sent", retransmits=tries)])
@@ -174,7 +136,7 @@ def test_what_is_not_acknowledged(mtu: int, reasons: list[tuple[str, str]]) -> N
     facts = {"interfaces": [{"name": "eth0", "mtu": mtu}]}
     found = judged(look("a", rank(0, sockets=[item]), steps=HUNG), look("b", rank(1), facts=facts))
     assert codes(found) == [*reasons, ("path_lost", "a")]
-    assert "90000 bytes to 10.0.0.2:6000 (b) 5 times" in found.causes[-1].evidence
+    assert "10.0.0.2:6000 (b) did not acknowledge 90000 bytes that rank 0 sent 5 times" in found.causes[-1].evidence
 
 
 def test_a_few_retransmissions_are_no_cause() -> None:
@@ -275,34 +237,3 @@ def test_what_ras_and_logs_say() -> None:
     found = judged(look("a", rank(0), steps=HUNG, ras=ras), look("b", rank(1), logs=[log]))
     assert set(codes(found)) == {("collective_mismatch", "a"), ("oom_gpu", "b")}
     assert any(item.evidence.startswith("a/ras:") for item in found.causes)
-
-
-def test_what_a_log_said_before_does_not_stop_a_job_that_moves() -> None:
-    log = diagnose_text("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n", "b/units/agent/log")
-    found = judged(look("a", rank(0), steps=MOVES), look("b", rank(1), logs=[log]))
-    assert found.causes == () and [item.code for item in found.also] == ["oom_gpu"] and found.outcome == "warn"
-
-
-def test_what_is_so_now_counts_although_the_last_step_is_young() -> None:
-    item = end(unsent_bytes=90_000, retransmits=5)
-    found = judged(look("a", rank(0, sockets=[item]), steps=MOVES), look("b", rank(1)))
-    assert (found.progress.state, found.outcome) == ("moving", "warn") and codes(found) == [("path_lost", "a")]
-
-
-def test_a_node_that_is_gone_and_the_result_as_json() -> None:
-    found = judged(look("a", rank(0), steps=HUNG), NodeObservation("b", None, "No route to host"))
-    value = found.to_dict()
-    assert value["causes"] == [
-        {
-            "code": "node_unreachable",
-            "evidence": "No route to host",
-            "fix": LIVE_CAUSES["node_unreachable"].fix,
-            "node": "b",
-        }
-    ]
-    assert value["state"] == "hanging" and value["ranks"] == {"expected": 2, "alive": 1}
-    assert value["progress"]["last_step"] == 10 and value["also"][0]["code"] == "stalled"
-
-
-def test_no_code_stands_in_both_tables() -> None:
-    assert not set(LIVE_CAUSES) & set(CAUSES)

@@ -86,7 +86,7 @@ def found(text: str) -> list[tuple[str, str | None]]:
 
 def test_a_job_that_is_well_has_no_entries() -> None:
     status = parse_ras(answer())
-    assert (status.known, status.version, status.entries) == (True, "2.27.3", ())
+    assert (status.recognised, status.version, status.entries) == (True, "2.27.3", ())
 
 
 def test_the_rank_that_has_launched_less_is_the_one_behind() -> None:
@@ -115,14 +115,14 @@ def test_ranks_that_have_launched_nothing_are_behind() -> None:
 def test_processes_that_do_not_answer_and_dead_ones_are_named_with_their_node() -> None:
     status = parse_ras(answer(GONE + DEAD, TIMEOUT, "INCOMPLETE"))
     assert [entry.kind for entry in status.entries] == ["incomplete", "incomplete", "dead", "timeout"]
-    assert [str(who) for who in status.entries[2].who] == ["process 4711 on 10.0.0.2", "process 4712 on 10.0.0.2"]
+    assert [str(who) for who in status.entries[2].members] == ["process 4711 on 10.0.0.2", "process 4712 on 10.0.0.2"]
     named = found(answer(GONE + DEAD, TIMEOUT))
     assert ("ranks_missing", "b") in named and ("rank_ended", "b") in named
 
 
 def test_errors_that_nccl_keeps_are_told() -> None:
     (entry,) = parse_ras(answer(ERROR, word="ERROR")).entries
-    assert entry.kind == "error" and [who.rank for who in entry.who] == [3, 9]
+    assert entry.kind == "error" and [who.rank for who in entry.members] == [3, 9]
     # Two nodes: neither alone is to blame.
     assert ("nccl_error", None) in found(answer(ERROR))
 
@@ -132,7 +132,7 @@ def test_what_ras_says_of_itself_is_no_cause_of_the_job() -> None:
 
 
 def test_other_text_is_not_known() -> None:
-    assert not parse_ras("HTTP/1.1 400 Bad Request\n").known and not parse_ras("").known
+    assert not parse_ras("HTTP/1.1 400 Bad Request\n").recognised and not parse_ras("").recognised
 
 
 @given(

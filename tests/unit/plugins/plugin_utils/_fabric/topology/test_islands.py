@@ -142,7 +142,7 @@ def test_a_probe_wins_over_addresses() -> None:
     pair = [node("a", 1), node("b", 2)]
     assert len(find_islands(pair, [Reach("a", "b", "none")])) == 2
     assert find_islands(pair, [Reach("a", "b", "lan")])[0].reasons == ()
-    assert find_islands(pair)[0].reasons == ("1 of 1 paths follow from addresses and inventory, no probe",)
+    assert find_islands(pair)[0].reasons == ("1 of 1 paths follow from addresses and inventory, not from a probe",)
 
 
 def test_nodes_of_one_machine_are_loopback() -> None:

@@ -32,7 +32,8 @@ def answer(*ok: str, mesh: Dict | None = None) -> Dict:
 
 
 def judged(nodes: list[Node], answers: t.Mapping[str, Dict]) -> list[Reach]:
-    return reachability.read_paths(nodes, reachability.connection_targets(nodes, {}), answers)
+    typed = {name: reachability.ReachAnswer.from_dict(value) for name, value in answers.items()}
+    return reachability.read_paths(nodes, reachability.connection_targets(nodes, {}), typed)
 
 
 def test_every_pair_is_tried_once_and_the_declared_address_first() -> None:
@@ -59,7 +60,9 @@ def test_an_answer_confirms_a_lan_and_silence_denies_it() -> None:
     strangers = find_islands(nodes, judged(nodes, {"a": answer()}))
     assert [item.nodes for item in strangers] == [("a",), ("b",)]
     together = find_islands(nodes, judged(nodes, {"a": answer("10.0.0.2")}))
-    assert [item.nodes for item in together] == [("a", "b")] and not any("no probe" in r for r in together[0].reasons)
+    assert [item.nodes for item in together] == [("a", "b")] and not any(
+        "from a probe" in r for r in together[0].reasons
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._fabric.topology i
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.topology.unreachable import AbsentNode
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.verdict.verdict import judge_island
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._fabric.fleets import node
-from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._fabric.test_verdict_rules import GOOD
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._fabric.verdict.test_verdict import GOOD
 
 ONE = Island("one", ("a", "b"), "C", "ethernet")
 TWO = Island("two", ("c",), "C", "loopback")
@@ -37,14 +37,14 @@ def test_a_declared_island_goes_on_without_the_node_and_an_empty_one_is_none() -
 
 def test_a_node_belongs_where_it_was_declared() -> None:
     declared = [IslandOverride(("a", "b", "x"), "one")]
-    before = [{"nodes": ["c", "x"]}]
+    before = [["c", "x"]]
     assert rules.assign_absent_nodes([gone("x")], [ONE, TWO], declared, before, HERE) == {"one": [gone("x")]}
 
 
 def test_else_where_the_last_verdict_had_it() -> None:
-    assert rules.assign_absent_nodes([gone("x")], [ONE, TWO], [], [{"nodes": ["c", "x"]}], HERE) == {"two": [gone("x")]}
+    assert rules.assign_absent_nodes([gone("x")], [ONE, TWO], [], [["c", "x"]], HERE) == {"two": [gone("x")]}
     # Its old island is gone with all of its nodes: nothing says where it belongs now.
-    assert rules.assign_absent_nodes([gone("x")], [ONE, TWO], [], [{"nodes": ["q", "x"]}], HERE) == {}
+    assert rules.assign_absent_nodes([gone("x")], [ONE, TWO], [], [["q", "x"]], HERE) == {}
 
 
 def test_else_where_its_address_lies() -> None:
@@ -56,7 +56,7 @@ def test_else_where_its_address_lies() -> None:
 def test_an_island_without_one_of_its_nodes_warns_and_names_it() -> None:
     found = judge_island(dataclasses.replace(GOOD, absent=(gone("x"),)))
     assert (found.outcome, found.checks.attendance, found.checks.transport) == ("warn", "warn", "pass")
-    assert found.reasons == ("attendance: judged without x: no answer",)
+    assert found.reasons == ("attendance: no answer from x",)
     assert [(cause.code, cause.node) for cause in found.causes] == [("host_unreachable", "x")]
     assert "port 22" in found.causes[0].evidence and found.causes[0].fix == "Look at it"
 
@@ -65,7 +65,7 @@ def test_a_node_that_is_left_alone_proves_nothing_about_the_network() -> None:
     alone = dataclasses.replace(GOOD, nodes=("a",), absent=(gone("x"),))
     found = judge_island(alone)
     assert found.outcome == "unproven" and found.checks.attendance == "unproven"
-    assert any("nobody is left to test the network with" in reason for reason in found.reasons)
+    assert any("one node alone cannot test the network" in reason for reason in found.reasons)
 
 
 def test_a_slow_network_without_a_node_still_fails_for_its_own_reason() -> None:
@@ -74,10 +74,10 @@ def test_a_slow_network_without_a_node_still_fails_for_its_own_reason() -> None:
     assert found.outcome == "fail" and [cause.code for cause in found.causes] == ["host_unreachable", "silent_tcp"]
 
 
-@pytest.mark.parametrize(("count", "shown"), [(1, "n0: no"), (8, "n7: no"), (10, "n7 and 2 more: no")])
+@pytest.mark.parametrize(("count", "shown"), [(1, "from n0"), (8, ", n7"), (10, ", n7 and 2 more")])
 def test_many_absent_nodes_are_counted(count: int, shown: str) -> None:
     _, text = rules.judge_attendance([gone(f"n{number}") for number in range(count)], 5)
-    assert shown in text
+    assert text.endswith(shown)
 
 
 def test_a_node_near_to_a_part_of_an_island_is_placed_nowhere() -> None:

@@ -20,7 +20,7 @@ from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._fabric
     gpu_node,
     rdma,
 )
-from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._fabric.test_verdict_rules import GOOD
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._fabric.verdict.test_verdict import GOOD
 
 WIDE = {"pci_gen": 5, "pci_width": 16, "pci_gen_max": 5, "pci_width_max": 16}
 
@@ -57,7 +57,7 @@ def test_a_bandwidth_that_fits_a_fault_is_a_warning() -> None:
     case = dataclasses.replace(GOOD, expectation=lowered, causes=find_node_faults(island, nodes))
     verdict = judge_island(case)
     assert verdict.outcome == "warn" and verdict.checks.bandwidth == "warn"
-    assert "the expectation is that of a fault: b: mlx5_0 runs at PCIe gen 5 x4" in verdict.reasons[0]
+    assert "the expectation is lowered by a fault: b: mlx5_0 runs at PCIe gen 5 x4" in verdict.reasons[0]
     # Who measured or declared a figure has seen the slot.
     declared = dataclasses.replace(case, expectation=Expectation(360.0, "override", "rdma_gdr"))
     assert judge_island(declared).outcome == "pass"

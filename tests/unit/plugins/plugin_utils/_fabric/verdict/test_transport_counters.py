@@ -94,7 +94,7 @@ def test_sockets_and_counters_prove_tcp() -> None:
 
 def test_a_counter_that_stood_still_proves_nothing() -> None:
     seen = read_sockets(bench([rank(0, moved=1000), rank(1, moved=1000)]))
-    assert seen.transport.verdict == "unproven" and "eth0 moved 1000 bytes" in seen.reasons[0]
+    assert seen.transport.verdict == "unproven" and "eth0 carried 1000 bytes" in seen.reasons[0]
 
 
 def test_a_counter_that_was_reset_proves_nothing() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model import acceptance
 from ansible_collections.muster.training.plugins.module_utils._model.acceptance import Part
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench import scaling
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.verdict import scaling
 from ansible_collections.muster.training.plugins.plugin_utils._report.pages.acceptance import render
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._fabric.bench.test_scaling import (
     document,

@@ -170,9 +170,9 @@ def test_a_node_that_does_not_answer_is_the_cause_it_is(world: RunWorld) -> None
 
 
 def test_what_cannot_be_found_is_one_line(world: RunWorld) -> None:
-    with pytest.raises(RefusedError, match="no run lives on a, b, and no run is recorded"):
+    with pytest.raises(RefusedError, match="no run is running on a, b, and no run is recorded"):
         look(world)
-    with pytest.raises(RefusedError, match="no host of the play knows a run nothing"):
+    with pytest.raises(RefusedError, match="run nothing does not exist on any host of the play"):
         look(world, run_id="nothing")
     with pytest.raises(RefusedError, match="no host of the run is in the inventory"):
         look(world, hosts=[])
@@ -181,5 +181,5 @@ def test_what_cannot_be_found_is_one_line(world: RunWorld) -> None:
     for run_id in (world.run_id, "second"):
         world.run_id = run_id
         begin(world, SILENT)
-    with pytest.raises(InputError, match="2 runs live on these hosts"):
+    with pytest.raises(InputError, match="2 runs are running on these hosts"):
         look(world)

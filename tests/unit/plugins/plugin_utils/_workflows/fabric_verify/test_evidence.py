@@ -15,9 +15,13 @@ from ansible_collections.muster.training.plugins.module_utils._model.island impo
 from ansible_collections.muster.training.plugins.module_utils._model.node import Node
 from ansible_collections.muster.training.plugins.module_utils._model.verdict import Verdict
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench import plan
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench import plan as bench_plan
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.result import BenchResult
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.verdict.verdict import judge_island
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify import evidence, stages
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify import (
+    evidence,
+    stages,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify.bench_group import GroupRun
 from ansible_collections.muster.training.tests.support.nccl_text import ring
 
@@ -54,13 +58,13 @@ def test_a_whole_proof_passes_with_the_names_of_the_nodes() -> None:
 @pytest.mark.parametrize(
     ("lines", "what"),
     [
-        ([], "nothing shows what carried the traffic"),
-        ([line for line in LINES if "Channel" not in line], "nothing shows what carried the traffic"),
+        ([], "no evidence of the transport between nodes"),
+        ([line for line in LINES if "Channel" not in line], "no evidence of the transport between nodes"),
         ([line for line in LINES if "Init START" not in line and "node-2" not in line], "no proof for node"),
-        # The rank map is missing: nobody can say which machines a pair of ranks is on.
+        # The rank map is missing: it is not known on which machines a pair of ranks is on.
         ([line[line.index("[0]") :] for line in LINES if "Channel" in line], "no proof for node"),
         ([line for line in LINES if not line.startswith("node-2")], "no proof for node"),
-        (["\x00\xff torn"], "nothing shows"),
+        (["\x00\xff torn"], "no evidence of the transport"),
     ],
     ids=["empty", "start-up only", "one node, no map", "no rank map", "one node's log", "rubbish"],
 )
@@ -92,3 +96,28 @@ def test_a_figure_that_is_no_number_of_this_network_is_unproven() -> None:
     row = {"size_bytes": 1 << 30, "iterations": 9, "time_us": 9.0, "algbw_gb_s": 450.0, "busbw_gb_s": 450.0}
     found = verdict(found=result(results=[{**row, "wrong_values": 0}]))
     assert found.outcome == "unproven" and "more than this network can carry" in found.reasons[0]
+
+
+def plan(count: int) -> bench_plan.BenchPlan:
+    names = tuple(f"n{number:02d}" for number in range(count))
+    sizes = (1 << 20, 1 << 24)
+    stages = [bench_plan.BenchStage("neighbours", bench_plan.rounds_of_neighbours(names), 1, sizes, 0.1, 9.0)]
+    stages.append(bench_plan.BenchStage("island", ((names,),), 1, sizes, 0.1, 9.0))
+    stages.append(bench_plan.BenchStage("rails", ((names,),), 1, sizes, 0.1, 9.0, only_if_short=True))
+    return bench_plan.BenchPlan("x", "nccl", "all_reduce", tuple(stages))
+
+
+def result_of(busbw: float) -> BenchResult:
+    row = {"size_bytes": 1 << 24, "iterations": 1, "time_us": 1.0, "algbw_gb_s": busbw, "busbw_gb_s": busbw}
+    common = {"schema": 1, "collective": "all_reduce", "backend": "nccl", "ranks": 1, "nodes": 1}
+    return BenchResult.from_dict({**common, "results": [{**row, "wrong_values": 0}], "evidence": [{"rank": 0}]})
+
+
+@pytest.mark.parametrize(("time_us", "size"), [(900.0, 1 << 24), (250_000.0, 4 << 20)])
+def test_a_small_size_is_judged_when_it_took_long(time_us: float, size: int) -> None:
+    # On a link far below its rate the larger size would exceed the budget and is left out.
+    result = result_of(0.01)
+    row = dataclasses.replace(result.results[0], size_bytes=4 << 20, time_us=time_us)
+    run = GroupRun(("n00", "n01"), dataclasses.replace(result, results=(row,)), (0, 1), 2, "", {}, 0.1)
+    assert evidence._min_size(run, plan(2)) == size
+    assert evidence._min_size(dataclasses.replace(run, result=None), plan(2)) == 1 << 24

@@ -14,14 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.plan import BenchStage
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import Fleet
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify import (
     bench_group,
     kubernetes_gang,
-    kubernetes_target,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify.bench_group import Bench
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import source as code_source
@@ -52,7 +50,8 @@ GIVEN: dict[str, t.Any] = {
 
 
 def job(backend: str = "nccl", stage: BenchStage = STAGE) -> dict[str, t.Any]:
-    return kubernetes_gang.build_gang_job(GIVEN, ("n1", "n2"), stage, Bench(backend, "all_reduce"), {})
+    user_job = kubernetes_gang.UserJob.from_dict(GIVEN)
+    return kubernetes_gang.build_gang_job(user_job, ("n1", "n2"), stage, Bench(backend, "all_reduce"), {})
 
 
 def test_the_users_image_and_place_run_the_benchs_own_program() -> None:
@@ -133,27 +132,6 @@ def test_a_document_without_one_of_its_lines_is_none(lost: int) -> None:
     lines = bench_module()(json.dumps({"x": "y" * 20_000}))
     assert len(lines) == 3
     assert kubernetes_gang.read_documents({"n1": "\n".join(lines[:lost] + lines[lost + 1 :])}) == []
-
-
-@pytest.mark.parametrize(
-    ("value", "found"),
-    [
-        ({}, None),
-        ({"placement": {"backend": "hosts"}, "image": "x"}, None),
-        ({"placement": "kubernetes"}, None),
-        ({"placement": {"backend": "kubernetes"}, "image": "x"}, "x"),
-        ({"template": "pytorch_ddp", "placement": {"backend": "kubernetes"}, "image": "y"}, "y"),
-    ],
-)
-def test_a_job_for_kubernetes_means_a_cluster(value: t.Any, found: str | None) -> None:
-    given = kubernetes_target.find_kubernetes_job({"job": value})
-    assert (given or {}).get("image") == found
-
-
-@pytest.mark.parametrize("value", ["text", ["list"], {"template": "nobody's"}])
-def test_what_is_no_job_is_named(value: t.Any) -> None:
-    with pytest.raises(InputError, match=r"^job"):
-        kubernetes_target.find_kubernetes_job({"job": value})
 
 
 def test_the_bench_is_found_where_the_role_has_it() -> None:

@@ -36,7 +36,7 @@ GOOD = IslandEvidence(
     nodes=NODES,
     lane="A",
     transport=Transport("rdma_gdr", "rdma_gdr", "nccl_log", PAIRS),
-    measured=Measurement("all_reduce", 1 << 30, 24, 3, 360.0),
+    measurement=Measurement("all_reduce", 1 << 30, 24, 3, 360.0),
     expectation=Expectation(368.0, "computed", "rdma_gdr"),
     wrong_values=0,
     ranks=Ranks(24, 24),
@@ -77,14 +77,14 @@ def test_all_four_pass() -> None:
         ({"transport": via("mnnvl")}, "transport", "pass"),
         ({"causes": (Cause("wrong_interface", "a: eth1", "x"),)}, "transport", "fail"),
         # Bandwidth: gates 0.85 and 0.70 of what is expected.
-        ({"measured": Measurement("all_reduce", 1 << 30, 24, 3, 0.86 * 368)}, "bandwidth", "pass"),
-        ({"measured": Measurement("all_reduce", 1 << 30, 24, 3, 0.84 * 368)}, "bandwidth", "warn"),
-        ({"measured": Measurement("all_reduce", 1 << 30, 24, 3, 0.69 * 368)}, "bandwidth", "fail"),
-        ({"measured": Measurement("all_reduce", 1 << 30, 24, 3, 0.0)}, "bandwidth", "fail"),
-        ({"measured": Measurement("all_reduce", 1 << 30, 24, 3, 2 * 368.0)}, "bandwidth", "unproven"),
-        ({"measured": Measurement("all_reduce", 1 << 16, 24, 3, 360.0)}, "bandwidth", "unproven"),
-        ({"measured": Measurement("all_reduce", 1 << 30, 16, 2, 360.0)}, "bandwidth", "unproven"),
-        ({"measured": None}, "bandwidth", "unproven"),
+        ({"measurement": Measurement("all_reduce", 1 << 30, 24, 3, 0.86 * 368)}, "bandwidth", "pass"),
+        ({"measurement": Measurement("all_reduce", 1 << 30, 24, 3, 0.84 * 368)}, "bandwidth", "warn"),
+        ({"measurement": Measurement("all_reduce", 1 << 30, 24, 3, 0.69 * 368)}, "bandwidth", "fail"),
+        ({"measurement": Measurement("all_reduce", 1 << 30, 24, 3, 0.0)}, "bandwidth", "fail"),
+        ({"measurement": Measurement("all_reduce", 1 << 30, 24, 3, 2 * 368.0)}, "bandwidth", "unproven"),
+        ({"measurement": Measurement("all_reduce", 1 << 16, 24, 3, 360.0)}, "bandwidth", "unproven"),
+        ({"measurement": Measurement("all_reduce", 1 << 30, 16, 2, 360.0)}, "bandwidth", "unproven"),
+        ({"measurement": None}, "bandwidth", "unproven"),
         ({"expectation": None}, "bandwidth", "unproven"),
         ({"expectation": Expectation(None, "peer")}, "bandwidth", "unproven"),
         # Correctness and attendance.
@@ -110,11 +110,11 @@ def test_two_nodes_need_the_ring() -> None:
     two = case(
         nodes=("a", "b"),
         transport=via("rdma_gdr", pairs=pairs),
-        measured=Measurement("all_reduce", 1 << 30, 16, 2, 360.0),
+        measurement=Measurement("all_reduce", 1 << 30, 16, 2, 360.0),
         expectation=Expectation(368.0, "computed", "rdma_gdr", algorithm="RING"),
     )
     assert judge_island(two).checks.bandwidth == "unproven"
-    ring = dataclasses.replace(two, measured=Measurement("all_reduce", 1 << 30, 16, 2, 360.0, "Ring"))
+    ring = dataclasses.replace(two, measurement=Measurement("all_reduce", 1 << 30, 16, 2, 360.0, "Ring"))
     assert judge_island(ring).outcome == "pass"
 
 
@@ -123,7 +123,7 @@ def test_one_node_crosses_no_network() -> None:
         case(
             nodes=("a",),
             transport=Transport(),
-            measured=Measurement("all_reduce", 1 << 30, 8, 1, 478.0),
+            measurement=Measurement("all_reduce", 1 << 30, 8, 1, 478.0),
             expectation=Expectation(476.0, "override"),
             ranks=Ranks(8, 8),
         )
@@ -137,7 +137,7 @@ def test_proofs_must_join_all_nodes() -> None:
         case(
             nodes=("a", "b", "c", "d"),
             transport=via("rdma_gdr", pairs=apart),
-            measured=Measurement("all_reduce", 1 << 30, 32, 4, 360.0),
+            measurement=Measurement("all_reduce", 1 << 30, 32, 4, 360.0),
         )
     )
     assert found.checks.transport == "unproven" and "a path between a and c" in found.reasons[0]
@@ -199,7 +199,7 @@ cases = st.builds(
         st.just("nccl_log"),
         st.lists(st.sampled_from(PAIRS), max_size=3).map(tuple),
     ),
-    measured=st.none()
+    measurement=st.none()
     | st.builds(
         Measurement,
         st.just("all_reduce"),
@@ -227,7 +227,7 @@ def test_a_pass_rests_on_four_passes(one: IslandEvidence) -> None:
     checks = dataclasses.asdict(found.checks).values()
     assert (found.outcome == "pass") == (set(checks) == {"pass"})
     if found.outcome == "pass":
-        assert one.wrong_values == 0 and one.measured and one.expectation and one.ranks.expected == one.ranks.seen
+        assert one.wrong_values == 0 and one.measurement and one.expectation and one.ranks.expected == one.ranks.seen
         assert len(one.nodes) == 1 or one.transport.verdict not in ("unproven", "mixed")
     assert len(found.reasons) >= sum(check != "pass" for check in checks)
     assert Verdict.from_dict(found.to_dict()) == found

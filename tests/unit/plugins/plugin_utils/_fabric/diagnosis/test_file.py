@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import pathlib
 import re
 
@@ -16,8 +17,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.
     FileDiagnosis,
     diagnose_stream,
 )
+from ansible_collections.muster.training.tests.support.nccl_text import judged, judged_bytes
 
-ROOT = pathlib.Path(__file__).resolve().parents[4] / "fixtures" / "fabric"
+ROOT = pathlib.Path(__file__).resolve().parents[5] / "fixtures" / "fabric"
 KINDS = {"nccl-log": "nccl_log", "nccl-tests": "nccl_tests", "tool": "show_gids"}
 # The index's words for verdicts that a transport has; the others are about something else, and then nothing is proven.
 VERDICTS = {"rdma_gdr": "rdma_gdr", "rdma_no_gdr": "rdma_no_gdr", "tcp": "tcp", "tcp_plugin": "tcp"}
@@ -105,3 +107,58 @@ def test_nothing_of_the_judgement_depends_on_the_name() -> None:
             own.gdr,
             own.outcome,
         )
+
+
+RULE = "-" * 87
+
+
+def perftest(
+    unit: str = "Gb/sec", rows: str = " 65536      5000             92.58              92.56                0.176543"
+) -> str:
+    return f"""{RULE}
+                    RDMA_Write BW Test
+ Dual-port       : OFF\t\tDevice         : mlx5_0
+ Number of qps   : 2\t\tTransport type : IB
+ Mtu             : 4096[B]
+ Link type       : Ethernet
+{RULE}
+ #bytes     #iterations    BW peak[{unit}]    BW average[{unit}]   MsgRate[Mpps]
+{rows}
+{RULE}
+"""
+
+
+IPERF = """[ ID] Interval           Transfer     Bitrate         Retr
+[  5]   0.00-10.00  sec  5.45 GBytes  4.68 Gbits/sec   12             sender
+[  5]   0.00-10.04  sec  5.45 GBytes  4.66 Gbits/sec                  receiver
+[  7]   0.00-10.00  sec  5.45 GBytes  4.68 Gbits/sec    3             sender
+[  7]   0.00-10.04  sec  5.45 GBytes  4.66 Gbits/sec                  receiver
+"""
+
+
+IBSTAT = """CA 'mlx5_0'
+\tCA type: MT4129
+\tNumber of ports: 1
+\tFirmware version: 28.36.1010
+\tPort 1:
+\t\tState: Active
+\t\tPhysical state: LinkUp
+\t\tRate: 400
+\t\tLink layer: InfiniBand
+CA 'mlx5_1'
+\tCA type: MT4129
+\tPort 1:
+\t\tState: Down
+\t\tPhysical state: Disabled
+\t\tRate: unknown
+\t\tLink layer: Ethernet
+"""
+
+
+def test_tools_in_a_diagnosis() -> None:
+    assert judged(*perftest().splitlines()).tool == "perftest"
+    assert judged(*IPERF.splitlines()).tool == "iperf3"
+    assert judged(*IBSTAT.splitlines()).tool == "ibstat"
+    for document in ({"start": {}, "end": {"sum": {}}}, {"test_info": {}, "results": {}}):
+        found = judged_bytes(json.dumps(document).encode())
+        assert (found.kind, found.outcome) == ("unknown", "unproven") and found.tool in ("iperf3", "perftest")

@@ -1,0 +1,88 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Progress of a running job by its steps, and how findings become its diagnosis."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live import (
+    NodeObservation,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live_causes import LIVE_CAUSES
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live_rules import (
+    diagnose_text,
+)
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._fabric.diagnosis.test_live_rules import (
+    HUNG,
+    MOVES,
+    NOW,
+    codes,
+    end,
+    judged,
+    look,
+    rank,
+    steps,
+)
+
+
+def test_a_job_that_moves() -> None:
+    found = judged(look("a", rank(0), steps=MOVES), look("b", rank(1)))
+    assert (found.progress.state, found.outcome, found.causes) == ("moving", "pass", ())
+    assert found.progress.last_step == 20 and found.progress.step_s == 1.0
+
+
+def test_a_hang_that_nothing_explains_is_unproven() -> None:
+    found = judged(look("a", rank(0), steps=HUNG), look("b", rank(1)))
+    assert (found.progress.state, found.outcome) == ("hanging", "unproven") and codes(found) == [("stalled", None)]
+    assert "step 10 was 491 s ago, a step usually takes 1 s" in found.causes[0].evidence
+
+
+def test_steps_of_an_earlier_attempt_do_not_count() -> None:
+    found = judged(look("a", rank(0, attempt=2, started_at=NOW - 5), steps=HUNG), look("b", rank(1, attempt=2)))
+    assert found.progress.state in ("starting", "hanging")
+    again = judged(look("a", rank(0, started_at=NOW - 5), steps=HUNG), look("b", rank(1, started_at=NOW - 5)))
+    assert again.progress.state == "starting" and again.outcome == "unproven"
+
+
+def test_long_steps_are_no_hang() -> None:
+    slow_steps = steps(*(NOW - 400 + 60 * i for i in range(6)))
+    assert judged(look("a", rank(0), steps=slow_steps), look("b", rank(1))).progress.state == "moving"
+
+
+def test_a_job_that_became_slow() -> None:
+    times = [NOW - 100 + i for i in range(40)] + [NOW - 60 + 3 * i for i in range(1, 20)]
+    found = judged(look("a", rank(0), steps=steps(*times)), look("b", rank(1)))
+    assert (found.progress.state, found.outcome) == ("slow", "warn") and codes(found) == [("slowed_down", None)]
+
+
+def test_a_run_that_ended_well_has_nothing_to_find() -> None:
+    done = [rank(n, alive=False, exit_code=0) for n in range(2)]
+    found = judged(look("a", done[0], steps=HUNG), look("b", done[1]))
+    assert (found.progress.state, found.outcome, found.causes) == ("ended", "unproven", ())
+
+
+def test_what_a_log_said_before_does_not_stop_a_job_that_moves() -> None:
+    log = diagnose_text("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n", "b/units/agent/log")
+    found = judged(look("a", rank(0), steps=MOVES), look("b", rank(1), logs=[log]))
+    assert found.causes == () and [item.code for item in found.also] == ["oom_gpu"] and found.outcome == "warn"
+
+
+def test_what_is_so_now_counts_although_the_last_step_is_young() -> None:
+    item = end(unsent_bytes=90_000, retransmits=5)
+    found = judged(look("a", rank(0, sockets=[item]), steps=MOVES), look("b", rank(1)))
+    assert (found.progress.state, found.outcome) == ("moving", "warn") and codes(found) == [("path_lost", "a")]
+
+
+def test_a_node_that_is_gone_and_the_result_as_json() -> None:
+    found = judged(look("a", rank(0), steps=HUNG), NodeObservation("b", None, "No route to host"))
+    value = found.to_dict()
+    assert value["causes"] == [
+        {
+            "code": "node_unreachable",
+            "evidence": "No route to host",
+            "fix": LIVE_CAUSES["node_unreachable"].fix,
+            "node": "b",
+        }
+    ]
+    assert value["state"] == "hanging" and value["ranks"] == {"expected": 2, "alive": 1}
+    assert value["progress"]["last_step"] == 10 and value["also"][0]["code"] == "stalled"

@@ -1,0 +1,38 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which jobs are tested on a cluster."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify import (
+    kubernetes_target,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ({}, None),
+        ({"placement": {"backend": "hosts"}, "image": "x"}, None),
+        ({"placement": "kubernetes"}, None),
+        ({"placement": {"backend": "kubernetes"}, "image": "x"}, "x"),
+        ({"template": "pytorch_ddp", "placement": {"backend": "kubernetes"}, "image": "y"}, "y"),
+    ],
+)
+def test_a_job_for_kubernetes_means_a_cluster(value: t.Any, found: str | None) -> None:
+    user_job = kubernetes_target.find_kubernetes_job({"job": value})
+    assert (user_job and user_job.settings["image"]) == found
+
+
+@pytest.mark.parametrize(
+    "value", ["text", ["list"], {"template": "other"}, {"placement": {"backend": "kubernetes"}, "env": ["A=1"]}]
+)
+def test_what_is_no_job_is_named(value: t.Any) -> None:
+    with pytest.raises(InputError, match=r"^job"):
+        kubernetes_target.find_kubernetes_job({"job": value})
