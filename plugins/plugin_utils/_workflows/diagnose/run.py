@@ -23,12 +23,7 @@ from ..._fabric.diagnosis.live import NodeObservation, RunDiagnosis, RunObservat
 from ..._fabric.diagnosis.live_rules import diagnose_live, diagnose_text
 from ..._hosts import log_follow
 from ..._hosts.node_client import Remote, each
-<<<<<<< d60fcc69b6402139a9a0891a4a591e1c52dc8301
 from ..shared.progress import Reporter
-=======
-from ..shared import run_record
-from ..shared.progress import Progress
->>>>>>> e37f2a401a1687271ca312fdb9a0fd3bfff9d50f
 from ..shared.state_dir import StateHome, read_record
 from .logs import write_if_changed
 
@@ -51,7 +46,7 @@ class DiagnoseRequest:
     hosts: t.Sequence[str]
     hostvars: t.Container[str]
     connect: t.Callable[[t.Sequence[str]], list[Remote]]
-    progress: Progress
+    progress: Reporter
     window_s: float = 1.0
     ras_s: float = 5.0
     dest: str | None = None
@@ -231,15 +226,9 @@ def _read_steps(texts: t.Iterable[str]) -> t.Iterator[tuple[float, int]]:
 
 def _build_result(request: DiagnoseRequest, observation: RunObservation, diagnosis: RunDiagnosis) -> dict[str, object]:
     document = {
-<<<<<<< d60fcc69b6402139a9a0891a4a591e1c52dc8301
         "schema": SCHEMA,
-        **_scrub_evidence(found.to_dict()),
-        "nodes": {look.name: {"problem": look.problem or None, "seen": look.seen} for look in live.looks},
-=======
-        "schema": run_record.SCHEMA,
         **_scrub_evidence(diagnosis).to_dict(),
         "nodes": {node.name: {"problem": node.problem or None, "seen": node.answer} for node in observation.nodes},
->>>>>>> e37f2a401a1687271ca312fdb9a0fd3bfff9d50f
     }
     lines = summarise(diagnosis)
     for line in lines:

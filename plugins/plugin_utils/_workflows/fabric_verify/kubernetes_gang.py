@@ -101,40 +101,22 @@ class BenchGangs:
         return GroupRun(group, result, tuple(sorted(ranks)), rank_count, problem, logs, seconds, silent)
 
     def plan(self, group: tuple[str, ...], stage: BenchStage, bench: Bench, run_id: str) -> tuple[Job, KubePlan]:
-<<<<<<< d60fcc69b6402139a9a0891a4a591e1c52dc8301
-        """Return the bench as a job on exactly these nodes, judged by what the cluster says of itself."""
-        job = parse_job(build_gang_job(self.given, group, stage, bench, self.options))
+        """Return the bench as a job on exactly these nodes, placed by the cluster's own facts."""
+        job = parse_job(build_gang_job(self.user_job, group, stage, bench, self.options))
         facts = read_cluster_facts(self.client, job, self.namespace)
         placement = kubernetes_plan.decide_placement(job, facts, fabric=False)
         kubernetes_plan.require_runnable(job, facts, placement, self.namespace)
         source = code_source.read_source(job, bench_group.BENCH, bench_group.BENCH)
-        made = kubernetes_plan.build_plan(job, source, run_id, "fabric", self.namespace, 1, facts, placement)
-        return job, dataclasses.replace(
-            made, fleet=restrict_to_nodes(made.fleet, [self.hostnames[name] for name in group])
-        )
-=======
-        """Return the bench as a job on exactly these nodes, placed by the cluster's own facts."""
-        job = parse_job(build_gang_job(self.user_job, group, stage, bench, self.options))
-        facts = dataclasses.replace(kubernetes_plan.look(self.client, job, self.namespace), fabric=False)
-        kubernetes_plan.judge(job, facts, self.namespace)
-        source = hosts_plan.source(job, bench_group.BENCH, bench_group.BENCH)
-        plan = kubernetes_plan.plan(job, source, run_id, "fabric", self.namespace, 1, facts)
+        plan = kubernetes_plan.build_plan(job, source, run_id, "fabric", self.namespace, 1, facts, placement)
         hostnames = [self.hostnames[name] for name in group]
         return job, dataclasses.replace(plan, fleet=restrict_to_nodes(plan.fleet, hostnames))
->>>>>>> e37f2a401a1687271ca312fdb9a0fd3bfff9d50f
 
     def _run_gang(
         self, group: tuple[str, ...], stage: BenchStage, bench: Bench, run_id: str, folder: pathlib.Path
     ) -> tuple[str, dict[int, str]]:
-<<<<<<< d60fcc69b6402139a9a0891a4a591e1c52dc8301
-        """Submit, follow and remove a gang; return the problem (empty when it ended well) and its ranks' nodes."""
-        job, made = self.plan(group, stage, bench, run_id)
-        *companions, main = kubernetes_plan.build_objects(made)
-=======
         """Submit, follow and delete a gang; return the problem (empty when it succeeded) and its ranks' nodes."""
         job, plan = self.plan(group, stage, bench, run_id)
-        *supporting, main = kubernetes_plan.objects(plan)
->>>>>>> e37f2a401a1687271ca312fdb9a0fd3bfff9d50f
+        *supporting, main = kubernetes_plan.build_objects(plan)
         try:
             apply(self.client, supporting)
             live = t.cast(Object, apply(self.client, [main]).objects()[0])
@@ -175,15 +157,9 @@ class _GangFollower(ClusterFollower):
 
     def _find_end(self) -> tuple[RunOutcome, float] | None:
         self._began = getattr(self, "_began", time.monotonic())
-<<<<<<< d60fcc69b6402139a9a0891a4a591e1c52dc8301
-        found = super()._find_end()
-        if found is None and time.monotonic() > self._began + self.patience_s:
-            detail = f"the gang did not end within {self.patience_s:.0f} s"
-=======
-        outcome = super()._ended()
+        outcome = super()._find_end()
         if outcome is None and time.monotonic() > self._began + self.patience_s:
             detail = f"the test did not end within {self.patience_s:.0f} s"
->>>>>>> e37f2a401a1687271ca312fdb9a0fd3bfff9d50f
             return RunOutcome("failed", 124, "timeout", detail), time.monotonic()
         return outcome
 
