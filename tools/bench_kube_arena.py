@@ -165,7 +165,7 @@ class Arena:
     def writes(self, count: int) -> Cost:
         """Return what the writes of a first apply take by themselves: nothing is started, read or compared."""
         values = list(yaml.safe_load_all(self.manifest(count).read_text()))
-        targets = apply_plan.targets(self.client, values)
+        targets = apply_plan.resolve_targets(self.client, values)
         before, began = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
         answers = self.client.apply_together([target.value for target in targets])
         seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_SELF)

@@ -12,13 +12,13 @@ import typing as t
 
 from ....module_utils._http.messages import Response, decode_json
 from .errors import KubeError
-from .kinds import Object, Resource
+from .kinds import KubeObject, Resource
 
 
-class Listing(t.NamedTuple):
+class ListPage(t.NamedTuple):
     """What a LIST gave: objects with their apiVersion and kind, and the version a watch goes on from."""
 
-    items: list[Object]
+    items: list[KubeObject]
     resource_version: str
     # How many more there are, for a listing that was cut at its first page (see remaining()).
     remaining: int = 0
@@ -33,7 +33,7 @@ class Question(t.NamedTuple):
     labels: str = ""
 
 
-def decoded(body: bytes) -> Object | None:
+def decode_object(body: bytes) -> KubeObject | None:
     """Return the object that a body is, None when it is none."""
     try:
         value = decode_json(body)
@@ -42,7 +42,7 @@ def decoded(body: bytes) -> Object | None:
     return value if isinstance(value, dict) else None
 
 
-def is_of(value: Object, kind: str, name: str, namespace: str | None) -> bool:
+def is_of(value: KubeObject, kind: str, name: str, namespace: str | None) -> bool:
     """Return whether an answer is about this object: what stands between may mix up requests that wait together.
 
     ``namespace`` None: whichever it is.
@@ -53,27 +53,27 @@ def is_of(value: Object, kind: str, name: str, namespace: str | None) -> bool:
     return not namespace or meta.get("namespace") in (namespace, None)
 
 
-def items(answer: Object, found: Resource) -> list[Object]:
+def list_items(answer: KubeObject, found: Resource) -> list[KubeObject]:
     """Return the items of a list; the server does not say in each what it is."""
     return [{"apiVersion": found.api_version, "kind": found.kind, **item} for item in answer.get("items") or []]
 
 
-def first_page(asked: Question, answer: Response | KubeError | None) -> Listing | KubeError | None:
+def first_page(asked: Question, answer: Response | KubeError | None) -> ListPage | KubeError | None:
     """Return the answer to a question; None when there was none that can be understood."""
     if isinstance(answer, KubeError):
-        return Listing([], "") if asked.name and answer.status == 404 else answer
-    value = decoded(answer.body) if answer else None
+        return ListPage([], "") if asked.name and answer.status == 404 else answer
+    value = decode_object(answer.body) if answer else None
     if value is None:
         return None
     if asked.name:
-        return Listing([value], "") if is_of(value, asked.resource.kind, asked.name, asked.namespace) else None
+        return ListPage([value], "") if is_of(value, asked.resource.kind, asked.name, asked.namespace) else None
     if asked.resource.built_in and value.get("kind") != f"{asked.resource.kind}List":
         return None
     meta = value.get("metadata") or {}
-    return Listing(items(value, asked.resource), str(meta.get("resourceVersion") or ""), remaining(meta))
+    return ListPage(list_items(value, asked.resource), str(meta.get("resourceVersion") or ""), remaining_count(meta))
 
 
-def remaining(meta: Object) -> int:
+def remaining_count(meta: KubeObject) -> int:
     """Return how many items follow a page, from its metadata; 1 where the server does not count them.
 
     It does not where there are selectors (ListMeta.remainingItemCount in the API's reference).

@@ -25,7 +25,7 @@ from ..._fabric.diagnosis.live_pods import PodSnapshot
 from ..._fabric.diagnosis.live_rules import diagnose_live
 from ..._kube.api.client import Client
 from ..._kube.api.errors import KubeError
-from ..._kube.jobs.spec import CONTAINER, RUN_LABEL, Object, gang_selector, object_name
+from ..._kube.jobs.spec import CONTAINER, RUN_LABEL, KubeObject, gang_selector, object_name
 from ..._kube.objects import events
 from ..._kube.objects import status as objects_status
 
@@ -63,7 +63,7 @@ def diagnose_pods(
     # The pods that test the network before the job are not part of it.
     pods = [pod for pod in listed if "-probe-" not in pod["metadata"]["name"]]
     pods.sort(key=lambda pod: (str(pod["metadata"].get("creationTimestamp")), pod["metadata"]["name"]))
-    warnings = [event for event in events.read(client, namespace) if _is_about_run(event.object, run_id)]
+    warnings = [event for event in events.read_problems(client, namespace) if _is_about_run(event.object, run_id)]
     with concurrent.futures.ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         snapshots = list(pool.map(lambda pod: _snapshot_pod(client, namespace, pod), pods))
     if not snapshots and saved_logs is not None:
@@ -84,13 +84,13 @@ def _is_about_run(name: str, run_id: str) -> bool:
     return short == own or (short.startswith(f"{own}-") and not short.startswith(f"{own}-probe"))
 
 
-def _snapshot_pod(client: Client, namespace: str, pod: Object) -> PodSnapshot:
+def _snapshot_pod(client: Client, namespace: str, pod: KubeObject) -> PodSnapshot:
     name, status, spec = pod["metadata"]["name"], pod.get("status") or {}, pod.get("spec") or {}
     statuses: list[dict[str, t.Any]] = status.get("containerStatuses") or []
     container = next((item for item in statuses if item["name"] == CONTAINER), {})
     state = container.get("state") or {}
     end = state.get("terminated") or {}
-    problem = events.of_pod(pod) if status.get("phase") == "Pending" or "waiting" in state else None
+    problem = events.find_pod_problem(pod) if status.get("phase") == "Pending" or "waiting" in state else None
     started = bool(container.get("containerID") or end)
     lines, log_problem = _read_log(client, namespace, name) if started else ((), "")
     limits: t.Mapping[str, object] = next(
@@ -117,7 +117,7 @@ def _snapshot_pod(client: Client, namespace: str, pod: Object) -> PodSnapshot:
     )
 
 
-def _eviction(pod: Object) -> str:
+def _eviction(pod: KubeObject) -> str:
     """Return why the cluster evicted a pod; empty when it did not."""
     status = pod.get("status") or {}
     disruption = objects_status.conditions(pod).get("DisruptionTarget") or {}

@@ -21,7 +21,7 @@ from ....module_utils._model.errors import InputError, MusterError
 from ....module_utils._model.job import Job, parse_job
 from ..._fabric.bench.plan import BenchStage
 from ..._kube.api.client import Client
-from ..._kube.jobs.spec import Fleet, KubePlan, Object, owned
+from ..._kube.jobs.spec import EligibleNodes, KubeObject, KubePlan, set_owner
 from ..._kube.objects.apply import apply
 from ..training_job import source as code_source
 from ..training_job.follower import RunOutcome
@@ -119,8 +119,8 @@ class BenchGangs:
         *supporting, main = kubernetes_plan.build_objects(plan)
         try:
             apply(self.client, supporting)
-            live = t.cast(Object, apply(self.client, [main]).objects()[0])
-            apply(self.client, owned(supporting, live))
+            live = t.cast(KubeObject, apply(self.client, [main]).objects()[0])
+            apply(self.client, set_owner(supporting, live))
             progress = ProgressLines()
             sources = ClusterWatches(self.client, plan, live)
             follower = _GangFollower(job, run_id, folder, sources, progress, lambda line: None, None)
@@ -186,7 +186,7 @@ def build_gang_job(
     return {**job, **user_job.settings, "secret_refs": secrets, "placement": placement, "ttl_after_finished_s": 300}
 
 
-def restrict_to_nodes(fleet: Fleet, hostnames: t.Sequence[str]) -> Fleet:
+def restrict_to_nodes(fleet: EligibleNodes, hostnames: t.Sequence[str]) -> EligibleNodes:
     """Return the fleet restricted to these nodes, with at most one pod on each."""
     expression = {"key": _HOSTNAME, "operator": "In", "values": list(hostnames)}
     return dataclasses.replace(fleet, expressions=(*fleet.expressions, expression), whole_node=True)

@@ -26,7 +26,7 @@ from ..._hosts import agent_package
 from ..._kube.api.client import Client
 from ..._kube.api.errors import KubeError
 from ..._kube.jobs import placement
-from ..._kube.jobs.spec import RUN_LABEL, Object
+from ..._kube.jobs.spec import RUN_LABEL, KubeObject
 from ..._kube.nodes import node_facts
 from ..._kube.objects import events
 from ..._kube.objects.apply import apply
@@ -57,11 +57,11 @@ class FactsPod:
     problem: str = ""
 
     @classmethod
-    def from_object(cls, pod: Object) -> FactsPod:
+    def from_object(cls, pod: KubeObject) -> FactsPod:
         """Return the state of a Pod object."""
         status = pod.get("status") or {}
         states = [item.get("state", {}).get("terminated") or {} for item in status.get("containerStatuses") or []]
-        cause = events.of_pod(pod)
+        cause = events.find_pod_problem(pod)
         code = next((int(state["exitCode"]) for state in states if "exitCode" in state), 1)
         return cls(str(status.get("phase") or ""), code, cause.text if cause else "")
 
@@ -101,7 +101,7 @@ class KubernetesTarget:
             request.options, request.base, request.progress.say, context=context
         )
         self.namespace = self._job.placement.namespace or self.client.namespace
-        self._nodes: dict[str, Object] = {}
+        self._nodes: dict[str, KubeObject] = {}
 
     def find_nodes(self) -> TargetNodes:
         """Return the nodes that can take a pod of the job; nodes that are not ready are listed as absent.
@@ -117,7 +117,7 @@ class KubernetesTarget:
         nodes = []
         for name in names:
             if name in facts:
-                record = node_facts.merged(facts[name], self._nodes[name], host_network=host_network)
+                record = node_facts.merge_record(facts[name], self._nodes[name], host_network=host_network)
                 nodes.append(Node.from_dict(record, f"node {name}"))
         if not nodes:
             problems_text = "; ".join(item.problem for item in absent)
@@ -174,7 +174,9 @@ class KubernetesTarget:
             fix = f"Name nodes of the cluster: {_join_names(self._nodes)}"
             raise InputError("hosts", f"'{unknown[0]}' is not a node of the cluster", fix)
         names = [name for name in self._nodes if not requested or name in requested]
-        verdicts = placement.judge(self._placement_job(names), [self._nodes[name] for name in names], fabric=False)
+        verdicts = placement.judge_nodes(
+            self._placement_job(names), [self._nodes[name] for name in names], fabric=False
+        )
         usable = [verdict.node for verdict in verdicts if not verdict.reasons]
         not_ready = [verdict.node for verdict in verdicts if verdict.reasons == ("not ready",)]
         excluded = [
@@ -188,7 +190,7 @@ class KubernetesTarget:
 
     def _placement_job(self, names: t.Sequence[str]) -> Job:
         """Return the job by which nodes are chosen: where there are GPUs, nodes without one are excluded."""
-        any_gpu = any(node_facts.record(self._nodes[name])["gpu"]["count"] for name in names)
+        any_gpu = any(node_facts.node_record(self._nodes[name])["gpu"]["count"] for name in names)
         gpus = self._user_job.gpus_per_node or int(any_gpu and self._request.options.get("backend") != "gloo")
         return dataclasses.replace(self._job, gpus_per_node=gpus)
 
@@ -209,7 +211,7 @@ class KubernetesTarget:
         """Return facts and problems by node, and whether the pods saw the nodes' own network."""
         refs = (ref for ref in self._job.secret_refs if ref.deliver == "registry")
         request = agent_package.boot_input({"op": "info", "node": "", "state_root": None, "facts": True})
-        pods = node_facts.Asked(
+        pods = node_facts.NodeFactsRequest(
             name=f"fabric-facts-{secrets.token_hex(3)}",
             namespace=self.namespace,
             image=str(self._job.image),
@@ -218,7 +220,7 @@ class KubernetesTarget:
             pull_secrets=tuple(str(ref.path) for ref in refs),
         )
         pods = self._permitted_network(pods, names)
-        objects = node_facts.objects(pods, names)
+        objects = node_facts.build_objects(pods, names)
         self._request.progress.say(f"gathering the facts of {len(names)} nodes")
         try:
             apply(self.client, objects)
@@ -228,9 +230,11 @@ class KubernetesTarget:
             network_preflight.delete_objects(self.client, objects)
         return facts, problems, pods.host_network
 
-    def _permitted_network(self, pods: node_facts.Asked, names: t.Sequence[str]) -> node_facts.Asked:
+    def _permitted_network(
+        self, pods: node_facts.NodeFactsRequest, names: t.Sequence[str]
+    ) -> node_facts.NodeFactsRequest:
         """Return the pods to create: with the nodes' own network unless the namespace forbids it."""
-        _unused, first, *_rest = node_facts.objects(pods, names)
+        _unused, first, *_rest = node_facts.build_objects(pods, names)
         try:
             self.client.create(first, dry_run=True)
         except KubeError as exc:
@@ -243,7 +247,7 @@ class KubernetesTarget:
             return dataclasses.replace(pods, host_network=False)
         return pods
 
-    def _wait_for_pods(self, pods: node_facts.Asked, count: int) -> dict[str, FactsPod]:
+    def _wait_for_pods(self, pods: node_facts.NodeFactsRequest, count: int) -> dict[str, FactsPod]:
         """Return the pods' states by name when all have ended or cannot start, or the time is over."""
         states: dict[str, FactsPod] = {}
         finished: set[str] = set()
@@ -253,7 +257,7 @@ class KubernetesTarget:
                 if event.type not in ("SYNCED", "BOOKMARK"):
                     name = event.object["metadata"]["name"]
                     states[name] = FactsPod.from_object(event.object)
-                    cause = events.of_pod(event.object)
+                    cause = events.find_pod_problem(event.object)
                     stuck = cause is not None and not cause.passing
                     if states[name].phase in _ENDED or event.type == "DELETED" or stuck:
                         finished.add(name)
@@ -262,7 +266,7 @@ class KubernetesTarget:
         return states
 
     def _read_facts(
-        self, pods: node_facts.Asked, names: t.Sequence[str], states: t.Mapping[str, FactsPod]
+        self, pods: node_facts.NodeFactsRequest, names: t.Sequence[str], states: t.Mapping[str, FactsPod]
     ) -> tuple[dict[str, dict[str, object]], dict[str, str]]:
         facts: dict[str, dict[str, object]] = {}
         problems: dict[str, str] = {}
@@ -287,7 +291,7 @@ class KubernetesTarget:
         return dict(answer["facts"])
 
     def _absent_node(self, name: str, problem: str) -> AbsentNode:
-        node = Node.from_dict(node_facts.record(self._nodes[name]), f"node {name}")
+        node = Node.from_dict(node_facts.node_record(self._nodes[name]), f"node {name}")
         return AbsentNode(node, f"{name}: {problem}", _FIX)
 
 

@@ -18,7 +18,7 @@ from ...._kube.api.client import Client
 from ...._kube.api.errors import KubeError
 from ...._kube.jobs import placement
 from ...._kube.jobs import registry as jobs_registry
-from ...._kube.jobs.spec import ISLAND_LABEL, Object, Queue
+from ...._kube.jobs.spec import ISLAND_LABEL, KubeObject, Queue
 
 _FORBIDDEN = (401, 403)
 _QUEUE = "kueue.x-k8s.io/v1beta2"
@@ -28,18 +28,18 @@ _QUEUE = "kueue.x-k8s.io/v1beta2"
 class ClusterFacts:
     """What the cluster reported. None: this user may not read it, or nothing depends on it."""
 
-    nodes: list[Object] | None
+    nodes: list[KubeObject] | None
     queues: tuple[str, ...]
     queue: Queue | None
-    claims: t.Mapping[str, Object] | None
-    policies: list[Object]
+    claims: t.Mapping[str, KubeObject] | None
+    policies: list[KubeObject]
     priorities: tuple[str, ...] | None = None
     classes: tuple[str, ...] | None = None
     # Whether the namespace's LocalQueues could be read.
     queues_readable: bool = True
     # Secrets that the job names, by name: their keys, None for one that does not exist. Unreadable ones are missing.
     secrets: t.Mapping[str, frozenset[str] | None] = dataclasses.field(default_factory=dict)
-    ranges: tuple[Object, ...] = ()
+    ranges: tuple[KubeObject, ...] = ()
 
     @property
     def tolerations(self) -> t.Sequence[t.Mapping[str, t.Any]]:
@@ -84,7 +84,7 @@ def read_cluster_facts(client: Client, job: Job, namespace: str) -> ClusterFacts
     classes = None
     if job.placement.priority and queue:
         classes = _list_readable(client, f"{_QUEUE}/WorkloadPriorityClass", None)
-    waiting = any(placement.pending_class((claims or {}).get(mount.pvc or "") or {}) for mount in job.mounts)
+    waiting = any(placement.pending_storage_class((claims or {}).get(mount.pvc or "") or {}) for mount in job.mounts)
     storage = _list_readable(client, "storage.k8s.io/v1/StorageClass", None) if waiting else None
     return ClusterFacts(
         nodes,
@@ -100,7 +100,7 @@ def read_cluster_facts(client: Client, job: Job, namespace: str) -> ClusterFacts
     )
 
 
-def _read_claims(client: Client, job: Job, namespace: str) -> dict[str, Object] | None:
+def _read_claims(client: Client, job: Job, namespace: str) -> dict[str, KubeObject] | None:
     if not any(mount.pvc for mount in job.mounts):
         return {}
     listed = _list_readable(client, "v1/PersistentVolumeClaim", namespace)
@@ -145,11 +145,11 @@ def _read_secret_keys(client: Client, job: Job, namespace: str) -> dict[str, fro
     return keys
 
 
-def _names(listed: list[Object] | None) -> tuple[str, ...] | None:
+def _names(listed: list[KubeObject] | None) -> tuple[str, ...] | None:
     return None if listed is None else tuple(item["metadata"]["name"] for item in listed)
 
 
-def _list_readable(client: Client, kind: str, namespace: str | None) -> list[Object] | None:
+def _list_readable(client: Client, kind: str, namespace: str | None) -> list[KubeObject] | None:
     """Return the objects of a kind, None where this user may not list them."""
     try:
         return client.list(kind, namespace).items
@@ -159,7 +159,7 @@ def _list_readable(client: Client, kind: str, namespace: str | None) -> list[Obj
         raise
 
 
-def _list_queues(client: Client, namespace: str, wanted: str | None) -> list[Object] | None:
+def _list_queues(client: Client, namespace: str, wanted: str | None) -> list[KubeObject] | None:
     """Return the LocalQueues, none where the cluster has no Kueue; None where they may not be read.
 
     :raises RefusedError: when the job names one and the cluster's Kueue is too old.
@@ -183,7 +183,7 @@ def _choose_queue(job: Job, names: t.Sequence[str]) -> str | None:
     return names[0] if len(names) == 1 else None
 
 
-def _read_queue(client: Client, local: Object) -> Queue:
+def _read_queue(client: Client, local: KubeObject) -> Queue:
     """Return the queue with what its flavors say of topology and nodes."""
     name = local["metadata"]["name"]
     try:

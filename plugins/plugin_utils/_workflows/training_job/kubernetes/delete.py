@@ -15,7 +15,7 @@ import time
 from .....module_utils._model.errors import MusterError
 from .....module_utils._model.run_record import BackendRef
 from ...._kube.api.client import Client
-from ...._kube.jobs.spec import COMPANIONS, KubePlan, Object, gang_selector, secret_name, selector
+from ...._kube.jobs.spec import SUPPORTING_KINDS, KubeObject, KubePlan, gang_selector, secret_name, selector
 from ...shared.progress import Progress
 from .force_delete import ForcedDeletions
 
@@ -64,7 +64,7 @@ def _wait_until_gone(
     end = math.inf
     evictions = ForcedDeletions(client, progress)
     with client.watch("v1/Pod", namespace, labels=labels) as pods:
-        left: dict[str, Object] = {}
+        left: dict[str, KubeObject] = {}
         synced = False
         while left or not synced:
             if time.monotonic() > end:
@@ -95,7 +95,7 @@ def _delete_supporting_objects(client: Client, ref: BackendRef, run_id: str) -> 
     namespace = ref.namespace
     with contextlib.suppress(MusterError):
         client.delete("v1/Secret", secret_name(ref.name), namespace)
-    for kind in COMPANIONS:
+    for kind in SUPPORTING_KINDS:
         with contextlib.suppress(MusterError):
             for item in client.list(kind, namespace, labels=selector(run_id)).items:
                 if not item["metadata"].get("ownerReferences"):

@@ -17,7 +17,7 @@ from .....module_utils._model.pod_spec import PROGRAM_FILES
 from ...._hosts import agent_package
 from ...._kube.jobs import code_archive, placement, supporting_objects
 from ...._kube.jobs import registry as jobs_registry
-from ...._kube.jobs.spec import ROLE_LABEL, Fleet, KubePlan, Object, object_name, secret_name
+from ...._kube.jobs.spec import ROLE_LABEL, EligibleNodes, KubeObject, KubePlan, object_name, secret_name
 from ...._launch import registry
 from .. import source as code_source
 from .cluster_facts import ClusterFacts, uses_kueue
@@ -32,11 +32,11 @@ class Placement:
     the nodes that fit. ``target``: what the pods ask of their nodes.
     """
 
-    nodes: tuple[placement.Verdict, ...]
+    nodes: tuple[placement.PlacementResult, ...]
     one_pod_a_node: bool
     islands: t.Mapping[str, int]
     node_uids: frozenset[str]
-    target: Fleet
+    target: EligibleNodes
 
 
 def decide_placement(job: Job, facts: ClusterFacts, *, fabric: bool = True) -> Placement:
@@ -47,14 +47,16 @@ def decide_placement(job: Job, facts: ClusterFacts, *, fabric: bool = True) -> P
     nodes = facts.nodes or []
     whole_node = _takes_whole_node(job, nodes)
     one_pod_a_node = job.placement.network_mode == "host" or whole_node
-    results = placement.judge(job, nodes, tolerations=facts.tolerations, node_labels=facts.node_labels, fabric=fabric)
-    islands = placement.island_rooms(job, results, one_pod_a_node, by_queue=facts.by_queue)
-    roomy = placement.roomy(job, islands)
+    results = placement.judge_nodes(
+        job, nodes, tolerations=facts.tolerations, node_labels=facts.node_labels, fabric=fabric
+    )
+    islands = placement.island_capacity(job, results, one_pod_a_node, by_queue=facts.by_queue)
+    roomy = placement.islands_with_room(job, islands)
     island = roomy[0] if len(roomy) == 1 and not facts.by_queue else None
     fitting = {result.node for result in results if not result.reasons}
     metadata = [node["metadata"] for node in nodes if node["metadata"]["name"] in fitting]
-    target = Fleet(
-        placement.expressions(job, nodes, island, fabric=fabric),
+    target = EligibleNodes(
+        placement.node_expressions(job, nodes, island, fabric=fabric),
         rdma_resource=placement.rdma_resource(job, nodes, facts.tolerations),
         whole_node=whole_node,
     )
@@ -91,7 +93,7 @@ def require_runnable(job: Job, facts: ClusterFacts, decided: Placement, namespac
         # Kueue would keep such a job suspended for ever and say nothing about it.
         raise RefusedError(f"job.placement.priority: no WorkloadPriorityClass {job.placement.priority} ({known})")
     if facts.claims is not None:
-        placement.claims(job, facts.claims, namespace, facts.classes)
+        placement.check_volumes(job, facts.claims, namespace, facts.classes)
     _require_secrets(job, facts, namespace)
     if facts.nodes is None and job.resources.rdma:
         raise RefusedError(
@@ -99,8 +101,8 @@ def require_runnable(job: Job, facts: ClusterFacts, decided: Placement, namespac
             "Let the user read nodes (team_reads_nodes), or leave it out",
         )
     if facts.nodes is not None:
-        placement.refuse(job, decided.nodes, decided.one_pod_a_node)
-        placement.refuse_islands(job, decided.islands, by_queue=facts.by_queue)
+        placement.require_placement(job, decided.nodes, decided.one_pod_a_node)
+        placement.require_island(job, decided.islands, by_queue=facts.by_queue)
 
 
 def build_plan(
@@ -134,7 +136,7 @@ def build_plan(
     return dataclasses.replace(plan, egress_denied=denied)
 
 
-def build_objects(plan: KubePlan) -> list[Object]:
+def build_objects(plan: KubePlan) -> list[KubeObject]:
     """Return the run's objects; the last one runs the job."""
     return jobs_registry.build(plan)
 
@@ -171,7 +173,7 @@ def _pack(source: code_source.CodeSource) -> bytes:
     return code_archive.pack(files) if files else b""
 
 
-def _takes_whole_node(job: Job, nodes: t.Sequence[Object]) -> bool:
+def _takes_whole_node(job: Job, nodes: t.Sequence[KubeObject]) -> bool:
     """Return whether a pod takes all GPUs of every node that has enough of them."""
     if not job.gpus_per_node:
         return False

@@ -21,7 +21,7 @@ from .....module_utils._model.ledger import epoch
 from .....module_utils._model.run_record import BackendRef, RunRecord
 from .....module_utils._node import files
 from ...._kube.api.client import Client
-from ...._kube.jobs.spec import ATTEMPT_LABEL, KubePlan, Object
+from ...._kube.jobs.spec import ATTEMPT_LABEL, KubeObject, KubePlan
 from ...._kube.objects import status
 from ...shared import cluster_identity, kube_connection, run_record
 from ...shared.request import Dict, RunRequest
@@ -66,7 +66,7 @@ class ClusterRun:
         """The number of the first attempt of a new start."""
         return (self.before.last_attempt if self.before else 0) + 1
 
-    def there(self) -> Object | None:
+    def there(self) -> KubeObject | None:
         """Return the object that runs it, None when there is none.
 
         Where its record says that it lives it is looked for as it was made: the job may name another engine by now.
@@ -215,7 +215,7 @@ def _start_or_follow(
     current = _open_record(asked, made, follows)
     _announce(request, made, follows)
     if follows:
-        reference = _build_reference(t.cast(Object, live), made, request)
+        reference = _build_reference(t.cast(KubeObject, live), made, request)
         known = current.backend_ref.cluster_id if current.backend_ref else None
     else:
         _delete_former_start(asked, made, live)
@@ -247,13 +247,13 @@ def _start_or_follow(
         files.append_json(folder / "events.jsonl", line)
     if not request.options["wait"]:
         return build_result(current, folder, changed=not follows)
-    return _follow(asked, made, t.cast(Object, live), current, drilling, claim, changed=not follows)
+    return _follow(asked, made, t.cast(KubeObject, live), current, drilling, claim, changed=not follows)
 
 
-def _delete_former_start(asked: ClusterRun, made: KubePlan, live: Object | None) -> None:
+def _delete_former_start(asked: ClusterRun, made: KubePlan, live: KubeObject | None) -> None:
     """Remove the former start of the run and wait for its pods: two gangs would write the same checkpoints."""
     request = asked.request
-    if live is not None and status.state(live).phase == "waiting":
+    if live is not None and status.read_state(live).phase == "waiting":
         # What runs well is not stopped for what could not take its place.
         submit.dry_run(asked.client, made, live)
         request.progress.say(f"run {asked.run_id} runs with another job: it is stopped, and this one starts")
@@ -265,14 +265,14 @@ def _delete_former_start(asked: ClusterRun, made: KubePlan, live: Object | None)
         wait_for_pods(asked.client, made.namespace, asked.run_id, within_s, request.progress)
 
 
-def _continues(asked: ClusterRun, live: Object | None) -> bool:
+def _continues(asked: ClusterRun, live: KubeObject | None) -> bool:
     """Return whether the run is there to be followed, and not to be started anew.
 
     :raises RefusedError: when it runs another job and that one is not to be recreated.
     """
     # Without a record another controller started it: its end is read, not repeated.
     ended_unseen = live is not None and (asked.before is None or not asked.before.is_ended)
-    if live is None or not (ended_unseen or status.state(live).phase == "waiting"):
+    if live is None or not (ended_unseen or status.read_state(live).phase == "waiting"):
         return False
     problem = submit.compare_job(live, asked.run_id, asked.before, asked.job, asked.source)
     if problem is None:
@@ -297,7 +297,7 @@ def _first_attempt(made: KubePlan) -> int:
 def _follow(
     asked: ClusterRun,
     made: KubePlan,
-    live: Object,
+    live: KubeObject,
     record: RunRecord,
     drilling: drill.Drill | None,
     claim: LeaderLease,
@@ -336,7 +336,7 @@ def _follow(
     except KeyboardInterrupt:
         request.progress.say(interrupted_message(made.run_id))
         raise
-    problem, told = None, status.state(follower.main).phase
+    problem, told = None, status.read_state(follower.main).phase
     if told == "waiting":
         # It ended by a rule of ours: the engine would go on. Before anything is read: its pods may hold the place.
         within_s = made.job.checkpoints.grace_s + DELETION_S
@@ -362,7 +362,7 @@ def _add_problem(value: Dict, problem: MusterError | None) -> Dict:
     return {**value, "failed": True, "msg": "; ".join([*known, str(problem)])}
 
 
-def _build_reference(live: Object, made: KubePlan, request: RunRequest) -> BackendRef:
+def _build_reference(live: KubeObject, made: KubePlan, request: RunRequest) -> BackendRef:
     meta = live["metadata"]
     namespace, context = meta.get("namespace") or made.namespace, request.options.get("context")
     return BackendRef(

@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._http.messages import Response
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.kinds import BUILT_IN, Resource
-from ansible_collections.muster.training.plugins.plugin_utils._kube.api.pages import Listing, Question, first_page
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.pages import ListPage, Question, first_page
 
 Object = dict[str, t.Any]
 MAPS = BUILT_IN["v1", "ConfigMap"]
@@ -31,19 +31,19 @@ def a_map(name: str = "a", kind: str = "ConfigMap") -> Object:
 def test_a_page_says_what_each_item_is_and_how_many_more_there_are() -> None:
     meta = {"resourceVersion": "7", "continue": "x", "remainingItemCount": 3}
     found = first_page(Question(MAPS, "n"), ok({"kind": "ConfigMapList", "metadata": meta, "items": [{"data": {}}]}))
-    assert found == Listing([{"apiVersion": "v1", "kind": "ConfigMap", "data": {}}], "7", 3)
+    assert found == ListPage([{"apiVersion": "v1", "kind": "ConfigMap", "data": {}}], "7", 3)
     # With selectors a server does not count.
     meta = {"resourceVersion": "7", "continue": "x"}
-    assert first_page(Question(MAPS, "n"), ok({"kind": "ConfigMapList", "metadata": meta})) == Listing([], "7", 1)
+    assert first_page(Question(MAPS, "n"), ok({"kind": "ConfigMapList", "metadata": meta})) == ListPage([], "7", 1)
     whole = {"kind": "ConfigMapList", "metadata": {"resourceVersion": "7", "remainingItemCount": 3}, "items": None}
-    assert first_page(Question(MAPS, "n"), ok(whole)) == Listing([], "7", 0)
-    assert first_page(Question(OWN, "n"), ok({"kind": "Bunch", "items": []})) == Listing([], "", 0)
+    assert first_page(Question(MAPS, "n"), ok(whole)) == ListPage([], "7", 0)
+    assert first_page(Question(OWN, "n"), ok({"kind": "Bunch", "items": []})) == ListPage([], "", 0)
 
 
 def test_one_object_that_is_there_or_not() -> None:
     asked = Question(MAPS, "n", "a")
-    assert first_page(asked, ok(a_map())) == Listing([a_map()], "")
-    assert first_page(asked, KubeError("ConfigMap n/a", "not found", status=404)) == Listing([], "")
+    assert first_page(asked, ok(a_map())) == ListPage([a_map()], "")
+    assert first_page(asked, KubeError("ConfigMap n/a", "not found", status=404)) == ListPage([], "")
 
 
 @pytest.mark.parametrize("asked", [Question(MAPS, "n", "a"), Question(MAPS, "n")])

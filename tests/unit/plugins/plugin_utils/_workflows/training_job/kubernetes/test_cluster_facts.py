@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import Object, Queue
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import KubeObject, Queue
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import cluster_facts
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     plan as kubernetes_plan,
@@ -55,7 +55,7 @@ class Served:
             raise KubeError(kind, "forbidden", status=403)
         return types.SimpleNamespace(items=[])
 
-    def get(self, _kind: str, name: str, _namespace: str | None = None) -> Object | None:
+    def get(self, _kind: str, name: str, _namespace: str | None = None) -> KubeObject | None:
         return {"data": {"a": "", "b": ""}} if name == "there" else None
 
 

@@ -13,7 +13,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
-from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import Event
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import WatchEvent
 from ansible_collections.muster.training.plugins.plugin_utils._kube.objects import wait
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     network_preflight,
@@ -31,7 +31,7 @@ class Warnings:
 
     def __init__(self, *told: tuple[str, str, str]) -> None:
         self.events = [
-            Event(
+            WatchEvent(
                 "ADDED",
                 {
                     "type": "Warning",
@@ -45,8 +45,8 @@ class Warnings:
             for about in [{"kind": "Job", "name": name, "namespace": "n"}]
         ]
 
-    def __iter__(self) -> t.Iterator[Event]:
-        return iter([*self.events, Event("SYNCED", {})])
+    def __iter__(self) -> t.Iterator[WatchEvent]:
+        return iter([*self.events, WatchEvent("SYNCED", {})])
 
     def close(self) -> None:
         return
@@ -182,7 +182,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, line: bytes, *, fresh: t.Sequence[b
 
     monkeypatch.setattr(network_preflight._StartProblems, "_listen", lambda _self: None)
     monkeypatch.setattr(wait, "wait", waited)
-    monkeypatch.setattr(wait, "Wish", lambda *_args, **_more: types.SimpleNamespace(name="r-probe"))
+    monkeypatch.setattr(wait, "WaitTarget", lambda *_args, **_more: types.SimpleNamespace(name="r-probe"))
     monkeypatch.setattr(network_preflight, "_delete_leftover", lambda _client, _plan, _main: done.append("swept"))
     monkeypatch.setattr(network_preflight.network_test_job, "build", lambda _plan: [MAIN])
     monkeypatch.setattr(network_preflight, "apply", lambda *_args: types.SimpleNamespace(objects=lambda: [MAIN]))

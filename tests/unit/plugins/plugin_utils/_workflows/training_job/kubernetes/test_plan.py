@@ -11,7 +11,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import Object, Queue
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import KubeObject, Queue
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     plan as kubernetes_plan,
 )
@@ -21,8 +21,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._kube.jobs.plans import CLAIM, plan
 
 
-def node(name: str, gpus: int = 8, taint: str = "") -> Object:
-    spec: Object = {"taints": [{"key": taint, "effect": "NoSchedule"}]} if taint else {}
+def node(name: str, gpus: int = 8, taint: str = "") -> KubeObject:
+    spec: KubeObject = {"taints": [{"key": taint, "effect": "NoSchedule"}]} if taint else {}
     status = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"nvidia.com/gpu": str(gpus)}}
     return {"metadata": {"name": name, "labels": {}}, "spec": spec, "status": status}
 
@@ -31,7 +31,7 @@ def require(job: Job, seen: ClusterFacts) -> None:
     kubernetes_plan.require_runnable(job, seen, kubernetes_plan.decide_placement(job, seen), "team")
 
 
-def facts(*nodes: Object, **changes: t.Any) -> ClusterFacts:
+def facts(*nodes: KubeObject, **changes: t.Any) -> ClusterFacts:
     values: dict[str, t.Any] = {"queues": ("main",), "queue": Queue("main"), "claims": {}, "policies": []}
     return ClusterFacts(**{"nodes": list(nodes) or None, **values, **changes})
 
