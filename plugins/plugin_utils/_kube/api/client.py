@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import json
 import typing as t
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from ....module_utils._http.messages import Method, Request, Response
+from ....module_utils._http.messages import Method, Request
 from ....module_utils._http.version import USER_AGENT
 from ....module_utils._model.errors import RefusedError, TransportError
 from . import discovery, pages
 from .errors import KubeError, refusal
 from .kinds import Object, Resource, identity, title
-from .pages import Listing, Question
+from .pages import Listing
 from .transport import Line
 
 if t.TYPE_CHECKING:
@@ -29,10 +29,6 @@ MANAGER = "muster"
 Query = list[tuple[str, str]]
 Kind = str | Resource | Mapping[str, t.Any]
 _PAGE = 500
-# So many requests are sent on one connection before the first is answered. Each write may take its time: more of them
-# behind a slow one would wait for it while other connections have nothing to do.
-_READS_AHEAD = 16
-_WRITES_AHEAD = 4
 # Made once: json.dumps makes one for each object.
 _JSON = json.JSONEncoder(separators=(",", ":"), default=str)
 _PATCHES: Mapping[str, str] = {
@@ -132,29 +128,6 @@ class Client:
             seen.add(following)
             token = following
 
-    def read_together(self, questions: Sequence[Question]) -> Sequence[Listing | KubeError | None]:
-        """Return the first page of what each question asks for, all asked at once; none of an object that is not there.
-
-        None where that is not known: that question is to be asked by itself (:meth:`get`, :meth:`list`).
-        """
-        whats = [
-            title(asked.resource.kind, self._place(asked.resource, asked.namespace), asked.name)
-            if asked.name
-            else f"listing {title(asked.resource.kind, asked.namespace, None)}"
-            for asked in questions
-        ]
-
-        def make(number: int) -> Request:
-            asked = questions[number]
-            if asked.name:
-                place = self._place(asked.resource, asked.namespace)
-                return self._request("GET", asked.resource.path(place, asked.name), packed=True)
-            query = [*_selectors(asked.labels, ""), ("limit", str(_PAGE))]
-            return self._request("GET", asked.resource.path(asked.namespace), query, packed=True)
-
-        answers = self.line.send_together(whats, make, depth=_READS_AHEAD)
-        return [pages.first_page(asked, answer) for asked, answer in zip(questions, answers, strict=True)]
-
     def create(self, value: Object, *, dry_run: bool = False) -> Object:
         """Create an object; one of this name that is there already is a :class:`KubeError` with status 409."""
         found, what, place, _unused = self._target(value)
@@ -175,38 +148,13 @@ class Client:
         Fields that another manager owns with another value are a :class:`KubeError` with status 409 that names manager
         and fields, unless ``force``.
         """
-        target = self._target(value)
-        request = self._applying(value, target, manager, force=force, dry_run=dry_run, subresource=subresource)
-        return self._object(request, self.line.send(target[1], request).body)
-
-    def apply_together(
-        self, values: Sequence[Object], manager: str = MANAGER, *, force: bool = False, dry_run: bool = False
-    ) -> Sequence[Object | KubeError | None]:
-        """Apply many objects at once, in any order, and return what each :meth:`apply` would return or raise.
-
-        None where that is not known, such as after an outage: that object is to be applied by itself.
-        """
-        # Before connections are taken: a kind that is not known yet is asked for over one of them.
-        targets = [self._target(value) for value in values]
-
-        def make(number: int) -> Request:
-            return self._applying(values[number], targets[number], manager, force=force, dry_run=dry_run)
-
-        answers = self.line.send_together([target[1] for target in targets], make, depth=_WRITES_AHEAD)
-        return [
-            _applied(value, answer) if isinstance(answer, Response) else answer
-            for value, answer in zip(values, answers, strict=True)
-        ]
-
-    def _applying(
-        self, value: Object, target: _Place, manager: str, *, force: bool, dry_run: bool, subresource: str | None = None
-    ) -> Request:
-        found, _what, place, name = target
+        found, what, place, name = self._target(value)
         # Server-side apply by itself refuses what a built-in kind does not have (tests/kube_api asks this of every
         # field); to look for it a second time is a sixth of the server's work.
         query = [*_write(dry_run, manager, not found.built_in), ("force", "true" if force else "false")]
         path = found.path(place, name, subresource)
-        return self._request("PATCH", path, query, value, "application/apply-patch+yaml", repeatable=True)
+        request = self._request("PATCH", path, query, value, "application/apply-patch+yaml", repeatable=True)
+        return self._object(request, self.line.send(what, request).body)
 
     def patch(
         self,
@@ -353,11 +301,8 @@ class Client:
         content: str = "application/json",
         *,
         repeatable: bool | None = None,
-        packed: bool = False,
     ) -> Request:
         headers = {"Accept": "application/json", "User-Agent": USER_AGENT}
-        if packed:
-            headers["Accept-Encoding"] = "gzip"
         data: bytes | None = None
         if body is not None:
             headers["Content-Type"] = content
@@ -371,12 +316,6 @@ class Client:
             name = f"{request.method} {self.server}{request.path}"
             raise TransportError(f"{name}: unexpected answer ({len(body)} bytes)", fix, ambiguous=not request.safe)
         return value
-
-
-def _applied(value: Object, answer: Response) -> Object | None:
-    found = pages.decoded(answer.body)
-    meta = value["metadata"]
-    return found if found and pages.is_of(found, value["kind"], meta["name"], meta.get("namespace")) else None
 
 
 def _write(dry_run: bool, manager: str, strict: bool = True) -> Query:

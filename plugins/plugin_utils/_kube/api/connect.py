@@ -16,7 +16,6 @@ from ....module_utils._http.clock import SYSTEM_CLOCK, Clock, Deadline
 from ....module_utils._http.connection_pool import Wire
 from ....module_utils._http.messages import Request, Response
 from ....module_utils._http.retry import Timeouts
-from ....module_utils._http.sockets import TimedSocket
 from ....module_utils._http.stream import Stream
 from ....module_utils._http.tls import TlsOptions
 from ....module_utils._http.urls import Origin
@@ -56,18 +55,6 @@ class _ChangingWire:
         """Stream as :meth:`Wire.stream` does."""
         return self._wire.stream(origin, request, deadline)
 
-    def kept(self, origin: Origin) -> TimedSocket | None:
-        """Lend a connection that is open as :meth:`Wire.kept` does."""
-        return self._wire.kept(origin)
-
-    def borrow(self, origin: Origin, deadline: Deadline) -> TimedSocket:
-        """Lend a connection as :meth:`Wire.borrow` does."""
-        return self._wire.borrow(origin, deadline)
-
-    def give_back(self, origin: Origin, sock: TimedSocket) -> None:
-        """Take a connection back as :meth:`Wire.give_back` does."""
-        self._wire.give_back(origin, sock)
-
 
 def connect(
     options: Mapping[str, t.Any],
@@ -95,7 +82,6 @@ def connect(
     credential = Credential(access.user, clock)
     credential.cluster = access.cluster
     wire: StreamingExchange
-    changing: _ChangingWire | None = None
     if exchange is None:
         wire = changing = _ChangingWire(access, clock)
         credential.new_certificate = changing.renew
@@ -107,7 +93,7 @@ def connect(
         return describe(access._replace(user=user))
 
     patience = float(options.get("patience_s") or PATIENCE_S)
-    line = Line(access, credential, wire, patience_s=patience, clock=clock, rejected=rejected, lender=changing)
+    line = Line(access, credential, wire, patience_s=patience, clock=clock, rejected=rejected)
     client = Client(line, namespace=access.namespace)
     if exchange is None:
         client.catalog = discovery.shared(f"{access.server} {access.user.name}", client.discover)

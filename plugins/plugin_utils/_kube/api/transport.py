@@ -8,11 +8,8 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import typing as t
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from ....module_utils._http.client import HttpClient
 from ....module_utils._http.clock import SYSTEM_CLOCK, Clock, Deadline
@@ -20,19 +17,15 @@ from ....module_utils._http.connection_pool import Exchange
 from ....module_utils._http.errors import WireFailure
 from ....module_utils._http.messages import Request, Response
 from ....module_utils._http.retry import RetryPolicy, Timeouts, http_date
-from ....module_utils._http.sockets import TimedSocket
 from ....module_utils._http.stream import Stream
 from ....module_utils._http.urls import Origin
 from ....module_utils._model.errors import TransportError
-from . import pipeline
 from .credentials import Credential
 from .errors import KubeError, refusal, store_away, webhook_away
 from .kubeconfig import Access
 
 # A server that never answered is known to be away in seconds; one that did is waited for.
 FIRST = Timeouts(connect_s=5.0, read_s=30.0, total_s=20.0)
-# So long one that never answered may be silent to what is sent together, before each is sent by itself.
-_FIRST_QUIET_S = 10.0
 _FIRST_RETRY = RetryPolicy(attempts=3, base_s=0.3, cap_s=2.0, retry_after_cap_s=10.0)
 _LATER_RETRY = RetryPolicy(attempts=10_000, base_s=0.2, cap_s=2.0, retry_after_cap_s=30.0)
 # What is looked at here; 401, 429 and 502 to 504 are the transport's to handle.
@@ -49,8 +42,6 @@ _REFUSING_S = 60.0
 # A connection that broke once is nothing to tell people of.
 _TOLD_AFTER_S = 3.0
 IN_FLIGHT = 8
-# So many requests make one more connection worth its handshake.
-_WORTH_A_HANDSHAKE = 8
 # An admission webhook may take half of it.
 _READ_S = 60.0
 
@@ -194,16 +185,6 @@ def _unheard(_line: str) -> None:
     """Pass a line over."""
 
 
-class Lender(t.Protocol):
-    """Lends connections; see :class:`Wire`."""
-
-    def kept(self, origin: Origin) -> TimedSocket | None: ...
-
-    def borrow(self, origin: Origin, deadline: Deadline) -> TimedSocket: ...
-
-    def give_back(self, origin: Origin, sock: TimedSocket) -> None: ...
-
-
 class Line:
     """Sends requests of one user to one server, over eight connections at most, and turns refusals into errors.
 
@@ -219,7 +200,6 @@ class Line:
         patience_s: float,
         clock: Clock = SYSTEM_CLOCK,
         rejected: t.Callable[[], str] = lambda: "the credential was rejected",
-        lender: Lender | None = None,
     ) -> None:
         self.tally = Tally(exchange, clock)
         self.clock = clock
@@ -227,9 +207,7 @@ class Line:
         self.server = access.server
         self.credential = credential
         self._rejected = rejected
-        self._lender = lender
         self._webhook_told = float("-inf")
-        self._one_by_one = False
         self._turns = threading.BoundedSemaphore(IN_FLIGHT)
         later = Timeouts(connect_s=5.0, read_s=_READ_S, total_s=patience_s)
         common: dict[str, t.Any] = {"auth": credential, "exchange": self.tally, "clock": clock}
@@ -256,73 +234,6 @@ class Line:
             if pause is None:
                 raise refusal(what, response)
             self.clock.sleep(pause)
-
-    def send_together(
-        self, whats: Sequence[str], make: t.Callable[[int], Request], *, depth: int = 1
-    ) -> list[Response | KubeError | None]:
-        """Send a request for each of ``whats`` over all free connections at once; ``make(n)`` gives the request.
-
-        Only requests that may be repeated; ``depth`` of them at most wait for their answers on each connection. An
-        answer is a success or a refusal that repeating does not change; None stands for everything else: that request
-        is to be sent by itself.
-        """
-        answers: list[Response | KubeError | None] = [None] * len(whats)
-        if not whats or self._lender is None or self.server.origin.scheme != "https":
-            return answers
-        headers = {**self.credential.headers(), "Host": self.server.origin.authority}
-
-        requests: dict[int, Request] = {}
-
-        def message(number: int) -> bytes:
-            requests[number] = request = make(number)
-            return pipeline.encode(request, self.server.path, headers)
-
-        def final(number: int, response: Response) -> bool:
-            if response.status not in _FINAL or self._passing(whats[number], response):
-                return False
-            return not _worth_repeating(requests[number], response)
-
-        def done(number: int, response: Response) -> bool:
-            self.tally.heard(response.status)
-            if response.status < 300:
-                answers[number] = response
-            elif final(number, response):
-                answers[number] = refusal(whats[number], response)
-            return answers[number] is not None
-
-        def sent(number: int) -> None:
-            self.tally.sent(requests[number])
-
-        sending = pipeline.Burst(len(whats), message, sent, done, 1 if self._one_by_one else depth)
-        quiet_s = _READ_S if self.tally.answered else _FIRST_QUIET_S
-        with self._lanes(self._lender, len(whats)) as (socks, limit):
-            for sock in sending.run(socks, limit, quiet_s):
-                self._lender.give_back(self.server.origin, sock)
-        self._one_by_one = self._one_by_one or sending.hushed
-        return answers
-
-    @contextlib.contextmanager
-    def _lanes(self, lender: Lender, wanted: int) -> t.Iterator[tuple[list[TimedSocket], Deadline]]:
-        """Lend the connections that nobody uses, and as many new ones as are worth their handshakes; one at least."""
-        limit = Deadline(self.clock, self.patience_s)
-        turns = sum(self._turns.acquire(blocking=number == 0) for number in range(min(wanted, IN_FLIGHT)))
-
-        def lend(_number: int) -> TimedSocket | None:
-            try:
-                return lender.borrow(self.server.origin, limit)
-            except WireFailure:
-                return None
-
-        try:
-            kept = (lender.kept(self.server.origin) for _number in range(turns))
-            found = [sock for sock in kept if sock is not None]
-            new = min(turns, max(1, wanted // _WORTH_A_HANDSHAKE)) - len(found)
-            if new > 0:
-                with ThreadPoolExecutor(new) as pool:
-                    found += [sock for sock in pool.map(lend, range(new)) if sock is not None]
-            yield found, limit
-        finally:
-            self._turns.release(turns)
 
     def settling(self) -> bool:
         """Return whether the server was away a moment ago, so that it may not know its own rules yet."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import typing as t
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ....module_utils._model.errors import MusterError, RefusedError, TransportError
 from ..api.client import MANAGER, Client
@@ -116,13 +116,11 @@ class Run:
         self._manager = manager
         self._force = force
         self._timeout_s = timeout_s
-        self._early: dict[tuple[str, str, str, str], Object | KubeError] = {}
         self._new = {step.target.key for step in planned.steps if step.live is None}
 
     def rehearse(self) -> list[Change]:
         """Send everything as a dry run; all refusals are reported together."""
-        self._send_together(self._plan.steps, dry_run=True)
-        outcomes = self._each(self._rehearse_one, self._plan.steps)
+        outcomes = apply_plan.parallel(self._rehearse_one, self._plan.steps)
         removals = apply_plan.parallel(self._rehearse_removal, self._plan.doomed)
         self._report([*outcomes, *removals], done=0, rehearsed=True)
         return t.cast("list[Change]", [*outcomes, *removals])
@@ -132,8 +130,7 @@ class Run:
         done: dict[tuple[str, str, str, str], Change] = {}
         for number in sorted({step.target.stage for step in self._plan.steps}):
             steps = [step for step in self._plan.steps if step.target.stage == number]
-            self._send_together(steps, dry_run=False)
-            outcomes = self._each(self._apply_one, steps)
+            outcomes = apply_plan.parallel(self._apply_one, steps)
             written = sum(change.action != "unchanged" for change in done.values())
             good = [outcome for outcome in outcomes if isinstance(outcome, Change)]
             self._report(outcomes, done=written + sum(change.action != "unchanged" for change in good))
@@ -190,27 +187,7 @@ class Run:
             return target.stage > DEFINITIONS and error.reason == NO_PATH
         return ends_soon(error.detail)
 
-    def _send_together(self, steps: Sequence[Step], *, dry_run: bool) -> None:
-        """Send what is needed at once; what gets no plain answer is sent again by itself, with patience."""
-        due = [step.target for step in steps if step.needed]
-        if len(due) > 1:
-            values = [target.value for target in due]
-            answers = self._client.apply_together(values, self._manager, force=self._force, dry_run=dry_run)
-            found = zip(due, answers, strict=True)
-            self._early = {target.key: answer for target, answer in found if answer is not None}
-
-    def _each(self, work: Callable[[Step], Change | MusterError], steps: Sequence[Step]) -> list[Change | MusterError]:
-        """Return ``work`` of each step; those that have to wait for the server do so beside each other."""
-        known = [not step.needed or isinstance(self._early.get(step.target.key), dict) for step in steps]
-        rest = iter(apply_plan.parallel(work, [step for step, ready in zip(steps, known, strict=True) if not ready]))
-        return [work(step) if ready else next(rest) for step, ready in zip(steps, known, strict=True)]
-
     def _send(self, target: Target, *, dry_run: bool) -> Object:
-        early = self._early.pop(target.key, None)
-        if isinstance(early, KubeError):
-            raise early
-        if early is not None:
-            return early
         return self._client.apply(target.value, self._manager, force=self._force, dry_run=dry_run)
 
     def _changed(self, step: Step, after: Object) -> Change:

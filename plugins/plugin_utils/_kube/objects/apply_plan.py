@@ -17,7 +17,7 @@ from ..api import discovery
 from ..api.client import Client
 from ..api.errors import KubeError
 from ..api.kinds import Object, Resource, stage, title
-from ..api.pages import Listing, Question
+from ..api.pages import Listing
 from ..api.transport import IN_FLIGHT
 from .apply_noop import applied_fields, covered
 
@@ -125,8 +125,7 @@ def make(client: Client, wanted: Sequence[Target], manager: str, prune: Prune | 
     selector = prune.selector if prune else ""
     places = {target.namespace or "" for target in wanted if target.namespace}
     readings = [Reading(client, *group, selector, places) for group in groups.items()]
-    early = client.read_together([reading.question() for reading in readings])
-    read = parallel(lambda pair: pair[0].objects(pair[1]), list(zip(readings, early, strict=True)))
+    read = parallel(Reading.objects, readings)
     found = {_key(group, item): item for group, items in zip(groups, read, strict=True) for item in items}
     steps = tuple(_step(target, found.get(target.key), manager) for target in wanted)
     keys = {target.key for target in wanted}
@@ -205,36 +204,27 @@ class Reading(t.NamedTuple):
     selector: str
     places: set[str]
 
-    def question(self) -> Question:
-        """Return what is asked first: the one wanted object, or a list of as little as holds them all."""
-        if len(self.wanted) == 1 and not self.selector:
-            return Question(self.resource, self.wanted[0].namespace, self.wanted[0].name)
-        named = self._places()
-        space = next(iter(named)) if self.resource.namespaced and len(named) == 1 else None
-        return Question(self.resource, space, labels=self.selector)
-
-    def objects(self, early: Listing | KubeError | None) -> list[Object]:
-        """Return the objects; none for a kind that is not served yet. ``early``: the answer, where it is known."""
+    def objects(self) -> list[Object]:
+        """Return the objects; none for a kind that is not served yet."""
         try:
-            return self._objects(early)
+            if len(self.wanted) == 1 and not self.selector:
+                return self._each(self.wanted)
+            return self._objects()
         except KubeError as error:
             if error.status == 404:
                 return []
             raise
 
-    def _objects(self, early: Listing | KubeError | None) -> list[Object]:
-        asked = self.question()
+    def _objects(self) -> list[Object]:
+        named = sorted(self._places()) if self.resource.namespaced else []
+        space = named[0] if len(named) == 1 else None
         try:
-            if isinstance(early, KubeError):
-                raise early
-            if asked.name:
-                return self._each(self.wanted) if early is None else early.items
-            return self._rest(early or self._first(asked.namespace), asked.namespace)
+            return self._rest(self._first(space), space)
         except KubeError as error:
-            if error.status != 403 or asked.name:
+            if error.status != 403:
                 raise
             refused = error
-        places = sorted(self._places()) if asked.namespace is None and self.resource.namespaced else []
+        places = named if space is None else []
         if places:
             # Who may not read the whole cluster may read namespaces.
             try:
