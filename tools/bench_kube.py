@@ -33,7 +33,7 @@ import yaml
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.apply import apply
-from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.wait import Wish, wait
+from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.wait import WaitTarget, wait
 from ansible_collections.muster.training.tests.support import kube_api
 from tools import bench_kube_arena
 from tools.bench_kube_arena import EMPTY, KINDS, LOOP, LOOP_ROUNDS, LOOPED, Arena, Cost
@@ -212,11 +212,12 @@ def waiting(arena: Arena, count: int, rounds: int) -> list[Line]:
         apply(arena.client, there)
         waiter = connect({"kubeconfig": str(arena.kubeconfig)})
         wishes = [
-            Wish(waiter.resource(item), item["metadata"]["namespace"], item["metadata"]["name"]) for item in values
+            WaitTarget(waiter.resource(item), item["metadata"]["namespace"], item["metadata"]["name"])
+            for item in values
         ]
         ended: list[float] = []
 
-        def follow(client: Client = waiter, wishes: list[Wish] = wishes, ended: list[float] = ended) -> None:
+        def follow(client: Client = waiter, wishes: list[WaitTarget] = wishes, ended: list[float] = ended) -> None:
             wait(client, wishes, until="present", timeout_s=60)
             ended.append(time.monotonic())
 

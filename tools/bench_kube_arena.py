@@ -165,9 +165,9 @@ class Arena:
     def writes(self, count: int) -> Cost:
         """Return what the writes of a first apply take by themselves: nothing is started, read or compared."""
         values = list(yaml.safe_load_all(self.manifest(count).read_text()))
-        targets = apply_plan.targets(self.client, values)
+        targets = apply_plan.resolve_targets(self.client, values)
         before, began = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
-        apply_plan.parallel(lambda target: self.client.apply(target.value), targets)
+        apply_plan.run_parallel(lambda target: self.client.apply(target.value), targets)
         seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_SELF)
         return Cost(seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 

@@ -218,7 +218,7 @@ def test_a_definition_that_another_server_does_not_serve_yet_is_waited_for(
         "spec": {"group": group, "names": names, "scope": "Namespaced", "versions": [version]},
     }
     wanted = {"apiVersion": f"{group}/v1", "kind": "Late", "metadata": {"name": "x", "namespace": namespace}}
-    monkeypatch.setattr(apply_module.Run, "_await_definitions", lambda *_given: None)
+    monkeypatch.setattr(apply_module.ApplyRun, "_await_definitions", lambda *_given: None)
     result = apply(client, [definition, wanted])
     assert [change.action for change in result.changes] == ["created", "created"]
 

@@ -19,7 +19,11 @@ from ansible_collections.muster.training.plugins.module_utils._model.job import 
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import COMPANIONS, RUN_LABEL, selector
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import (
+    RUN_LABEL,
+    SUPPORTING_KINDS,
+    selector,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.apply import apply
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import cluster_identity, run_record
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
@@ -212,7 +216,7 @@ def test_a_cancelled_run_leaves_nothing_of_a_killed_submit(
 def companions(client: Client, namespace: str) -> list[tuple[str, list[str]]]:
     """Return what came with the run, each with the uids of its owners."""
     found = []
-    for kind in COMPANIONS:
+    for kind in SUPPORTING_KINDS:
         for item in client.list(kind, namespace, labels=selector(RUN)).items:
             owners = [owner["uid"] for owner in item["metadata"].get("ownerReferences", [])]
             found.append((f"{kind}/{item['metadata']['name']}", owners))

@@ -86,13 +86,13 @@ def test_a_node_that_may_come_back_is_tainted_and_its_pods_go(
     bad = pair[1]
     kept = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
     client.patch("v1/Node", bad, {"spec": {"taints": [kept]}})
-    done = subject.release(client, bad, gone=False)
+    done = subject.release_pods(client, bad, gone=False)
     assert done == [f"Node {bad} is out of service", f"{namespace}/ours-{bad} was forced off"]
     found = t.cast(Dict, client.get("v1/Node", bad))
-    assert subject.out_of_service(found) and kept in found["spec"]["taints"]
+    assert subject.has_taint(found) and kept in found["spec"]["taints"]
     assert pods(client, namespace) == sorted([f"ours-{pair[0]}", f"other-{pair[0]}", f"other-{bad}"])
-    assert subject.release(client, bad, gone=False) == []
-    assert subject.admit(client, bad) and not subject.admit(client, bad)
+    assert subject.release_pods(client, bad, gone=False) == []
+    assert subject.remove_taint(client, bad) and not subject.remove_taint(client, bad)
     assert t.cast(Dict, client.get("v1/Node", bad))["spec"]["taints"] == [kept]
 
 
@@ -100,12 +100,12 @@ def test_a_node_that_is_gone_is_deleted(client: Client, namespace: str, pair: tu
     bad = pair[1]
     since = client.list("v1/Pod", namespace).resource_version
     with client.watch("v1/Pod", namespace, since=since, timeout_s=20) as events:
-        done = subject.release(client, bad, gone=True)
+        done = subject.release_pods(client, bad, gone=True)
         last = next(event.object for event in events if event.type == "DELETED")
     taken = {item["type"]: item["status"] for item in last["status"]["conditions"]}
     assert last["status"]["phase"] == "Failed" and taken["DisruptionTarget"] == "True", "a lost node is no crash"
     assert done == [f"Node {bad} was deleted", f"{namespace}/ours-{bad} was forced off"]
-    assert client.get("v1/Node", bad) is None and subject.release(client, bad, gone=True) == []
+    assert client.get("v1/Node", bad) is None and subject.release_pods(client, bad, gone=True) == []
 
 
 class Healer:

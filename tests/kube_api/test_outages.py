@@ -21,7 +21,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client i
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._kube.nodes import drain
 from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.apply import apply
-from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.wait import Wish, wait
+from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.wait import WaitTarget, wait
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 from ansible_collections.muster.training.tests.support.kubelet import Kubelet
 
@@ -134,7 +134,7 @@ def test_a_watch_is_ended_by_another_thread(client: Client, namespace: str) -> N
 
 
 def test_a_wait_survives_an_outage(client: Client, api: ApiServer, namespace: str) -> None:
-    wish = Wish(client.resource("ConfigMap"), namespace, "late")
+    wish = WaitTarget(client.resource("ConfigMap"), namespace, "late")
     results: list[t.Any] = []
     worker = threading.Thread(
         target=lambda: results.append(wait(client, [wish], until="present", timeout_s=120 + AWAY_S))
@@ -228,9 +228,9 @@ def test_a_drain_is_given_its_whole_time_beside_an_outage(client: Client, api: A
     spec = {"nodeName": node, "containers": [{"name": "c", "image": "x"}], "terminationGracePeriodSeconds": 300}
     client.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": namespace}, "spec": spec})
     said: list[str] = []
-    done: list[drain.Left] = []
+    done: list[drain.NodeRemoval] = []
     began = time.monotonic()
-    worker = threading.Thread(target=lambda: done.append(drain.leave(client, node, limit_s, said.append)))
+    worker = threading.Thread(target=lambda: done.append(drain.remove_node(client, node, limit_s, said.append)))
     worker.start()
     other = connect({"kubeconfig": str(api.kubeconfig)})
     while not t.cast(Object, other.get("v1/Pod", "p", namespace))["metadata"].get("deletionTimestamp"):

@@ -180,7 +180,7 @@ def test_a_member_does_nothing_else(admin: Admin, member: Client) -> None:
     with pytest.raises(KubeError, match="exceeded quota"):
         member.create({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "out"}, "spec": open_})
     with pytest.raises(KubeError) as refused:
-        kubeconfig.issue(member, "member", "speech", 600)
+        kubeconfig.request_token(member, "member", "speech", 600)
     assert refused.value.status == 403, "a member cannot make itself a token that lasts"
     with pytest.raises(KubeError) as refused:
         apply(member, [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "rival"}}])

@@ -45,7 +45,7 @@ def test_unknown_fields_of_built_in_kinds_are_refused_or_kept_everywhere(client:
     # What lies in a namespace is refused for the namespace first, unless it is there.
     client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "awkward"}})
     refused, kinds = 0, set()
-    for target in apply_plan.targets(client, manifests.collect(awkward, "awkward"), "awkward"):
+    for target in apply_plan.resolve_targets(client, manifests.collect(awkward, "awkward"), "awkward"):
         if not target.resource.built_in:
             continue
         kinds.add(target.resource.kind)

@@ -16,8 +16,8 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.apply import apply
-from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.status import condition
-from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.wait import Wish, wait
+from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.status import condition_rule
+from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.wait import WaitTarget, wait
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 
 Object = dict[str, t.Any]
@@ -63,7 +63,7 @@ def roll_out(client: Client, name: str, namespace: str) -> None:
 def test_two_hundred_objects_cost_two_requests_per_kind(client: Client, api: ApiServer, namespace: str) -> None:
     objects = [job(f"j{n}", namespace) for n in range(100)] + [deployment(f"d{n}", namespace) for n in range(100)]
     apply(client, objects)
-    wishes = [Wish(client.resource(item), namespace, item["metadata"]["name"]) for item in objects]
+    wishes = [WaitTarget(client.resource(item), namespace, item["metadata"]["name"]) for item in objects]
     results: list[t.Any] = []
     waiter = connect({"kubeconfig": str(api.kubeconfig)})
     worker = threading.Thread(target=lambda: results.append(wait(waiter, wishes, timeout_s=120)))
@@ -83,9 +83,9 @@ def test_an_event_is_seen_within_a_fifth_of_a_second(client: Client, api: ApiSer
         client.create(job(name, namespace))
         ended: list[float] = []
         waiter = connect({"kubeconfig": str(api.kubeconfig)})
-        wish = Wish(waiter.resource("batch/v1/Job"), namespace, name)
+        wish = WaitTarget(waiter.resource("batch/v1/Job"), namespace, name)
 
-        def follow(waiter: Client = waiter, wish: Wish = wish, ended: list[float] = ended) -> None:
+        def follow(waiter: Client = waiter, wish: WaitTarget = wish, ended: list[float] = ended) -> None:
             assert wait(waiter, [wish], timeout_s=30).end == "done"
             ended.append(time.monotonic())
 
@@ -102,7 +102,7 @@ def test_an_event_is_seen_within_a_fifth_of_a_second(client: Client, api: ApiSer
 def test_a_failed_job_ends_the_wait_with_its_cause(client: Client, namespace: str) -> None:
     apply(client, [job("good", namespace), job("bad", namespace)])
     finish(client, "bad", namespace, "Failed")
-    wishes = [Wish(client.resource("batch/v1/Job"), namespace, name) for name in ("good", "bad")]
+    wishes = [WaitTarget(client.resource("batch/v1/Job"), namespace, name) for name in ("good", "bad")]
     outcome = wait(client, wishes, timeout_s=20)
     assert outcome.end == "failed" and outcome.duration_s < 10
     assert outcome.line() == f"Job {namespace}/bad Told: as the test says"
@@ -110,7 +110,7 @@ def test_a_failed_job_ends_the_wait_with_its_cause(client: Client, namespace: st
 
 def test_what_is_missing_is_told_at_the_timeout(client: Client, namespace: str) -> None:
     client.create(job("there", namespace))
-    wishes = [Wish(client.resource("batch/v1/Job"), namespace, name) for name in ("there", "never")]
+    wishes = [WaitTarget(client.resource("batch/v1/Job"), namespace, name) for name in ("there", "never")]
     outcome = wait(client, wishes, timeout_s=1)
     assert outcome.end == "timeout"
     assert outcome.line() == f"Job {namespace}/there has no pods yet; Job {namespace}/never does not exist yet"
@@ -118,15 +118,15 @@ def test_what_is_missing_is_told_at_the_timeout(client: Client, namespace: str) 
 
 def test_labels_counts_conditions_and_absence(client: Client, namespace: str) -> None:
     kind = client.resource("batch/v1/Job")
-    wish = Wish(kind, namespace, labels="set=wait", count=2)
+    wish = WaitTarget(kind, namespace, labels="set=wait", count=2)
     client.create(job("one", namespace))
     assert wait(client, [wish], until="present", timeout_s=1).end == "timeout"
     client.create(job("two", namespace))
     assert wait(client, [wish], until="present", timeout_s=10).end == "done"
     finish(client, "one", namespace)
-    rule = condition("Complete")
-    assert wait(client, [Wish(kind, namespace, "one")], rule=rule, timeout_s=10).end == "done"
-    gone = Wish(kind, namespace, "two")
+    rule = condition_rule("Complete")
+    assert wait(client, [WaitTarget(kind, namespace, "one")], rule=rule, timeout_s=10).end == "done"
+    gone = WaitTarget(kind, namespace, "two")
     held = wait(client, [gone], until="absent", timeout_s=1)
     assert held.end == "timeout" and "nobody asked for its removal" in held.line()
     threading.Timer(0.3, lambda: client.delete(kind, "two", namespace)).start()
@@ -141,7 +141,7 @@ def test_several_namespaces_are_one_watch_or_one_each_where_rights_are_narrow(
     for place in (namespace, other):
         client.create(job("j", place))
         finish(client, "j", place)
-    wishes = [Wish(client.resource("batch/v1/Job"), place, "j") for place in (namespace, other)]
+    wishes = [WaitTarget(client.resource("batch/v1/Job"), place, "j") for place in (namespace, other)]
     assert wait(client, wishes, timeout_s=20).requests == 2
     limited = connect({"kubeconfig": api.config({"token": "reader-token-0123456789"})})
     with pytest.raises(MusterError, match='User "reader" cannot list'):

@@ -207,6 +207,6 @@ def restore(lab: KubeLab) -> None:
     cluster.restore()
     for name in lab.nodes:
         lab.kubectl("uncordon", name)
-        if out_of_service.out_of_service(lab.api.get(f"/api/v1/nodes/{name}") or {}):
+        if out_of_service.has_taint(lab.api.get(f"/api/v1/nodes/{name}") or {}):
             lab.kubectl("taint", "node", name, f"{out_of_service.OUT_OF_SERVICE}-")
         lab.on_node(name, "sh", "-c", f"! mountpoint -q {DISK} || umount -l {DISK}")

@@ -15,7 +15,7 @@ import typing as t
 from ansible_collections.muster.training.plugins.module_utils._model.drill import Drill
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._node.pod_log import MARK
-from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import Event
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import WatchEvent
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import Outcome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.follower import (
     ClusterFollower,
@@ -82,7 +82,7 @@ class Told:
 
     def tell_main(self, condition: str | None = None, kind: t.Any = "MODIFIED", **status: t.Any) -> None:
         conditions = [{"type": condition, "status": "True", "reason": "Because"}] if condition else []
-        self.heard.put(("main", Event(kind, {**MAIN, "status": {**status, "conditions": conditions}})))
+        self.heard.put(("main", WatchEvent(kind, {**MAIN, "status": {**status, "conditions": conditions}})))
 
     def tell_pod(
         self,
@@ -104,7 +104,7 @@ class Told:
         pod["metadata"]["labels"] = {"muster.training/role": role}
         if leaving:
             pod["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z"
-        self.heard.put(("pod", Event(kind, {**pod, "status": {**status, **more}})))
+        self.heard.put(("pod", WatchEvent(kind, {**pod, "status": {**status, **more}})))
 
     def tell_rank(self, uid: str, number: int, rank: int, kind: str = "worker_started", **values: t.Any) -> None:
         data = {"at": time.time(), "kind": kind, "rank": rank, "node": "node-1", "attempt": 1, "gang": "1/a", **values}

@@ -13,7 +13,7 @@ import typing as t
 from collections.abc import Mapping
 
 from ...module_utils._model.errors import InputError
-from .._kube.api.kinds import Object
+from .._kube.api.kinds import KubeObject
 from .._kube.objects import manifests
 from .._kube.objects.apply import apply
 from .._kube.objects.apply_plan import Prune
@@ -24,7 +24,7 @@ def run(
     options: Mapping[str, t.Any], base: pathlib.Path, check: bool, want_diff: bool, tell: Tell | None = None
 ) -> Dict:
     """Return the result of ``kube_apply``."""
-    objects = wanted(options, base)
+    objects = read_objects(options, base)
     labels = options.get("prune_labels") or {}
     if options.get("prune") and not labels:
         raise InputError("prune_labels", "is required with prune", "Only objects with these labels are removed")
@@ -53,7 +53,7 @@ def run(
     return {**answer, "diff": result.diff()} if want_diff else answer
 
 
-def wanted(options: Mapping[str, t.Any], base: pathlib.Path) -> list[Object]:
+def read_objects(options: Mapping[str, t.Any], base: pathlib.Path) -> list[KubeObject]:
     """Return the objects of the options ``objects`` and ``src``."""
     found = manifests.collect(options["objects"], "objects") if options.get("objects") else []
     for path in options.get("src") or []:

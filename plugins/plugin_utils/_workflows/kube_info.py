@@ -13,7 +13,7 @@ import typing as t
 from collections.abc import Mapping
 
 from ...module_utils._secrets.scrubber import MASK
-from .._kube.api.kinds import Object
+from .._kube.api.kinds import KubeObject
 from .._kube.objects import status
 from .shared.kube_connection import Dict, open_client
 
@@ -35,16 +35,16 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path) -> Dict:
         labels = ",".join(str(part) for part in options["label_selectors"])
         fields = ",".join(str(part) for part in options["field_selectors"])
         items = client.list(resource, options.get("namespace"), labels=labels, fields=fields).items
-    states = [status.state(item) for item in items]
+    states = [status.read_state(item) for item in items]
     return {
         "changed": False,
-        "resources": [shown(item, bool(options["managed_fields"])) for item in items],
+        "resources": [redact(item, bool(options["managed_fields"])) for item in items],
         "states": [{"state": state.phase, "reason": state.reason} for state in states],
         "requests": client.requests,
     }
 
 
-def shown(item: Object, managed_fields: bool) -> Object:
+def redact(item: KubeObject, managed_fields: bool) -> KubeObject:
     """Return an object without the values of a Secret, and without field managers unless they are asked for."""
     meta = dict(item.get("metadata") or {})
     if not managed_fields:

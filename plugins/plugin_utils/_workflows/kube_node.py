@@ -33,26 +33,26 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, tell: Cal
         cluster_identity.insist_ledger(client, home, names)
     work: Callable[[str], Dict]
     if options["state"] == "absent":
-        work = _leaving(client, float(options["drain_timeout_s"]), tell, check)
+        work = _remover(client, float(options["drain_timeout_s"]), tell, check)
     else:
-        work = _closing(client, options["state"] == "cordoned", check)
+        work = _cordoner(client, options["state"] == "cordoned", check)
     # The pods of many nodes end at the same time.
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         nodes = list(pool.map(work, names))
     return {"changed": any(node.pop("changed") for node in nodes), "nodes": nodes, "requests": client.requests}
 
 
-def _leaving(client: Client, timeout_s: float, tell: Callable[[str], None], check: bool) -> Callable[[str], Dict]:
+def _remover(client: Client, timeout_s: float, tell: Callable[[str], None], check: bool) -> Callable[[str], Dict]:
     def one(name: str) -> Dict:
-        left = drain.leave(client, name, timeout_s, tell, check)
+        left = drain.remove_node(client, name, timeout_s, tell, check)
         return {**dataclasses.asdict(left), "changed": left.changed}
 
     return one
 
 
-def _closing(client: Client, closed: bool, check: bool) -> Callable[[str], Dict]:
+def _cordoner(client: Client, closed: bool, check: bool) -> Callable[[str], Dict]:
     def one(name: str) -> Dict:
-        changed = drain.cordon(client, name, closed, check)
+        changed = drain.set_cordon(client, name, closed, check)
         return {"node": name, "cordoned": closed, "changed": changed}
 
     return one

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 
 from ...module_utils._model.errors import InputError
 from .._kube.api.client import Client
-from .._kube.api.kinds import Object
-from .._kube.api.kubeconfig import secret
+from .._kube.api.kinds import KubeObject
+from .._kube.api.kubeconfig import register_secret
 from .._kube.objects.apply import apply
 from .shared.kube_connection import Dict, open_client
 
@@ -32,7 +32,7 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, want_diff
     client = open_client(options, base)
     namespace = str(options.get("namespace") or client.namespace)
     if options["state"] == "absent":
-        return _absent(client, str(options["name"]), namespace, check)
+        return _delete(client, str(options["name"]), namespace, check)
     result = apply(
         client,
         [wanted],
@@ -53,35 +53,35 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, want_diff
     return {**answer, "diff": result.diff()} if want_diff else answer
 
 
-def manifest(options: Mapping[str, t.Any]) -> Object:
+def manifest(options: Mapping[str, t.Any]) -> KubeObject:
     """Return the Secret that the options describe; its values are registered as secrets."""
     data: dict[str, str] = {}
     for key, value in (options.get("data") or {}).items():
         if not isinstance(value, str | int | float) or isinstance(value, bool):
             raise InputError(f"data.{key}", "must be text")
-        data[str(key)] = base64.b64encode(secret(str(value)).encode()).decode()
+        data[str(key)] = base64.b64encode(register_secret(str(value)).encode()).decode()
     for key, value in (options.get("data_base64") or {}).items():
         try:
             raw = base64.b64decode("".join(str(value).split()), validate=True)
         except ValueError:
             raise InputError(f"data_base64.{key}", "is not base64") from None
-        secret(raw.decode("utf-8", "replace"))
+        register_secret(raw.decode("utf-8", "replace"))
         data[str(key)] = base64.b64encode(raw).decode()
-    meta: Object = {"name": str(options["name"])}
+    meta: KubeObject = {"name": str(options["name"])}
     for key in ("labels", "annotations"):
         if options.get(key):
             meta[key] = {str(name): str(text) for name, text in options[key].items()}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": str(options["type"]), "data": data}
 
 
-def keyed_hash(live: Object, data: Mapping[str, str]) -> str:
+def keyed_hash(live: KubeObject, data: Mapping[str, str]) -> str:
     """Return 16 hex digits that change with the values; the key is the uid of this very Secret."""
     uid = str((live.get("metadata") or {}).get("uid") or "")
     text = json.dumps(dict(sorted(data.items())), separators=(",", ":"))
     return hashlib.pbkdf2_hmac("sha256", text.encode(), uid.encode(), _ROUNDS, 8).hex()
 
 
-def _absent(client: Client, name: str, namespace: str, check: bool) -> Dict:
+def _delete(client: Client, name: str, namespace: str, check: bool) -> Dict:
     found = client.get("v1/Secret", name, namespace)
     if found is not None and not check:
         client.delete("v1/Secret", name, namespace, uid=str(found["metadata"].get("uid") or ""))

@@ -16,7 +16,7 @@ from ...module_utils._model.errors import InputError
 from .._kube.api.client import Client
 from .._kube.objects import status
 from .._kube.objects.status import State
-from .._kube.objects.wait import Outcome, Wish, wait
+from .._kube.objects.wait import WaitOutcome, WaitTarget, wait
 from .shared.kube_connection import Dict, open_client
 
 
@@ -28,10 +28,10 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, tell: Cal
     client = open_client(options, base, tell)
     # What kube_apply returned may be given as it is.
     entries = [entry for entry in options["objects"] if entry.get("action") != "pruned"]
-    wishes = [_wish(client, entry, number) for number, entry in enumerate(entries)]
+    wishes = [_parse_target(client, entry, number) for number, entry in enumerate(entries)]
     rule = None
     if options.get("condition"):
-        rule = status.condition(str(options["condition"]["type"]), str(options["condition"]["status"]))
+        rule = status.condition_rule(str(options["condition"]["type"]), str(options["condition"]["status"]))
 
     def changed(name: str, state: State) -> None:
         if state.phase != "waiting":
@@ -42,7 +42,7 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, tell: Cal
     return _result(outcome, timeout_s)
 
 
-def _wish(client: Client, entry: Mapping[str, t.Any], number: int) -> Wish:
+def _parse_target(client: Client, entry: Mapping[str, t.Any], number: int) -> WaitTarget:
     kind = str(entry["kind"])
     if entry.get("apiVersion"):
         kind = f"{entry['apiVersion']}/{kind}"
@@ -52,10 +52,10 @@ def _wish(client: Client, entry: Mapping[str, t.Any], number: int) -> Wish:
     labels = ",".join(f"{key}={value}" for key, value in sorted((entry.get("labels") or {}).items()))
     named = str(entry.get("name") or "")
     namespace = (entry.get("namespace") or client.namespace) if resource.namespaced else None
-    return Wish(resource, namespace, named, "" if named else labels, int(entry.get("count") or 1))
+    return WaitTarget(resource, namespace, named, "" if named else labels, int(entry.get("count") or 1))
 
 
-def _result(outcome: Outcome, timeout_s: float) -> Dict:
+def _result(outcome: WaitOutcome, timeout_s: float) -> Dict:
     result: Dict = {
         "changed": False,
         "states": [{"object": name, "state": state.phase, "reason": state.reason} for name, state in outcome.states],

@@ -23,7 +23,7 @@ from ...module_utils._model.errors import InputError, MusterError, RefusedError
 from ...module_utils._node import files
 from .._kube.api import connect, kubeconfig
 from .._kube.api.client import Client
-from .._kube.api.kubeconfig import Access
+from .._kube.api.kubeconfig import ClusterAccess
 from .shared import run_record
 from .shared.kube_connection import Dict, ask, chosen
 from .shared.state_dir import StateHome
@@ -36,7 +36,7 @@ _ACCOUNT = "v1/ServiceAccount"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Token:
+class ServiceAccountToken:
     """What a token says of itself. It proves nothing: the server judges it. Times are Unix seconds."""
 
     subject: str
@@ -56,7 +56,7 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool) -> Dict:
     account, namespace = str(options["account"]), str(options["namespace"])
     if int(options["lifetime_s"]) < _LEAST_S:
         raise InputError("lifetime_s", f"must be {_LEAST_S} at least", "The API server issues none for less")
-    place = _place(options, namespace)
+    place = _file_path(options, namespace)
     answer: Dict = {"path": str(place), "account": account, "namespace": namespace, "expires_at": None}
     if options["state"] == "absent":
         there = place.exists()
@@ -64,12 +64,12 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool) -> Dict:
             place.unlink()
         return {**answer, "changed": there}
     given = chosen(options, base)
-    access = kubeconfig.load(given)
+    access = kubeconfig.load_access(given)
     client = connect.connect(given)
     live = client.get(_ACCOUNT, account, namespace)
     uid = str(live["metadata"]["uid"]) if live else ""
-    wanted = document(access, account, namespace)
-    token = _kept(place, wanted)
+    wanted = build_document(access, account, namespace)
+    token = _read_saved_token(place, wanted)
     known = read_token(token) if token else None
     if known and live and known.serves(account, namespace, uid, time.time()):
         return {**answer, "changed": False, "expires_at": run_record.iso(known.expires_at)}
@@ -78,13 +78,13 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool) -> Dict:
         return {**answer, "changed": True}
     if live is None:
         raise RefusedError(f"there is no ServiceAccount {account} in the namespace {namespace}", "Make it first")
-    token = issue(client, account, namespace, int(options["lifetime_s"]))
+    token = request_token(client, account, namespace, int(options["lifetime_s"]))
     _write(place, with_token(wanted, token))
     issued = read_token(token)
     return {**answer, "changed": True, "expires_at": run_record.iso(issued.expires_at) if issued else None}
 
 
-def document(access: Access, account: str, namespace: str) -> Dict:
+def build_document(access: ClusterAccess, account: str, namespace: str) -> Dict:
     """Return the kubeconfig without its token."""
     cluster: Dict = {"server": str(access.server)}
     if access.ca_pem:
@@ -113,18 +113,18 @@ def with_token(wanted: Dict, token: str) -> Dict:
     return {**wanted, "users": [{**user, "user": {"token": token}}]}
 
 
-def read_token(token: str) -> Token | None:
+def read_token(token: str) -> ServiceAccountToken | None:
     """Return what a JSON Web Token of Kubernetes says of itself, None when it is none."""
     try:
         body = token.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
         account = claims["kubernetes.io"]["serviceaccount"]
-        return Token(str(claims["sub"]), str(account["uid"]), float(claims["iat"]), float(claims["exp"]))
+        return ServiceAccountToken(str(claims["sub"]), str(account["uid"]), float(claims["iat"]), float(claims["exp"]))
     except (LookupError, TypeError, ValueError, binascii.Error, RecursionError):
         return None
 
 
-def issue(client: Client, account: str, namespace: str, seconds: int) -> str:
+def request_token(client: Client, account: str, namespace: str, seconds: int) -> str:
     """Return a new token of an account (TokenRequest)."""
     path = client.resource(_ACCOUNT).path(namespace, account, "token")
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": seconds}}
@@ -132,12 +132,12 @@ def issue(client: Client, account: str, namespace: str, seconds: int) -> str:
     try:
         # A token whose answer was lost is one that nobody has.
         answer = ask(client, what, path, body)
-        return kubeconfig.secret(str(answer["status"]["token"]))
+        return kubeconfig.register_secret(str(answer["status"]["token"]))
     except (LookupError, TypeError, ValueError):
         raise MusterError(f"{what}: the API server gave no token", "Check its version: 1.24 or newer") from None
 
 
-def _place(options: Mapping[str, t.Any], namespace: str) -> pathlib.Path:
+def _file_path(options: Mapping[str, t.Any], namespace: str) -> pathlib.Path:
     if not options.get("path"):
         home = StateHome(options["state_home"], options["cluster"])
         return home.folder / "teams" / f"{namespace}.kubeconfig"
@@ -147,7 +147,7 @@ def _place(options: Mapping[str, t.Any], namespace: str) -> pathlib.Path:
     return place
 
 
-def _kept(place: pathlib.Path, wanted: Dict) -> str:
+def _read_saved_token(place: pathlib.Path, wanted: Dict) -> str:
     """Return the token of the file, empty when the file is missing, is another one or can be read by others."""
     try:
         if place.stat().st_mode & 0o777 != _MODE:
@@ -156,7 +156,7 @@ def _kept(place: pathlib.Path, wanted: Dict) -> str:
         token = str(found["users"][0]["user"]["token"])
     except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):
         return ""
-    return kubeconfig.secret(token) if found == with_token(wanted, token) else ""
+    return kubeconfig.register_secret(token) if found == with_token(wanted, token) else ""
 
 
 def _write(place: pathlib.Path, value: Dict) -> None:

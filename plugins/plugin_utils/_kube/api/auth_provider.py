@@ -13,10 +13,10 @@ import typing as t
 from collections.abc import Mapping
 
 from ....module_utils._model.errors import InputError
-from .kubeconfig import Access, User, secret
+from .kubeconfig import ClusterAccess, KubeUser, register_secret
 
 
-def resolve(access: Access, options: Mapping[str, t.Any], environ: Mapping[str, str]) -> Access:
+def resolve(access: ClusterAccess, options: Mapping[str, t.Any], environ: Mapping[str, str]) -> ClusterAccess:
     """Return ``access`` with the credential that the package kubernetes reads for its context.
 
     :raises InputError: naming the package when it is not installed, or why it found no credential.
@@ -41,17 +41,17 @@ def resolve(access: Access, options: Mapping[str, t.Any], environ: Mapping[str, 
         # Whatever a provider's own code raises; its text may quote a token.
         fix = "Log in again with the provider's own command"
         raise InputError(option, f"{access.user.other} gave no credential ({type(exc).__name__})", fix) from None
-    return access._replace(user=_user(access.user, held.api_key, option))
+    return access._replace(user=_with_credential(access.user, held.api_key, option))
 
 
-def _user(user: User, keys: Mapping[str, str], option: str) -> User:
+def _with_credential(user: KubeUser, keys: Mapping[str, str], option: str) -> KubeUser:
     header = str(keys.get("BearerToken") or keys.get("authorization") or "")
     kind, _unused, value = header.partition(" ")
     if kind.lower() == "bearer" and value:
-        return user._replace(token=secret(value), other="")
+        return user._replace(token=register_secret(value), other="")
     if kind.lower() == "basic" and value:
         name, _unused, password = base64.b64decode(value).decode().partition(":")
-        return user._replace(basic=(name, secret(password)), other="")
+        return user._replace(basic=(name, register_secret(password)), other="")
     if user.client_pem:
         return user._replace(other="")
     raise InputError(option, f"{user.other} gave no credential", "Log in again with the provider's own command")

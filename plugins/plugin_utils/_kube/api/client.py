@@ -16,18 +16,18 @@ from ....module_utils._http.messages import Method, Request
 from ....module_utils._http.version import USER_AGENT
 from ....module_utils._model.errors import RefusedError, TransportError
 from . import discovery, pages
-from .errors import KubeError, refusal
-from .kinds import Object, Resource, identity, title
-from .pages import Listing
-from .transport import Line
+from .errors import KubeError, refusal_error
+from .kinds import KubeObject, Resource, identity, title
+from .pages import ListPage
+from .transport import ApiTransport
 
 if t.TYPE_CHECKING:
     from .logs import LogStream
-    from .watch import Watch
+    from .watch import WatchStream
 
 MANAGER = "muster"
 Query = list[tuple[str, str]]
-Kind = str | Resource | Mapping[str, t.Any]
+KindRef = str | Resource | Mapping[str, t.Any]
 _PAGE = 500
 # Made once: json.dumps makes one for each object.
 _JSON = json.JSONEncoder(separators=(",", ":"), default=str)
@@ -37,7 +37,7 @@ _PATCHES: Mapping[str, str] = {
     "strategic": "application/strategic-merge-patch+json",
 }
 # A resource, what errors call the object, its namespace and its name.
-_Place = tuple[Resource, str, str | None, str]
+_Address = tuple[Resource, str, str | None, str]
 Propagation = t.Literal["Background", "Foreground", "Orphan"]
 
 
@@ -53,7 +53,9 @@ class Client:
     Retry-After are honoured.
     """
 
-    def __init__(self, line: Line, *, namespace: str = "default", catalog: discovery.Catalog | None = None) -> None:
+    def __init__(
+        self, line: ApiTransport, *, namespace: str = "default", catalog: discovery.Catalog | None = None
+    ) -> None:
         self.line = line
         self.namespace = namespace
         self.server = str(line.server)
@@ -69,7 +71,7 @@ class Client:
         """How many of them could change something (dry runs included)."""
         return self.line.tally.writes
 
-    def resource(self, kind: Kind) -> Resource:
+    def resource(self, kind: KindRef) -> Resource:
         """Return where a kind lives."""
         if isinstance(kind, Resource):
             return kind
@@ -78,8 +80,8 @@ class Client:
         return self.catalog.find(str(kind.get("apiVersion")), str(kind.get("kind")))
 
     def get(
-        self, kind: Kind, name: str, namespace: str | None = None, *, subresource: str | None = None
-    ) -> Object | None:
+        self, kind: KindRef, name: str, namespace: str | None = None, *, subresource: str | None = None
+    ) -> KubeObject | None:
         """Return one object, None when there is none."""
         found = self.resource(kind)
         place = self._place(found, namespace)
@@ -89,7 +91,7 @@ class Client:
 
     def list(
         self,
-        kind: Kind,
+        kind: KindRef,
         namespace: str | None = None,
         *,
         labels: str = "",
@@ -97,14 +99,14 @@ class Client:
         limit: int = _PAGE,
         whole: bool = True,
         patient: bool = True,
-    ) -> Listing:
+    ) -> ListPage:
         """Return the objects that match the selectors, page by page; with ``whole`` false the first page only.
 
         With ``patient`` false an outage is raised after seconds.
         """
         found = self.resource(kind)
         what = title(found.kind, namespace, None)
-        items: dict[str, Object] = {}
+        items: dict[str, KubeObject] = {}
         token, restarted = "", False
         seen: set[str] = set()
         while True:
@@ -118,31 +120,33 @@ class Client:
                 continue
             answer = self._object(request, response.body)
             meta = answer.get("metadata") or {}
-            items |= {_key(item): item for item in pages.items(answer, found)}
+            items |= {_object_key(item): item for item in pages.list_items(answer, found)}
             following = str(meta.get("continue") or "")
             if not following or not whole:
-                return Listing(list(items.values()), str(meta.get("resourceVersion") or ""), pages.remaining(meta))
+                return ListPage(
+                    list(items.values()), str(meta.get("resourceVersion") or ""), pages.remaining_count(meta)
+                )
             if following in seen:
                 fix = "Check what answers at the address of the API server"
                 raise TransportError(f"listing {what}: {self.server} gives the same page again, without end", fix)
             seen.add(following)
             token = following
 
-    def create(self, value: Object, *, dry_run: bool = False) -> Object:
+    def create(self, value: KubeObject, *, dry_run: bool = False) -> KubeObject:
         """Create an object; one of this name that is there already is a :class:`KubeError` with status 409."""
         found, what, place, _unused = self._target(value)
-        request = self._request("POST", found.path(place), _write(dry_run, MANAGER), value)
+        request = self._request("POST", found.path(place), _write_query(dry_run, MANAGER), value)
         return self._object(request, self.line.send(what, request).body)
 
     def apply(
         self,
-        value: Object,
+        value: KubeObject,
         manager: str = MANAGER,
         *,
         force: bool = False,
         dry_run: bool = False,
         subresource: str | None = None,
-    ) -> Object:
+    ) -> KubeObject:
         """Create or update an object by server-side apply and return it as it is then.
 
         Fields that another manager owns with another value are a :class:`KubeError` with status 409 that names manager
@@ -151,14 +155,14 @@ class Client:
         found, what, place, name = self._target(value)
         # Server-side apply by itself refuses what a built-in kind does not have (tests/kube_api asks this of every
         # field); to look for it a second time is a sixth of the server's work.
-        query = [*_write(dry_run, manager, not found.built_in), ("force", "true" if force else "false")]
+        query = [*_write_query(dry_run, manager, not found.built_in), ("force", "true" if force else "false")]
         path = found.path(place, name, subresource)
         request = self._request("PATCH", path, query, value, "application/apply-patch+yaml", repeatable=True)
         return self._object(request, self.line.send(what, request).body)
 
     def patch(
         self,
-        kind: Kind,
+        kind: KindRef,
         name: str,
         body: t.Any,
         namespace: str | None = None,
@@ -166,17 +170,19 @@ class Client:
         how: t.Literal["merge", "json", "strategic"] = "merge",
         subresource: str | None = None,
         dry_run: bool = False,
-    ) -> Object:
+    ) -> KubeObject:
         """Change parts of an object; ``how`` says what ``body`` is (RFC 7386, RFC 6902, strategic)."""
         found = self.resource(kind)
         place = self._place(found, namespace)
         path = found.path(place, name, subresource)
-        request = self._request("PATCH", path, _write(dry_run, MANAGER), body, _PATCHES[how], repeatable=how != "json")
+        request = self._request(
+            "PATCH", path, _write_query(dry_run, MANAGER), body, _PATCHES[how], repeatable=how != "json"
+        )
         return self._object(request, self.line.send(title(found.kind, place, name), request).body)
 
     def delete(
         self,
-        kind: Kind,
+        kind: KindRef,
         name: str,
         namespace: str | None = None,
         *,
@@ -188,7 +194,7 @@ class Client:
         """Ask for an object's removal; false when it is gone already. With ``uid`` only that very object."""
         found = self.resource(kind)
         place = self._place(found, namespace)
-        body: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
+        body: KubeObject = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
         body |= {"preconditions": {"uid": uid}} if uid else {}
         body |= {"gracePeriodSeconds": grace_s} if grace_s is not None else {}
         body |= {"dryRun": ["All"]} if dry_run else {}
@@ -197,13 +203,13 @@ class Client:
         allow = (404, 409) if uid else (404,)
         return self.line.send(title(found.kind, place, name), request, allow=allow).status < 300
 
-    def evict(self, pod: Object, *, dry_run: bool = False) -> str:
+    def evict(self, pod: KubeObject, *, dry_run: bool = False) -> str:
         """Ask for a pod's removal as far as disruption budgets allow; return why not now, empty when it is on its way.
 
         Only this very pod: another one of its name is not touched.
         """
         meta = pod["metadata"]
-        body: Object = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": meta["name"]}}
+        body: KubeObject = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": meta["name"]}}
         body["deleteOptions"] = {"preconditions": {"uid": meta["uid"]}, **({"dryRun": ["All"]} if dry_run else {})}
         path = self.resource("v1/Pod").path(str(meta["namespace"]), str(meta["name"]), "eviction")
         request = self._request("POST", path, [], body, repeatable=True)
@@ -216,18 +222,18 @@ class Client:
                 raise
             return ""
         # 429 is how a budget says that it is spent.
-        return refusal(what, response).detail if response.status == 429 else ""
+        return refusal_error(what, response).detail if response.status == 429 else ""
 
     def watch(
         self,
-        kind: Kind,
+        kind: KindRef,
         namespace: str | None = None,
         *,
         labels: str = "",
         fields: str = "",
         since: str | None = None,
         timeout_s: float | None = None,
-    ) -> Watch:
+    ) -> WatchStream:
         """Return an iterator of :class:`watch.Event`: first what is there, then each change, as it happens.
 
         It goes on after bookmarks, closed connections, a version that the server forgot (410: everything is listed
@@ -238,8 +244,8 @@ class Client:
         # Ansible compiles what it loads anew in each run; most tasks neither watch nor read logs.
         from . import watch
 
-        source = watch.Source(self, self.resource(kind), namespace, tuple(_selectors(labels, fields)))
-        return watch.Watch(source, since=since, timeout_s=timeout_s)
+        source = watch.WatchSource(self, self.resource(kind), namespace, tuple(_selectors(labels, fields)))
+        return watch.WatchStream(source, since=since, timeout_s=timeout_s)
 
     def stream_log(
         self,
@@ -263,7 +269,7 @@ class Client:
         """
         from . import logs
 
-        wish = logs.Wish(namespace, pod, container, follow, previous, timestamps, since, tail, after)
+        wish = logs.LogRequest(namespace, pod, container, follow, previous, timestamps, since, tail, after)
         return logs.LogStream(self.line, wish, timeout_s=timeout_s)
 
     def cluster_id(self) -> str:
@@ -286,7 +292,7 @@ class Client:
     def _place(self, found: Resource, namespace: str | None) -> str | None:
         return (namespace or self.namespace) if found.namespaced else None
 
-    def _target(self, value: Object) -> _Place:
+    def _target(self, value: KubeObject) -> _Address:
         api_version, kind, name = identity(value)
         found = self.catalog.find(api_version, kind)
         place = self._place(found, value["metadata"].get("namespace"))
@@ -309,8 +315,8 @@ class Client:
             data = _JSON.encode(body).encode()
         return Request(method, path, tuple(query or ()), headers, data, repeatable)
 
-    def _object(self, request: Request, body: bytes) -> Object:
-        value = pages.decoded(body)
+    def _object(self, request: Request, body: bytes) -> KubeObject:
+        value = pages.decode_object(body)
         if value is None:
             fix = "Check the address of the API server, and whether a proxy or login page answers in its place"
             name = f"{request.method} {self.server}{request.path}"
@@ -318,7 +324,7 @@ class Client:
         return value
 
 
-def _write(dry_run: bool, manager: str, strict: bool = True) -> Query:
+def _write_query(dry_run: bool, manager: str, strict: bool = True) -> Query:
     query = [("fieldManager", manager), ("fieldValidation", "Strict" if strict else "Ignore")]
     return [*query, ("dryRun", "All")] if dry_run else query
 
@@ -328,6 +334,6 @@ def _selectors(labels: str, fields: str) -> Query:
     return [(key, value) for key, value in pairs if value]
 
 
-def _key(item: Object) -> str:
+def _object_key(item: KubeObject) -> str:
     meta = item.get("metadata") or {}
     return str(meta.get("uid") or f"{meta.get('namespace')}/{meta.get('name')}")

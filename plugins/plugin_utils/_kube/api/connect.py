@@ -21,18 +21,18 @@ from ....module_utils._http.tls import TlsOptions
 from ....module_utils._http.urls import Origin
 from . import discovery, kubeconfig
 from .client import Client
-from .credentials import Credential, describe
-from .kubeconfig import Access
-from .transport import FIRST, Line, StreamingExchange
+from .credentials import Credential, describe_rejection
+from .kubeconfig import ClusterAccess
+from .transport import FIRST, ApiTransport, StreamingExchange
 
 # Outages of five minutes are outlived, with the time that a server needs to start.
 PATIENCE_S = 360.0
 
 
-class _ChangingWire:
+class _RenewableWire:
     """A wire whose client certificate an exec plugin may replace."""
 
-    def __init__(self, access: Access, clock: Clock) -> None:
+    def __init__(self, access: ClusterAccess, clock: Clock) -> None:
         self._access = access
         self._clock = clock
         self._wire = self._make(access.user.client_pem)
@@ -74,7 +74,7 @@ def connect(
     Raises :class:`InputError` in one line for what is missing, misspelt or not supported.
     """
     environ = os.environ if environ is None else environ
-    access = kubeconfig.load(options, environ)
+    access = kubeconfig.load_access(options, environ)
     if access.user.other:
         from . import auth_provider
 
@@ -83,20 +83,20 @@ def connect(
     credential.cluster = access.cluster
     wire: StreamingExchange
     if exchange is None:
-        wire = changing = _ChangingWire(access, clock)
+        wire = changing = _RenewableWire(access, clock)
         credential.new_certificate = changing.renew
     else:
         wire = exchange
 
     def rejected() -> str:
         user = access.user._replace(client_pem=credential.client_pem)
-        return describe(access._replace(user=user))
+        return describe_rejection(access._replace(user=user))
 
     patience = float(options.get("patience_s") or PATIENCE_S)
-    line = Line(access, credential, wire, patience_s=patience, clock=clock, rejected=rejected)
+    line = ApiTransport(access, credential, wire, patience_s=patience, clock=clock, rejected=rejected)
     client = Client(line, namespace=access.namespace)
     if exchange is None:
-        client.catalog = discovery.shared(f"{access.server} {access.user.name}", client.discover)
+        client.catalog = discovery.shared_catalog(f"{access.server} {access.user.name}", client.discover)
     if options.get("cluster_id"):
         client.expect_cluster(str(options["cluster_id"]))
     return client

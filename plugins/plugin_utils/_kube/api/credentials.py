@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping
 from ....module_utils._http.clock import SYSTEM_CLOCK, Clock
 from ....module_utils._model.errors import InputError
 from ....module_utils._secrets.scrubber import remember
-from .kinds import moment
-from .kubeconfig import Access, User, _file, secret
+from .kinds import parse_time
+from .kubeconfig import ClusterAccess, KubeUser, read_text, register_secret
 
 EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _EXEC_LIMIT_S = 60.0
@@ -38,7 +38,7 @@ class Credential:
     ``new_certificate`` is called when an exec plugin gives a client certificate that differs from the one in use.
     """
 
-    def __init__(self, user: User, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, user: KubeUser, clock: Clock = SYSTEM_CLOCK) -> None:
         self._user = user
         self._clock = clock
         self._lock = threading.Lock()
@@ -76,21 +76,23 @@ class Credential:
 
     def _renew(self) -> None:
         if self._user.token_file:
-            self._token = secret(_file(self._user.token_file, f"kubeconfig user {self._user.name} tokenFile").strip())
+            self._token = register_secret(
+                read_text(self._user.token_file, f"kubeconfig user {self._user.name} tokenFile").strip()
+            )
             self._good_until = self._clock.time() + _TOKEN_FILE_S
         elif self._user.exec is not None:
             status = run_plugin(self._user, self.cluster)
-            self._token = secret(str(status.get("token") or ""))
-            self._good_until = _expiry(status) - _SPARE_S
+            self._token = register_secret(str(status.get("token") or ""))
+            self._good_until = _expiry_time(status) - _SPARE_S
             certificate, key = status.get("clientCertificateData"), status.get("clientKeyData")
             if certificate and key:
-                pem = f"{str(certificate).rstrip()}\n{secret(str(key))}"
+                pem = f"{str(certificate).rstrip()}\n{register_secret(str(key))}"
                 if pem != self.client_pem:
                     self.client_pem = pem
                     self.new_certificate(pem)
 
 
-def run_plugin(user: User, cluster: Mapping[str, t.Any]) -> Mapping[str, t.Any]:
+def run_plugin(user: KubeUser, cluster: Mapping[str, t.Any]) -> Mapping[str, t.Any]:
     """Run a user's exec plugin and return the ``status`` of the ExecCredential it prints."""
     plugin = user.exec or {}
     option = f"kubeconfig user {user.name} exec"
@@ -110,12 +112,14 @@ def run_plugin(user: User, cluster: Mapping[str, t.Any]) -> Mapping[str, t.Any]:
     information = {"apiVersion": version, "kind": "ExecCredential", "spec": spec}
     environment = dict(os.environ) | {"KUBERNETES_EXEC_INFO": json.dumps(information)}
     for entry in plugin.get("env") or []:
-        environment[str(entry.get("name"))] = secret(str(entry.get("value") or ""))
+        environment[str(entry.get("name"))] = register_secret(str(entry.get("value") or ""))
     arguments = [command, *(str(item) for item in plugin.get("args") or [])]
-    return _status(_output(arguments, environment, option, str(plugin.get("installHint") or "")), version, option)
+    return _parse_status(
+        _run_command(arguments, environment, option, str(plugin.get("installHint") or "")), version, option
+    )
 
 
-def _output(arguments: list[str], environment: Mapping[str, str], option: str, hint: str) -> bytes:
+def _run_command(arguments: list[str], environment: Mapping[str, str], option: str, hint: str) -> bytes:
     name = os.path.basename(arguments[0])
     advice = re.sub(r"\s+", " ", hint).strip()[:200]
     try:
@@ -138,7 +142,7 @@ def _output(arguments: list[str], environment: Mapping[str, str], option: str, h
     return done.stdout
 
 
-def _status(output: bytes, version: str, option: str) -> Mapping[str, t.Any]:
+def _parse_status(output: bytes, version: str, option: str) -> Mapping[str, t.Any]:
     try:
         answer = json.loads(output)
     except ValueError:
@@ -153,10 +157,10 @@ def _status(output: bytes, version: str, option: str) -> Mapping[str, t.Any]:
     return status
 
 
-def _expiry(status: Mapping[str, t.Any]) -> float:
+def _expiry_time(status: Mapping[str, t.Any]) -> float:
     """Return when a credential ends as seconds since 1970; without a date it is kept until it is refused."""
     text = status.get("expirationTimestamp")
-    return (moment(text) or 0.0) if text else float("inf")
+    return (parse_time(text) or 0.0) if text else float("inf")
 
 
 def certificate_end(pem: str) -> datetime.datetime | None:
@@ -176,7 +180,7 @@ def certificate_end(pem: str) -> datetime.datetime | None:
     return datetime.datetime.strptime(text, form).replace(tzinfo=datetime.UTC)
 
 
-def describe(access: Access) -> str:
+def describe_rejection(access: ClusterAccess) -> str:
     """Return who is known to the server and from where: for errors about a refused credential."""
     where = f" of context {access.context}" if access.context else ""
     end = certificate_end(access.user.client_pem)

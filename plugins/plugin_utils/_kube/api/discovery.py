@@ -31,7 +31,7 @@ class Catalog:
     def __init__(self, get: Get) -> None:
         self._get = get
         self._lock = threading.Lock()
-        self._entries: list[Entry] | None = None
+        self._entries: list[DiscoveredKind] | None = None
         self._taught: dict[tuple[str, str], Resource] = {}
 
     def teach(self, resources: Iterable[Resource]) -> None:
@@ -86,22 +86,22 @@ class Catalog:
                 return found[0]
         raise InputError("kind", f"the API server serves no kind called {word}", "Write it as group/version/Kind")
 
-    def entries(self, *, fresh: bool = False) -> list[Entry]:
+    def entries(self, *, fresh: bool = False) -> list[DiscoveredKind]:
         """Return what the server serves, preferred versions first; asks it once, and again with ``fresh``."""
         with self._lock:
             if self._entries is None or fresh:
                 self._entries = list(self._read())
             return self._entries
 
-    def _read(self) -> t.Iterator[Entry]:
+    def _read(self) -> t.Iterator[DiscoveredKind]:
         for root in ("/api", "/apis"):
             answer = self._get(root, {"Accept": ACCEPT})
             if isinstance(answer, dict) and answer.get("kind") == "APIGroupDiscoveryList":
-                yield from _aggregated(answer)
+                yield from _parse_aggregated(answer)
             else:
                 yield from self._by_group(root, answer if isinstance(answer, dict) else {})
 
-    def _by_group(self, root: str, answer: Mapping[str, t.Any]) -> t.Iterator[Entry]:
+    def _by_group(self, root: str, answer: Mapping[str, t.Any]) -> t.Iterator[DiscoveredKind]:
         versions = [(f"{root}/{version}", "", version) for version in answer.get("versions") or []]
         for group in answer.get("groups") or []:
             preferred = (group.get("preferredVersion") or {}).get("version")
@@ -113,24 +113,24 @@ class Catalog:
             for item in served.get("resources") or []:
                 if "/" not in item["name"]:
                     resource = Resource(group, version, item["kind"], item["name"], bool(item.get("namespaced")))
-                    yield Entry.of(resource, item.get("singularName"), item.get("shortNames"))
+                    yield DiscoveredKind.of(resource, item.get("singularName"), item.get("shortNames"))
 
 
-class Entry(t.NamedTuple):
+class DiscoveredKind(t.NamedTuple):
     """A kind and every word that names it, in lower case."""
 
     resource: Resource
     names: frozenset[str]
 
     @classmethod
-    def of(cls, resource: Resource, singular: str | None, short: t.Iterable[str] | None) -> Entry:
+    def of(cls, resource: Resource, singular: str | None, short: t.Iterable[str] | None) -> DiscoveredKind:
         """Return the entry of a kind with its other names."""
         words = {resource.kind, resource.plural, singular or "", *(short or ())}
         words |= {f"{word}.{resource.group}" for word in (resource.plural, singular or "") if word and resource.group}
         return cls(resource, frozenset(word.lower() for word in words if word))
 
 
-def _aggregated(answer: Mapping[str, t.Any]) -> t.Iterator[Entry]:
+def _parse_aggregated(answer: Mapping[str, t.Any]) -> t.Iterator[DiscoveredKind]:
     for group in answer.get("items") or []:
         name = (group.get("metadata") or {}).get("name") or ""
         for version in group.get("versions") or []:
@@ -140,20 +140,20 @@ def _aggregated(answer: Mapping[str, t.Any]) -> t.Iterator[Entry]:
                     resource = Resource(
                         name, version["version"], kind, item["resource"], item.get("scope") == "Namespaced"
                     )
-                    yield Entry.of(resource, item.get("singularResource"), item.get("shortNames"))
+                    yield DiscoveredKind.of(resource, item.get("singularResource"), item.get("shortNames"))
 
 
 _catalogs: dict[str, Catalog] = {}
 _catalogs_lock = threading.Lock()
 
 
-def shared(server: str, get: Get) -> Catalog:
+def shared_catalog(server: str, get: Get) -> Catalog:
     """Return this process's catalog of ``server``, made at first use."""
     with _catalogs_lock:
         return _catalogs.setdefault(server, Catalog(get))
 
 
-def of_definition(definition: Mapping[str, t.Any]) -> t.Iterator[Resource]:
+def parse_definition(definition: Mapping[str, t.Any]) -> t.Iterator[Resource]:
     """Yield the kinds that a CustomResourceDefinition (v1) will make the server serve."""
     spec = definition.get("spec")
     if not isinstance(spec, Mapping):

@@ -57,7 +57,7 @@ class KubeError(TransportError):
         self.detail = message
 
 
-def plain(value: t.Any, limit: int = _SHOWN) -> str:
+def server_text(value: t.Any, limit: int = _SHOWN) -> str:
     """Return text of the server as one line of bounded length."""
     text = " ".join(one_line(str(value)).split())
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
@@ -77,42 +77,42 @@ def read_status(body: bytes) -> Mapping[str, t.Any]:
     return value if isinstance(value, dict) and value.get("kind") == "Status" else {}
 
 
-def webhook_away(response: Response) -> bool:
+def is_webhook_unavailable(response: Response) -> bool:
     """Return whether a write was not done because an admission webhook did not answer."""
     return response.status == 500 and re.search(_WEBHOOK, str(read_status(response.body).get("message"))) is not None
 
 
-def store_away(response: Response) -> bool:
+def is_store_unavailable(response: Response) -> bool:
     """Return whether the server's store, etcd, did not take a request: it had no leader, or no time."""
     return response.status == 500 and re.search(_STORE, str(read_status(response.body).get("message"))) is not None
 
 
-def refusal(what: str, response: Response) -> KubeError:
+def refusal_error(what: str, response: Response) -> KubeError:
     """Return the error for an answer about the object or request ``what``."""
     said = read_status(response.body)
     if response.status == 404 and not said:
         # No object is missing, but the path: of a kind without a CRD, or all of them where another server listens.
         fix = "Check that the kubeconfig's server is an API server, and that it serves this kind"
         return KubeError(what, "the server does not know this path (404)", fix, status=404, reason=NO_PATH)
-    return from_status(what, response.status, said)
+    return error_from_status(what, response.status, said)
 
 
-def from_status(what: str, status: int, said: Mapping[str, t.Any]) -> KubeError:
+def error_from_status(what: str, status: int, said: Mapping[str, t.Any]) -> KubeError:
     """Return the error for a ``Status`` object, from an answer or from a watch."""
     details = said.get("details") if isinstance(said.get("details"), dict) else {}
-    causes = tuple(_causes(details or {}))
+    causes = tuple(_parse_causes(details or {}))
     reason = str(said.get("reason") or "")
-    message, fix = _words(status, reason, plain(said.get("message") or f"answered {status}"), causes)
+    message, fix = _describe(status, reason, server_text(said.get("message") or f"answered {status}"), causes)
     return KubeError(what, message, fix, status=status, reason=reason, causes=causes)
 
 
-def _causes(details: Mapping[str, t.Any]) -> t.Iterator[tuple[str, str, str]]:
+def _parse_causes(details: Mapping[str, t.Any]) -> t.Iterator[tuple[str, str, str]]:
     for cause in details.get("causes") or []:
         if isinstance(cause, dict):
-            yield tuple(plain(cause.get(key) or "") for key in ("reason", "field", "message"))  # type: ignore[misc]
+            yield tuple(server_text(cause.get(key) or "") for key in ("reason", "field", "message"))  # type: ignore[misc]
 
 
-def _words(status: int, reason: str, message: str, causes: tuple[tuple[str, str, str], ...]) -> tuple[str, str]:
+def _describe(status: int, reason: str, message: str, causes: tuple[tuple[str, str, str], ...]) -> tuple[str, str]:
     """Return message and advice for a refusal."""
     first = causes[0][0] if causes else ""
     typed = re.sub(_TYPED, lambda match: match.group(1) or "", message)
@@ -122,7 +122,7 @@ def _words(status: int, reason: str, message: str, causes: tuple[tuple[str, str,
     if webhook:
         return f"the admission webhook {webhook.group(1)} does not answer: {message}", "Check the Pods behind it"
     if first == "FieldManagerConflict":
-        return _conflict(causes), "Leave these fields out, or set force_conflicts to take them over"
+        return _describe_conflict(causes), "Leave these fields out, or set force_conflicts to take them over"
     if first == "NamespaceTerminating":
         return f"its namespace is being deleted: {message}", "Wait until it is gone, or name another"
     if reason == "Invalid" and causes:
@@ -140,7 +140,7 @@ _ADVICE = {
 }
 
 
-def _conflict(causes: tuple[tuple[str, str, str], ...]) -> str:
+def _describe_conflict(causes: tuple[tuple[str, str, str], ...]) -> str:
     fields: dict[str, list[str]] = {}
     for reason, field, message in causes:
         if reason == "FieldManagerConflict":

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from ....module_utils._http.urls import route
 from ....module_utils._model.errors import InputError
 
-Object = dict[str, t.Any]
+KubeObject = dict[str, t.Any]
 
 
 class Resource(t.NamedTuple):
@@ -53,7 +53,7 @@ class Resource(t.NamedTuple):
         return f"{path}/{subresource}" if subresource else path
 
 
-def _table() -> t.Iterator[Resource]:
+def _built_in_kinds() -> t.Iterator[Resource]:
     """The stable kinds of Kubernetes 1.28 and later; their paths and scopes never change."""
     spaced: dict[str, str] = {
         "v1": "ConfigMap Endpoints Event LimitRange PersistentVolumeClaim Pod PodTemplate ReplicationController"
@@ -81,10 +81,10 @@ def _table() -> t.Iterator[Resource]:
     for kinds, namespaced in ((spaced, True), (wide, False)):
         for api_version, names in kinds.items():
             for kind in names.split():
-                yield Resource(*_split(api_version), kind, _plural(kind), namespaced)
+                yield Resource(*_split_api_version(api_version), kind, _plural(kind), namespaced)
 
 
-def _split(api_version: str) -> tuple[str, str]:
+def _split_api_version(api_version: str) -> tuple[str, str]:
     group, _unused, version = api_version.rpartition("/")
     return group, version
 
@@ -98,7 +98,7 @@ def _plural(kind: str) -> str:
     return f"{lower[:-1]}ies" if lower.endswith("y") else f"{lower}s"
 
 
-BUILT_IN: t.Final[Mapping[tuple[str, str], Resource]] = {(r.api_version, r.kind): r for r in _table()}
+BUILT_IN: t.Final[Mapping[tuple[str, str], Resource]] = {(r.api_version, r.kind): r for r in _built_in_kinds()}
 BY_WORD: t.Final[Mapping[str, Resource]] = {
     word: r for r in BUILT_IN.values() for word in (r.kind, r.kind.lower(), r.plural)
 }
@@ -120,7 +120,7 @@ _LAST = frozenset(_GATES.split())
 NAMESPACES, DEFINITIONS, PARTS, WORK, GATES = range(5)
 
 
-def stage(resource: Resource) -> int:
+def apply_stage(resource: Resource) -> int:
     """Return when objects of this kind are applied: ``NAMESPACES`` first, ``GATES`` last."""
     if resource.kind in _LAST:
         return GATES
@@ -144,7 +144,7 @@ def identity(value: Mapping[str, t.Any]) -> tuple[str, str, str]:
     return value["apiVersion"], value["kind"], name
 
 
-def moment(stamp: t.Any) -> float | None:
+def parse_time(stamp: t.Any) -> float | None:
     """Return the Unix time of a date that stands in an object (RFC 3339), None where it is none."""
     try:
         return datetime.datetime.fromisoformat(str(stamp)).timestamp()

@@ -35,7 +35,7 @@ _NOTHING: t.Final[Mapping[str, t.Any]] = types.MappingProxyType({})
 _LOADER: t.Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class User(t.NamedTuple):
+class KubeUser(t.NamedTuple):
     """How we prove who we are. ``other`` names a kind that is not read here (an auth-provider)."""
 
     name: str = ""
@@ -52,11 +52,11 @@ class User(t.NamedTuple):
         return f"User(name={self.name!r})"
 
 
-class Access(t.NamedTuple):
+class ClusterAccess(t.NamedTuple):
     """Everything needed to reach one API server as one user."""
 
     server: BaseUrl
-    user: User
+    user: KubeUser
     ca_pem: str = ""
     verify: bool = True
     server_name: str = ""
@@ -70,9 +70,9 @@ class Access(t.NamedTuple):
         return f"Access(server={str(self.server)!r}, user={self.user!r}, context={self.context!r})"
 
 
-def load(
+def load_access(
     options: Mapping[str, t.Any], environ: Mapping[str, str] | None = None, account: pathlib.Path = ACCOUNT
-) -> Access:
+) -> ClusterAccess:
     """Return the access that ``options`` ask for: ``host``, else a kubeconfig, else the account of this pod.
 
     Options: ``kubeconfig`` (a path, several joined by the path separator, or a mapping), ``context``, ``host``,
@@ -81,42 +81,47 @@ def load(
     """
     environ = os.environ if environ is None else environ
     found = _from_options(options) if options.get("host") else _from_config(options, environ, account)
-    return _override(found, options)
+    return _apply_options(found, options)
 
 
-def _from_options(options: Mapping[str, t.Any]) -> Access:
-    return Access(parse_base_url(str(options["host"]), "host"), User(name="options"), source="option host")
+def _from_options(options: Mapping[str, t.Any]) -> ClusterAccess:
+    return ClusterAccess(parse_base_url(str(options["host"]), "host"), KubeUser(name="options"), source="option host")
 
 
-def _override(access: Access, options: Mapping[str, t.Any]) -> Access:
+def _apply_options(access: ClusterAccess, options: Mapping[str, t.Any]) -> ClusterAccess:
     """Put what was given as options over what the kubeconfig says."""
     change: Dict = {}
     if options.get("ca_path"):
-        change["ca_pem"] = _file(str(options["ca_path"]), "ca_path")
+        change["ca_pem"] = read_text(str(options["ca_path"]), "ca_path")
     if options.get("validate_certs") is not None:
         change["verify"] = bool(options["validate_certs"])
     if options.get("server_name"):
         change["server_name"] = str(options["server_name"])
     if options.get("proxy"):
-        change["proxy"] = _proxy(str(options["proxy"]), "proxy")
+        change["proxy"] = _parse_proxy(str(options["proxy"]), "proxy")
     user: Dict = {}
     if options.get("token") or options.get("token_file"):
-        user = {"token": secret(str(options.get("token") or "")), "token_file": str(options.get("token_file") or "")}
+        user = {
+            "token": register_secret(str(options.get("token") or "")),
+            "token_file": str(options.get("token_file") or ""),
+        }
         # The server would take a certificate that still comes along for who we are.
         user |= {"exec": None, "basic": None, "other": "", "client_pem": ""}
     if options.get("client_cert"):
         key = options.get("client_key") or options["client_cert"]
         both = {"client-certificate": str(options["client_cert"]), "client-key": str(key)}
-        user["client_pem"] = _client_pem(both, pathlib.Path(), "client_cert")
+        user["client_pem"] = _read_client_pem(both, pathlib.Path(), "client_cert")
     if user:
         change["user"] = access.user._replace(**user)
     return access._replace(**change)
 
 
-def _from_config(options: Mapping[str, t.Any], environ: Mapping[str, str], account: pathlib.Path) -> Access:
-    given = content(options.get("kubeconfig"))
+def _from_config(options: Mapping[str, t.Any], environ: Mapping[str, str], account: pathlib.Path) -> ClusterAccess:
+    given = parse_text(options.get("kubeconfig"))
     if isinstance(given, Mapping):
-        return select(_placed(given, pathlib.Path.cwd(), "kubeconfig"), options.get("context"), "option kubeconfig")
+        return select_context(
+            _index_entries(given, pathlib.Path.cwd(), "kubeconfig"), options.get("context"), "option kubeconfig"
+        )
     named = str(given or environ.get("KUBECONFIG") or "")
     paths = [pathlib.Path(part).expanduser() for part in named.split(os.pathsep) if part]
     default = not paths
@@ -129,44 +134,44 @@ def _from_config(options: Mapping[str, t.Any], environ: Mapping[str, str], accou
             return in_cluster(environ, account)
         fix = "Set the option kubeconfig or the variable KUBECONFIG"
         raise InputError("kubeconfig", f"there is no file {where}", fix)
-    return select(merge([read(path) for path in there]), options.get("context"), where)
+    return select_context(merge_files([read_file(path) for path in there]), options.get("context"), where)
 
 
-def in_cluster(environ: Mapping[str, str], account: pathlib.Path = ACCOUNT) -> Access:
+def in_cluster(environ: Mapping[str, str], account: pathlib.Path = ACCOUNT) -> ClusterAccess:
     """Return the access of the pod this process runs in."""
     host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT") or "443"
     server = parse_base_url(f"https://{f'[{host}]' if ':' in host else host}:{port}", "KUBERNETES_SERVICE_HOST")
     namespace = account / "namespace"
-    return Access(
+    return ClusterAccess(
         server,
-        User(name="service account", token_file=str(account / "token")),
-        ca_pem=_file(str(account / "ca.crt"), "service account CA"),
-        namespace=_file(str(namespace), "service account namespace").strip() if namespace.exists() else "default",
+        KubeUser(name="service account", token_file=str(account / "token")),
+        ca_pem=read_text(str(account / "ca.crt"), "service account CA"),
+        namespace=read_text(str(namespace), "service account namespace").strip() if namespace.exists() else "default",
         source="service account of this pod",
     )
 
 
-def read(path: pathlib.Path) -> Dict:
+def read_file(path: pathlib.Path) -> Dict:
     """Return the content of one kubeconfig, its relative paths made absolute."""
     name = f"kubeconfig {path}"
-    value = _loaded(_file(str(path), name), name)
-    return _placed({} if value is None else value, path.resolve().parent, name)
+    value = _parse_yaml(read_text(str(path), name), name)
+    return _index_entries({} if value is None else value, path.resolve().parent, name)
 
 
-def content(given: t.Any) -> t.Any:
+def parse_text(given: t.Any) -> t.Any:
     """Return a kubeconfig that was given as its text (from a vault, a lookup, AWX) as a mapping, all else as it is.
 
     What is neither a path nor a kubeconfig is not quoted: it may be a secret.
     """
     if not isinstance(given, str) or not ("\n" in given or given.lstrip()[:1] == "{" or len(given) > _LONGEST_PATH):
         return given
-    value = _loaded(given, "kubeconfig")
+    value = _parse_yaml(given, "kubeconfig")
     if not isinstance(value, Mapping):
         raise InputError("kubeconfig", "is text, and neither the path of a file nor the content of one")
     return value
 
 
-def _loaded(body: str, name: str) -> t.Any:
+def _parse_yaml(body: str, name: str) -> t.Any:
     try:
         return yaml.load(body, Loader=_LOADER)
     except yaml.YAMLError as exc:
@@ -177,7 +182,7 @@ def _loaded(body: str, name: str) -> t.Any:
         raise InputError(name, "is not valid YAML") from None
 
 
-def _placed(value: t.Any, folder: pathlib.Path, name: str) -> Dict:
+def _index_entries(value: t.Any, folder: pathlib.Path, name: str) -> Dict:
     """Return a kubeconfig whose entries know the folder that their paths are relative to."""
     if not isinstance(value, Mapping):
         raise InputError(name, "must be a mapping with clusters, users and contexts")
@@ -194,7 +199,7 @@ def _placed(value: t.Any, folder: pathlib.Path, name: str) -> Dict:
     return placed
 
 
-def merge(configs: t.Sequence[Dict]) -> Dict:
+def merge_files(configs: t.Sequence[Dict]) -> Dict:
     """Return one kubeconfig from several: of what is named twice, the first stays."""
     merged: Dict = {"current-context": "", "clusters": {}, "users": {}, "contexts": {}}
     for config in configs:
@@ -204,7 +209,7 @@ def merge(configs: t.Sequence[Dict]) -> Dict:
     return merged
 
 
-def select(config: Mapping[str, t.Any], context: str | None, source: str) -> Access:
+def select_context(config: Mapping[str, t.Any], context: str | None, source: str) -> ClusterAccess:
     """Return the access of ``context`` or of the current one."""
     contexts = config.get("contexts") or {}
     name = context or config.get("current-context") or ""
@@ -214,16 +219,16 @@ def select(config: Mapping[str, t.Any], context: str | None, source: str) -> Acc
     if name not in contexts:
         raise InputError("context", f"{source} has no context {name}", f"Known contexts: {known}")
     chosen, _unused = contexts[name]
-    cluster, folder = _entry(config, "clusters", chosen.get("cluster"), name, source)
+    cluster, folder = _find_entry(config, "clusters", chosen.get("cluster"), name, source)
     user, user_folder = (
-        _entry(config, "users", chosen.get("user"), name, source) if chosen.get("user") else ({}, folder)
+        _find_entry(config, "users", chosen.get("user"), name, source) if chosen.get("user") else ({}, folder)
     )
     option = f"kubeconfig cluster {chosen.get('cluster')}"
-    ca = _data_or_file(cluster, "certificate-authority", folder, option)
-    proxy = _proxy(str(cluster["proxy-url"]), f"{option} proxy-url") if cluster.get("proxy-url") else "env"
-    return Access(
-        _server(cluster, option),
-        _user(str(chosen.get("user") or ""), user, user_folder),
+    ca = _read_data_or_file(cluster, "certificate-authority", folder, option)
+    proxy = _parse_proxy(str(cluster["proxy-url"]), f"{option} proxy-url") if cluster.get("proxy-url") else "env"
+    return ClusterAccess(
+        _parse_server(cluster, option),
+        _parse_user(str(chosen.get("user") or ""), user, user_folder),
         ca_pem=ca,
         verify=not cluster.get("insecure-skip-tls-verify"),
         server_name=str(cluster.get("tls-server-name") or ""),
@@ -236,14 +241,16 @@ def select(config: Mapping[str, t.Any], context: str | None, source: str) -> Acc
     )
 
 
-def _entry(config: Mapping[str, t.Any], key: str, name: t.Any, context: str, source: str) -> tuple[Dict, pathlib.Path]:
+def _find_entry(
+    config: Mapping[str, t.Any], key: str, name: t.Any, context: str, source: str
+) -> tuple[Dict, pathlib.Path]:
     found: tuple[Dict, pathlib.Path] | None = (config.get(key) or {}).get(name)
     if found is None:
         raise InputError(f"kubeconfig context {context}", f"{source} has no {key[:-1]} {name or '(not named)'}")
     return found
 
 
-def _server(cluster: Mapping[str, t.Any], option: str) -> BaseUrl:
+def _parse_server(cluster: Mapping[str, t.Any], option: str) -> BaseUrl:
     text = str(cluster.get("server") or "")
     if text and "://" not in text:
         text = f"https://{text}"
@@ -251,28 +258,28 @@ def _server(cluster: Mapping[str, t.Any], option: str) -> BaseUrl:
     return parse_base_url(text, f"{option} server")
 
 
-def _user(name: str, user: Mapping[str, t.Any], folder: pathlib.Path) -> User:
+def _parse_user(name: str, user: Mapping[str, t.Any], folder: pathlib.Path) -> KubeUser:
     option = f"kubeconfig user {name}"
     provider = user.get("auth-provider")
     token_file = user.get("tokenFile")
-    basic = (str(user["username"]), secret(str(user.get("password") or ""))) if user.get("username") else None
+    basic = (str(user["username"]), register_secret(str(user.get("password") or ""))) if user.get("username") else None
     plugin = user.get("exec")
     if plugin is not None and not isinstance(plugin, Mapping):
         raise InputError(option, "exec must be a mapping")
-    return User(
+    return KubeUser(
         name=name,
-        client_pem=_client_pem(user, folder, option),
-        token=secret(str(user.get("token") or "")),
+        client_pem=_read_client_pem(user, folder, option),
+        token=register_secret(str(user.get("token") or "")),
         token_file=str(folder / str(token_file)) if token_file else "",
         basic=basic,
         exec=plugin,
         exec_folder=str(folder),
         other=f"auth-provider {provider.get('name')}" if isinstance(provider, Mapping) else "",
-        headers=tuple(_impersonation(user)),
+        headers=tuple(_impersonation_headers(user)),
     )
 
 
-def _impersonation(user: Mapping[str, t.Any]) -> t.Iterator[tuple[str, str]]:
+def _impersonation_headers(user: Mapping[str, t.Any]) -> t.Iterator[tuple[str, str]]:
     if user.get("as"):
         yield "Impersonate-User", str(user["as"])
     if user.get("as-uid"):
@@ -287,18 +294,18 @@ def _impersonation(user: Mapping[str, t.Any]) -> t.Iterator[tuple[str, str]]:
         yield "Impersonate-Group", str(group)
 
 
-def _client_pem(user: Mapping[str, t.Any], folder: pathlib.Path, option: str) -> str:
+def _read_client_pem(user: Mapping[str, t.Any], folder: pathlib.Path, option: str) -> str:
     """Return certificate and key one after the other, empty when the user has none."""
-    certificate = _data_or_file(user, "client-certificate", folder, option)
-    key = _data_or_file(user, "client-key", folder, option)
+    certificate = _read_data_or_file(user, "client-certificate", folder, option)
+    key = _read_data_or_file(user, "client-key", folder, option)
     if not certificate and not key:
         return ""
     if not certificate or not key:
         raise InputError(option, f"has a client {'key' if key else 'certificate'} without its other half")
-    return f"{certificate.rstrip()}\n{secret(key)}"
+    return f"{certificate.rstrip()}\n{register_secret(key)}"
 
 
-def _data_or_file(entry: Mapping[str, t.Any], key: str, folder: pathlib.Path, option: str) -> str:
+def _read_data_or_file(entry: Mapping[str, t.Any], key: str, folder: pathlib.Path, option: str) -> str:
     data = entry.get(f"{key}-data")
     if data:
         try:
@@ -306,10 +313,10 @@ def _data_or_file(entry: Mapping[str, t.Any], key: str, folder: pathlib.Path, op
         except (binascii.Error, ValueError):
             raise InputError(option, f"{key}-data is not base64 of text") from None
     path = entry.get(key)
-    return _file(str(folder / str(path)), f"{option} {key}") if path else ""
+    return read_text(str(folder / str(path)), f"{option} {key}") if path else ""
 
 
-def _file(path: str, option: str) -> str:
+def read_text(path: str, option: str) -> str:
     try:
         with open(os.path.expanduser(path), "rb") as stream:
             data = stream.read(_MAX_FILE + 1)
@@ -322,7 +329,7 @@ def _file(path: str, option: str) -> str:
         raise InputError(option, f"{path} is not UTF-8 text") from None
 
 
-def _proxy(url: str, option: str) -> Proxy | t.Literal["env", "none"]:
+def _parse_proxy(url: str, option: str) -> Proxy | t.Literal["env", "none"]:
     if url in ("env", "none"):
         return "env" if url == "env" else "none"
     kind = url.split("://")[0].lower() if "://" in url else "http"
@@ -331,7 +338,7 @@ def _proxy(url: str, option: str) -> Proxy | t.Literal["env", "none"]:
     return parse_proxy(url, option)
 
 
-def secret(value: str) -> str:
+def register_secret(value: str) -> str:
     """Return ``value`` after its registration: no output of this process shows it from here on."""
     if len(value) >= _SHORTEST_SECRET:
         remember(value)

@@ -21,7 +21,7 @@ from ....module_utils._http.urls import route
 from ....module_utils._http.version import USER_AGENT
 from ....module_utils._model.errors import TransportError
 from .errors import KubeError
-from .transport import Line
+from .transport import ApiTransport
 
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0)
 _STAMP = re.compile(rb"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})) ?")
@@ -32,11 +32,11 @@ _NOT_FOLLOWED = b"failed to create fsnotify watcher"
 
 
 # The stamp of a line, and which of the lines of this stamp it is, from 1.
-Place = tuple[str, int]
+LogPosition = tuple[str, int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Wish:
+class LogRequest:
     """Which log, and how much of it. ``after``: only what comes behind this line, wherever the log begins by now."""
 
     namespace: str
@@ -47,7 +47,7 @@ class Wish:
     timestamps: bool = False
     since: str | None = None
     tail: int | None = None
-    after: Place | None = None
+    after: LogPosition | None = None
 
     @property
     def what(self) -> str:
@@ -61,17 +61,17 @@ class LogStream:
     ``place`` is that of the line that was returned last.
     """
 
-    def __init__(self, line: Line, wish: Wish, *, timeout_s: float | None = None) -> None:
+    def __init__(self, line: ApiTransport, wish: LogRequest, *, timeout_s: float | None = None) -> None:
         self._line = line
         self._wish = wish
         self._clock = line.clock
         self._end = Deadline(self._clock, timeout_s) if timeout_s is not None else None
         self._stream: Stream | None = None
         self._held = b""
-        self._ready: deque[tuple[bytes, Place]] = deque()
+        self._ready: deque[tuple[bytes, LogPosition]] = deque()
         self._last = wish.after[0].encode("ascii") if wish.after else b""
         self._same = wish.after[1] if wish.after else 0
-        self.place: Place | None = wish.after
+        self.place: LogPosition | None = wish.after
         self._skip = 0
         self._resumed = False
         self._cut_off = False

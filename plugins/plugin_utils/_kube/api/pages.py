@@ -11,19 +11,19 @@ from __future__ import annotations
 import typing as t
 
 from ....module_utils._http.messages import decode_json
-from .kinds import Object, Resource
+from .kinds import KubeObject, Resource
 
 
-class Listing(t.NamedTuple):
+class ListPage(t.NamedTuple):
     """What a LIST gave: objects with their apiVersion and kind, and the version a watch goes on from."""
 
-    items: list[Object]
+    items: list[KubeObject]
     resource_version: str
     # How many more there are, for a listing that was cut at its first page (see remaining()).
     remaining: int = 0
 
 
-def decoded(body: bytes) -> Object | None:
+def decode_object(body: bytes) -> KubeObject | None:
     """Return the object that a body is, None when it is none."""
     try:
         value = decode_json(body)
@@ -32,12 +32,12 @@ def decoded(body: bytes) -> Object | None:
     return value if isinstance(value, dict) else None
 
 
-def items(answer: Object, found: Resource) -> list[Object]:
+def list_items(answer: KubeObject, found: Resource) -> list[KubeObject]:
     """Return the items of a list; the server does not say in each what it is."""
     return [{"apiVersion": found.api_version, "kind": found.kind, **item} for item in answer.get("items") or []]
 
 
-def remaining(meta: Object) -> int:
+def remaining_count(meta: KubeObject) -> int:
     """Return how many items follow a page, from its metadata; 1 where the server does not count them.
 
     It does not where there are selectors (ListMeta.remainingItemCount in the API's reference).

@@ -21,8 +21,8 @@ from ....module_utils._http.stream import Stream
 from ....module_utils._http.urls import Origin
 from ....module_utils._model.errors import TransportError
 from .credentials import Credential
-from .errors import KubeError, refusal, store_away, webhook_away
-from .kubeconfig import Access
+from .errors import KubeError, is_store_unavailable, is_webhook_unavailable, refusal_error
+from .kubeconfig import ClusterAccess
 
 # A server that never answered is known to be away in seconds; one that did is waited for.
 FIRST = Timeouts(connect_s=5.0, read_s=30.0, total_s=20.0)
@@ -46,7 +46,7 @@ IN_FLIGHT = 8
 _READ_S = 60.0
 
 
-def _detail(body: t.Any) -> str:
+def _error_detail(body: t.Any) -> str:
     return str(body["message"]) if body.get("kind") == "Status" else ""
 
 
@@ -57,7 +57,7 @@ class StreamingExchange(Exchange, t.Protocol):
         """Send ``request`` and return a stream, or a response when the status is not 200."""
 
 
-class Tally:
+class TransportStats:
     """Counts what went over the wire; ``trouble_at`` is when the server was last out of reach.
 
     ``answered``: anything came from its address; ``served``: it was ready then.
@@ -67,7 +67,7 @@ class Tally:
 
     def __init__(self, inner: StreamingExchange, clock: Clock) -> None:
         self.inner = inner
-        self.tell: t.Callable[[str], None] = _unheard
+        self.tell: t.Callable[[str], None] = _ignore
         self.requests = 0
         self.writes = 0
         self.answered = False
@@ -107,11 +107,11 @@ class Tally:
         except WireFailure as failure:
             self._failed(failure, request)
             raise
-        self.heard(answer.status if isinstance(answer, Response) and not _of_kubelet(request) else 200)
+        self.heard(answer.status if isinstance(answer, Response) and not _is_answered_by_kubelet(request) else 200)
         return answer
 
     def _failed(self, failure: WireFailure, request: Request) -> None:
-        if failure.transient and not _of_kubelet(request):
+        if failure.transient and not _is_answered_by_kubelet(request):
             self._trouble("does not answer")
 
     def heard(self, status: int) -> None:
@@ -169,23 +169,23 @@ class Tally:
         return since is None or self._clock.monotonic() - since < _REFUSING_S
 
 
-def _of_kubelet(request: Request) -> bool:
+def _is_answered_by_kubelet(request: Request) -> bool:
     """Return whether a kubelet gives the answer: its silence is none of the API server's."""
     return request.path.endswith("/log")
 
 
-def _worth_repeating(request: Request, response: Response) -> bool:
+def _is_worth_repeating(request: Request, response: Response) -> bool:
     """Return whether a 500 may be over at once: any answer to a read, or the word of a store without a leader."""
-    if response.status != 500 or webhook_away(response):
+    if response.status != 500 or is_webhook_unavailable(response):
         return False
-    return request.safe or (request.repeatable and store_away(response))
+    return request.safe or (request.repeatable and is_store_unavailable(response))
 
 
-def _unheard(_line: str) -> None:
+def _ignore(_line: str) -> None:
     """Pass a line over."""
 
 
-class Line:
+class ApiTransport:
     """Sends requests of one user to one server, over eight connections at most, and turns refusals into errors.
 
     ``patience_s``: how long a server that has answered before may be away.
@@ -193,7 +193,7 @@ class Line:
 
     def __init__(
         self,
-        access: Access,
+        access: ClusterAccess,
         credential: Credential,
         exchange: StreamingExchange,
         *,
@@ -201,7 +201,7 @@ class Line:
         clock: Clock = SYSTEM_CLOCK,
         rejected: t.Callable[[], str] = lambda: "the credential was rejected",
     ) -> None:
-        self.tally = Tally(exchange, clock)
+        self.tally = TransportStats(exchange, clock)
         self.clock = clock
         self.patience_s = patience_s
         self.server = access.server
@@ -211,7 +211,7 @@ class Line:
         self._turns = threading.BoundedSemaphore(IN_FLIGHT)
         later = Timeouts(connect_s=5.0, read_s=_READ_S, total_s=patience_s)
         common: dict[str, t.Any] = {"auth": credential, "exchange": self.tally, "clock": clock}
-        common |= {"error_detail": _detail, "may_retry": self.tally.may_retry}
+        common |= {"error_detail": _error_detail, "may_retry": self.tally.may_retry}
         self._first = HttpClient(access.server, timeouts=FIRST, retry=_FIRST_RETRY, **common)
         self._later = HttpClient(access.server, timeouts=later, retry=_LATER_RETRY, **common)
 
@@ -230,9 +230,9 @@ class Line:
             if self._passing(what, response):
                 self.clock.sleep(0.5)
                 continue
-            pause = next(waits, None) if _worth_repeating(request, response) else None
+            pause = next(waits, None) if _is_worth_repeating(request, response) else None
             if pause is None:
-                raise refusal(what, response)
+                raise refusal_error(what, response)
             self.clock.sleep(pause)
 
     def settling(self) -> bool:
@@ -245,11 +245,11 @@ class Line:
 
     def _passing(self, what: str, response: Response) -> bool:
         """Return whether a refusal belongs to an outage that is just over; nothing was changed by its request."""
-        if not webhook_away(response):
+        if not is_webhook_unavailable(response):
             return response.status == 403 and self.settling()
         if self.recovering() and self._webhook_told < self.tally.trouble_at:
             self._webhook_told = self.tally.trouble_at
-            self.tally.tell(f"{refusal(what, response)}: waiting for it, as the API server was away")
+            self.tally.tell(f"{refusal_error(what, response)}: waiting for it, as the API server was away")
         return self.recovering()
 
     def _send(self, what: str, http: HttpClient, request: Request, allow: t.Collection[int]) -> Response:
@@ -282,7 +282,7 @@ class Line:
             if isinstance(answer, Stream):
                 return answer
             if answer.status != 401:
-                raise refusal(what, answer)
+                raise refusal_error(what, answer)
             if attempt == 2 or not self.credential.refresh():
                 break
         raise self.unauthorized(what)

@@ -18,8 +18,8 @@ from ....module_utils._http.messages import Request
 from ....module_utils._http.stream import Stream
 from ....module_utils._http.version import USER_AGENT
 from ....module_utils._model.errors import TransportError
-from .errors import KubeError, from_status
-from .kinds import Object, Resource, title
+from .errors import KubeError, error_from_status
+from .kinds import KubeObject, Resource, title
 
 if t.TYPE_CHECKING:
     from .client import Client
@@ -37,15 +37,15 @@ EventType = t.Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "SYNCED"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Event:
+class WatchEvent:
     """One change. ``SYNCED`` (without an object) says that all that was there has been told, after each listing."""
 
     type: EventType
-    object: Object = dataclasses.field(default_factory=dict)
+    object: KubeObject = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Source:
+class WatchSource:
     """What is watched."""
 
     client: Client
@@ -59,17 +59,17 @@ class Source:
         return f"watching {title(self.resource.kind, self.namespace, None)}"
 
 
-class Watch:
+class WatchStream:
     """Iterates over events; :meth:`next` waits a bounded time. ``outages`` counts how often the server was away."""
 
-    def __init__(self, source: Source, *, since: str | None = None, timeout_s: float | None = None) -> None:
+    def __init__(self, source: WatchSource, *, since: str | None = None, timeout_s: float | None = None) -> None:
         self._source = source
         self._clock = source.client.line.clock
         self._end = Deadline(self._clock, timeout_s) if timeout_s is not None else None
         self._version = since or ""
         self._listed = self._listed_once = since is not None
-        self._known: dict[str, Object] = {}
-        self._ready: list[Event] = []
+        self._known: dict[str, KubeObject] = {}
+        self._ready: list[WatchEvent] = []
         self._stream: Stream | None = None
         self._opened = 0.0
         self._held = b""
@@ -78,10 +78,10 @@ class Watch:
         self._away_since: float | None = None
         self.outages = 0
 
-    def __iter__(self) -> Watch:
+    def __iter__(self) -> WatchStream:
         return self
 
-    def __next__(self) -> Event:
+    def __next__(self) -> WatchEvent:
         while not self._closed:
             left = self._end.remaining() if self._end else 30.0
             if left <= 0:
@@ -92,7 +92,7 @@ class Watch:
         self.close()
         raise StopIteration
 
-    def next(self, timeout_s: float) -> Event | None:
+    def next(self, timeout_s: float) -> WatchEvent | None:
         """Return the next event, None when none came for about ``timeout_s`` seconds.
 
         :raises TransportError: when the server was away for longer than the client's patience; KubeError for a refusal.
@@ -124,13 +124,13 @@ class Watch:
             patient=False,
         )
         now = {_uid(item): item for item in listing.items}
-        self._ready += [Event("DELETED", item) for uid, item in self._known.items() if uid not in now]
+        self._ready += [WatchEvent("DELETED", item) for uid, item in self._known.items() if uid not in now]
         for uid, item in now.items():
             before = self._known.get(uid)
             if before is None or _version(before) != _version(item):
-                self._ready.append(Event("ADDED" if before is None else "MODIFIED", item))
+                self._ready.append(WatchEvent("ADDED" if before is None else "MODIFIED", item))
         self._known = now
-        self._ready.append(Event("SYNCED"))
+        self._ready.append(WatchEvent("SYNCED"))
         self._version, self._listed, self._listed_once = listing.resource_version, True, True
 
     def _open(self) -> None:
@@ -170,14 +170,14 @@ class Watch:
         except (ValueError, LookupError, TypeError):
             raise WireFailure("an event is not JSON", transient=True) from None
         if kind == "ERROR":
-            raise from_status(self._source.what, int(item.get("code") or 500), item)
+            raise error_from_status(self._source.what, int(item.get("code") or 500), item)
         self._version = _version(item) or self._version
         if kind in ("ADDED", "MODIFIED"):
             self._known[_uid(item)] = item
         elif kind == "DELETED":
             self._known.pop(_uid(item), None)
         if kind != "BOOKMARK":
-            self._ready.append(Event(kind, item))
+            self._ready.append(WatchEvent(kind, item))
 
     def _stumbled(self, problem: Exception, wait: Deadline) -> None:
         """Decide whether to go on after ``problem``: begin a new listing, wait, or raise it."""
@@ -219,17 +219,17 @@ class Watch:
         if stream is not None:
             stream.close()
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> WatchStream:
         return self
 
     def __exit__(self, *_args: object) -> None:
         self.close()
 
 
-def _uid(item: Object) -> str:
+def _uid(item: KubeObject) -> str:
     meta = item.get("metadata") or {}
     return str(meta.get("uid") or f"{meta.get('namespace')}/{meta.get('name')}")
 
 
-def _version(item: Object) -> str:
+def _version(item: KubeObject) -> str:
     return str((item.get("metadata") or {}).get("resourceVersion") or "")

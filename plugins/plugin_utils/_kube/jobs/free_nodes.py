@@ -15,13 +15,17 @@ from decimal import Decimal
 from ....module_utils._model.job import Job
 from ....module_utils._model.quantity import amount
 from . import placement
-from .spec import RUN_LABEL, Object, label_value
+from .spec import RUN_LABEL, KubeObject, label_value
 
 _OVER = ("Succeeded", "Failed")
 
 
-def unfit(
-    job: Job, nodes: t.Sequence[Object], pods: t.Sequence[Object], run_id: str, gpu_resource: str = "nvidia.com/gpu"
+def find_unavailable(
+    job: Job,
+    nodes: t.Sequence[KubeObject],
+    pods: t.Sequence[KubeObject],
+    run_id: str,
+    gpu_resource: str = "nvidia.com/gpu",
 ) -> dict[str, str]:
     """Return name -> reason of the nodes that cannot take a pod of the run's gang now.
 
@@ -30,27 +34,29 @@ def unfit(
     :param pods: the pods of all namespaces, as far as they may be read.
     """
     found = {}
-    for verdict in placement.judge(job, nodes, gpu_resource):
+    for verdict in placement.judge_nodes(job, nodes, gpu_resource):
         # A taint may be one that the job's queue tolerates.
         reasons = [reason for reason in verdict.reasons if not reason.startswith("taint ")]
         if reasons:
             found[verdict.node] = ", ".join(reasons)
     wanted = {gpu_resource: job.gpus_per_node, "cpu": job.resources.cpu or 0, "memory": job.resources.memory or 0}
-    taken, who = _taken(pods, run_id, gpu_resource)
+    taken, who = _sum_requests(pods, run_id, gpu_resource)
     for node in nodes:
         name, has = node["metadata"]["name"], node.get("status", {}).get("allocatable") or {}
         short = [
             resource
             for resource, number in wanted.items()
-            if number and taken[name][resource] and _number(has.get(resource)) - taken[name][resource] < Decimal(number)
+            if number
+            and taken[name][resource]
+            and _parse_number(has.get(resource)) - taken[name][resource] < Decimal(number)
         ]
         if short and name not in found:
             found[name] = f"taken by {', '.join(sorted(who[name]))} ({', '.join(short)})"
     return found
 
 
-def _taken(
-    pods: t.Sequence[Object], run_id: str, gpu_resource: str
+def _sum_requests(
+    pods: t.Sequence[KubeObject], run_id: str, gpu_resource: str
 ) -> tuple[dict[str, collections.Counter[str]], dict[str, set[str]]]:
     """Return by node what other pods that count ask for, and whose they are."""
     taken: dict[str, t.Any] = collections.defaultdict(lambda: collections.defaultdict(Decimal))
@@ -66,9 +72,9 @@ def _taken(
         who[node].add(f"run {labels[RUN_LABEL]}" if other else str(pod["metadata"]["name"]))
         for item in asked:
             for resource, text in item.items():
-                taken[node][resource] += _number(text)
+                taken[node][resource] += _parse_number(text)
     return taken, who
 
 
-def _number(text: t.Any) -> Decimal:
+def _parse_number(text: t.Any) -> Decimal:
     return amount(str(text or "0")) or Decimal(0)

@@ -12,17 +12,17 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 from . import jobset, pod_template, supporting_objects
-from .spec import KubePlan, Object
+from .spec import KubeObject, KubePlan
 
 ROLE = jobset.ROLE
 
 
-def build(plan: KubePlan) -> list[Object]:
+def build(plan: KubePlan) -> list[KubeObject]:
     """Return the Job behind its companions."""
     # The Service's name is the pods' subdomain; without it their names are not known.
-    spec = supporting_objects.completed(plan, ROLE, coordinator=f"{plan.name}-0.{plan.name}")
-    around = supporting_objects.around(plan, {ROLE: spec}, supporting_objects.headless(plan, ROLE))
-    template = pod_template.template(plan, ROLE, around, restarts=None, subdomain=plan.name)
+    spec = supporting_objects.complete_spec(plan, ROLE, coordinator=f"{plan.name}-0.{plan.name}")
+    around = supporting_objects.build_all(plan, {ROLE: spec}, supporting_objects.build_headless_service(plan, ROLE))
+    template = pod_template.build_template(plan, ROLE, around, restarts=None, subdomain=plan.name)
     body = jobset.job_spec(plan.job, template)
     body["ttlSecondsAfterFinished"] = jobset.ttl(plan.job)
     meta = plan.meta(plan.name, **pod_template.queue_labels(plan))

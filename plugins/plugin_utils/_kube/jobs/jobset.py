@@ -18,7 +18,7 @@ from ....module_utils._model import job_backends
 from ....module_utils._model.job import Job
 from ....module_utils._model.pod_spec import EXIT_REFUSED
 from . import pod_template, supporting_objects
-from .spec import CONTAINER, KubePlan, Object
+from .spec import CONTAINER, KubeObject, KubePlan
 
 ROLE = "node"
 NETWORK = {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
@@ -27,12 +27,12 @@ _TTL_S = 24 * 3600
 _FATAL_MESSAGE = "matching .* rule at index 0"
 
 
-def build(plan: KubePlan) -> list[Object]:
+def build(plan: KubePlan) -> list[KubeObject]:
     """Return the JobSet behind its companions."""
-    spec = supporting_objects.completed(plan, ROLE, coordinator=coordinator(plan.name))
-    around = supporting_objects.around(plan, {ROLE: spec})
-    inner = job_spec(plan.job, pod_template.template(plan, ROLE, around))
-    outer: Object = {
+    spec = supporting_objects.complete_spec(plan, ROLE, coordinator=coordinator(plan.name))
+    around = supporting_objects.build_all(plan, {ROLE: spec})
+    inner = job_spec(plan.job, pod_template.build_template(plan, ROLE, around))
+    outer: KubeObject = {
         "network": dict(NETWORK),
         "replicatedJobs": [{"name": ROLE, "replicas": 1, "template": {"spec": inner}}],
         "failurePolicy": failure_policy(plan.job, plan.followed),
@@ -47,15 +47,15 @@ def coordinator(name: str) -> str:
     return f"{name}-{ROLE}-0-0.{name}"
 
 
-def gang(name: str) -> str:
+def gang_job_name(name: str) -> str:
     """Return the name of the Job that a JobSet makes of its only group."""
     return f"{name}-{ROLE}-0"
 
 
-def job_spec(job: Job, template: Object) -> Object:
+def job_spec(job: Job, template: KubeObject) -> KubeObject:
     """Return the Job of the gang: as many pods as nodes, all or none."""
     elastic = job_backends.is_elastic(job)
-    spec: Object = {
+    spec: KubeObject = {
         "completionMode": "Indexed",
         "completions": job.nodes,
         "parallelism": job.nodes,
@@ -72,7 +72,7 @@ def job_spec(job: Job, template: Object) -> Object:
     return spec
 
 
-def pod_failure_rules(job: Job) -> list[Object]:
+def pod_failure_rules(job: Job) -> list[KubeObject]:
     """Return what a pod's end means: a fatal exit code and a disruption fail the Job at once, each with its message."""
     codes = sorted({*job.restart.fatal_exit_codes, EXIT_REFUSED})
     disrupted = "Ignore" if job_backends.is_elastic(job) else "FailJob"
@@ -85,7 +85,7 @@ def pod_failure_rules(job: Job) -> list[Object]:
     ]
 
 
-def failure_policy(job: Job, followed: bool = True) -> Object:
+def failure_policy(job: Job, followed: bool = True) -> KubeObject:
     """Return what the failure of the gang's Job means.
 
     A JobSet has no budget for lost nodes of its own: who follows the run ends it when that is spent. Where nobody does,

@@ -13,26 +13,26 @@ import typing as t
 from collections.abc import Iterator, Sequence
 
 from ....module_utils._model.quantity import amount
-from .spec import Object
+from .spec import KubeObject
 
 # Of a pod that only looks: it waits most of the time.
-LOOKER: t.Final[Object] = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
+SMALL_POD: t.Final[KubeObject] = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
 
 
-def fit(resources: Object, ranges: Sequence[Object]) -> Object:
+def apply_limits(resources: KubeObject, ranges: Sequence[KubeObject]) -> KubeObject:
     """Return resources with each amount raised, and each limit moved, to what ``ranges`` (LimitRange) insist on."""
     requests, limits = dict(resources.get("requests") or {}), dict(resources.get("limits") or {})
     for name in requests:
-        requests[name] = max([requests[name], *_told(ranges, "min", name)], key=_number)
-        if any(_told(ranges, "maxLimitRequestRatio", name)):
+        requests[name] = max([requests[name], *_rule_values(ranges, "min", name)], key=_parse_number)
+        if any(_rule_values(ranges, "maxLimitRequestRatio", name)):
             limits[name] = requests[name]
         if name in limits:
-            highest = min([limits[name], *_told(ranges, "max", name)], key=_number)
-            limits[name] = max([highest, requests[name]], key=_number)
+            highest = min([limits[name], *_rule_values(ranges, "max", name)], key=_parse_number)
+            limits[name] = max([highest, requests[name]], key=_parse_number)
     return {key: value for key, value in (("requests", requests), ("limits", limits)) if value}
 
 
-def _told(ranges: Sequence[Object], rule: str, name: str) -> Iterator[str]:
+def _rule_values(ranges: Sequence[KubeObject], rule: str, name: str) -> Iterator[str]:
     """Yield what each rule for containers or pods says of a resource; such a pod has one container."""
     for item in ranges:
         for entry in (item.get("spec") or {}).get("limits") or []:
@@ -40,5 +40,5 @@ def _told(ranges: Sequence[Object], rule: str, name: str) -> Iterator[str]:
                 yield str(entry[rule][name])
 
 
-def _number(text: str) -> decimal.Decimal:
+def _parse_number(text: str) -> decimal.Decimal:
     return amount(text) or decimal.Decimal(0)

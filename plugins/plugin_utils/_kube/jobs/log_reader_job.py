@@ -13,14 +13,14 @@ import dataclasses
 from ....module_utils._model import job_backends
 from ....module_utils._model.pod_spec import PodSpec
 from . import limit_range, pod_template, supporting_objects
-from .spec import READER, KubePlan, Object
+from .spec import LOG_READER, KubeObject, KubePlan
 
-ROLE = READER
+ROLE = LOG_READER
 _TTL_S = 60
 _DEADLINE_S = 120
 
 
-def build(plan: KubePlan) -> list[Object] | None:
+def build(plan: KubePlan) -> list[KubeObject] | None:
     """Return the reader's Job behind its companions, None for a run whose checkpoints lie on no mount."""
     home = job_backends.checkpoint_mount(plan.job)
     told = next(iter(plan.pods.values()))
@@ -41,13 +41,13 @@ def build(plan: KubePlan) -> list[Object] | None:
     mounts = tuple(mount for mount in plan.job.mounts if mount.name == home)
     job = dataclasses.replace(plan.job, secret_refs=(), mounts=mounts)
     bare = dataclasses.replace(plan, job=job, secret=None, archive=b"", pods={ROLE: spec})
-    program = supporting_objects.program(bare, {ROLE: spec})
-    admitted = pod_template.as_admitted(bare)
-    template = pod_template.template(bare, ROLE, [program], restarts=None, index=None, devices=False, **admitted)
-    template["spec"]["containers"][0]["resources"] = limit_range.fit(limit_range.LOOKER, plan.ranges)
+    program = supporting_objects.build_program(bare, {ROLE: spec})
+    admitted = pod_template.admission_fields(bare)
+    template = pod_template.build_template(bare, ROLE, [program], restarts=None, index=None, devices=False, **admitted)
+    template["spec"]["containers"][0]["resources"] = limit_range.apply_limits(limit_range.SMALL_POD, plan.ranges)
     # Also of the pod: it puts it under the quota that a team has for pods beside the queue.
     template["spec"]["activeDeadlineSeconds"] = _DEADLINE_S
-    body: Object = {
+    body: KubeObject = {
         "backoffLimit": 1,
         "activeDeadlineSeconds": _DEADLINE_S,
         "ttlSecondsAfterFinished": _TTL_S,

@@ -14,24 +14,24 @@ from __future__ import annotations
 
 from ....module_utils._model import pod_spec
 from . import jobset, limit_range, pod_template, supporting_objects
-from .spec import KubePlan, Object
+from .spec import KubeObject, KubePlan
 
 LAUNCHER, WORKER = "launcher", "worker"
 # Of the launcher: mpirun waits most of the time. (request, limit) by resource.
 _SMALL = {"cpu": ("10m", "1"), "memory": ("64Mi", "1Gi")}
 
 
-def build(plan: KubePlan) -> list[Object]:
+def build(plan: KubePlan) -> list[KubeObject]:
     """Return the MPIJob behind its companions."""
     first = f"{plan.name}-{WORKER}-0.{plan.name}"
-    specs = {role: supporting_objects.completed(plan, role, coordinator=first) for role in (LAUNCHER, WORKER)}
-    around = supporting_objects.around(plan, specs)
-    launcher = pod_template.template(plan, LAUNCHER, around, restarts=None, index=None, devices=False)
-    launcher["spec"]["containers"][0]["resources"] = _small(plan)
-    worker = pod_template.template(plan, WORKER, around, restarts=None, index=None)
+    specs = {role: supporting_objects.complete_spec(plan, role, coordinator=first) for role in (LAUNCHER, WORKER)}
+    around = supporting_objects.build_all(plan, specs)
+    launcher = pod_template.build_template(plan, LAUNCHER, around, restarts=None, index=None, devices=False)
+    launcher["spec"]["containers"][0]["resources"] = _launcher_resources(plan)
+    worker = pod_template.build_template(plan, WORKER, around, restarts=None, index=None)
     ssh = plan.pods[WORKER].ssh or {}
     worker["spec"]["containers"][0]["readinessProbe"] = {"tcpSocket": {"port": ssh["port"]}, "periodSeconds": 1}
-    policy: Object = {
+    policy: KubeObject = {
         "cleanPodPolicy": "Running",
         "backoffLimit": plan.job.restart.max_crashes,
         "ttlSecondsAfterFinished": jobset.ttl(plan.job),
@@ -39,7 +39,7 @@ def build(plan: KubePlan) -> list[Object]:
     if plan.job.timeout_s is not None:
         policy["activeDeadlineSeconds"] = plan.job.timeout_s
     replicas = {"Launcher": (1, launcher), "Worker": (plan.job.nodes, worker)}
-    body: Object = {
+    body: KubeObject = {
         "mpiImplementation": "OpenMPI",
         "slotsPerWorker": plan.job.nproc,
         "sshAuthMountPath": pod_spec.SSH_DIR,
@@ -54,7 +54,7 @@ def build(plan: KubePlan) -> list[Object]:
     return [*around, {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": meta, "spec": body}]
 
 
-def _small(plan: KubePlan) -> Object:
+def _launcher_resources(plan: KubePlan) -> KubeObject:
     """Return the launcher's resources: a ResourceQuota may insist on some, and a queue admits those it covers alone."""
     covered = plan.queue.covered or frozenset() if plan.queue else frozenset(_SMALL)
     amounts = {name: both for name, both in _SMALL.items() if name in covered}
@@ -64,4 +64,4 @@ def _small(plan: KubePlan) -> Object:
         "requests": {name: request for name, (request, _unused) in amounts.items()},
         "limits": {name: limit for name, (_unused, limit) in amounts.items()},
     }
-    return limit_range.fit(small, plan.ranges)
+    return limit_range.apply_limits(small, plan.ranges)

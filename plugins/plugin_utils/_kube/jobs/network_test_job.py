@@ -13,22 +13,22 @@ import dataclasses
 from ....module_utils._model.job import Checkpoints
 from ....module_utils._model.pod_spec import PodSpec
 from . import limit_range, pod_template, supporting_objects
-from .spec import PROBE, KubePlan, Object
+from .spec import NETWORK_TEST, KubeObject, KubePlan
 
-ROLE = PROBE
+ROLE = NETWORK_TEST
 _TTL_S = 600
 # Enough for an image that a node has not yet; nothing of the probe itself takes longer than a minute.
 _DEADLINE_S = 600
 
 
-def name(run: str) -> str:
+def job_name(run: str) -> str:
     """Return how the probe of a run's objects is called."""
     return f"{run}-probe"
 
 
-def build(plan: KubePlan, *, wait_s: int = 60) -> list[Object]:
+def build(plan: KubePlan, *, wait_s: int = 60) -> list[KubeObject]:
     """Return the probe's Job behind its companions. ``wait_s``: how long the first pod waits for the others."""
-    called = name(plan.name)
+    called = job_name(plan.name)
     told = next(iter(plan.pods.values()))
     spec = PodSpec(
         mode="probe",
@@ -46,11 +46,15 @@ def build(plan: KubePlan, *, wait_s: int = 60) -> list[Object]:
     # The probe proves the network and nothing else: it needs no secrets, no claims and no disk.
     job = dataclasses.replace(plan.job, secret_refs=(), mounts=(), checkpoints=Checkpoints())
     bare = dataclasses.replace(plan, job=job, secret=None, archive=b"", pods={ROLE: spec})
-    around = supporting_objects.around(bare, {ROLE: spec}, supporting_objects.headless(bare, ROLE, called))
-    admitted = pod_template.as_admitted(bare)
-    template = pod_template.template(bare, ROLE, around, restarts=None, devices=False, subdomain=called, **admitted)
+    around = supporting_objects.build_all(
+        bare, {ROLE: spec}, supporting_objects.build_headless_service(bare, ROLE, called)
+    )
+    admitted = pod_template.admission_fields(bare)
+    template = pod_template.build_template(
+        bare, ROLE, around, restarts=None, devices=False, subdomain=called, **admitted
+    )
     main = template["spec"]["containers"][0]
-    main["resources"] = limit_range.fit(limit_range.LOOKER, plan.ranges)
+    main["resources"] = limit_range.apply_limits(limit_range.SMALL_POD, plan.ranges)
     # Also of the pods: it puts them under the quota that a team has for pods beside the queue.
     template["spec"]["activeDeadlineSeconds"] = _DEADLINE_S
     # A node each, as far as there are any: two pods on one node prove nothing about the network between nodes.
@@ -62,7 +66,7 @@ def build(plan: KubePlan, *, wait_s: int = 60) -> list[Object]:
             "labelSelector": {"matchLabels": template["metadata"]["labels"]},
         }
     ]
-    body: Object = {
+    body: KubeObject = {
         "completionMode": "Indexed",
         "completions": plan.job.nodes,
         "parallelism": plan.job.nodes,

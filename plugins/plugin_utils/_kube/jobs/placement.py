@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.job import Job
-from .spec import FABRIC_LABEL, ISLAND_LABEL, LANE_LABEL, NETWORK_LABEL, Object
+from .spec import FABRIC_LABEL, ISLAND_LABEL, LANE_LABEL, NETWORK_LABEL, KubeObject
 
 # GPU feature discovery writes these.
 _PRODUCT, _MEMORY, _FAMILY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory", "nvidia.com/gpu.family"
@@ -23,12 +23,12 @@ _PRODUCT, _MEMORY, _FAMILY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory", 
 _MEMORY_SHARE = 0.95
 _SHOWN = 12
 # Engines that have one more pod beside those of the ranks: mpirun's, Ray's head.
-_BESIDE = ("mpijob", "rayjob")
-_TOLD = frozenset(f"node.kubernetes.io/{state}" for state in ("not-ready", "unreachable", "unschedulable"))
+_ENGINES_WITH_EXTRA_POD = ("mpijob", "rayjob")
+_STATE_TAINTS = frozenset(f"node.kubernetes.io/{state}" for state in ("not-ready", "unreachable", "unschedulable"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Verdict:
+class PlacementResult:
     """A node and what keeps the job off it; no reasons: it may run there.
 
     ``room``: how many pods of the job its GPUs suffice for, None for a job that takes none. ``island``: by its label.
@@ -40,15 +40,15 @@ class Verdict:
     island: str | None = None
 
 
-def judge(
+def judge_nodes(
     job: Job,
-    nodes: t.Iterable[Object],
+    nodes: t.Iterable[KubeObject],
     gpu_resource: str = "nvidia.com/gpu",
     tolerations: t.Sequence[t.Mapping[str, t.Any]] = (),
     node_labels: t.Mapping[str, str] = MappingProxyType({}),
     *,
     fabric: bool = True,
-) -> tuple[Verdict, ...]:
+) -> tuple[PlacementResult, ...]:
     """Return a verdict for each live Node, in the order of their names.
 
     :param tolerations: what a queue adds to the pods' own.
@@ -58,26 +58,26 @@ def judge(
     found = []
     for node in nodes:
         room = gpu_count(node, gpu_resource) // job.gpus_per_node if job.gpus_per_node else None
-        reasons = [*_reasons(job, node, gpu_resource, tolerations), *_outside(node, node_labels)]
-        reasons += _network(job, node) if fabric else []
-        found.append(Verdict(node["metadata"]["name"], tuple(reasons), room, _labels(node).get(ISLAND_LABEL)))
+        reasons = [*_node_reasons(job, node, gpu_resource, tolerations), *_flavor_reasons(node, node_labels)]
+        reasons += _network_reasons(job, node) if fabric else []
+        found.append(PlacementResult(node["metadata"]["name"], tuple(reasons), room, _labels(node).get(ISLAND_LABEL)))
     return tuple(sorted(found, key=lambda item: item.node))
 
 
-def refuse(job: Job, verdicts: t.Sequence[Verdict], one_a_node: bool = False) -> None:
+def require_placement(job: Job, verdicts: t.Sequence[PlacementResult], one_a_node: bool = False) -> None:
     """Refuse a job that cannot be placed now or ever, with the table of nodes.
 
     :param one_a_node: whether a node takes one pod of the job only; else as many as its GPUs suffice for.
     :raises RefusedError: with one line for people.
     """
-    if job.engine == "rayjob" and job.placement.network_mode == "host" and len(verdicts) <= _needed(job):
+    if job.engine == "rayjob" and job.placement.network_mode == "host" and len(verdicts) <= _pod_count(job):
         raise RefusedError(
-            f"job.placement.network_mode: with host a Ray cluster of {_needed(job)} workers needs {_needed(job) + 1} "
-            f"nodes, one for its head, and there are {len(verdicts)}",
+            f"job.placement.network_mode: with host a Ray cluster of {_pod_count(job)} workers needs "
+            f"{_pod_count(job) + 1} nodes, one for its head, and there are {len(verdicts)}",
             "Use network_mode: pod, or ask for fewer nodes",
         )
     fitting = [item for item in verdicts if not item.reasons]
-    needed, rooms = _needed(job), _rooms(job, fitting, one_a_node)
+    needed, rooms = _pod_count(job), _capacities(job, fitting, one_a_node)
     if sum(rooms) >= needed:
         return
     words = dict(zip((item.node for item in fitting), rooms, strict=True))
@@ -94,16 +94,18 @@ def refuse(job: Job, verdicts: t.Sequence[Verdict], one_a_node: bool = False) ->
     )
 
 
-def island_rooms(job: Job, verdicts: t.Sequence[Verdict], one_a_node: bool, *, by_queue: bool) -> dict[str, int]:
+def island_capacity(
+    job: Job, verdicts: t.Sequence[PlacementResult], one_a_node: bool, *, by_queue: bool
+) -> dict[str, int]:
     """Return how many pods of the gang each island has room for; empty where its islands do not matter.
 
     :param by_queue: whether the queue has a topology of islands, so that the whole gang is admitted to one of them.
     """
-    if not _on_one(job, by_queue):
+    if not _needs_one_island(job, by_queue):
         return {}
     fitting = [item for item in verdicts if not item.reasons]
     found: collections.Counter[str] = collections.Counter()
-    for item, room in zip(fitting, _rooms(job, fitting, one_a_node), strict=True):
+    for item, room in zip(fitting, _capacities(job, fitting, one_a_node), strict=True):
         if item.island:
             found[item.island] += room
         elif not by_queue:
@@ -112,23 +114,23 @@ def island_rooms(job: Job, verdicts: t.Sequence[Verdict], one_a_node: bool, *, b
     return dict(sorted(found.items())) if by_queue or len(found) > 1 else {}
 
 
-def roomy(job: Job, rooms: t.Mapping[str, int]) -> tuple[str, ...]:
+def islands_with_room(job: Job, rooms: t.Mapping[str, int]) -> tuple[str, ...]:
     """Return the islands that have room for the whole gang."""
-    return tuple(name for name, room in rooms.items() if room >= _needed(job))
+    return tuple(name for name, room in rooms.items() if room >= _pod_count(job))
 
 
-def refuse_islands(job: Job, rooms: t.Mapping[str, int], *, by_queue: bool) -> None:
+def require_island(job: Job, rooms: t.Mapping[str, int], *, by_queue: bool) -> None:
     """Refuse a gang that fits into no island, or into several when nobody says which.
 
     :raises RefusedError: with what each has room for.
     """
-    fitting = roomy(job, rooms)
-    if not fitting and (rooms or (by_queue and _on_one(job, by_queue))):
+    fitting = islands_with_room(job, rooms)
+    if not fitting and (rooms or (by_queue and _needs_one_island(job, by_queue))):
         table = ", ".join(f"{name} has room for {room}" for name, room in rooms.items()) or "no node has one"
         fix = (
             "Ask for fewer nodes" if by_queue else "Ask for fewer nodes, or set job.placement.allow_slow_network: true"
         )
-        raise RefusedError(f"job.nodes: no island has room for {_needed(job)} pods ({table})", fix)
+        raise RefusedError(f"job.nodes: no island has room for {_pod_count(job)} pods ({table})", fix)
     if len(fitting) > 1 and not by_queue:
         raise RefusedError(
             f"job.placement.island: several islands have room ({', '.join(fitting)}), and without one the gang would "
@@ -137,23 +139,23 @@ def refuse_islands(job: Job, rooms: t.Mapping[str, int], *, by_queue: bool) -> N
         )
 
 
-def _on_one(job: Job, by_queue: bool) -> bool:
+def _needs_one_island(job: Job, by_queue: bool) -> bool:
     """Return whether the gang has to lie on one island that is still to be found."""
     return job.nodes > 1 and not job.placement.island and (by_queue or not job.placement.allow_slow_network)
 
 
-def _needed(job: Job) -> int:
+def _pod_count(job: Job) -> int:
     """Return how many pods must have room: an elastic gang starts with fewer."""
     return job.elastic.min or job.nodes
 
 
-def _rooms(job: Job, fitting: t.Sequence[Verdict], one_a_node: bool) -> list[int]:
+def _capacities(job: Job, fitting: t.Sequence[PlacementResult], one_a_node: bool) -> list[int]:
     """Return how many pods each node takes: what asks for no GPUs goes where the scheduler finds time and memory."""
-    return [1 if one_a_node else _needed(job) if item.room is None else item.room for item in fitting]
+    return [1 if one_a_node else _pod_count(job) if item.room is None else item.room for item in fitting]
 
 
 def rdma_resource(
-    job: Job, nodes: t.Sequence[Object], tolerations: t.Sequence[t.Mapping[str, t.Any]] = ()
+    job: Job, nodes: t.Sequence[KubeObject], tolerations: t.Sequence[t.Mapping[str, t.Any]] = ()
 ) -> str | None:
     """Return the RDMA resource of which each pod gets one, None for a job that is to have none.
 
@@ -162,27 +164,27 @@ def rdma_resource(
     """
     if job.resources.rdma is False or (job.resources.rdma is None and not job.gpus_per_node):
         return None
-    fitting = [node for node in nodes if not any(_reasons(job, node, "nvidia.com/gpu", tolerations))]
-    offered = collections.Counter(name for node in fitting for name in _rdma(node))
+    fitting = [node for node in nodes if not any(_node_reasons(job, node, "nvidia.com/gpu", tolerations))]
+    offered = collections.Counter(name for node in fitting for name in _rdma_resources(node))
     name, count = next(iter(offered.most_common(1)), (None, 0))
     return name if job.resources.rdma or count == len(fitting) else None
 
 
-def expressions(
-    job: Job, nodes: t.Iterable[Object], island: str | None = None, *, fabric: bool = True
-) -> tuple[Object, ...]:
+def node_expressions(
+    job: Job, nodes: t.Iterable[KubeObject], island: str | None = None, *, fabric: bool = True
+) -> tuple[KubeObject, ...]:
     """Return the node selector expressions of what the job asks, as labels that every fitting node carries.
 
     A gang keeps off what failed verification and off slow networks, unless it allows them. ``island`` is where it is
     kept when the job names none. Models are asked for by part of their name, which no label selector can: all products
     that fit are listed.
     """
-    found: list[Object] = []
+    found: list[KubeObject] = []
     chosen = job.placement.island or island
     if chosen:
-        found.append(_in(ISLAND_LABEL, chosen))
+        found.append(_in_expression(ISLAND_LABEL, chosen))
     for kind in job.placement.required_network_types:
-        found.append(_in(NETWORK_LABEL.format(kind), "true"))
+        found.append(_in_expression(NETWORK_LABEL.format(kind), "true"))
     if job.nodes > 1 and fabric:
         slow = job.placement.allow_slow_network
         found.append({"key": LANE_LABEL, "operator": "NotIn", "values": ["E"] if slow else ["D", "E"]})
@@ -191,22 +193,24 @@ def expressions(
     if job.gpu.model:
         products = {_labels(node).get(_PRODUCT, "") for node in nodes}
         fitting = sorted(name for name in products if _is_model(name, str(job.gpu.model)))
-        found.append(_in(_PRODUCT, *(fitting or [job.gpu.model])))
+        found.append(_in_expression(_PRODUCT, *(fitting or [job.gpu.model])))
     if job.gpu.memory_gib_min:
         limit = int(job.gpu.memory_gib_min * 1024 * _MEMORY_SHARE)
         found.append({"key": _MEMORY, "operator": "Gt", "values": [str(limit - 1)]})
     if job.gpu.arch:
-        found.append(_in(_FAMILY, job.gpu.arch.lower()))
+        found.append(_in_expression(_FAMILY, job.gpu.arch.lower()))
     return tuple(found)
 
 
-def pending_class(claim: Object) -> str:
+def pending_storage_class(claim: KubeObject) -> str:
     """Return the StorageClass that a claim without a volume waits for, empty when there is none to wait for."""
     waits = (claim.get("status") or {}).get("phase") == "Pending"
     return str((claim.get("spec") or {}).get("storageClassName") or "") if waits else ""
 
 
-def claims(job: Job, live: t.Mapping[str, Object], namespace: str, classes: t.Collection[str] | None = None) -> None:
+def check_volumes(
+    job: Job, live: t.Mapping[str, KubeObject], namespace: str, classes: t.Collection[str] | None = None
+) -> None:
     """Refuse claims that will get no volume or that several pods cannot use at once.
 
     :param live: the PersistentVolumeClaims of the job's namespace by name.
@@ -225,7 +229,7 @@ def claims(job: Job, live: t.Mapping[str, Object], namespace: str, classes: t.Co
         phase = (claim.get("status") or {}).get("phase")
         if phase == "Lost" or (claim["metadata"].get("deletionTimestamp")):
             raise RefusedError(f"job.mounts.{mount.name}: the claim {mount.pvc} is going away or has lost its volume")
-        wanted = pending_class(claim)
+        wanted = pending_storage_class(claim)
         if classes is not None and wanted and wanted not in classes:
             known = f"there are: {', '.join(sorted(classes))}" if classes else "there is none"
             raise RefusedError(
@@ -235,7 +239,7 @@ def claims(job: Job, live: t.Mapping[str, Object], namespace: str, classes: t.Co
             )
         modes = set(claim["spec"].get("accessModes") or ())
         enough = {"ReadWriteMany", *(["ReadOnlyMany"] if mount.read_only else [])}
-        count = job.nodes + (1 if job.engine in _BESIDE else 0)
+        count = job.nodes + (1 if job.engine in _ENGINES_WITH_EXTRA_POD else 0)
         # One worker with such a pod beside it may lie on the node to which its volume belongs.
         if job.nodes > 1 and not modes & enough:
             raise RefusedError(
@@ -249,24 +253,24 @@ def claims(job: Job, live: t.Mapping[str, Object], namespace: str, classes: t.Co
             )
 
 
-def _reasons(
-    job: Job, node: Object, gpu_resource: str, tolerations: t.Sequence[t.Mapping[str, t.Any]]
+def _node_reasons(
+    job: Job, node: KubeObject, gpu_resource: str, tolerations: t.Sequence[t.Mapping[str, t.Any]]
 ) -> t.Iterator[str]:
     """Yield why a node cannot take one of the job's pods; taints that the pods bear are none."""
     own = [{"key": gpu_resource, "operator": "Exists", "effect": "NoSchedule"}] if job.gpus_per_node else []
-    yield from _state(node, [*own, *tolerations])
+    yield from _state_reasons(node, [*own, *tolerations])
     labels = _labels(node)
     if job.placement.island and labels.get(ISLAND_LABEL) != job.placement.island:
         yield f"island {labels.get(ISLAND_LABEL) or 'unknown'}"
     for kind in job.placement.required_network_types:
         if labels.get(NETWORK_LABEL.format(kind)) != "true":
             yield f"no {kind} network"
-    if job.resources.rdma and not _rdma(node):
+    if job.resources.rdma and not _rdma_resources(node):
         yield "no RDMA device"
-    yield from _gpus(job, node, gpu_resource)
+    yield from _gpu_reasons(job, node, gpu_resource)
 
 
-def _network(job: Job, node: Object) -> t.Iterator[str]:
+def _network_reasons(job: Job, node: KubeObject) -> t.Iterator[str]:
     """Yield what the last verdict on the node's network holds against a gang, by the rules of plain hosts."""
     lane, outcome = _labels(node).get(LANE_LABEL), _labels(node).get(FABRIC_LABEL)
     if job.nodes < 2:
@@ -277,19 +281,19 @@ def _network(job: Job, node: Object) -> t.Iterator[str]:
         yield "fabric failed verification"
 
 
-def _outside(node: Object, wanted: t.Mapping[str, str]) -> t.Iterator[str]:
+def _flavor_reasons(node: KubeObject, wanted: t.Mapping[str, str]) -> t.Iterator[str]:
     """Yield which labels of the queue's flavor the node does not have."""
     for key, value in wanted.items():
         if _labels(node).get(key) != value:
             yield f"not of the queue's flavor ({key}={value})"
 
 
-def _rdma(node: Object) -> list[str]:
+def _rdma_resources(node: KubeObject) -> list[str]:
     offered = (node.get("status", {}).get("allocatable") or {}).items()
     return [name for name, count in offered if "rdma/" in name and str(count) != "0"]
 
 
-def _state(node: Object, tolerations: t.Sequence[t.Mapping[str, t.Any]]) -> t.Iterator[str]:
+def _state_reasons(node: KubeObject, tolerations: t.Sequence[t.Mapping[str, t.Any]]) -> t.Iterator[str]:
     conditions = {item["type"]: item["status"] for item in node.get("status", {}).get("conditions") or ()}
     if conditions.get("Ready") != "True":
         yield "not ready"
@@ -298,12 +302,12 @@ def _state(node: Object, tolerations: t.Sequence[t.Mapping[str, t.Any]]) -> t.It
         yield "cordoned"
     for taint in spec.get("taints") or ():
         # What is told by the node's state above, and what the queue or the job itself makes the pods bear.
-        borne = taint["key"] in _TOLD or any(_bears(item, taint) for item in tolerations)
+        borne = taint["key"] in _STATE_TAINTS or any(_is_tolerated(item, taint) for item in tolerations)
         if taint["effect"] != "PreferNoSchedule" and not borne:
             yield f"taint {taint['key']}"
 
 
-def _bears(toleration: t.Mapping[str, t.Any], taint: t.Mapping[str, t.Any]) -> bool:
+def _is_tolerated(toleration: t.Mapping[str, t.Any], taint: t.Mapping[str, t.Any]) -> bool:
     """Return whether a toleration is one of a taint, by Kubernetes' rules."""
     if toleration.get("effect") not in (None, "", taint["effect"]):
         return False
@@ -312,7 +316,7 @@ def _bears(toleration: t.Mapping[str, t.Any], taint: t.Mapping[str, t.Any]) -> b
     return (toleration.get("key"), toleration.get("value") or "") == (taint["key"], taint.get("value") or "")
 
 
-def _gpus(job: Job, node: Object, gpu_resource: str) -> t.Iterator[str]:
+def _gpu_reasons(job: Job, node: KubeObject, gpu_resource: str) -> t.Iterator[str]:
     if not job.gpus_per_node:
         return
     labels = _labels(node)
@@ -329,12 +333,12 @@ def _gpus(job: Job, node: Object, gpu_resource: str) -> t.Iterator[str]:
         yield f"GPU family {labels.get(_FAMILY) or 'unknown'}"
 
 
-def gpu_count(node: Object, gpu_resource: str = "nvidia.com/gpu") -> int:
+def gpu_count(node: KubeObject, gpu_resource: str = "nvidia.com/gpu") -> int:
     """Return how many GPUs a live Node has for pods."""
     return int((node.get("status", {}).get("allocatable") or {}).get(gpu_resource, "0"))
 
 
-def _labels(node: Object) -> dict[str, str]:
+def _labels(node: KubeObject) -> dict[str, str]:
     return node["metadata"].get("labels") or {}
 
 
@@ -343,5 +347,5 @@ def _is_model(product: str, wanted: str) -> bool:
     return wanted.lower().replace(" ", "-") in product.lower()
 
 
-def _in(key: str, *values: str) -> Object:
+def _in_expression(key: str, *values: str) -> KubeObject:
     return {"key": key, "operator": "In", "values": list(values)}

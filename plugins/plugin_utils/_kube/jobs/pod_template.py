@@ -14,28 +14,28 @@ from ....module_utils._model import job_backends, pod_spec
 from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.job import Job
 from . import quantities
-from .spec import CONTAINER, ROLE_LABEL, RUN_LABEL, KubePlan, Object, Queue
+from .spec import CONTAINER, ROLE_LABEL, RUN_LABEL, KubeObject, KubePlan, Queue
 
 # A node that does not answer is waited for so long before its pods are given up (Kubernetes' own default is 300 s).
 _LOST_AFTER_S = 60
 # What the pod's program needs after the job's own grace to tell how it ended.
-_LAST_WORDS_S = 30
+_REPORT_S = 30
 _SHM_CPU, _SHM_GPU = 1 << 30, 8 << 30
 _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 _JOBSET_RESTARTS = "metadata.annotations['jobset.sigs.k8s.io/restart-attempt']"
 
 
-def template(
+def build_template(
     plan: KubePlan,
     role: str,
-    companions: t.Sequence[Object],
+    companions: t.Sequence[KubeObject],
     *,
     restarts: str | None = _JOBSET_RESTARTS,
     index: str | None = _INDEX,
     devices: bool = True,
     told: str | None = None,
     **spec: t.Any,
-) -> Object:
+) -> KubeObject:
     """Return the pod template of a role.
 
     :param companions: the job's ConfigMaps, whose names hold their content.
@@ -46,17 +46,17 @@ def template(
     :param spec: further fields of the pod's specification.
     """
     labels = {**plan.labels, ROLE_LABEL: role}
-    annotations = topology(plan.queue, plan.job) if plan.queue else {}
-    own: Object = {
+    annotations = topology_annotations(plan.queue, plan.job) if plan.queue else {}
+    own: KubeObject = {
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": plan.job.checkpoints.grace_s + _LAST_WORDS_S,
+        "terminationGracePeriodSeconds": plan.job.checkpoints.grace_s + _REPORT_S,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [container(plan, role, fields=_fields(restarts, index), devices=devices)],
-        "volumes": volumes(plan, told or role, companions),
-        "tolerations": tolerations(plan),
-        **_placement(plan, role),
+        "containers": [build_container(plan, role, fields=_downward_fields(restarts, index), devices=devices)],
+        "volumes": build_volumes(plan, told or role, companions),
+        "tolerations": build_tolerations(plan),
+        **_build_affinity(plan, role),
         **spec,
     }
     if plan.host_network:
@@ -65,37 +65,37 @@ def template(
         own["imagePullSecrets"] = [{"name": name} for name in plan.pull_secrets]
     if plan.job.placement.priority and plan.queue is None:
         own["priorityClassName"] = plan.job.placement.priority
-    meta: Object = {"labels": labels}
+    meta: KubeObject = {"labels": labels}
     if annotations:
         meta["annotations"] = annotations
     return {"metadata": meta, "spec": own}
 
 
-def command(job: Job, role: str) -> list[str]:
+def pod_command(job: Job, role: str) -> list[str]:
     """Return the container's command."""
     return [job.python or "python3", "-I", "-S", "-u", pod_spec.PROGRAM, f"{pod_spec.SPEC_DIR}/{role}.json"]
 
 
-def container(plan: KubePlan, role: str, *, fields: t.Mapping[str, str], devices: bool = True) -> Object:
+def build_container(plan: KubePlan, role: str, *, fields: t.Mapping[str, str], devices: bool = True) -> KubeObject:
     """Return the container of a role; ``fields`` are variables and the fields of the pod that they hold."""
-    security: Object = {"allowPrivilegeEscalation": False}
+    security: KubeObject = {"allowPrivilegeEscalation": False}
     if plan.rdma and devices:
         # RDMA locks the memory that it registers.
         security["capabilities"] = {"add": ["IPC_LOCK"]}
     return {
         "name": CONTAINER,
         "image": plan.job.image,
-        "command": command(plan.job, role),
+        "command": pod_command(plan.job, role),
         "env": [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()],
-        "resources": resources(plan) if devices else {},
+        "resources": build_resources(plan) if devices else {},
         "securityContext": security,
         # The end of the log stays with the pod's status.
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": mounts(plan),
+        "volumeMounts": build_mounts(plan),
     }
 
 
-def resources(plan: KubePlan) -> Object:
+def build_resources(plan: KubePlan) -> KubeObject:
     """Return requests and limits of one node of the job; both alike, so that nothing is taken away under load.
 
     :raises RefusedError: when RDMA is asked for and the cluster offers none.
@@ -103,9 +103,9 @@ def resources(plan: KubePlan) -> Object:
     wanted = plan.job.resources
     amounts: dict[str, str] = {}
     if wanted.cpu is not None:
-        amounts["cpu"] = quantities.cores(wanted.cpu)
+        amounts["cpu"] = quantities.format_cores(wanted.cpu)
     if wanted.memory is not None:
-        amounts["memory"] = quantities.size(wanted.memory)
+        amounts["memory"] = quantities.format_bytes(wanted.memory)
     if plan.job.gpus_per_node:
         amounts[plan.fleet.gpu_resource] = str(plan.job.gpus_per_node)
     if wanted.rdma and plan.fleet.rdma_resource is None:
@@ -118,7 +118,7 @@ def resources(plan: KubePlan) -> Object:
     return {"requests": dict(amounts), "limits": dict(amounts)} if amounts else {}
 
 
-def shm(job: Job) -> int:
+def shm_size(job: Job) -> int:
     """Return the size of /dev/shm: as asked, else what loaders need; it counts against the memory limit."""
     if job.resources.shm is not None:
         return job.resources.shm
@@ -126,24 +126,27 @@ def shm(job: Job) -> int:
     return min(usual, job.resources.memory // 2) if job.resources.memory else usual
 
 
-def volumes(plan: KubePlan, role: str, companions: t.Sequence[Object]) -> list[Object]:
+def build_volumes(plan: KubePlan, role: str, companions: t.Sequence[KubeObject]) -> list[KubeObject]:
     """Return the pod's volumes."""
-    maps = {_part(item): item["metadata"]["name"] for item in companions if item["kind"] == "ConfigMap"}
+    maps = {_config_map_part(item): item["metadata"]["name"] for item in companions if item["kind"] == "ConfigMap"}
     program = [{"key": name, "path": name} for name in pod_spec.PROGRAM_FILES]
     told = [{"key": f"{role}.json", "path": f"{role}.json"}]
-    found: list[Object] = [
+    found: list[KubeObject] = [
         {"name": "muster-run", "emptyDir": {}},
         {"name": "muster-program", "configMap": {"name": maps["program"], "items": program}},
         {"name": "muster-spec", "configMap": {"name": maps["program"], "items": told}},
-        {"name": "muster-shm", "emptyDir": {"medium": "Memory", "sizeLimit": quantities.size(shm(plan.job))}},
+        {
+            "name": "muster-shm",
+            "emptyDir": {"medium": "Memory", "sizeLimit": quantities.format_bytes(shm_size(plan.job))},
+        },
     ]
     if "code" in maps:
         found.append({"name": "muster-code", "configMap": {"name": maps["code"]}})
-    sources = secret_sources(plan)
+    sources = build_secret_sources(plan)
     if sources:
         found.append({"name": "muster-secrets", "projected": {"sources": sources, "defaultMode": 0o444}})
     for mount in plan.job.mounts:
-        source: Object = {"hostPath": {"path": mount.host_path}}
+        source: KubeObject = {"hostPath": {"path": mount.host_path}}
         if mount.pvc:
             source = {"persistentVolumeClaim": {"claimName": mount.pvc, "readOnly": mount.read_only}}
         found.append({"name": f"data-{mount.name}", **source})
@@ -152,9 +155,9 @@ def volumes(plan: KubePlan, role: str, companions: t.Sequence[Object]) -> list[O
     return found
 
 
-def mounts(plan: KubePlan) -> list[Object]:
+def build_mounts(plan: KubePlan) -> list[KubeObject]:
     """Return where the container finds its volumes."""
-    found: list[Object] = [
+    found: list[KubeObject] = [
         {"name": "muster-run", "mountPath": pod_spec.RUN_DIR},
         {"name": "muster-program", "mountPath": f"{pod_spec.PROGRAM_DIR}/muster_node", "readOnly": True},
         {"name": "muster-spec", "mountPath": pod_spec.SPEC_DIR, "readOnly": True},
@@ -162,7 +165,7 @@ def mounts(plan: KubePlan) -> list[Object]:
     ]
     if plan.archive:
         found.append({"name": "muster-code", "mountPath": pod_spec.CODE_DIR, "readOnly": True})
-    if secret_sources(plan):
+    if build_secret_sources(plan):
         found.append({"name": "muster-secrets", "mountPath": pod_spec.SECRETS_DIR, "readOnly": True})
     for mount in plan.job.mounts:
         found.append({"name": f"data-{mount.name}", "mountPath": mount.path, "readOnly": mount.read_only})
@@ -171,12 +174,12 @@ def mounts(plan: KubePlan) -> list[Object]:
     return found
 
 
-def secret_sources(plan: KubePlan) -> list[Object]:
+def build_secret_sources(plan: KubePlan) -> list[KubeObject]:
     """Return the projected sources of the job's secrets: files, also for variables, which the program reads itself.
 
     :raises RefusedError: when the run's own Secret is needed and was not made.
     """
-    found: list[Object] = []
+    found: list[KubeObject] = []
     for ref in plan.job.secret_refs:
         if ref.deliver == "registry":
             continue
@@ -187,10 +190,10 @@ def secret_sources(plan: KubePlan) -> list[Object]:
     return found
 
 
-def tolerations(plan: KubePlan) -> list[Object]:
+def build_tolerations(plan: KubePlan) -> list[KubeObject]:
     """Return what the pods bear: a node that is gone only for a short time, and GPU nodes that keep others off."""
     gone = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-    found: list[Object] = [
+    found: list[KubeObject] = [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _LOST_AFTER_S} for key in gone
     ]
     if plan.job.gpus_per_node:
@@ -198,17 +201,17 @@ def tolerations(plan: KubePlan) -> list[Object]:
     return found
 
 
-def as_admitted(plan: KubePlan) -> Object:
+def admission_fields(plan: KubePlan) -> KubeObject:
     """Return what Kueue gives the job's pods when it admits them, for pods that go where they go without a queue."""
     if plan.queue is None:
         return {}
-    given: Object = {"tolerations": [*tolerations(plan), *(dict(item) for item in plan.queue.tolerations)]}
+    given: KubeObject = {"tolerations": [*build_tolerations(plan), *(dict(item) for item in plan.queue.tolerations)]}
     if plan.queue.node_labels:
         given["nodeSelector"] = dict(plan.queue.node_labels)
     return given
 
 
-def topology(queue: Queue, job: Job) -> dict[str, str]:
+def topology_annotations(queue: Queue, job: Job) -> dict[str, str]:
     """Return Kueue's request for places: without one it counts a quota and knows nothing of nodes."""
     if not queue.topology:
         return {}
@@ -227,25 +230,25 @@ def queue_labels(plan: KubePlan) -> dict[str, str]:
     return labels
 
 
-def apart(plan: KubePlan, role: str | None = None) -> Object:
+def anti_affinity(plan: KubePlan, role: str | None = None) -> KubeObject:
     """Return the rule that keeps a run's pods, or only those of a role, on a node each."""
     labels = {RUN_LABEL: plan.labels[RUN_LABEL], **({ROLE_LABEL: role} if role else {})}
     term = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
     return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
 
 
-def _placement(plan: KubePlan, role: str) -> Object:
-    affinity: Object = {}
+def _build_affinity(plan: KubePlan, role: str) -> KubeObject:
+    affinity: KubeObject = {}
     if plan.fleet.expressions:
         term = {"matchExpressions": [dict(item) for item in plan.fleet.expressions]}
         affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     if plan.host_network or plan.fleet.whole_node:
         # Of its own role: what takes no devices, such as mpirun, may lie beside what takes all of them.
-        affinity["podAntiAffinity"] = apart(plan, role)
+        affinity["podAntiAffinity"] = anti_affinity(plan, role)
     return {"affinity": affinity} if affinity else {}
 
 
-def _fields(restarts: str | None, index: str | None) -> dict[str, str]:
+def _downward_fields(restarts: str | None, index: str | None) -> dict[str, str]:
     fields = {
         "MUSTER_NODE": "spec.nodeName",
         "MUSTER_POD": "metadata.name",
@@ -263,6 +266,6 @@ def _own_checkpoints(job: Job) -> bool:
     return bool(job.checkpoints.path) and job_backends.checkpoint_mount(job) is None
 
 
-def _part(config_map: Object) -> str:
+def _config_map_part(config_map: KubeObject) -> str:
     """Return which of the run's ConfigMaps this is: its name ends in the part and a digest."""
     return str(config_map["metadata"]["name"]).rsplit("-", 2)[1]

@@ -13,7 +13,7 @@ import math
 _UNITS = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 
 
-def size(amount: int) -> str:
+def format_bytes(amount: int) -> str:
     """Return bytes as a quantity: in the largest unit that divides them, else as a plain number."""
     for unit, factor in _UNITS:
         if amount >= factor and amount % factor == 0:
@@ -21,7 +21,7 @@ def size(amount: int) -> str:
     return str(amount)
 
 
-def cores(amount: float) -> str:
+def format_cores(amount: float) -> str:
     """Return processor cores as a quantity, to the thousandth, rounded up."""
     thousandths = math.ceil(round(amount * 1000, 6))
     return str(thousandths // 1000) if thousandths % 1000 == 0 else f"{thousandths}m"

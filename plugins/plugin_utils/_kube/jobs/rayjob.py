@@ -17,7 +17,7 @@ import typing as t
 from ....module_utils._model import pod_spec
 from ....module_utils._model.pod_spec import PodSpec
 from . import limit_range, pod_template, quantities, supporting_objects
-from .spec import CONTAINER, ROLE_LABEL, KubePlan, Object
+from .spec import CONTAINER, ROLE_LABEL, KubeObject, KubePlan
 
 DRIVER, HEAD, WORKER, SUBMITTER = "driver", "head", "worker", "submitter"
 _HEAD_MEMORY = 4 << 30
@@ -37,12 +37,12 @@ _OPERATOR = {
 }
 
 
-def build(plan: KubePlan) -> list[Object]:
+def build(plan: KubePlan) -> list[KubeObject]:
     """Return the RayJob behind its companions."""
-    spec = supporting_objects.completed(plan, DRIVER)
-    around = supporting_objects.around(plan, {DRIVER: spec}, reached_by=[_OPERATOR])
-    body: Object = {
-        "entrypoint": shlex.join(pod_template.command(plan.job, DRIVER)),
+    spec = supporting_objects.complete_spec(plan, DRIVER)
+    around = supporting_objects.build_all(plan, {DRIVER: spec}, reached_by=[_OPERATOR])
+    body: KubeObject = {
+        "entrypoint": shlex.join(pod_template.pod_command(plan.job, DRIVER)),
         "submissionMode": "K8sJobMode",
         "shutdownAfterJobFinishes": True,
         "ttlSecondsAfterFinished": _LINGER_S,
@@ -63,7 +63,7 @@ def build(plan: KubePlan) -> list[Object]:
                 }
             ],
         },
-        "submitterPodTemplate": _submitter(plan),
+        "submitterPodTemplate": _submitter_pod(plan),
     }
     if plan.job.timeout_s is not None:
         body["activeDeadlineSeconds"] = plan.job.timeout_s
@@ -71,30 +71,30 @@ def build(plan: KubePlan) -> list[Object]:
     return [*around, {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": meta, "spec": body}]
 
 
-def _ray_pod(plan: KubePlan, role: str, spec: PodSpec, around: t.Sequence[Object]) -> Object:
+def _ray_pod(plan: KubePlan, role: str, spec: PodSpec, around: t.Sequence[KubeObject]) -> KubeObject:
     """Return the pod of a Ray node: an init container places the code, KubeRay adds what starts Ray."""
     devices = role == WORKER
-    template = pod_template.template(plan, role, around, restarts=None, index=None, devices=devices, told=DRIVER)
+    template = pod_template.build_template(plan, role, around, restarts=None, index=None, devices=devices, told=DRIVER)
     main = template["spec"]["containers"][0]
     if role == HEAD:
         memory = min(_HEAD_MEMORY, plan.job.resources.memory or _HEAD_MEMORY)
-        amounts = {"cpu": "1", "memory": quantities.size(memory)}
-        main["resources"] = limit_range.fit({"requests": dict(amounts), "limits": dict(amounts)}, plan.ranges)
+        amounts = {"cpu": "1", "memory": quantities.format_bytes(memory)}
+        main["resources"] = limit_range.apply_limits({"requests": dict(amounts), "limits": dict(amounts)}, plan.ranges)
     # What runs before the others counts by its largest amount: the same costs nothing, and a quota insists on some.
     place = {key: main[key] for key in ("image", "volumeMounts", "resources")}
-    argv = [*pod_template.command(plan.job, DRIVER), "prepare"]
+    argv = [*pod_template.pod_command(plan.job, DRIVER), "prepare"]
     plain = {"allowPrivilegeEscalation": False}
     template["spec"]["initContainers"] = [{"name": "code", "command": argv, "securityContext": plain, **place}]
     del main["command"]
-    main["env"] += [{"name": key, "value": value} for key, value in _environment(plan, spec).items()]
-    main["env"] += _secrets(plan)
+    main["env"] += [{"name": key, "value": value} for key, value in _worker_environment(plan, spec).items()]
+    main["env"] += _secret_variables(plan)
     if plan.host_network:
         # Head and workers listen at the same ports.
-        template["spec"]["affinity"]["podAntiAffinity"] = pod_template.apart(plan)
+        template["spec"]["affinity"]["podAntiAffinity"] = pod_template.anti_affinity(plan)
     return template
 
 
-def _environment(plan: KubePlan, spec: PodSpec) -> dict[str, str]:
+def _worker_environment(plan: KubePlan, spec: PodSpec) -> dict[str, str]:
     """Return what Ray's workers see beside the driver; their code is found like a script's own folder."""
     own = {key: value for key, value in spec.env.items() if key.startswith("MUSTER_")}
     user = dict(plan.job.env)
@@ -102,9 +102,9 @@ def _environment(plan: KubePlan, spec: PodSpec) -> dict[str, str]:
     return {**own, **user, "PYTHONPATH": ":".join(places)}
 
 
-def _secrets(plan: KubePlan) -> list[Object]:
+def _secret_variables(plan: KubePlan) -> list[KubeObject]:
     """Return secrets for processes that Ray starts: from the Secret itself, as nothing of ours starts them."""
-    found: list[Object] = []
+    found: list[KubeObject] = []
     for ref in plan.job.secret_refs:
         if ref.deliver == "file":
             found.append({"name": f"{ref.name}_FILE", "value": f"{pod_spec.SECRETS_DIR}/{ref.name}"})
@@ -115,7 +115,7 @@ def _secrets(plan: KubePlan) -> list[Object]:
     return found
 
 
-def _submitter(plan: KubePlan) -> Object:
+def _submitter_pod(plan: KubePlan) -> KubeObject:
     """Return the pod that submits the driver and prints its output, which carries the marked lines."""
     labels = {**plan.labels, ROLE_LABEL: SUBMITTER}
     amounts = {"cpu": "100m", "memory": "512Mi"}
@@ -123,10 +123,12 @@ def _submitter(plan: KubePlan) -> Object:
         # KubeRay takes the first container, whatever its name: logs are read from one name in every pod.
         "name": CONTAINER,
         "image": plan.job.image,
-        "resources": limit_range.fit({"requests": amounts, "limits": {"cpu": "1", "memory": "512Mi"}}, plan.ranges),
+        "resources": limit_range.apply_limits(
+            {"requests": amounts, "limits": {"cpu": "1", "memory": "512Mi"}}, plan.ranges
+        ),
         "securityContext": {"allowPrivilegeEscalation": False},
     }
-    spec: Object = {"restartPolicy": "Never", "automountServiceAccountToken": False, "containers": [main]}
+    spec: KubeObject = {"restartPolicy": "Never", "automountServiceAccountToken": False, "containers": [main]}
     if plan.pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in plan.pull_secrets]
     return {"metadata": {"labels": labels}, "spec": spec}

@@ -11,9 +11,9 @@ from __future__ import annotations
 import typing as t
 
 from . import indexed_job, jobset, mpijob, rayjob, trainjob, volcano
-from .spec import KubePlan, Object
+from .spec import KubeObject, KubePlan
 
-_ENGINES: dict[str, t.Callable[[KubePlan], list[Object]]] = {
+_ENGINES: dict[str, t.Callable[[KubePlan], list[KubeObject]]] = {
     "jobset": jobset.build,
     "indexed_job": indexed_job.build,
     "trainjob": trainjob.build,
@@ -33,6 +33,6 @@ NEEDS: dict[str, tuple[str, str, str]] = {
 }
 
 
-def build(plan: KubePlan) -> list[Object]:
+def build(plan: KubePlan) -> list[KubeObject]:
     """Return the objects of the run in the order in which they are made; the last one runs the job."""
     return _ENGINES[plan.job.engine](plan)

@@ -19,7 +19,7 @@ import typing as t
 from ....module_utils._model.job import Job
 from ....module_utils._model.pod_spec import PodSpec
 
-Object = dict[str, t.Any]
+KubeObject = dict[str, t.Any]
 
 PREFIX = "muster.training"
 RUN_LABEL = f"{PREFIX}/run-id"
@@ -29,7 +29,7 @@ ROLE_LABEL = f"{PREFIX}/role"
 # Of the job and its code, on the object that runs it: a run's name may be given by hand.
 DIGEST = f"{PREFIX}/job-digest"
 # Pods that a run has beside its gang.
-PROBE, READER = "probe", "reader"
+NETWORK_TEST, LOG_READER = "probe", "reader"
 ATTEMPT_LABEL = f"{PREFIX}/first-attempt"
 # On nodes: written when the fabric was verified, read here.
 ISLAND_LABEL = f"{PREFIX}/island"
@@ -37,7 +37,7 @@ LANE_LABEL = f"{PREFIX}/lane"
 FABRIC_LABEL = f"{PREFIX}/fabric"
 NETWORK_LABEL = f"{PREFIX}/network-{{}}"
 # What comes with a run. Secrets are told by name: listing them shows their values, and few users may.
-COMPANIONS = ("v1/ConfigMap", "v1/Service", "networking.k8s.io/v1/NetworkPolicy")
+SUPPORTING_KINDS = ("v1/ConfigMap", "v1/Service", "networking.k8s.io/v1/NetworkPolicy")
 MANAGER = "muster.training"
 CONTAINER = "node"
 # An engine appends its own parts (job index, pod index, five random characters) to this within 63 characters.
@@ -63,7 +63,7 @@ class Queue:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Fleet:
+class EligibleNodes:
     """What the cluster's nodes are like. ``expressions`` select the eligible ones, as in a node selector's term.
 
     ``whole_node``: the job takes all of a node, so that no two of its pods may share one. ``rdma_resource`` is the
@@ -95,13 +95,13 @@ class KubePlan:
     program: t.Mapping[str, str]
     archive: bytes = b""
     queue: Queue | None = None
-    fleet: Fleet = Fleet()
+    fleet: EligibleNodes = EligibleNodes()
     secret: str | None = None
     pull_secrets: tuple[str, ...] = ()
     egress_denied: bool = False
     begun: int = 0
     followed: bool = True
-    ranges: tuple[Object, ...] = ()
+    ranges: tuple[KubeObject, ...] = ()
 
     @property
     def name(self) -> str:
@@ -130,7 +130,7 @@ class KubePlan:
         """Return whether pods share their node's network."""
         return self.job.placement.network_mode == "host"
 
-    def meta(self, name: str, **labels: str) -> Object:
+    def meta(self, name: str, **labels: str) -> KubeObject:
         """Return an object's metadata."""
         return {"name": name, "namespace": self.namespace, "labels": {**self.labels, **labels}}
 
@@ -165,10 +165,10 @@ def selector(run_id: str) -> str:
 
 def gang_selector(run_id: str) -> str:
     """Return the label selector of the pods that train, without those that prove the network or read logs back."""
-    return f"{selector(run_id)},{ROLE_LABEL} notin ({PROBE},{READER})"
+    return f"{selector(run_id)},{ROLE_LABEL} notin ({NETWORK_TEST},{LOG_READER})"
 
 
-def owned(companions: t.Iterable[Object], owner: Object) -> list[Object]:
+def set_owner(companions: t.Iterable[KubeObject], owner: KubeObject) -> list[KubeObject]:
     """Return the companions as property of the live object ``owner``: they go when it goes."""
     reference = {
         "apiVersion": owner["apiVersion"],

@@ -16,21 +16,21 @@ import typing as t
 from ....module_utils._model import pod_spec
 from ....module_utils._model.errors import InputError
 from ....module_utils._model.pod_spec import PodSpec
-from .spec import ROLE_LABEL, RUN_LABEL, KubePlan, Object
+from .spec import ROLE_LABEL, RUN_LABEL, KubeObject, KubePlan
 
 # A ConfigMap holds at most 1 MiB, its keys included.
 ARCHIVE_LIMIT = 900 << 10
 _CODE_KEY = "code.tar.gz"
 
 
-def program(plan: KubePlan, specs: t.Mapping[str, PodSpec]) -> Object:
+def build_program(plan: KubePlan, specs: t.Mapping[str, PodSpec]) -> KubeObject:
     """Return the ConfigMap of the pods' program and of what each role is told."""
     data = {f"{role}.json": spec.to_json() for role, spec in sorted(specs.items())}
     data.update({name: plan.program[name] for name in pod_spec.PROGRAM_FILES})
     return _config_map(plan, "program", {"data": data})
 
 
-def code(plan: KubePlan) -> Object | None:
+def build_code(plan: KubePlan) -> KubeObject | None:
     """Return the ConfigMap of the job's code, None when it is in the image.
 
     :raises InputError: when the code is too large for one.
@@ -46,7 +46,7 @@ def code(plan: KubePlan) -> Object | None:
     return _config_map(plan, "code", {"binaryData": {_CODE_KEY: base64.b64encode(plan.archive).decode()}})
 
 
-def network_policy(plan: KubePlan, *, extra: t.Sequence[Object] = ()) -> Object:
+def build_network_policy(plan: KubePlan, *, extra: t.Sequence[KubeObject] = ()) -> KubeObject:
     """Return the policy of the job's pods: they reach each other at every port, others reach them at none.
 
     Egress is named only where the namespace denies it: a policy that names it would else be the one that denies it.
@@ -54,7 +54,7 @@ def network_policy(plan: KubePlan, *, extra: t.Sequence[Object] = ()) -> Object:
     :param extra: further ingress rules, for an engine whose operator must reach a pod.
     """
     own = {"podSelector": {"matchLabels": {RUN_LABEL: plan.labels[RUN_LABEL]}}}
-    spec: Object = {**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own]}, *extra]}
+    spec: KubeObject = {**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own]}, *extra]}
     if plan.egress_denied:
         # Without a destination: a node's own resolver has no pod to select.
         names = {"ports": [{"protocol": kind, "port": 53} for kind in ("UDP", "TCP")]}
@@ -69,12 +69,13 @@ def denies_egress(policies: t.Iterable[t.Mapping[str, t.Any]], labels: t.Mapping
     Labels that only controllers add to pods are not known here: a policy that asks for one is taken for another's.
     """
     return any(
-        "Egress" in policy["spec"].get("policyTypes", ()) and _selects(policy["spec"].get("podSelector") or {}, labels)
+        "Egress" in policy["spec"].get("policyTypes", ())
+        and _matches_selector(policy["spec"].get("podSelector") or {}, labels)
         for policy in policies
     )
 
 
-def _selects(selector: t.Mapping[str, t.Any], labels: t.Mapping[str, str]) -> bool:
+def _matches_selector(selector: t.Mapping[str, t.Any], labels: t.Mapping[str, str]) -> bool:
     """Return whether a label selector of Kubernetes takes these labels; an empty one takes all."""
     wanted: t.Mapping[str, str] = selector.get("matchLabels") or {}
     met = [labels.get(key) == value for key, value in wanted.items()]
@@ -92,7 +93,7 @@ def _selects(selector: t.Mapping[str, t.Any], labels: t.Mapping[str, str]) -> bo
     return all(met)
 
 
-def headless(plan: KubePlan, role: str, name: str = "") -> Object:
+def build_headless_service(plan: KubePlan, role: str, name: str = "") -> KubeObject:
     """Return the Service under which pods with its name as subdomain find each other, also before they are ready."""
     spec = {
         "clusterIP": "None",
@@ -102,15 +103,15 @@ def headless(plan: KubePlan, role: str, name: str = "") -> Object:
     return {"apiVersion": "v1", "kind": "Service", "metadata": plan.meta(name or plan.name), "spec": spec}
 
 
-def around(
-    plan: KubePlan, specs: t.Mapping[str, PodSpec], *more: Object, reached_by: t.Sequence[Object] = ()
-) -> list[Object]:
+def build_all(
+    plan: KubePlan, specs: t.Mapping[str, PodSpec], *more: KubeObject, reached_by: t.Sequence[KubeObject] = ()
+) -> list[KubeObject]:
     """Return all companions of a job whose pods get ``specs``; ``reached_by`` are further rules of its policy."""
-    parts = [program(plan, specs), code(plan), network_policy(plan, extra=reached_by), *more]
+    parts = [build_program(plan, specs), build_code(plan), build_network_policy(plan, extra=reached_by), *more]
     return [part for part in parts if part is not None]
 
 
-def completed(plan: KubePlan, role: str, **changes: t.Any) -> PodSpec:
+def complete_spec(plan: KubePlan, role: str, **changes: t.Any) -> PodSpec:
     """Return a role's specification with what only the engine knows."""
     archive = pod_spec.ARCHIVE if plan.archive else None
     spec = plan.pods[role]
@@ -118,7 +119,7 @@ def completed(plan: KubePlan, role: str, **changes: t.Any) -> PodSpec:
     return dataclasses.replace(spec, **{**known, **changes})
 
 
-def _config_map(plan: KubePlan, part: str, content: Object) -> Object:
+def _config_map(plan: KubePlan, part: str, content: KubeObject) -> KubeObject:
     # The content is in the name: what a running gang has mounted is never exchanged below it.
     digest = hashlib.sha256(repr(sorted(content.items())).encode()).hexdigest()[:8]
     meta = plan.meta(f"{plan.name}-{part}-{digest}")

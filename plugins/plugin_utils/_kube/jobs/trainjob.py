@@ -12,17 +12,17 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 from . import jobset, pod_template, supporting_objects
-from .spec import KubePlan, Object
+from .spec import KubeObject, KubePlan
 
 API = "trainer.kubeflow.org/v1alpha1"
 ROLE = jobset.ROLE
 
 
-def build(plan: KubePlan) -> list[Object]:
+def build(plan: KubePlan) -> list[KubeObject]:
     """Return the TrainJob behind its runtime and companions."""
-    spec = supporting_objects.completed(plan, ROLE, coordinator=jobset.coordinator(plan.name))
-    around = supporting_objects.around(plan, {ROLE: spec})
-    inner = jobset.job_spec(plan.job, pod_template.template(plan, ROLE, around))
+    spec = supporting_objects.complete_spec(plan, ROLE, coordinator=jobset.coordinator(plan.name))
+    around = supporting_objects.build_all(plan, {ROLE: spec})
+    inner = jobset.job_spec(plan.job, pod_template.build_template(plan, ROLE, around))
     # The number of nodes is the policy's: the operator sets these two from it.
     for key in ("completions", "parallelism", "activeDeadlineSeconds"):
         inner.pop(key, None)
@@ -34,13 +34,13 @@ def build(plan: KubePlan) -> list[Object]:
         # A TrainJob does not say how often its JobSet started again: nobody could count lost nodes.
         "failurePolicy": jobset.failure_policy(plan.job, followed=False),
     }
-    runtime: Object = {
+    runtime: KubeObject = {
         "apiVersion": API,
         "kind": "TrainingRuntime",
         "metadata": plan.meta(plan.name),
         "spec": {"mlPolicy": {"numNodes": plan.job.nodes}, "template": {"spec": template}},
     }
-    body: Object = {"runtimeRef": {"apiGroup": API.partition("/")[0], "kind": "TrainingRuntime", "name": plan.name}}
+    body: KubeObject = {"runtimeRef": {"apiGroup": API.partition("/")[0], "kind": "TrainingRuntime", "name": plan.name}}
     if plan.job.timeout_s is not None:
         body["activeDeadlineSeconds"] = plan.job.timeout_s
     meta = plan.meta(plan.name, **pod_template.queue_labels(plan))

@@ -12,34 +12,34 @@ from __future__ import annotations
 
 from ....module_utils._model.pod_spec import EXIT_REFUSED
 from . import jobset, pod_template, supporting_objects
-from .spec import KubePlan, Object
+from .spec import KubeObject, KubePlan
 
 ROLE = jobset.ROLE
 SCHEDULER = "volcano"
 _RETRIES = "metadata.annotations['volcano.sh/job-retry-count']"
 
 
-def build(plan: KubePlan) -> list[Object]:
+def build(plan: KubePlan) -> list[KubeObject]:
     """Return the Job behind its companions."""
-    spec = supporting_objects.completed(plan, ROLE, coordinator=f"{plan.name}-{ROLE}-0.{plan.name}")
-    around = supporting_objects.around(plan, {ROLE: spec})
-    template = pod_template.template(plan, ROLE, around, restarts=_RETRIES, index=None, schedulerName=SCHEDULER)
+    spec = supporting_objects.complete_spec(plan, ROLE, coordinator=f"{plan.name}-{ROLE}-0.{plan.name}")
+    around = supporting_objects.build_all(plan, {ROLE: spec})
+    template = pod_template.build_template(plan, ROLE, around, restarts=_RETRIES, index=None, schedulerName=SCHEDULER)
     if plan.job.timeout_s is not None:
         # A Volcano Job knows no time limit; its pods do.
         template["spec"]["activeDeadlineSeconds"] = plan.job.timeout_s
-    task: Object = {
+    task: KubeObject = {
         "name": ROLE,
         "replicas": plan.job.nodes,
         "minAvailable": plan.job.nodes,
         "template": template,
         "policies": [{"event": "TaskCompleted", "action": "CompleteJob"}],
     }
-    body: Object = {
+    body: KubeObject = {
         "schedulerName": SCHEDULER,
         "minAvailable": plan.job.nodes,
         # Volcano counts every restart, whatever its cause.
         "maxRetry": plan.job.restart.max_crashes + plan.job.lost_budget,
-        "policies": policies(plan),
+        "policies": build_policies(plan),
         # svc makes the Service and the pods' names, env their indices (VC_TASK_INDEX); the policy is our own.
         "plugins": {"env": [], "svc": ["--publish-not-ready-addresses=true", "--disable-network-policy=true"]},
         "ttlSecondsAfterFinished": jobset.ttl(plan.job),
@@ -53,7 +53,7 @@ def build(plan: KubePlan) -> list[Object]:
     return [*around, {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": meta, "spec": body}]
 
 
-def policies(plan: KubePlan) -> list[Object]:
+def build_policies(plan: KubePlan) -> list[KubeObject]:
     """Return what a pod's end means; the first rule that fits holds, so fatal exit codes come before failures."""
     codes = sorted({*plan.job.restart.fatal_exit_codes, EXIT_REFUSED})
     lost = "RestartJob" if plan.job.lost_budget else "AbortJob"

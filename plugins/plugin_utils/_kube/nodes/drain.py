@@ -15,19 +15,19 @@ import typing as t
 from collections.abc import Callable, Iterable
 
 from ..api.client import Client
-from ..api.kinds import Object
+from ..api.kinds import KubeObject
 from . import out_of_service
 
 # K3s refuses a new node of the same name while the password of the old one is there.
 PASSWORDS = "kube-system"
-_MIRROR = "kubernetes.io/config.mirror"
+_STATIC_POD = "kubernetes.io/config.mirror"
 _FINISHED = ("Succeeded", "Failed")
 # How long to wait for a change before asking again for what a budget refused.
 _AGAIN_S = 2.0
 
 
 @dataclasses.dataclass
-class Left:
+class NodeRemoval:
     """What became of one node; pods are named ``namespace/name``."""
 
     node: str
@@ -45,19 +45,19 @@ class Left:
         return bool(self.evicted or self.forced or self.deleted or self.password_deleted or self.cordoned)
 
 
-def movable(pods: Iterable[Object]) -> list[Object]:
+def filter_evictable(pods: Iterable[KubeObject]) -> list[KubeObject]:
     """Return the pods that have to go: not those of DaemonSets and of the node itself, not those that have ended."""
-    return [pod for pod in pods if not _stays(pod)]
+    return [pod for pod in pods if not _is_left_alone(pod)]
 
 
-def _stays(pod: Object) -> bool:
+def _is_left_alone(pod: KubeObject) -> bool:
     meta = pod["metadata"]
     owners = [owner.get("kind") for owner in meta.get("ownerReferences") or [] if owner.get("controller")]
     ended = (pod.get("status") or {}).get("phase") in _FINISHED
-    return ended or "DaemonSet" in owners or _MIRROR in (meta.get("annotations") or {})
+    return ended or "DaemonSet" in owners or _STATIC_POD in (meta.get("annotations") or {})
 
 
-def cordon(client: Client, name: str, closed: bool, check: bool = False) -> bool:
+def set_cordon(client: Client, name: str, closed: bool, check: bool = False) -> bool:
     """Let a node take no new pods, or let it again; return whether that changed. A missing node is no change."""
     node = client.get("v1/Node", name)
     if node is None or bool((node.get("spec") or {}).get("unschedulable")) == closed:
@@ -66,17 +66,19 @@ def cordon(client: Client, name: str, closed: bool, check: bool = False) -> bool
     return True
 
 
-def leave(client: Client, name: str, timeout_s: float, tell: Callable[[str], None], check: bool = False) -> Left:
+def remove_node(
+    client: Client, name: str, timeout_s: float, tell: Callable[[str], None], check: bool = False
+) -> NodeRemoval:
     """Take a node out of the cluster; with ``check`` only what would be done is returned.
 
     :param timeout_s: how long its pods may take to end, outages of the API server not counted.
     """
     node = client.get("v1/Node", name)
-    left = Left(name, found=node is not None)
+    left = NodeRemoval(name, found=node is not None)
     if node is not None:
-        left.cordoned = cordon(client, name, True, check)
+        left.cordoned = set_cordon(client, name, True, check)
         if check:
-            left.evicted = [_name(pod) for pod in movable(_pods(client, name))]
+            left.evicted = [_pod_name(pod) for pod in filter_evictable(_list_pods(client, name))]
             left.deleted = True
         else:
             # A kubelet that does not answer confirms no end.
@@ -89,43 +91,43 @@ def leave(client: Client, name: str, timeout_s: float, tell: Callable[[str], Non
     return left
 
 
-def _drain(client: Client, left: Left, timeout_s: float, tell: Callable[[str], None]) -> None:
+def _drain(client: Client, left: NodeRemoval, timeout_s: float, tell: Callable[[str], None]) -> None:
     # While the server is away nobody can be asked to end, and no end can be told.
     up_s = client.line.tally.up_s
     end = up_s() + timeout_s
-    going: dict[str, Object] = {}
+    going: dict[str, KubeObject] = {}
     with client.watch("v1/Pod", None, fields=f"spec.nodeName={left.node}") as events:
         told = False
         while (remaining := end - up_s()) > 0:
             event = events.next(min(_AGAIN_S, remaining))
             if event is not None and event.object:
-                _follow(going, event.type, event.object)
+                _track_pod(going, event.type, event.object)
             elif event is None or event.type == "SYNCED":
                 # All that is there was told, or nothing happens: ask for what is still there.
                 told = True
                 for pod in going.values():
                     if not pod["metadata"].get("deletionTimestamp"):
-                        _evict(client, left, pod)
+                        _evict_pod(client, left, pod)
                 if going:
-                    tell(f"{left.node}: {len(going)} pods to go{_why(left)}")
+                    tell(f"{left.node}: {len(going)} pods to go{_refusal_text(left)}")
             if told and not going:
                 return
-    for pod in movable(_pods(client, left.node)):
+    for pod in filter_evictable(_list_pods(client, left.node)):
         meta = pod["metadata"]
         if client.delete("v1/Pod", meta["name"], meta["namespace"], uid=str(meta["uid"]), grace_s=0):
-            left.forced.append(_name(pod))
+            left.forced.append(_pod_name(pod))
 
 
-def _follow(going: dict[str, Object], change: str, pod: Object) -> None:
+def _track_pod(going: dict[str, KubeObject], change: str, pod: KubeObject) -> None:
     uid = str(pod["metadata"]["uid"])
-    if change == "DELETED" or _stays(pod):
+    if change == "DELETED" or _is_left_alone(pod):
         going.pop(uid, None)
     else:
         going[uid] = pod
 
 
-def _evict(client: Client, left: Left, pod: Object) -> None:
-    name = _name(pod)
+def _evict_pod(client: Client, left: NodeRemoval, pod: KubeObject) -> None:
+    name = _pod_name(pod)
     why = client.evict(pod)
     if why:
         left.refused[name] = why
@@ -135,13 +137,13 @@ def _evict(client: Client, left: Left, pod: Object) -> None:
         left.evicted.append(name)
 
 
-def _why(left: Left) -> str:
+def _refusal_text(left: NodeRemoval) -> str:
     return "".join(f"; {name}: {why}" for name, why in sorted(left.refused.items())[:1])
 
 
-def _pods(client: Client, node: str) -> list[Object]:
+def _list_pods(client: Client, node: str) -> list[KubeObject]:
     return list(client.list("v1/Pod", None, fields=f"spec.nodeName={node}").items)
 
 
-def _name(pod: t.Mapping[str, t.Any]) -> str:
+def _pod_name(pod: t.Mapping[str, t.Any]) -> str:
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"

@@ -16,7 +16,7 @@ import shlex
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ..api.kinds import Object
+from ..api.kinds import KubeObject
 
 CONTAINER = "facts"
 LABEL = "muster.training/facts"
@@ -27,7 +27,7 @@ _DEADLINE_S = 600
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Asked:
+class NodeFactsRequest:
     """What the pods share. ``command`` is a shell command that reads ``request`` on its standard input."""
 
     name: str
@@ -44,17 +44,17 @@ class Asked:
         return f"{LABEL}={self.name}"
 
 
-def pod_name(asked: Asked, index: int) -> str:
+def pod_name(asked: NodeFactsRequest, index: int) -> str:
     """Return the name of the pod on the node at a place of the list."""
     return f"{asked.name}-{index}"
 
 
-def objects(asked: Asked, nodes: Sequence[str]) -> list[Object]:
+def build_objects(asked: NodeFactsRequest, nodes: Sequence[str]) -> list[KubeObject]:
     """Return the request as a ConfigMap, and a pod for each node, in their order."""
-    return [_request(asked), *(_pod(asked, index, node) for index, node in enumerate(nodes))]
+    return [_build_config_map(asked), *(_build_pod(asked, index, node) for index, node in enumerate(nodes))]
 
 
-def record(node: Mapping[str, t.Any]) -> dict[str, t.Any]:
+def node_record(node: Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Return what a live Node tells for the record of a node: what a pod without devices cannot see, or not surely."""
     meta, status = node["metadata"], node.get("status") or {}
     labels = meta.get("labels") or {}
@@ -76,13 +76,13 @@ def record(node: Mapping[str, t.Any]) -> dict[str, t.Any]:
     }
 
 
-def merged(facts: Mapping[str, t.Any], node: Mapping[str, t.Any], *, host_network: bool) -> dict[str, t.Any]:
+def merge_record(facts: Mapping[str, t.Any], node: Mapping[str, t.Any], *, host_network: bool) -> dict[str, t.Any]:
     """Return the record of a node from its pod's facts and its Node object.
 
     Without the node's own network a pod has seen interfaces and addresses that are the pod's: those are left out, and
     the address that the Node object names is what is known.
     """
-    own = record(node)
+    own = node_record(node)
     seen = dict(facts)
     if not host_network:
         for key in ("addresses", "interfaces", "network_types", "interface_for", "mesh_path"):
@@ -93,15 +93,15 @@ def merged(facts: Mapping[str, t.Any], node: Mapping[str, t.Any], *, host_networ
     return found
 
 
-def _request(asked: Asked) -> Object:
+def _build_config_map(asked: NodeFactsRequest) -> KubeObject:
     meta = {"name": asked.name, "namespace": asked.namespace, "labels": {LABEL: asked.name}}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"request": asked.request}}
 
 
-def _pod(asked: Asked, index: int, node: str) -> Object:
+def _build_pod(asked: NodeFactsRequest, index: int, node: str) -> KubeObject:
     here = {"key": "metadata.name", "operator": "In", "values": [node]}
     term = {"nodeSelectorTerms": [{"matchFields": [here]}]}
-    container: Object = {
+    container: KubeObject = {
         "name": CONTAINER,
         "image": asked.image,
         "command": ["sh", "-c", f"{asked.command} < {shlex.quote(_PLACE + '/request')}"],
@@ -109,7 +109,7 @@ def _pod(asked: Asked, index: int, node: str) -> Object:
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [{"name": "request", "mountPath": _PLACE, "readOnly": True}],
     }
-    spec: Object = {
+    spec: KubeObject = {
         "restartPolicy": "Never",
         "activeDeadlineSeconds": _DEADLINE_S,
         "terminationGracePeriodSeconds": 1,

@@ -17,17 +17,17 @@ import typing as t
 
 from ..api.client import Client
 from ..api.errors import KubeError
-from ..api.kinds import Object, moment
+from ..api.kinds import KubeObject, parse_time
 from ..objects import status
 
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 OURS = "app.kubernetes.io/managed-by=muster.training"
-_TAINT: Object = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}
+_TAINT: KubeObject = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}
 _TRIES = 5
 _CONFLICT = 409
 
 
-def readiness(node: Object, now: float | None) -> tuple[bool, float | None]:
+def readiness(node: KubeObject, now: float | None) -> tuple[bool, float | None]:
     """Return whether a Node is Ready, and for how many seconds the cluster has not heard of it, None if it can't tell.
 
     :param now: the time by the server's clock, None where it is not known.
@@ -38,21 +38,21 @@ def readiness(node: Object, now: float | None) -> tuple[bool, float | None]:
     # Unknown is the control plane's word and time; False is said and dated by the kubelet, which is not silent.
     if now is None or found.get("status") != "Unknown":
         return False, None
-    silent = moment(since(node))
+    silent = parse_time(ready_since(node))
     return False, None if silent is None else max(0.0, now - silent)
 
 
-def since(node: Object) -> str:
+def ready_since(node: KubeObject) -> str:
     """Return from when on a Node is as Ready as it is, in the words of whoever dated it: no measure of time."""
     return str((status.conditions(node).get("Ready") or {}).get("lastTransitionTime") or "")
 
 
-def out_of_service(node: Object) -> bool:
+def has_taint(node: KubeObject) -> bool:
     """Return whether a Node has the taint."""
     return any(item.get("key") == OUT_OF_SERVICE for item in (node.get("spec") or {}).get("taints") or [])
 
 
-def release(client: Client, name: str, gone: bool) -> list[str]:
+def release_pods(client: Client, name: str, gone: bool) -> list[str]:
     """Force the collection's pods off a node that is lost; return what was done.
 
     :param gone: whether the machine exists no more. Its Node is deleted then; it is tainted otherwise.
@@ -64,24 +64,24 @@ def release(client: Client, name: str, gone: bool) -> list[str]:
     if gone:
         if client.delete("v1/Node", name, uid=str(node["metadata"].get("uid") or "")):
             done.append(f"Node {name} was deleted")
-    elif _taint(client, name):
+    elif _add_taint(client, name):
         done.append(f"Node {name} is out of service")
     return [*done, *(f"{what} was forced off" for what in _forced(client, name))]
 
 
-def admit(client: Client, name: str) -> bool:
+def remove_taint(client: Client, name: str) -> bool:
     """Take the taint of a node away that answers again; return whether it had one."""
     return _change_taints(client, name, lambda taints: [item for item in taints if item.get("key") != OUT_OF_SERVICE])
 
 
-def _taint(client: Client, name: str) -> bool:
-    def with_taint(taints: list[Object]) -> list[Object]:
-        return taints if out_of_service({"spec": {"taints": taints}}) else [*taints, dict(_TAINT)]
+def _add_taint(client: Client, name: str) -> bool:
+    def with_taint(taints: list[KubeObject]) -> list[KubeObject]:
+        return taints if has_taint({"spec": {"taints": taints}}) else [*taints, dict(_TAINT)]
 
     return _change_taints(client, name, with_taint)
 
 
-def _change_taints(client: Client, name: str, change: t.Callable[[list[Object]], list[Object]]) -> bool:
+def _change_taints(client: Client, name: str, change: t.Callable[[list[KubeObject]], list[KubeObject]]) -> bool:
     """Change a Node's taints, which are one list: whoever else changed it meanwhile is not overwritten."""
     for attempt in range(_TRIES):
         node = client.get("v1/Node", name)
@@ -102,7 +102,7 @@ def _change_taints(client: Client, name: str, change: t.Callable[[list[Object]],
     return False
 
 
-def _tell_why(client: Client, meta: Object, node: str) -> None:
+def _tell_why(client: Client, meta: KubeObject, node: str) -> None:
     """Mark a pod as taken away, as the cluster does with pods of a lost node: that is no crash of theirs."""
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     condition = {

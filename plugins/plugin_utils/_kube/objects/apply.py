@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from ....module_utils._model.errors import MusterError, RefusedError, TransportError
 from ..api.client import MANAGER, Client
 from ..api.errors import NO_PATH, KubeError, ends_soon
-from ..api.kinds import DEFINITIONS, Object
+from ..api.kinds import DEFINITIONS, KubeObject
 from . import apply_plan, manifests
 from . import diff as texts
 from .apply_noop import applied_fields
-from .apply_plan import Prune, Step, Target
+from .apply_plan import ApplyStep, ApplyTarget, Prune
 
 Action = t.Literal["created", "configured", "adopted", "unchanged", "pruned"]
 # So long a refusal that ends by itself is met again.
@@ -32,10 +32,10 @@ _MISSING = r"""['"]([a-z0-9.-]+)['"] not found|not found: ['"]?([a-z0-9.-]+)"""
 class Change(t.NamedTuple):
     """What became of one object. ``adopted``: its content was as wanted, and its fields are ours from now on."""
 
-    target: Target
+    target: ApplyTarget
     action: Action
-    before: Object | None = None
-    after: Object | None = None
+    before: KubeObject | None = None
+    after: KubeObject | None = None
 
     def __repr__(self) -> str:
         return f"Change(target={self.target.title!r}, action={self.action!r})"
@@ -52,7 +52,7 @@ class Change(t.NamedTuple):
         }
 
 
-class Result(t.NamedTuple):
+class ApplyResult(t.NamedTuple):
     """What an apply did, in the order of the objects; removed ones follow.
 
     ``requests`` counts all requests, ``writes`` those that were not reads (in check mode these were dry runs).
@@ -66,9 +66,9 @@ class Result(t.NamedTuple):
     def diff(self) -> list[dict[str, str]]:
         """Return Ansible's diff of what changed; values of Secrets are not shown."""
         moved = [change for change in self.changes if change.action != "unchanged"]
-        return [texts.entry(change.target.title, change.before, change.after) for change in moved]
+        return [texts.diff_entry(change.target.title, change.before, change.after) for change in moved]
 
-    def objects(self) -> list[Object | None]:
+    def objects(self) -> list[KubeObject | None]:
         """Return the objects as the server has them, in the order they were given."""
         return [change.after for change in self.changes if change.action != "pruned"]
 
@@ -84,7 +84,7 @@ def apply(
     prune: Prune | None = None,
     validate: bool = False,
     timeout_s: float = 60.0,
-) -> Result:
+) -> ApplyResult:
     """Make the server hold ``objects`` (objects, lists of them, or YAML text) and return what was done.
 
     Namespaces go first, then definitions (which are waited for, ``timeout_s`` at most), then parts, work and admission
@@ -96,21 +96,23 @@ def apply(
     the message says which object, and how many were applied before.
     """
     before = client.requests, client.writes
-    wanted = apply_plan.targets(client, manifests.collect(objects, "objects"), namespace)
-    planned = apply_plan.make(client, wanted, manager, prune)
-    run = Run(client, planned, manager, force, timeout_s)
+    wanted = apply_plan.resolve_targets(client, manifests.collect(objects, "objects"), namespace)
+    planned = apply_plan.make_plan(client, wanted, manager, prune)
+    run = ApplyRun(client, planned, manager, force, timeout_s)
     if check or validate:
         changes = run.rehearse()
     if not check:
         changes = run.carry_out()
     changed = any(change.action != "unchanged" for change in changes)
-    return Result(changed, tuple(changes), client.requests - before[0], client.writes - before[1])
+    return ApplyResult(changed, tuple(changes), client.requests - before[0], client.writes - before[1])
 
 
-class Run:
+class ApplyRun:
     """Carries a plan out, or rehearses it."""
 
-    def __init__(self, client: Client, planned: apply_plan.Plan, manager: str, force: bool, timeout_s: float) -> None:
+    def __init__(
+        self, client: Client, planned: apply_plan.ApplyPlan, manager: str, force: bool, timeout_s: float
+    ) -> None:
         self._client = client
         self._plan = planned
         self._manager = manager
@@ -120,8 +122,8 @@ class Run:
 
     def rehearse(self) -> list[Change]:
         """Send everything as a dry run; all refusals are reported together."""
-        outcomes = apply_plan.parallel(self._rehearse_one, self._plan.steps)
-        removals = apply_plan.parallel(self._rehearse_removal, self._plan.doomed)
+        outcomes = apply_plan.run_parallel(self._rehearse_one, self._plan.steps)
+        removals = apply_plan.run_parallel(self._rehearse_removal, self._plan.doomed)
         self._report([*outcomes, *removals], done=0, rehearsed=True)
         return t.cast("list[Change]", [*outcomes, *removals])
 
@@ -130,7 +132,7 @@ class Run:
         done: dict[tuple[str, str, str, str], Change] = {}
         for number in sorted({step.target.stage for step in self._plan.steps}):
             steps = [step for step in self._plan.steps if step.target.stage == number]
-            outcomes = apply_plan.parallel(self._apply_one, steps)
+            outcomes = apply_plan.run_parallel(self._apply_one, steps)
             written = sum(change.action != "unchanged" for change in done.values())
             good = [outcome for outcome in outcomes if isinstance(outcome, Change)]
             self._report(outcomes, done=written + sum(change.action != "unchanged" for change in good))
@@ -138,9 +140,9 @@ class Run:
             if number == DEFINITIONS:
                 self._await_definitions(good)
         changes = [done[step.target.key] for step in self._plan.steps]
-        return [*changes, *apply_plan.parallel(self._remove, self._plan.doomed)]
+        return [*changes, *apply_plan.run_parallel(self._remove, self._plan.doomed)]
 
-    def _rehearse_one(self, step: Step) -> Change | MusterError:
+    def _rehearse_one(self, step: ApplyStep) -> Change | MusterError:
         if not step.needed:
             return Change(step.target, "unchanged", step.live, step.live)
         try:
@@ -153,7 +155,7 @@ class Run:
         except MusterError as error:
             return error
 
-    def _will_be_there(self, target: Target, error: KubeError) -> bool:
+    def _will_be_there(self, target: ApplyTarget, error: KubeError) -> bool:
         if error.status in (403, 422):
             # Admission looks for it, as Kubeflow's does for the runtime of a TrainJob.
             missing = {name for found in re.findall(_MISSING, error.detail) for name in found if name}
@@ -165,7 +167,7 @@ class Run:
         definition = ("apiextensions.k8s.io", "CustomResourceDefinition", "", f"{resource.plural}.{resource.group}")
         return namespace in self._new or definition in self._new
 
-    def _apply_one(self, step: Step) -> Change | MusterError:
+    def _apply_one(self, step: ApplyStep) -> Change | MusterError:
         if not step.needed:
             return Change(step.target, "unchanged", step.live, step.live)
         clock = self._client.line.clock
@@ -181,19 +183,19 @@ class Run:
             clock.sleep(pause)
             pause = min(2 * pause, 2.0)
 
-    def _passes(self, target: Target, error: KubeError) -> bool:
+    def _passes(self, target: ApplyTarget, error: KubeError) -> bool:
         if error.status == 404:
             # A definition is served by each API server a moment after it is established.
             return target.stage > DEFINITIONS and error.reason == NO_PATH
         return ends_soon(error.detail)
 
-    def _send(self, target: Target, *, dry_run: bool) -> Object:
+    def _send(self, target: ApplyTarget, *, dry_run: bool) -> KubeObject:
         return self._client.apply(target.value, self._manager, force=self._force, dry_run=dry_run)
 
-    def _changed(self, step: Step, after: Object) -> Change:
+    def _changed(self, step: ApplyStep, after: KubeObject) -> Change:
         if step.live is None:
             return Change(step.target, "created", None, after)
-        if texts.content(step.live) != texts.content(after):
+        if texts.strip_server_fields(step.live) != texts.strip_server_fields(after):
             return Change(step.target, "configured", step.live, after)
         api_version = step.target.resource.api_version
         same = applied_fields(step.live, self._manager, api_version) == applied_fields(
@@ -201,13 +203,13 @@ class Run:
         )
         return Change(step.target, "unchanged" if same else "adopted", step.live, after)
 
-    def _rehearse_removal(self, target: Target) -> Change | MusterError:
+    def _rehearse_removal(self, target: ApplyTarget) -> Change | MusterError:
         try:
             return self._remove(target, dry_run=True)
         except MusterError as error:
             return error
 
-    def _remove(self, target: Target, dry_run: bool = False) -> Change:
+    def _remove(self, target: ApplyTarget, dry_run: bool = False) -> Change:
         uid = str(target.value["metadata"].get("uid") or "")
         self._client.delete(target.resource, target.name, target.namespace, uid=uid, dry_run=dry_run)
         return Change(target, "pruned", target.value)
@@ -219,7 +221,7 @@ class Run:
             return
         state = "nothing was changed" if rehearsed or not done else f"{done} of {len(self._plan.steps)} were applied"
         if len(failed) == 1:
-            raise _with(failed[0], state, self._explain(failed[0]))
+            raise _with_context(failed[0], state, self._explain(failed[0]))
         shown = "; ".join(error.message for error in failed[:_SHOWN_ERRORS])
         more = f"; and {len(failed) - _SHOWN_ERRORS} more" if len(failed) > _SHOWN_ERRORS else ""
         raise RefusedError(f"{len(failed)} objects were refused ({state}): {shown}{more}", failed[0].fix)
@@ -233,10 +235,12 @@ class Run:
             found = self._client.get("v1/Namespace", namespace or "") or {}
         except MusterError:
             return ""
-        return apply_plan.holders(found) if found else ""
+        return apply_plan.deletion_blockers(found) if found else ""
 
     def _await_definitions(self, changes: Sequence[Change]) -> None:
-        waiting = {change.target.name: change.after or {} for change in changes if not established(change.after or {})}
+        waiting = {
+            change.target.name: change.after or {} for change in changes if not is_established(change.after or {})
+        }
         if not waiting:
             return
         versions = [int(item["metadata"]["resourceVersion"]) for item in waiting.values()]
@@ -246,7 +250,7 @@ class Run:
                 name = event.object.get("metadata", {}).get("name")
                 if name in waiting:
                     waiting[name] = event.object
-                    if established(event.object):
+                    if is_established(event.object):
                         del waiting[name]
                 if not waiting:
                     return
@@ -255,7 +259,7 @@ class Run:
         raise TransportError(f"CustomResourceDefinition {name} is not established after {self._timeout_s:g} s: {said}")
 
 
-def established(definition: Mapping[str, t.Any]) -> bool:
+def is_established(definition: Mapping[str, t.Any]) -> bool:
     """Return whether the server serves what a CustomResourceDefinition defines."""
     return any(c.get("type") == "Established" and c.get("status") == "True" for c in _conditions(definition))
 
@@ -264,7 +268,7 @@ def _conditions(item: Mapping[str, t.Any]) -> list[Mapping[str, t.Any]]:
     return (item.get("status") or {}).get("conditions") or []
 
 
-def _with(error: MusterError, state: str, more: str) -> MusterError:
+def _with_context(error: MusterError, state: str, more: str) -> MusterError:
     """Return the error with what else the user must know at its end."""
     message = f"{error.message}{f' ({more})' if more else ''} ({state})"
     if isinstance(error, KubeError):

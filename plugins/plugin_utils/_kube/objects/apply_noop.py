@@ -21,7 +21,7 @@ import typing as t
 from collections.abc import Mapping
 
 from ....module_utils._model.quantity import amount
-from ..api.kinds import BUILT_IN_GROUPS, Object
+from ..api.kinds import BUILT_IN_GROUPS, KubeObject
 
 _MISSING: t.Final = object()
 # Places whose values are quantities, which the server writes in its own form: "1000m" becomes "1".
@@ -75,7 +75,7 @@ _STRUCTURES = frozenset(
 )
 
 
-def covered(wanted: Object, live: Object, manager: str) -> bool:
+def is_noop(wanted: KubeObject, live: KubeObject, manager: str) -> bool:
     """Return whether applying ``wanted`` as ``manager`` would leave ``live`` as it is."""
     owned = applied_fields(live, manager, wanted["apiVersion"])
     if owned is None:
@@ -84,10 +84,10 @@ def covered(wanted: Object, live: Object, manager: str) -> bool:
         # The server keeps no set for an object of which nothing but its name is wanted.
         owned = {}
     group, _unused, _version = wanted["apiVersion"].rpartition("/")
-    return _Walk(wanted["kind"], built_in=group in BUILT_IN_GROUPS).object(wanted, owned, live)
+    return _Comparison(wanted["kind"], built_in=group in BUILT_IN_GROUPS).object(wanted, owned, live)
 
 
-def applied_fields(live: Object, manager: str, api_version: str | None = None) -> Mapping[str, t.Any] | None:
+def applied_fields(live: KubeObject, manager: str, api_version: str | None = None) -> Mapping[str, t.Any] | None:
     """Return the set of fields that ``manager`` applied last (FieldsV1), None when it never applied this object."""
     for entry in (live.get("metadata") or {}).get("managedFields") or []:
         ours = entry.get("manager") == manager and entry.get("operation") == "Apply" and not entry.get("subresource")
@@ -96,7 +96,7 @@ def applied_fields(live: Object, manager: str, api_version: str | None = None) -
     return None
 
 
-class _Walk:
+class _Comparison:
     """Goes down the wanted value, the owned fields and the live value together."""
 
     def __init__(self, kind: str, *, built_in: bool) -> None:
@@ -106,7 +106,7 @@ class _Walk:
         places = _QUANTITIES if built_in else _FOREIGN_QUANTITIES
         self._quantities = frozenset() if kind in _NO_QUANTITIES else places
 
-    def object(self, wanted: Object, owned: Mapping[str, t.Any], live: Object) -> bool:
+    def object(self, wanted: KubeObject, owned: Mapping[str, t.Any], live: KubeObject) -> bool:
         meta = {key: value for key, value in wanted["metadata"].items() if key not in ("name", "namespace")}
         inner = {key: value for key, value in wanted.items() if key not in ("apiVersion", "kind", "metadata")}
         rest = {key: value for key, value in owned.items() if key != "f:metadata"}
@@ -124,19 +124,19 @@ class _Walk:
         """Return whether the server leaves this empty value out, so that it is as wanted when it is not there."""
         if not self._built_in or above in (_FREE, _OWN) or key in self._any_form:
             return False
-        return value == [] or (key in _FORGOTTEN and _empty(value))
+        return value == [] or (key in _FORGOTTEN and _is_empty(value))
 
     def _field(self, wanted: t.Any, owned: Mapping[str, t.Any], live: t.Any, key: str) -> bool:
         if not owned:
             # Ours, and not there: what we applied last was as empty.
-            return _empty(wanted) if live is _MISSING else self._same(wanted, live, key)
+            return _is_empty(wanted) if live is _MISSING else self._same(wanted, live, key)
         if isinstance(wanted, dict) and isinstance(live, dict):
             return self._map(wanted, owned, live, key)
         if isinstance(wanted, list) and isinstance(live, list):
             return self._list(wanted, owned, live)
         return False
 
-    def _map(self, wanted: Object, owned: Mapping[str, t.Any], live: Object, above: str = "") -> bool:
+    def _map(self, wanted: KubeObject, owned: Mapping[str, t.Any], live: KubeObject, above: str = "") -> bool:
         names = {name[2:] for name in owned if name.startswith("f:")}
         if any(not name.startswith("f:") and name != "." for name in owned):
             return False
@@ -203,10 +203,10 @@ class _Walk:
         if wanted == live:
             return True
         if self._base64 and isinstance(wanted, str) and isinstance(live, str):
-            return _decoded(wanted) == _decoded(live)
+            return _decode_base64(wanted) == _decode_base64(live)
         return key in self._quantities and _equal_quantities(wanted, live)
 
-    def _same_map(self, wanted: Object, live: Object, above: str) -> bool:
+    def _same_map(self, wanted: KubeObject, live: KubeObject, above: str) -> bool:
         known = _DEFAULTS if self._built_in and above not in (_FREE, _OWN) else {}
         if known and "resourceRules" in live:
             known = _ADMISSION_DEFAULTS
@@ -220,31 +220,31 @@ class _Walk:
 
 
 # What is noted about objects is alike for all kinds.
-_METADATA: t.Final = _Walk("", built_in=True)
+_METADATA: t.Final = _Comparison("", built_in=True)
 
 
-def _without_keys(owned: t.Any, item: Object) -> Mapping[str, t.Any]:
+def _without_keys(owned: t.Any, item: KubeObject) -> Mapping[str, t.Any]:
     """Return an item's fields; an item of which nothing but itself is noted owns what it consists of."""
     inner = {name: value for name, value in (owned or {}).items() if name != "."}
     return inner or {f"f:{key}": {} for key in item}
 
 
-def _empty(value: t.Any) -> bool:
+def _is_empty(value: t.Any) -> bool:
     return value is False or (not isinstance(value, bool) and value in (0, "", [], {}))
 
 
-def _decoded(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text)
     except (binascii.Error, ValueError):
         return text.encode()
 
 
-def _quantity(value: t.Any) -> decimal.Decimal | None:
+def _parse_quantity(value: t.Any) -> decimal.Decimal | None:
     plain = isinstance(value, str | int | float) and not isinstance(value, bool)
     return amount(str(value)) if plain else None
 
 
 def _equal_quantities(one: t.Any, other: t.Any) -> bool:
-    first, second = _quantity(one), _quantity(other)
+    first, second = _parse_quantity(one), _parse_quantity(other)
     return first is not None and first == second

@@ -16,19 +16,19 @@ from ....module_utils._model.errors import InputError, RefusedError
 from ..api import discovery
 from ..api.client import Client
 from ..api.errors import KubeError
-from ..api.kinds import Object, Resource, stage, title
-from ..api.pages import Listing
+from ..api.kinds import KubeObject, Resource, apply_stage, title
+from ..api.pages import ListPage
 from ..api.transport import IN_FLIGHT
-from .apply_noop import applied_fields, covered
+from .apply_noop import applied_fields, is_noop
 
 
-class Target(t.NamedTuple):
+class ApplyTarget(t.NamedTuple):
     """One wanted object, and where it goes."""
 
     resource: Resource
     namespace: str | None
     name: str
-    value: Object
+    value: KubeObject
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -43,14 +43,14 @@ class Target(t.NamedTuple):
     @property
     def stage(self) -> int:
         """When it is applied."""
-        return stage(self.resource)
+        return apply_stage(self.resource)
 
 
-class Step(t.NamedTuple):
+class ApplyStep(t.NamedTuple):
     """A target, the object that is there, and whether an apply is needed."""
 
-    target: Target
-    live: Object | None
+    target: ApplyTarget
+    live: KubeObject | None
     needed: bool
 
 
@@ -74,14 +74,14 @@ class Prune(t.NamedTuple):
         return ",".join(f"{key}={value}" for key, value in sorted(self.labels.items()))
 
 
-class Plan(t.NamedTuple):
+class ApplyPlan(t.NamedTuple):
     """Steps in the order of the wanted objects, and the objects to remove."""
 
-    steps: tuple[Step, ...]
-    doomed: tuple[Target, ...] = ()
+    steps: tuple[ApplyStep, ...]
+    doomed: tuple[ApplyTarget, ...] = ()
 
 
-def parallel[T, R](work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+def run_parallel[T, R](work: Callable[[T], R], items: Sequence[T]) -> list[R]:
     """Return ``work`` of each item in order, eight at a time."""
     if len(items) < 2:
         return [work(item) for item in items]
@@ -89,12 +89,12 @@ def parallel[T, R](work: Callable[[T], R], items: Sequence[T]) -> list[R]:
         return list(pool.map(work, items))
 
 
-def targets(client: Client, objects: Sequence[Object], namespace: str | None = None) -> list[Target]:
+def resolve_targets(client: Client, objects: Sequence[KubeObject], namespace: str | None = None) -> list[ApplyTarget]:
     """Return where the objects go; definitions among them are known to the client's catalog from here on."""
     for value in objects:
         if value["kind"] == "CustomResourceDefinition":
-            client.catalog.teach(discovery.of_definition(value))
-    found = [_target(client, value, namespace) for value in objects]
+            client.catalog.teach(discovery.parse_definition(value))
+    found = [_resolve_target(client, value, namespace) for value in objects]
     seen: set[tuple[str, str, str, str]] = set()
     for target in found:
         if target.key in seen:
@@ -103,47 +103,47 @@ def targets(client: Client, objects: Sequence[Object], namespace: str | None = N
     return found
 
 
-def _target(client: Client, value: Object, namespace: str | None) -> Target:
+def _resolve_target(client: Client, value: KubeObject, namespace: str | None) -> ApplyTarget:
     resource = client.catalog.find(value["apiVersion"], value["kind"])
     meta = value["metadata"]
     place = str(meta.get("namespace") or namespace or client.namespace) if resource.namespaced else None
     rest = {key: part for key, part in meta.items() if key != "namespace"}
     placed = {**value, "metadata": {**rest, **({"namespace": place} if place else {})}}
-    return Target(resource, place, str(meta["name"]), placed)
+    return ApplyTarget(resource, place, str(meta["name"]), placed)
 
 
-def make(client: Client, wanted: Sequence[Target], manager: str, prune: Prune | None = None) -> Plan:
+def make_plan(client: Client, wanted: Sequence[ApplyTarget], manager: str, prune: Prune | None = None) -> ApplyPlan:
     """Read what is there and return what is to be done."""
     if prune is not None:
         _check_labels(wanted, prune)
-    groups: dict[Resource, list[Target]] = {}
+    groups: dict[Resource, list[ApplyTarget]] = {}
     for target in wanted:
         groups.setdefault(target.resource, []).append(target)
-    named = _served(client, prune.kinds) if prune else []
+    named = _resolve_kinds(client, prune.kinds) if prune else []
     for resource in named:
         groups.setdefault(resource, [])
     selector = prune.selector if prune else ""
     places = {target.namespace or "" for target in wanted if target.namespace}
-    readings = [Reading(client, *group, selector, places) for group in groups.items()]
-    read = parallel(Reading.objects, readings)
-    found = {_key(group, item): item for group, items in zip(groups, read, strict=True) for item in items}
-    steps = tuple(_step(target, found.get(target.key), manager) for target in wanted)
+    readings = [KindReader(client, *group, selector, places) for group in groups.items()]
+    read = run_parallel(KindReader.objects, readings)
+    found = {_object_key(group, item): item for group, items in zip(groups, read, strict=True) for item in items}
+    steps = tuple(_plan_step(target, found.get(target.key), manager) for target in wanted)
     keys = {target.key for target in wanted}
     doomed = [
-        Target(group, (item["metadata"].get("namespace")), item["metadata"]["name"], item)
+        ApplyTarget(group, (item["metadata"].get("namespace")), item["metadata"]["name"], item)
         for group, items in zip(groups, read, strict=True)
         for item in items
         if prune is not None
         and (group.family not in _HOLDERS or group in named)
-        and _key(group, item) not in keys
-        and _ours(item, manager, prune)
+        and _object_key(group, item) not in keys
+        and _is_prunable(item, manager, prune)
         # The same set may lie in other namespaces, too: those are another call's.
         and (not places or item["metadata"].get("namespace") in {None, *places})
     ]
-    return Plan(steps, tuple(sorted(doomed, key=lambda target: -target.stage)))
+    return ApplyPlan(steps, tuple(sorted(doomed, key=lambda target: -target.stage)))
 
 
-def _served(client: Client, kinds: Sequence[str]) -> list[Resource]:
+def _resolve_kinds(client: Client, kinds: Sequence[str]) -> list[Resource]:
     """Return the kinds that the server has; of an API that it has not, it has no objects either."""
     found = []
     for kind in kinds:
@@ -156,7 +156,7 @@ def _served(client: Client, kinds: Sequence[str]) -> list[Resource]:
     return found
 
 
-def _check_labels(wanted: Sequence[Target], prune: Prune) -> None:
+def _check_labels(wanted: Sequence[ApplyTarget], prune: Prune) -> None:
     if not prune.labels:
         raise InputError("prune_labels", "must name at least one label", "Only objects with these labels are removed")
     for target in wanted:
@@ -165,7 +165,7 @@ def _check_labels(wanted: Sequence[Target], prune: Prune) -> None:
             raise InputError("prune_labels", f"{target.title} does not have the labels {prune.selector}")
 
 
-def _ours(item: Object, manager: str, prune: Prune) -> bool:
+def _is_prunable(item: KubeObject, manager: str, prune: Prune) -> bool:
     meta = item["metadata"]
     labels = meta.get("labels") or {}
     owned = any(owner.get("controller") for owner in meta.get("ownerReferences") or [])
@@ -173,19 +173,19 @@ def _ours(item: Object, manager: str, prune: Prune) -> bool:
     return fits and not owned and not meta.get("deletionTimestamp") and applied_fields(item, manager) is not None
 
 
-def _key(resource: Resource, item: Object) -> tuple[str, str, str, str]:
+def _object_key(resource: Resource, item: KubeObject) -> tuple[str, str, str, str]:
     meta = item["metadata"]
     return (*resource.family, str(meta.get("namespace") or ""), str(meta["name"]))
 
 
-def _step(target: Target, live: Object | None, manager: str) -> Step:
+def _plan_step(target: ApplyTarget, live: KubeObject | None, manager: str) -> ApplyStep:
     if live is not None and live["metadata"].get("deletionTimestamp"):
-        waits = ", ".join(live["metadata"].get("finalizers") or []) or holders(live)
+        waits = ", ".join(live["metadata"].get("finalizers") or []) or deletion_blockers(live)
         raise RefusedError(f"{target.title} is being deleted and waits for: {waits}", "Wait until it is gone")
-    return Step(target, live, live is None or not covered(target.value, live, manager))
+    return ApplyStep(target, live, live is None or not is_noop(target.value, live, manager))
 
 
-def holders(live: Object) -> str:
+def deletion_blockers(live: KubeObject) -> str:
     """Return what a namespace still waits for, as its conditions tell."""
     said = [
         str(item.get("message"))
@@ -195,16 +195,16 @@ def holders(live: Object) -> str:
     return "; ".join(said)[:300] or "its end"
 
 
-class Reading(t.NamedTuple):
+class KindReader(t.NamedTuple):
     """Reads what is there of one kind, with as little as possible."""
 
     client: Client
     resource: Resource
-    wanted: list[Target]
+    wanted: list[ApplyTarget]
     selector: str
     places: set[str]
 
-    def objects(self) -> list[Object]:
+    def objects(self) -> list[KubeObject]:
         """Return the objects; none for a kind that is not served yet."""
         try:
             if len(self.wanted) == 1 and not self.selector:
@@ -215,7 +215,7 @@ class Reading(t.NamedTuple):
                 return []
             raise
 
-    def _objects(self) -> list[Object]:
+    def _objects(self) -> list[KubeObject]:
         named = sorted(self._places()) if self.resource.namespaced else []
         space = named[0] if len(named) == 1 else None
         try:
@@ -228,7 +228,7 @@ class Reading(t.NamedTuple):
         if places:
             # Who may not read the whole cluster may read namespaces.
             try:
-                return [item for items in parallel(self._of_place, places) for item in items]
+                return [item for items in run_parallel(self._of_place, places) for item in items]
             except KubeError as error:
                 if error.status != 403:
                     raise
@@ -238,7 +238,7 @@ class Reading(t.NamedTuple):
         # Who may not list may still read what is named.
         return self._each(self.wanted)
 
-    def _of_place(self, place: str) -> list[Object]:
+    def _of_place(self, place: str) -> list[KubeObject]:
         try:
             return self._rest(self._first(place), place)
         except KubeError as error:
@@ -251,10 +251,10 @@ class Reading(t.NamedTuple):
         """Return the namespaces to look into. Where something is to go, it may lie where no such object is wanted."""
         return self.places if self.selector else {target.namespace or "" for target in self.wanted} or self.places
 
-    def _first(self, namespace: str | None) -> Listing:
+    def _first(self, namespace: str | None) -> ListPage:
         return self.client.list(self.resource, namespace, labels=self.selector, whole=False)
 
-    def _rest(self, first: Listing, namespace: str | None) -> list[Object]:
+    def _rest(self, first: ListPage, namespace: str | None) -> list[KubeObject]:
         if not first.remaining:
             return first.items
         if first.remaining > 4 * len(self.wanted) and not self.selector:
@@ -262,6 +262,6 @@ class Reading(t.NamedTuple):
             return self._each([target for target in self.wanted if namespace in (None, target.namespace)])
         return self.client.list(self.resource, namespace, labels=self.selector).items
 
-    def _each(self, wanted: Sequence[Target]) -> list[Object]:
-        found = parallel(lambda target: self.client.get(self.resource, target.name, target.namespace), wanted)
+    def _each(self, wanted: Sequence[ApplyTarget]) -> list[KubeObject]:
+        found = run_parallel(lambda target: self.client.get(self.resource, target.name, target.namespace), wanted)
         return [item for item in found if item is not None]

@@ -15,7 +15,7 @@ import typing as t
 
 import yaml
 
-from ..api.kinds import Object
+from ..api.kinds import KubeObject
 
 _DUMPER: t.Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _NOISE = ("managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink")
@@ -24,7 +24,7 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _KEY = os.urandom(16)
 
 
-def content(value: Object | None) -> Object:
+def strip_server_fields(value: KubeObject | None) -> KubeObject:
     """Return an object without status and what the server notes about it; empty for none."""
     if not value:
         return {}
@@ -36,21 +36,21 @@ def content(value: Object | None) -> Object:
     return {**item, "metadata": meta}
 
 
-def show(value: Object | None) -> str:
+def to_yaml(value: KubeObject | None) -> str:
     """Return an object as YAML; the values of a Secret as their lengths and a mark that changes with them."""
-    item = content(value)
+    item = strip_server_fields(value)
     if not item:
         return ""
     if item.get("kind") == "Secret":
-        item = {**item, "data": {key: _mark(str(part)) for key, part in (item.get("data") or {}).items()}}
+        item = {**item, "data": {key: _mask(str(part)) for key, part in (item.get("data") or {}).items()}}
     return str(yaml.dump(item, Dumper=_DUMPER, sort_keys=True, default_flow_style=False, width=110))
 
 
-def _mark(text: str) -> str:
+def _mask(text: str) -> str:
     digest = hmac.new(_KEY, text.encode(), hashlib.sha256).hexdigest()[:8]
     return f"({len(text)} characters of base64, mark {digest})"
 
 
-def entry(title: str, before: Object | None, after: Object | None) -> dict[str, str]:
+def diff_entry(title: str, before: KubeObject | None, after: KubeObject | None) -> dict[str, str]:
     """Return one entry of Ansible's diff."""
-    return {"before_header": title, "after_header": title, "before": show(before), "after": show(after)}
+    return {"before_header": title, "after_header": title, "before": to_yaml(before), "after": to_yaml(after)}

@@ -17,15 +17,15 @@ import typing as t
 from collections.abc import Iterable, Iterator
 
 from ..api.client import Client
-from ..api.errors import ends_soon, plain
-from ..api.kinds import Object, title
+from ..api.errors import ends_soon, server_text
+from ..api.kinds import KubeObject, title
 from . import status as objects_status
 
-Code = t.Literal[
+ProblemCode = t.Literal[
     "quota", "admission", "webhook", "unschedulable", "image", "volume", "queue", "crash", "node", "container", "other"
 ]
 # The first that fits; reasons are those of Kubernetes' own controllers, of JobSet and of Kueue.
-_RULES: t.Final[tuple[tuple[Code, str, str], ...]] = (
+_RULES: t.Final[tuple[tuple[ProblemCode, str, str], ...]] = (
     ("webhook", "", r"failed calling webhook"),
     ("quota", "", r"exceeded quota|must specify .* for: "),
     ("admission", "", r"violates PodSecurity|ValidatingAdmissionPolicy|denied (?:the )?request|is forbidden"),
@@ -48,7 +48,7 @@ _USUAL: t.Final = re.compile(
 )
 # What a container waits for in every run that is well.
 _STARTING: t.Final = frozenset({"", "ContainerCreating", "PodInitializing"})
-_WORDS: t.Final[t.Mapping[Code, str]] = {
+_WORDS: t.Final[t.Mapping[ProblemCode, str]] = {
     "quota": "the namespace's quota is used up",
     "admission": "the cluster does not allow it",
     "webhook": "a webhook of the cluster does not answer",
@@ -82,10 +82,10 @@ SET_ASIDE = "; it goes on when somebody sets its spec.active to true"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Cause:
+class StartProblem:
     """Why something does not start. ``passing``: it may end by itself, such as a lack of room or a moved pod."""
 
-    code: Code
+    code: ProblemCode
     object: str
     line: str
     count: int
@@ -95,13 +95,17 @@ class Cause:
     @property
     def text(self) -> str:
         """Return the cause for people: what it is about, what is wrong, and the cluster's own words."""
-        words = _FOREIGN_WORDS if self.code in ("image", "container") and foreign(self.line) else _WORDS[self.code]
+        words = (
+            _FOREIGN_WORDS
+            if self.code in ("image", "container") and is_wrong_architecture(self.line)
+            else _WORDS[self.code]
+        )
         return f"{self.object}: {words}: {self.line}"
 
     @property
     def final(self) -> bool:
         """Whether no waiting mends it: pods that are made again meet it again."""
-        if self.code in ("image", "container") and foreign(self.line):
+        if self.code in ("image", "container") and is_wrong_architecture(self.line):
             return True
         if self.code == "image":
             # This one says nothing of the reason, which others tell.
@@ -121,14 +125,14 @@ class Cause:
         return self.object, self.code, self.line if apart else ""
 
 
-def foreign(said: str) -> bool:
+def is_wrong_architecture(said: str) -> bool:
     """Return whether words about an image or a container mean that it is made for another architecture."""
     return bool(_FOREIGN.search(said))
 
 
-def cause(event: Object) -> Cause | None:
+def parse_event(event: KubeObject) -> StartProblem | None:
     """Return what a warning event (``v1/Event``) says, None for one that is no warning or comes in every run."""
-    reason = plain(event.get("reason") or "")
+    reason = server_text(event.get("reason") or "")
     # A probe that cannot even be asked is none of what passes: the image lacks the program (KubeRay's need wget).
     usual = _USUAL.fullmatch(reason) and "command not found" not in str(event.get("message"))
     if event.get("type") != "Warning" or usual:
@@ -136,56 +140,56 @@ def cause(event: Object) -> Cause | None:
     about = event.get("involvedObject") or {}
     name = title(str(about.get("kind") or "object"), about.get("namespace"), about.get("name"))
     count = int((event.get("series") or {}).get("count") or event.get("count") or 1)
-    return _cause(name, reason, plain(event.get("message") or ""), count, str(about.get("uid")))
+    return _classify(name, reason, server_text(event.get("message") or ""), count, str(about.get("uid")))
 
 
-def of_pod(pod: Object) -> Cause | None:
+def find_pod_problem(pod: KubeObject) -> StartProblem | None:
     """Return what keeps a pod from starting by its own status, None for one that is on its way."""
     meta, status = pod.get("metadata") or {}, pod.get("status") or {}
     name, uid = title("Pod", meta.get("namespace"), meta.get("name")), str(meta.get("uid"))
     for entry in status.get("initContainerStatuses") or []:
         ended = (entry.get("state") or {}).get("terminated") or {}
         if ended.get("exitCode"):
-            said = ": ".join(plain(part) for part in (ended.get("reason"), ended.get("message")) if part)
+            said = ": ".join(server_text(part) for part in (ended.get("reason"), ended.get("message")) if part)
             line = f"{entry.get('name')} ended with exit code {ended['exitCode']}{f' ({said})' if said else ''}"
-            return Cause("container", name, line, 1, False, uid)
+            return StartProblem("container", name, line, 1, False, uid)
     for entry in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
         waits = (entry.get("state") or {}).get("waiting") or {}
-        reason = plain(waits.get("reason") or "")
+        reason = server_text(waits.get("reason") or "")
         if reason not in _STARTING:
-            return _cause(name, reason, plain(waits.get("message") or ""), 1, uid)
+            return _classify(name, reason, server_text(waits.get("message") or ""), 1, uid)
     placed = objects_status.conditions(pod).get("PodScheduled") or {}
     # A gate is how Kueue keeps a pod waiting; what for, its Workload says.
     if placed.get("status") != "False" or placed.get("reason") == "SchedulingGated":
         return None
-    return _cause(name, "FailedScheduling", plain(placed.get("message") or placed.get("reason") or ""), 1, uid)
+    return _classify(name, "FailedScheduling", server_text(placed.get("message") or placed.get("reason") or ""), 1, uid)
 
 
-def of_workload(workload: Object) -> Cause | None:
+def find_workload_problem(workload: KubeObject) -> StartProblem | None:
     """Return what keeps a job in its queue by the status of its Workload, None for one that is admitted.
 
     It is final when Kueue has given the job up: nobody activates it again unless asked. Whoever deactivated it by hand
     may do so.
     """
-    now = objects_status.state(workload)
+    now = objects_status.read_state(workload)
     inactive = (workload.get("spec") or {}).get("active") is False
     if now.phase != "waiting" and not (now.phase == "failed" and inactive):
         return None
     meta = workload.get("metadata") or {}
     name = title("Workload", meta.get("namespace"), meta.get("name"))
-    line, final = now.reason, inactive and objects_status.given_up(workload)
+    line, final = now.reason, inactive and objects_status.is_deactivated_by_kueue(workload)
     if inactive and not final:
         line += SET_ASIDE
-    return Cause("queue", name, line, 1, not final, str(meta.get("uid")))
+    return StartProblem("queue", name, line, 1, not final, str(meta.get("uid")))
 
 
-def of_unqueued(job: Object, looked: bool = True) -> Cause | None:
+def find_unqueued_problem(job: KubeObject, looked: bool = True) -> StartProblem | None:
     """Return what keeps a suspended job that no Workload stands for, None for one that is not suspended.
 
     :param looked: whether its Workload was looked for.
     """
-    now = objects_status.state(job)
-    if now.phase != "waiting" or not objects_status.suspended(job):
+    now = objects_status.read_state(job)
+    if now.phase != "waiting" or not objects_status.is_suspended(job):
         return None
     meta = job.get("metadata") or {}
     name = title(str(job.get("kind")), meta.get("namespace"), meta.get("name"))
@@ -193,38 +197,38 @@ def of_unqueued(job: Object, looked: bool = True) -> Cause | None:
     if not looked:
         why = "it waits in a queue that cannot be read from here, or somebody has suspended it"
     line = f"{now.reason if now.reason.startswith('is suspended') else 'is suspended'}; {why}"
-    return Cause("queue", name, line, 1, True, str(meta.get("uid")))
+    return StartProblem("queue", name, line, 1, True, str(meta.get("uid")))
 
 
-def _cause(name: str, reason: str, message: str, count: int, uid: str) -> Cause:
-    code: Code = next((found for found, *rule in _RULES if _fits(rule[0], rule[1], reason, message)), "other")
+def _classify(name: str, reason: str, message: str, count: int, uid: str) -> StartProblem:
+    code: ProblemCode = next((found for found, *rule in _RULES if _matches(rule[0], rule[1], reason, message)), "other")
     line = ": ".join(part for part in (reason, message) if part)
     # What was asked too early is asked again by the controllers that ask.
     early = code == "admission" and bool(ends_soon(line) or _BEHIND.search(line))
-    return Cause(code, name, line, count, early or code in _PASSING, uid)
+    return StartProblem(code, name, line, count, early or code in _PASSING, uid)
 
 
-def _fits(reasons: str, words: str, reason: str, message: str) -> bool:
+def _matches(reasons: str, words: str, reason: str, message: str) -> bool:
     return bool((not reasons or re.fullmatch(reasons, reason)) and (not words or re.search(words, message)))
 
 
-def causes(events: Iterable[Object]) -> Iterator[Cause]:
+def parse_events(events: Iterable[KubeObject]) -> Iterator[StartProblem]:
     """Yield what warning events say, each cause of an object once, in the order of their first coming."""
     seen: set[tuple[str, str, str]] = set()
     for event in events:
-        found = cause(event)
+        found = parse_event(event)
         if found is not None and found.key not in seen:
             seen.add(found.key)
             yield found
 
 
-def read(client: Client, namespace: str) -> list[Cause]:
+def read_problems(client: Client, namespace: str) -> list[StartProblem]:
     """Return the causes that the events of a namespace tell now."""
     listing = client.list("v1/Event", namespace, fields="type=Warning")
-    return list(causes(sorted(listing.items, key=_when)))
+    return list(parse_events(sorted(listing.items, key=_first_seen)))
 
 
-def stale(event: Object, since: Object) -> bool:
+def is_stale(event: KubeObject, since: KubeObject) -> bool:
     """Return whether an event was last seen before ``since`` was made: it is about an object of its name before it."""
     series, meta = event.get("series") or {}, event.get("metadata") or {}
     told = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
@@ -234,7 +238,7 @@ def stale(event: Object, since: Object) -> bool:
     return bool(seen and made) and str(seen)[:19] < str(made)[:19]
 
 
-def _when(event: Object) -> str:
+def _first_seen(event: KubeObject) -> str:
     return str(
         event.get("firstTimestamp") or event.get("eventTime") or (event.get("metadata") or {}).get("creationTimestamp")
     )

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping
 import yaml
 
 from ....module_utils._model.errors import InputError
-from ..api.kinds import Object, identity
-from ..api.kubeconfig import secret
+from ..api.kinds import KubeObject, identity
+from ..api.kubeconfig import register_secret
 
 _LOADER: t.Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MAX_FILE = 64 * 1024 * 1024
@@ -42,11 +42,11 @@ _PLAIN = frozenset({str, int, float, bool})
 _LEFT_OUT = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value")
 
 
-class _OddError(Exception):
+class _UnsupportedValueError(Exception):
     """What a manifest cannot hold, and what to do."""
 
 
-class _TwiceError(yaml.MarkedYAMLError):
+class _DuplicateKeyError(yaml.MarkedYAMLError):
     """A key that is given twice in one mapping."""
 
 
@@ -72,10 +72,10 @@ class _Loader(_LOADER):  # type: ignore[misc]
         return self.construct_object(node, deep=True)
 
     @staticmethod
-    def _twice(node: t.Any) -> _TwiceError:
+    def _twice(node: t.Any) -> _DuplicateKeyError:
         names = [key.value for key, _unused in node.value]
         again = next(key for number, (key, _unused) in enumerate(node.value) if key.value in names[:number])
-        return _TwiceError(problem=again.value, problem_mark=again.start_mark)
+        return _DuplicateKeyError(problem=again.value, problem_mark=again.start_mark)
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -88,22 +88,22 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-def parse(text: str, source: str) -> list[Object]:
+def parse(text: str, source: str) -> list[KubeObject]:
     """Return the objects of a YAML text of one or more documents; empty documents are left out."""
     try:
         values = list(yaml.load_all(text, Loader=_Loader))
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)
         where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        if isinstance(exc, _TwiceError):
+        if isinstance(exc, _DuplicateKeyError):
             raise InputError(source, f"gives the key {exc.problem} twice{where}", "Leave one of them out") from None
         raise InputError(source, f"is not valid YAML{where}") from None
     except (RecursionError, ValueError):
         raise InputError(source, "is not valid YAML") from None
-    return [item for value in values for item in _flat(value, source)]
+    return [item for value in values for item in _flatten(value, source)]
 
 
-def read(path: str | pathlib.Path, base: pathlib.Path) -> list[Object]:
+def read(path: str | pathlib.Path, base: pathlib.Path) -> list[KubeObject]:
     """Return the objects of a file, or of all YAML and JSON files of a folder in the order of their names."""
     place = base / pathlib.Path(path).expanduser()
     if place.is_dir():
@@ -121,51 +121,51 @@ def read(path: str | pathlib.Path, base: pathlib.Path) -> list[Object]:
         raise InputError("src", f"{place} is not UTF-8 text") from None
 
 
-def collect(given: t.Any, source: str) -> list[Object]:
+def collect(given: t.Any, source: str) -> list[KubeObject]:
     """Return the objects in a value: text, one object, a ``List``, or a list of any of these."""
     if isinstance(given, str):
         return parse(given, source)
     if isinstance(given, Mapping):
-        return list(_flat(given, source))
+        return list(_flatten(given, source))
     if isinstance(given, Iterable):
         return [item for number, value in enumerate(given) for item in collect(value, f"{source}[{number}]")]
     raise InputError(source, "must be objects or YAML text")
 
 
-def _flat(value: t.Any, source: str) -> Iterator[Object]:
+def _flatten(value: t.Any, source: str) -> Iterator[KubeObject]:
     if value is None or value == "":
         return
     if not isinstance(value, Mapping):
         if isinstance(value, list):
             for item in value:
-                yield from _flat(item, source)
+                yield from _flatten(item, source)
             return
         raise InputError(source, "holds a document that is not an object with apiVersion and kind")
     if str(value.get("kind", "")).endswith("List") and isinstance(value.get("items"), list):
         for item in value["items"]:
-            yield from _flat(item, source)
+            yield from _flatten(item, source)
         return
     identity(value)
     yield clean(value)
 
 
-def clean(value: Mapping[str, t.Any]) -> Object:
+def clean(value: Mapping[str, t.Any]) -> KubeObject:
     """Return an object as it is applied: without nulls, status and what the server writes; Secret texts encoded."""
-    item = t.cast(Object, _plain(value))
+    item = t.cast(KubeObject, _to_plain(value))
     item.pop("status", None)
     for key in _SERVERS:
         item["metadata"].pop(key, None)
-    _mapping(item["metadata"], item, "labels")
+    _get_mapping(item["metadata"], item, "labels")
     if item["kind"] == "Secret" and item["apiVersion"] == "v1":
-        texts, data = _mapping(item, item, "stringData"), _mapping(item, item, "data")
+        texts, data = _get_mapping(item, item, "stringData"), _get_mapping(item, item, "data")
         if item.pop("stringData", None) is not None:
             encoded = {key: base64.b64encode(str(text).encode()).decode() for key, text in texts.items()}
             item["data"] = data = {**data, **encoded}
-        _register(data)
+        _register_values(data)
     return item
 
 
-def _mapping(part: Object, item: Object, key: str) -> Object:
+def _get_mapping(part: KubeObject, item: KubeObject, key: str) -> KubeObject:
     """Return the mapping under ``key``, empty for none. What is no mapping is not shown: it may be a secret."""
     found = part.get(key, {})
     if not isinstance(found, dict):
@@ -174,21 +174,21 @@ def _mapping(part: Object, item: Object, key: str) -> Object:
     return found
 
 
-def _register(data: Object) -> None:
+def _register_values(data: KubeObject) -> None:
     """Keep the values of a Secret out of all output from here on."""
     for text in data.values():
         try:
             value = base64.b64decode(str(text)).decode()
         except ValueError:
             value = str(text)
-        secret(value)
+        register_secret(value)
 
 
-def _plain(value: Mapping[str, t.Any]) -> t.Any:
+def _to_plain(value: Mapping[str, t.Any]) -> t.Any:
     """Return an object of plain values without nulls; errors name it."""
     try:
         return _without_nulls(value, 0)
-    except _OddError as exc:
+    except _UnsupportedValueError as exc:
         name = f"manifest of {value['kind']} {value['metadata']['name']}"
         raise InputError(name, *exc.args) from None
 
@@ -198,7 +198,7 @@ def _without_nulls(value: t.Any, depth: int) -> t.Any:
     if type(value) in _PLAIN:
         return value
     if depth > _DEEPEST:
-        raise _OddError(f"is nested deeper than {_DEEPEST} levels")
+        raise _UnsupportedValueError(f"is nested deeper than {_DEEPEST} levels")
     if isinstance(value, Mapping):
         return {_key(key): _without_nulls(item, depth + 1) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
@@ -209,7 +209,7 @@ def _without_nulls(value: t.Any, depth: int) -> t.Any:
             return kind(value)
     # Ansible's own YAML makes dates of what looks like one.
     what = "a date" if hasattr(value, "isoformat") else "what is neither text nor number"
-    raise _OddError(f"holds {what}", "Write it as text, in quotes")
+    raise _UnsupportedValueError(f"holds {what}", "Write it as text, in quotes")
 
 
 def _key(key: t.Any) -> str:

@@ -18,19 +18,19 @@ from ....module_utils._http.clock import Deadline
 from ....module_utils._model.errors import InputError, MusterError
 from ..api.client import Client
 from ..api.errors import KubeError
-from ..api.kinds import Object, Resource, title
-from ..api.watch import Event, Watch
+from ..api.kinds import KubeObject, Resource, title
+from ..api.watch import WatchEvent, WatchStream
 from . import status
 from .status import Predicate, State
 
 Until = t.Literal["done", "running", "present", "absent"]
-Key = tuple[Resource, str, str, str]
+ObjectKey = tuple[Resource, str, str, str]
 _TICK_S = 1.0
 _SHOWN = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Wish:
+class WaitTarget:
     """What is waited for: one object by its name, or at least ``count`` objects with labels."""
 
     resource: Resource
@@ -46,7 +46,7 @@ class Wish:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
+class WaitOutcome:
     """How a wait ended: ``done``, ``failed`` (one object failed) or ``timeout``, and each object's state then.
 
     ``outages`` counts how often the API server was out of reach meanwhile.
@@ -57,7 +57,7 @@ class Outcome:
     requests: int
     duration_s: float
     outages: int
-    objects: tuple[Object, ...] = dataclasses.field(default=(), repr=False)
+    objects: tuple[KubeObject, ...] = dataclasses.field(default=(), repr=False)
 
     def line(self) -> str:
         """Return what is not done, in one line."""
@@ -68,7 +68,7 @@ class Outcome:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Feed:
+class _WatchScope:
     """What one watch covers."""
 
     resource: Resource
@@ -79,13 +79,13 @@ class _Feed:
 
 def wait(
     client: Client,
-    wishes: Sequence[Wish],
+    wishes: Sequence[WaitTarget],
     *,
     until: Until = "done",
     rule: Predicate | None = None,
     timeout_s: float = 300.0,
     tell: Callable[[str, State], None] = lambda _name, _state: None,
-) -> Outcome:
+) -> WaitOutcome:
     """Wait until all wishes are fulfilled, one object failed, or ``timeout_s`` passed.
 
     ``rule`` replaces the rule of the kinds. ``tell(name, state)`` is called when an object's state changes. An API
@@ -101,7 +101,7 @@ class _Waiter:
     def __init__(
         self,
         client: Client,
-        wishes: Sequence[Wish],
+        wishes: Sequence[WaitTarget],
         until: Until,
         rule: Predicate | None,
         tell: Callable[[str, State], None],
@@ -109,19 +109,19 @@ class _Waiter:
         self._client = client
         self._wishes = wishes
         self._until = until
-        self._rule = rule or (status.running if until == "running" else status.state)
+        self._rule = rule or (status.read_start_state if until == "running" else status.read_state)
         self._tell = tell
         self._told: dict[str, State] = {}
-        self._events: queue.Queue[tuple[_Feed, Event | MusterError]] = queue.Queue()
-        self._objects: dict[Key, Object] = {}
-        self._removed: set[Key] = set()
-        self._synced: set[_Feed] = set()
-        self._feeds: dict[_Feed, Watch] = {}
+        self._events: queue.Queue[tuple[_WatchScope, WatchEvent | MusterError]] = queue.Queue()
+        self._objects: dict[ObjectKey, KubeObject] = {}
+        self._removed: set[ObjectKey] = set()
+        self._synced: set[_WatchScope] = set()
+        self._feeds: dict[_WatchScope, WatchStream] = {}
 
-    def run(self, timeout_s: float) -> Outcome:
+    def run(self, timeout_s: float) -> WaitOutcome:
         clock = self._client.line.clock
         end, began, sent = Deadline(clock, timeout_s), clock.monotonic(), self._client.requests
-        for feed in _feeds(self._wishes):
+        for feed in _plan_watches(self._wishes):
             self._start(feed)
         verdict: t.Literal["done", "failed", "timeout"] = "timeout"
         try:
@@ -140,15 +140,15 @@ class _Waiter:
         outages = sum(watch.outages for watch in self._feeds.values())
         seconds = clock.monotonic() - began
         found = tuple(item for wish in self._wishes for item in self._fitting(wish))
-        return Outcome(verdict, tuple(self._states()), self._client.requests - sent, seconds, outages, found)
+        return WaitOutcome(verdict, tuple(self._states()), self._client.requests - sent, seconds, outages, found)
 
-    def _start(self, feed: _Feed) -> None:
+    def _start(self, feed: _WatchScope) -> None:
         selector = f"metadata.name={feed.name}" if feed.name else ""
         watch = self._client.watch(feed.resource, feed.namespace, labels=feed.labels, fields=selector)
         self._feeds[feed] = watch
         threading.Thread(target=self._follow, args=(feed, watch), daemon=True, name="kube-wait").start()
 
-    def _follow(self, feed: _Feed, watch: Watch) -> None:
+    def _follow(self, feed: _WatchScope, watch: WatchStream) -> None:
         try:
             for event in watch:
                 self._events.put((feed, event))
@@ -167,7 +167,7 @@ class _Waiter:
         except queue.Empty:
             return
 
-    def _take(self, feed: _Feed, event: Event | MusterError) -> None:
+    def _take(self, feed: _WatchScope, event: WatchEvent | MusterError) -> None:
         if isinstance(event, MusterError):
             if isinstance(event, KubeError) and event.status == 403 and self._narrow(feed):
                 return
@@ -185,7 +185,7 @@ class _Waiter:
             event.object.setdefault("kind", feed.resource.kind)
             self._objects[key] = event.object
 
-    def _narrow(self, feed: _Feed) -> bool:
+    def _narrow(self, feed: _WatchScope) -> bool:
         """Watch each namespace by itself where the whole cluster may not be watched; false when it was so before."""
         if feed.namespace is not None or not feed.resource.namespaced:
             return False
@@ -198,7 +198,7 @@ class _Waiter:
             self._start(dataclasses.replace(feed, namespace=place))
         return True
 
-    def _fitting(self, wish: Wish) -> list[Object]:
+    def _fitting(self, wish: WaitTarget) -> list[KubeObject]:
         if wish.name:
             found = self._objects.get(_key(wish))
             return [found] if found else []
@@ -219,12 +219,12 @@ class _Waiter:
                 self._tell(name, state)
         return states
 
-    def _of(self, wish: Wish) -> list[tuple[str, State]]:
+    def _of(self, wish: WaitTarget) -> list[tuple[str, State]]:
         found = self._fitting(wish)
         if self._until == "absent":
             if not found:
                 return [(wish.title, State("done", "is gone"))]
-            return [(_title(wish.resource, item), State("waiting", _leaving(item))) for item in found]
+            return [(_title(wish.resource, item), State("waiting", _deletion_text(item))) for item in found]
         missing: list[tuple[str, State]] = []
         if len(found) < wish.count:
             text = "does not exist yet" if wish.name else f"{len(found)} of {wish.count} exist"
@@ -234,16 +234,16 @@ class _Waiter:
         return missing + [(_title(wish.resource, item), rule(item)) for item in found]
 
 
-def _key(wish: Wish) -> Key:
+def _key(wish: WaitTarget) -> ObjectKey:
     return wish.resource, wish.labels, wish.namespace or "", wish.name
 
 
-def _title(resource: Resource, item: Object) -> str:
+def _title(resource: Resource, item: KubeObject) -> str:
     meta = item.get("metadata") or {}
     return title(resource.kind, meta.get("namespace"), meta.get("name"))
 
 
-def _leaving(item: Object) -> str:
+def _deletion_text(item: KubeObject) -> str:
     meta = item.get("metadata") or {}
     if not meta.get("deletionTimestamp"):
         return "is still there, nobody asked for its removal"
@@ -251,15 +251,15 @@ def _leaving(item: Object) -> str:
     return f"is being deleted{f', held by {holders}' if holders else ''}"
 
 
-def _feeds(wishes: Sequence[Wish]) -> list[_Feed]:
+def _plan_watches(wishes: Sequence[WaitTarget]) -> list[_WatchScope]:
     """Return the watches that cover all wishes: one per kind and label selector."""
-    groups: dict[tuple[Resource, str], list[Wish]] = {}
+    groups: dict[tuple[Resource, str], list[WaitTarget]] = {}
     for wish in wishes:
         groups.setdefault((wish.resource, wish.labels), []).append(wish)
-    feeds: list[_Feed] = []
+    feeds: list[_WatchScope] = []
     for (resource, labels), mine in groups.items():
         spaces = {wish.namespace for wish in mine}
         space = mine[0].namespace if len(spaces) == 1 else None
         names = {wish.name for wish in mine}
-        feeds.append(_Feed(resource, space, mine[0].name if len(names) == 1 else "", labels))
+        feeds.append(_WatchScope(resource, space, mine[0].name if len(names) == 1 else "", labels))
     return feeds

@@ -25,7 +25,7 @@ from ..._fabric.diagnosis.live_pods import PodSeen
 from ..._fabric.diagnosis.live_rules import diagnose_live
 from ..._kube.api.client import Client
 from ..._kube.api.errors import KubeError
-from ..._kube.jobs.spec import CONTAINER, RUN_LABEL, Object, gang_selector, object_name
+from ..._kube.jobs.spec import CONTAINER, RUN_LABEL, KubeObject, gang_selector, object_name
 from ..._kube.objects import events
 from ..._kube.objects import status as objects_status
 
@@ -63,7 +63,7 @@ def look(
     listed = client.list("v1/Pod", namespace, labels=gang_selector(run_id)).items
     # The short gang that proves the network beforehand is no part of the job.
     pods = [pod for pod in listed if "-probe-" not in pod["metadata"]["name"]]
-    told = [item for item in events.read(client, namespace) if _about(item.object, run_id)]
+    told = [item for item in events.read_problems(client, namespace) if _about(item.object, run_id)]
     with concurrent.futures.ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         seen = list(pool.map(lambda pod: _seen(client, namespace, pod), sorted(pods, key=_order)))
     if not seen and kept is not None:
@@ -85,16 +85,20 @@ def _about(name: str, run_id: str) -> bool:
     return short == own or (short.startswith(f"{own}-") and not short.startswith(f"{own}-probe"))
 
 
-def _order(pod: Object) -> tuple[str, str]:
+def _order(pod: KubeObject) -> tuple[str, str]:
     return str(pod["metadata"].get("creationTimestamp")), pod["metadata"]["name"]
 
 
-def _seen(client: Client, namespace: str, pod: Object) -> PodSeen:
+def _seen(client: Client, namespace: str, pod: KubeObject) -> PodSeen:
     name, status, spec = pod["metadata"]["name"], pod.get("status") or {}, pod.get("spec") or {}
     statuses: list[Dict] = status.get("containerStatuses") or []
     found = next((item for item in statuses if item["name"] == CONTAINER), {})
     ended = (found.get("state") or {}).get("terminated") or {}
-    stuck = events.of_pod(pod) if status.get("phase") == "Pending" or "waiting" in (found.get("state") or {}) else None
+    stuck = (
+        events.find_pod_problem(pod)
+        if status.get("phase") == "Pending" or "waiting" in (found.get("state") or {})
+        else None
+    )
     taken = objects_status.conditions(pod).get("DisruptionTarget") or {}
     words = f"{taken.get('reason')}: {taken.get('message')}" if taken.get("status") == "True" else ""
     evicted = status.get("reason") == "Evicted"

@@ -22,7 +22,7 @@ from ....module_utils._model.job import Job, parse_job
 from ..._fabric.bench.plan import Stage
 from ..._hosts import log_follow
 from ..._kube.api.client import Client
-from ..._kube.jobs.spec import Fleet, KubePlan, Object, owned
+from ..._kube.jobs.spec import EligibleNodes, KubeObject, KubePlan, set_owner
 from ..._kube.objects.apply import apply
 from ..training_job.follower import Outcome
 from ..training_job.hosts import plan as hosts_plan
@@ -92,8 +92,8 @@ class Gangs:
         *companions, main = kubernetes_plan.objects(made)
         try:
             apply(self.client, companions)
-            live = t.cast(Object, apply(self.client, [main]).objects()[0])
-            apply(self.client, owned(companions, live))
+            live = t.cast(KubeObject, apply(self.client, [main]).objects()[0])
+            apply(self.client, set_owner(companions, live))
             heard = Heard()
             follower = _Follower(job, run_id, folder, Sources(self.client, made, live), heard, lambda line: None, None)
             follower.patience_s = stage.timeout_s + _START_S
@@ -158,7 +158,7 @@ def job_of(
     return {**own, **kept, "env": env, "secret_refs": refs, "placement": placement, "ttl_after_finished_s": 300}
 
 
-def on_nodes(fleet: Fleet, hostnames: t.Sequence[str]) -> Fleet:
+def on_nodes(fleet: EligibleNodes, hostnames: t.Sequence[str]) -> EligibleNodes:
     """Return a fleet of these nodes alone, of which no two pods share one."""
     chosen = {"key": _HOSTNAME, "operator": "In", "values": list(hostnames)}
     return dataclasses.replace(fleet, expressions=(*fleet.expressions, chosen), whole_node=True)

@@ -25,7 +25,7 @@ from ..._hosts import agent_package
 from ..._kube.api.client import Client
 from ..._kube.api.errors import KubeError
 from ..._kube.jobs import placement
-from ..._kube.jobs.spec import RUN_LABEL, Object
+from ..._kube.jobs.spec import RUN_LABEL, KubeObject
 from ..._kube.nodes import node_facts
 from ..._kube.objects import events
 from ..._kube.objects.apply import apply
@@ -80,7 +80,7 @@ class Cluster:
             request.options, request.base, request.progress.say, context=context
         )
         self.namespace = self._job.placement.namespace or self.client.namespace
-        self._nodes: dict[str, Object] = {}
+        self._nodes: dict[str, KubeObject] = {}
 
     def fleet(self) -> Fleet:
         """Return the nodes that can take a pod of the job; what is not ready is named, what is not for it is left out.
@@ -94,7 +94,7 @@ class Cluster:
             facts, problems, host = self._ask(fitting)
             gone += [self._absent(name, problem) for name, problem in problems.items()]
         nodes = [
-            Node.from_dict(node_facts.merged(facts[name], self._nodes[name], host_network=host), f"node {name}")
+            Node.from_dict(node_facts.merge_record(facts[name], self._nodes[name], host_network=host), f"node {name}")
             for name in fitting
             if name in facts
         ]
@@ -149,7 +149,7 @@ class Cluster:
         if unknown:
             raise InputError("hosts", f"'{unknown[0]}' is no node of the cluster", f"There are: {_some(self._nodes)}")
         candidates = [item for item in listed if not asked or item["metadata"]["name"] in asked]
-        verdicts = placement.judge(self._judged_as(candidates), candidates, fabric=False)
+        verdicts = placement.judge_nodes(self._judged_as(candidates), candidates, fabric=False)
         fitting = [item.node for item in verdicts if not item.reasons]
         down = [item.node for item in verdicts if item.reasons == ("not ready",)]
         out = {item.node: item.reasons for item in verdicts if item.reasons and item.node not in down}
@@ -158,9 +158,9 @@ class Cluster:
             self._request.progress.say(f"left out: {told}")
         return fitting, [self._absent(name, "the node is not ready") for name in down]
 
-    def _judged_as(self, candidates: t.Sequence[Object]) -> Job:
+    def _judged_as(self, candidates: t.Sequence[KubeObject]) -> Job:
         """Return the job by which nodes are chosen: where there are GPUs, nodes without one are not for it."""
-        some = any(node_facts.record(item)["gpu"]["count"] for item in candidates)
+        some = any(node_facts.node_record(item)["gpu"]["count"] for item in candidates)
         wants = self._gpus or int(some and self._request.options.get("backend") != "gloo")
         return dataclasses.replace(self._job, gpus_per_node=wants)
 
@@ -181,7 +181,7 @@ class Cluster:
         """Return facts and problems by node, and whether the pods saw the nodes' own network."""
         refs = (ref for ref in self._job.secret_refs if ref.deliver == "registry")
         request = agent_package.boot_input({"op": "info", "node": "", "state_root": None, "facts": True})
-        asked = node_facts.Asked(
+        asked = node_facts.NodeFactsRequest(
             name=f"fabric-facts-{secrets.token_hex(3)}",
             namespace=self.namespace,
             image=str(self._job.image),
@@ -190,7 +190,7 @@ class Cluster:
             pull_secrets=tuple(str(ref.path) for ref in refs),
         )
         asked = self._allowed(asked, names)
-        made = node_facts.objects(asked, names)
+        made = node_facts.build_objects(asked, names)
         self._request.progress.say(f"asking {len(names)} nodes for their facts")
         try:
             apply(self.client, made)
@@ -200,9 +200,9 @@ class Cluster:
             network_preflight.clear(self.client, made)
         return facts, problems, asked.host_network
 
-    def _allowed(self, asked: node_facts.Asked, names: t.Sequence[str]) -> node_facts.Asked:
+    def _allowed(self, asked: node_facts.NodeFactsRequest, names: t.Sequence[str]) -> node_facts.NodeFactsRequest:
         """Return what to make: with the nodes' own network unless the namespace forbids it."""
-        _unused, *pods = node_facts.objects(asked, names)
+        _unused, *pods = node_facts.build_objects(asked, names)
         try:
             self.client.create(pods[0], dry_run=True)
         except KubeError as exc:
@@ -215,9 +215,9 @@ class Cluster:
             return dataclasses.replace(asked, host_network=False)
         return asked
 
-    def _ended(self, asked: node_facts.Asked, count: int) -> dict[str, Object]:
+    def _ended(self, asked: node_facts.NodeFactsRequest, count: int) -> dict[str, KubeObject]:
         """Return the pods by name as they are when all have ended, cannot start, or the time is over."""
-        seen: dict[str, Object] = {}
+        seen: dict[str, KubeObject] = {}
         stuck: set[str] = set()
         end = time.monotonic() + _LIMIT_S
         with self.client.watch("v1/Pod", self.namespace, labels=asked.selector, timeout_s=_LIMIT_S) as stream:
@@ -225,7 +225,7 @@ class Cluster:
                 if event.type not in ("SYNCED", "BOOKMARK"):
                     name = event.object["metadata"]["name"]
                     seen[name] = event.object
-                    cause = events.of_pod(event.object)
+                    cause = events.find_pod_problem(event.object)
                     over = (event.object.get("status") or {}).get("phase") in ("Succeeded", "Failed")
                     if over or event.type == "DELETED" or (cause is not None and not cause.passing):
                         stuck.add(name)
@@ -234,7 +234,7 @@ class Cluster:
         return seen
 
     def _read(
-        self, asked: node_facts.Asked, names: t.Sequence[str], pods: t.Mapping[str, Object]
+        self, asked: node_facts.NodeFactsRequest, names: t.Sequence[str], pods: t.Mapping[str, KubeObject]
     ) -> tuple[dict[str, Dict], dict[str, str]]:
         facts: dict[str, Dict] = {}
         problems: dict[str, str] = {}
@@ -248,10 +248,10 @@ class Cluster:
                 problems[node] = exc.message
         return facts, problems
 
-    def _facts(self, node: str, name: str, pod: Object) -> Dict:
+    def _facts(self, node: str, name: str, pod: KubeObject) -> Dict:
         status = pod.get("status") or {}
         if status.get("phase") not in ("Succeeded", "Failed"):
-            cause = events.of_pod(pod) if pod else None
+            cause = events.find_pod_problem(pod) if pod else None
             raise NodeError(node, cause.text if cause else f"its pod did not end within {_LIMIT_S:.0f} s")
         lines = self.client.stream_log(self.namespace, name, node_facts.CONTAINER, follow=False, timeout_s=_READ_S)
         text = b"\n".join(lines).decode(errors="replace")
@@ -263,11 +263,11 @@ class Cluster:
         return t.cast(Dict, answer["facts"])
 
     def _absent(self, name: str, problem: str) -> Absent:
-        node = Node.from_dict(node_facts.record(self._nodes[name]), f"node {name}")
+        node = Node.from_dict(node_facts.node_record(self._nodes[name]), f"node {name}")
         return Absent(node, f"{name}: {problem}", _FIX)
 
 
-def _labels(node: Object) -> Dict:
+def _labels(node: KubeObject) -> Dict:
     return node["metadata"].get("labels") or {}
 
 

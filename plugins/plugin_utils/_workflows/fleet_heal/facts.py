@@ -22,7 +22,7 @@ from ..._hosts.node_client import each
 from ..._kube.api.client import Client
 from ..._kube.api.errors import KubeError
 from ..._kube.jobs import free_nodes
-from ..._kube.jobs.spec import Object
+from ..._kube.jobs.spec import KubeObject
 from ..._kube.nodes import out_of_service
 from ..._provision.api import RealStage
 from ..._provision.delete import look as list_account
@@ -140,7 +140,7 @@ def _client(request: Request, found: Dict | None) -> Client:
     return kube_connection.open_client(options, request.base, request.progress.say, context=context)
 
 
-def _unfit(client: Client, live: t.Sequence[Object], run: Run | None, job: Dict) -> dict[str, str]:
+def _unfit(client: Client, live: t.Sequence[KubeObject], run: Run | None, job: Dict) -> dict[str, str]:
     """Return why nodes cannot take the run's gang; who may not read all pods does not know what others hold."""
     if run is None:
         return {}
@@ -155,10 +155,10 @@ def _unfit(client: Client, live: t.Sequence[Object], run: Run | None, job: Dict)
         if error.status != 403:
             raise
         pods = []
-    return free_nodes.unfit(wanted, live, pods, run.run_id)
+    return free_nodes.find_unavailable(wanted, live, pods, run.run_id)
 
 
-def _in_cluster(live: t.Sequence[Object], clock: float | None, used: t.Container[str]) -> dict[str, State]:
+def _in_cluster(live: t.Sequence[KubeObject], clock: float | None, used: t.Container[str]) -> dict[str, State]:
     """Return how each Node is, by the server's clock; control planes only where they take jobs.
 
     :param used: the nodes that the run is on, whatever they are.
@@ -169,7 +169,7 @@ def _in_cluster(live: t.Sequence[Object], clock: float | None, used: t.Container
         keys = {taint["key"] for taint in taints if taint["effect"] != "PreferNoSchedule"}
         if name in used or not keys & _CONTROL_PLANES:
             ready, seconds = out_of_service.readiness(item, clock)
-            found[name] = (ready, seconds, out_of_service.out_of_service(item), out_of_service.since(item))
+            found[name] = (ready, seconds, out_of_service.has_taint(item), out_of_service.ready_since(item))
     return found
 
 

@@ -106,7 +106,7 @@ def _carry_out(
             done.append(f"what was left of the run was stopped on {', '.join(action.nodes)}")
         elif action.kind == "drain":
             (name,) = action.nodes
-            left = drain.leave(_client(seen), name, _grace_s(seen) + 20, request.progress.say)
+            left = drain.remove_node(_client(seen), name, _grace_s(seen) + 20, request.progress.say)
             done.append(
                 f"{name} left the cluster: {len(left.evicted)} pods were evicted, {len(left.forced)} forced off"
             )
@@ -117,10 +117,12 @@ def _carry_out(
         if action.kind == "release":
             (name,) = action.nodes
             gone = seen.tokens.get(name) is not None or not seen.may_return(name)
-            done += out_of_service.release(_client(seen), name, gone)
+            done += out_of_service.release_pods(_client(seen), name, gone)
         elif action.kind == "admit":
             done += [
-                f"Node {name} takes pods again" for name in action.nodes if out_of_service.admit(_client(seen), name)
+                f"Node {name} takes pods again"
+                for name in action.nodes
+                if out_of_service.remove_taint(_client(seen), name)
             ]
     for line in done:
         request.progress.say(f"  {line}")

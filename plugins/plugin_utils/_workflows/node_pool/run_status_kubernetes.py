@@ -27,7 +27,7 @@ def told(client: Client, run_id: str, ref: t.Mapping[str, t.Any]) -> dict[str, t
         return {"phase": "unknown", "detail": f"the cluster cannot tell: {error}"}
     if live is None or (ref.get("uid") and live["metadata"].get("uid") != ref["uid"]):
         return {"phase": "gone", "detail": f"{what} is not there any more"}
-    now = status.state(live)
+    now = status.read_state(live)
     end = f"; its end is not recorded yet: train with muster_run_id={run_id} reads it" * (now.phase != "waiting")
     return {"phase": now.phase, "detail": f"{what}: {now.reason or now.phase}{end}"}
 
@@ -44,5 +44,5 @@ def asked(client: Client, ref: t.Mapping[str, t.Any]) -> RunView | None:
             return None if cluster_identity.elsewhere(client, ref) else RunView("ended", "cancelled")
     except (MusterError, LookupError):
         return None
-    phase = status.state(live).phase
+    phase = status.read_state(live).phase
     return {"done": RunView("ended", "succeeded"), "failed": RunView("ended", "failed")}.get(phase)

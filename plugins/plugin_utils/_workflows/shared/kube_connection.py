@@ -70,7 +70,7 @@ def chosen(options: Mapping[str, t.Any], base: pathlib.Path) -> Dict:
     for key in _PATHS:
         if found[key]:
             found[key] = str(base / pathlib.Path(found[key]).expanduser())
-    found["kubeconfig"] = kubeconfig.content(found["kubeconfig"])
+    found["kubeconfig"] = kubeconfig.parse_text(found["kubeconfig"])
     if isinstance(found["kubeconfig"], str):
         parts = [part for part in found["kubeconfig"].split(":") if part]
         found["kubeconfig"] = ":".join(str(base / pathlib.Path(part).expanduser()) for part in parts)

@@ -15,7 +15,7 @@ import typing as t
 
 from .....module_utils._model.errors import MusterError
 from ...._kube.api.client import Client
-from ...._kube.jobs.spec import COMPANIONS, KubePlan, Object, gang_selector, secret_name, selector
+from ...._kube.jobs.spec import SUPPORTING_KINDS, KubeObject, KubePlan, gang_selector, secret_name, selector
 from ...shared.progress import Progress
 from .force_delete import Evictions
 
@@ -62,7 +62,7 @@ def _pods_gone(client: Client, namespace: str, labels: str, run_id: str, within_
     end = math.inf
     evictions = Evictions(client, progress)
     with client.watch("v1/Pod", namespace, labels=labels) as pods:
-        left: dict[str, Object] = {}
+        left: dict[str, KubeObject] = {}
         synced = False
         while left or not synced:
             if time.monotonic() > end:
@@ -93,7 +93,7 @@ def _forget_companions(client: Client, ref: t.Mapping[str, t.Any], run_id: str) 
     namespace = str(ref["namespace"])
     with contextlib.suppress(MusterError):
         client.delete("v1/Secret", secret_name(str(ref["name"])), namespace)
-    for kind in COMPANIONS:
+    for kind in SUPPORTING_KINDS:
         with contextlib.suppress(MusterError):
             for item in client.list(kind, namespace, labels=selector(run_id)).items:
                 if not item["metadata"].get("ownerReferences"):

@@ -24,9 +24,9 @@ from .....module_utils._model.run_history import moment
 from .....module_utils._node import files
 from .....module_utils._secrets.scrubber import scrub
 from ...._hosts import log_follow
-from ...._kube.api.logs import Place
-from ...._kube.api.watch import Event
-from ...._kube.jobs.spec import CONTAINER, Object
+from ...._kube.api.logs import LogPosition
+from ...._kube.api.watch import WatchEvent
+from ...._kube.jobs.spec import CONTAINER, KubeObject
 from ...._kube.objects import events, status
 from ...shared import run_record
 from ...shared.progress import Progress
@@ -64,13 +64,13 @@ class ClusterFollower(Follower):
         super().__init__(job, run_id, folder, [], progress, lambda _remote: None, save, drill, over)
         self.sources = sources
         self.evictions = Evictions(sources.client, progress)
-        self.pods: dict[str, Object] = {}
+        self.pods: dict[str, KubeObject] = {}
         self.nodes: dict[str, str] = {}
-        self.read: dict[str, Place] = {
+        self.read: dict[str, LogPosition] = {
             uid: (str(place["stamp"]), int(place["same"])) for uid, place in self.offsets.items() if "stamp" in place
         }
         self.logs = PodLogs(self.nodes, self.read, self._write, self._refused, self._kept_log, progress)
-        self.main: Object = sources.main
+        self.main: KubeObject = sources.main
         self._main_seen = False
         self.lost_pods: set[str] = set()
         self.image_ids: set[str] = set()
@@ -160,7 +160,7 @@ class ClusterFollower(Follower):
             takers = {"main": self._take_main, "pod": self._take_pod, "event": self._take_event}
             takers.get(source, self._take_workload)(value)
 
-    def _take_main(self, event: Event) -> None:
+    def _take_main(self, event: WatchEvent) -> None:
         if event.object["metadata"].get("uid") != self.sources.main["metadata"].get("uid"):
             return
         self.main, self._main_seen = event.object, True
@@ -171,7 +171,7 @@ class ClusterFollower(Follower):
             self.admitted_at = None
             self.waits.forget()
             self.ends.forget()
-            self.event("set_back", cause=self.waits.why, detail=status.state(self.main).reason)
+            self.event("set_back", cause=self.waits.why, detail=status.read_state(self.main).reason)
             self.progress.say(f"the run was {self.waits.why}: it waits for its place")
 
     def _look_for_main(self) -> None:
@@ -184,7 +184,7 @@ class ClusterFollower(Follower):
         gone = Outcome("cancelled", 143, "cancelled", f"the {self.main['kind']} was deleted")
         self._ending = self._ending or self._engine_ended() or (gone, self._saved())
 
-    def _take_pod(self, event: Event) -> None:
+    def _take_pod(self, event: WatchEvent) -> None:
         pod, uid = event.object, event.object["metadata"]["uid"]
         if event.type == "DELETED":
             self._pod_gone(pod)
@@ -215,7 +215,7 @@ class ClusterFollower(Follower):
         elif "running" in now:
             return
         else:
-            cause = events.of_pod(pod)
+            cause = events.find_pod_problem(pod)
             self._once(cause)
             if cause is not None and cause.code == "container":
                 words = self.ends.before_any_rank(pod, cause.line, bool(self.story.attempts))
@@ -227,7 +227,7 @@ class ClusterFollower(Follower):
             self.progress.say(line)
             self.event("cluster", node=node, detail=line)
 
-    def _look_at_conditions(self, pod: Object) -> None:
+    def _look_at_conditions(self, pod: KubeObject) -> None:
         """Note a pod that its node or the scheduler took away: that is a lost node, no crash."""
         uid = pod["metadata"]["uid"]
         conditions = status.conditions(pod)
@@ -238,7 +238,7 @@ class ClusterFollower(Follower):
             self.event("node_lost", node=node, detail=f"{taken.get('reason')}: {taken.get('message')}")
             self.progress.say(f"{node}: {pod['metadata']['name']} was taken away: {taken.get('reason')}")
 
-    def _pod_gone(self, pod: Object) -> None:
+    def _pod_gone(self, pod: KubeObject) -> None:
         if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
             self.lost_pods.add(pod["metadata"]["uid"])
 
@@ -251,10 +251,10 @@ class ClusterFollower(Follower):
                 self.lost_pods.add(uid)
                 self.event("node_lost", node=node or name, detail=f"the node of {name} does not answer")
 
-    def _take_event(self, event: Event) -> None:
+    def _take_event(self, event: WatchEvent) -> None:
         self._once(self.warnings.take(event, self.pods, self.main))
 
-    def _take_workload(self, event: Event) -> None:
+    def _take_workload(self, event: WatchEvent) -> None:
         owners = event.object["metadata"].get("ownerReferences") or []
         mine = any(owner.get("uid") == self.main["metadata"].get("uid") for owner in owners)
         if event.type != "DELETED" and mine:
@@ -308,7 +308,7 @@ class ClusterFollower(Follower):
         return Outcome("failed", 1, "crash", why) if why else None
 
     def _engine_ended(self) -> tuple[Outcome, float] | None:
-        now = status.state(self.main)
+        now = status.read_state(self.main)
         self._engine_told = now.phase in ("done", "failed")
         if now.phase == "done":
             return Outcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0"), self._drained()
@@ -373,7 +373,7 @@ class ClusterFollower(Follower):
             self.sources.client.delete("v1/Pod", meta["name"], meta["namespace"], uid=meta["uid"], grace_s=0)
             self.progress.say(f"drill: killed {meta['name']} on {wanted} at step {int(self.story.last.get('step', 0))}")
 
-    def _once(self, cause: events.Cause | None) -> None:
+    def _once(self, cause: events.StartProblem | None) -> None:
         """Say what keeps the run from starting, each thing once; what no waiting mends ends one that never started."""
         if cause is None:
             return

@@ -24,8 +24,8 @@ import typing as t
 from .....module_utils._model.errors import MusterError
 from ...._kube.api.client import Client
 from ...._kube.api.errors import KubeError
-from ...._kube.api.kinds import moment
-from ...._kube.jobs.spec import Object
+from ...._kube.api.kinds import parse_time
+from ...._kube.jobs.spec import KubeObject
 from ...._kube.objects import status
 from ...shared.progress import Progress
 
@@ -44,7 +44,7 @@ class Evictions:
         self._asked_at = 0.0
         self.forced: set[str] = set()
 
-    def look(self, pods: t.Iterable[Object]) -> list[str]:
+    def look(self, pods: t.Iterable[KubeObject]) -> list[str]:
         """Force off what has to be; return the uids of those pods. Called often, it asks seldom."""
         # One without a node waits for a controller to let go of it, and for no kubelet.
         leaving = [pod for pod in pods if pod["metadata"].get("deletionTimestamp") and pod["spec"].get("nodeName")]
@@ -71,7 +71,7 @@ class Evictions:
             return "answers"
         return node_state(found)
 
-    def _take_off(self, pod: Object, node: str) -> bool:
+    def _take_off(self, pod: KubeObject, node: str) -> bool:
         meta = pod["metadata"]
         self._call_failed(pod)
         try:
@@ -83,7 +83,7 @@ class Evictions:
         self._progress.say(f"{node}: does not answer, {meta['name']} is taken off it")
         return True
 
-    def _call_failed(self, pod: Object) -> None:
+    def _call_failed(self, pod: KubeObject) -> None:
         """Give the pod the end that its kubelet cannot report: by that, the engine tells a lost node from a crash."""
         meta = pod["metadata"]
         about = {key: meta[key] for key in ("name", "namespace", "uid")}
@@ -98,7 +98,7 @@ class Evictions:
             return
 
 
-def node_state(node: Object | None) -> Node:
+def node_state(node: KubeObject | None) -> Node:
     """Return what is known of a Node object, None for one that is not there."""
     if node is None:
         return "gone"
@@ -107,11 +107,11 @@ def node_state(node: Object | None) -> Node:
     return "silent" if ready.get("status") == "Unknown" else "answers"
 
 
-def due(pod: Object, node: Node, now: float) -> bool:
+def due(pod: KubeObject, node: Node, now: float) -> bool:
     """Return whether a leaving pod is to be taken off its node by force."""
     if node in ("gone", "silent"):
         return True
-    if node == "answers" or now < (moment(pod["metadata"]["deletionTimestamp"]) or now) + _LATE_S:
+    if node == "answers" or now < (parse_time(pod["metadata"]["deletionTimestamp"]) or now) + _LATE_S:
         return False
     # The node controller says so of all pods of a node that does not answer.
     ready = status.conditions(pod).get("Ready") or {}

@@ -20,8 +20,8 @@ import typing as t
 from .....module_utils._model.errors import MusterError, RefusedError
 from ...._kube.api.client import Client
 from ...._kube.api.errors import KubeError
-from ...._kube.api.kinds import moment
-from ...._kube.jobs.spec import KubePlan, Object
+from ...._kube.api.kinds import parse_time
+from ...._kube.jobs.spec import KubeObject, KubePlan
 from ...shared.progress import Progress
 from ...shared.state_dir import StateHome
 
@@ -96,17 +96,17 @@ class Claim:
                 seen = None
             time.sleep(_LOOK_S)
 
-    def _read(self) -> Object | None:
+    def _read(self) -> KubeObject | None:
         return self._client.get(_KIND, self._made.name, self._made.namespace)
 
     @staticmethod
-    def _holder_of(live: Object) -> str:
+    def _holder_of(live: KubeObject) -> str:
         return str((live.get("spec") or {}).get("holderIdentity") or "")
 
-    def _write(self, live: Object | None) -> bool:
+    def _write(self, live: KubeObject | None) -> bool:
         """Write our name into the lease as it was read; return whether nobody was faster."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        spec: Object = {"holderIdentity": self._holder, "leaseDurationSeconds": DURATION_S, "renewTime": now}
+        spec: KubeObject = {"holderIdentity": self._holder, "leaseDurationSeconds": DURATION_S, "renewTime": now}
         try:
             if live is None:
                 meta = {"name": self._made.name, "namespace": self._made.namespace, "labels": dict(self._made.labels)}
@@ -148,7 +148,7 @@ def forget_stale(client: Client, name: str, namespace: str) -> None:
     now = client.line.tally.server_time()
     with contextlib.suppress(MusterError):
         live = client.get(_KIND, name, namespace) or {}
-        renewed = moment((live.get("spec") or {}).get("renewTime"))
+        renewed = parse_time((live.get("spec") or {}).get("renewTime"))
         if now is not None and renewed is not None and now - renewed > DURATION_S:
             client.delete(_KIND, name, namespace, uid=live["metadata"]["uid"])
 

@@ -190,17 +190,17 @@ class ClusterCustody:
     def _leave_one(self, lease: Lease) -> tuple[str, str] | None:
         tell = self._request.progress.say
         try:
-            drain.cordon(self._client, lease.name, True)
+            drain.set_cordon(self._client, lease.name, True)
             other = self._other_run(lease.name)
             if other:
-                drain.cordon(self._client, lease.name, False)
+                drain.set_cordon(self._client, lease.name, False)
                 hand_over(self._home, lease, other, stage=self._stage)
                 tell(f"{lease.name} is not given back: run {other} is on it by now")
                 return "used", f"run {other} is on it by now"
         except MusterError as error:
             return "unsure", f"the cluster does not tell whether another run is on it ({error})"
         try:
-            left = drain.leave(self._client, lease.name, _DRAIN_S, tell)
+            left = drain.remove_node(self._client, lease.name, _DRAIN_S, tell)
             if left.forced:
                 tell(f"{lease.name}: not ended in time, forced off: {', '.join(left.forced)}")
         except MusterError as error:
@@ -211,7 +211,7 @@ class ClusterCustody:
     def _other_run(self, node: str) -> str:
         """Return another run with a pod on a node that has not ended, empty when there is none."""
         own = label_value(self._run_id)
-        for pod in drain.movable(self._client.list("v1/Pod", None, fields=f"spec.nodeName={node}").items):
+        for pod in drain.filter_evictable(self._client.list("v1/Pod", None, fields=f"spec.nodeName={node}").items):
             run = (pod["metadata"].get("labels") or {}).get(RUN_LABEL)
             if run and run != own:
                 return str(run)

@@ -20,7 +20,7 @@ from .....module_utils._secrets.scrubber import scrub
 from ...._hosts import log_follow
 from ...._kube.api.client import Client
 from ...._kube.jobs import log_reader_job
-from ...._kube.jobs.spec import CONTAINER, KubePlan, Object
+from ...._kube.jobs.spec import CONTAINER, KubeObject, KubePlan
 from ...._kube.objects import wait
 from ...._kube.objects.apply import apply
 from ..follower import Follower
@@ -91,12 +91,12 @@ def take(follower: Follower, lines: t.Iterable[Dict]) -> None:
     follower.story = _told(follower.folder)
 
 
-def _read(client: Client, made: t.Sequence[Object]) -> list[Dict]:
+def _read(client: Client, made: t.Sequence[KubeObject]) -> list[Dict]:
     *companions, main = made
     apply(client, companions)
     apply(client, [main])
     space, name = main["metadata"]["namespace"], main["metadata"]["name"]
-    outcome = wait.wait(client, [wait.Wish(client.resource(main), space, name)], timeout_s=_LIMIT_S)
+    outcome = wait.wait(client, [wait.WaitTarget(client.resource(main), space, name)], timeout_s=_LIMIT_S)
     if outcome.end != "done":
         raise MusterError(outcome.line() or f"it did not end within {_LIMIT_S:.0f} s")
     found: list[Dict] = []

@@ -23,7 +23,7 @@ from .....module_utils._node import files
 from .....module_utils._node.pod_log import MARK
 from ...._kube.api.client import Client
 from ...._kube.jobs import network_test_job
-from ...._kube.jobs.spec import CONTAINER, RUN_LABEL, KubePlan, Object
+from ...._kube.jobs.spec import CONTAINER, RUN_LABEL, KubeObject, KubePlan
 from ...._kube.objects import events, status, wait
 from ...._kube.objects.apply import apply
 from ...shared.progress import Progress
@@ -84,14 +84,14 @@ def _believed(entry: t.Any, nodes: t.Sequence[str], now: float) -> bool:
     return 0 <= now - entry["at"] < _BELIEVED_S and set(nodes) <= set(entry.get("nodes") or ())
 
 
-def _judge(client: Client, plan: KubePlan, main: Object, progress: Progress) -> str:
+def _judge(client: Client, plan: KubePlan, main: KubeObject, progress: Progress) -> str:
     """Return why the pods do not reach each other, empty when they do.
 
     :raises RefusedError: when one of them cannot run at all.
     """
     resource = client.resource(main)
-    wish = wait.Wish(resource, plan.namespace, main["metadata"]["name"])
-    pods = wait.Wish(client.resource("v1/Pod"), plan.namespace, labels=_of(main), count=plan.job.nodes)
+    wish = wait.WaitTarget(resource, plan.namespace, main["metadata"]["name"])
+    pods = wait.WaitTarget(client.resource("v1/Pod"), plan.namespace, labels=_of(main), count=plan.job.nodes)
     seen = _Causes(client, plan, main, progress)
     try:
         outcome = wait.wait(client, [wish, pods], rule=seen.rule, timeout_s=_LIMIT_S)
@@ -104,7 +104,7 @@ def _judge(client: Client, plan: KubePlan, main: Object, progress: Progress) -> 
         )
     if outcome.end != "done":
         said = _last_words(client, plan, main) or outcome.line() or outcome.end
-        if events.foreign(said):
+        if events.is_wrong_architecture(said):
             raise _foreign(plan.job.image, said)
         return said
     return ""
@@ -113,7 +113,7 @@ def _judge(client: Client, plan: KubePlan, main: Object, progress: Progress) -> 
 class _Causes:
     """What keeps the probe's pods from starting: told once each; what no waiting mends ends the wait."""
 
-    def __init__(self, client: Client, plan: KubePlan, main: Object, progress: Progress) -> None:
+    def __init__(self, client: Client, plan: KubePlan, main: KubeObject, progress: Progress) -> None:
         self._client, self._image, self._main, self._progress = client, plan.job.image, main, progress
         self._told: set[tuple[str, str, str]] = set()
         self._final: RefusedError | None = None
@@ -124,14 +124,14 @@ class _Causes:
         """Stop listening."""
         self._warnings.close()
 
-    def rule(self, value: Object) -> status.State:
+    def rule(self, value: KubeObject) -> status.State:
         """Return how far the probe's Job or one of its pods is.
 
         :raises RefusedError: when one of them will not start, however long one waits.
         """
-        now = status.state(value)
+        now = status.read_state(value)
         if value.get("kind") == "Pod" and now.phase != "done":
-            self._take(events.of_pod(value))
+            self._take(events.find_pod_problem(value))
         if self._final is not None:
             raise self._final
         return now
@@ -144,13 +144,13 @@ class _Causes:
                 about = str((event.object.get("involvedObject") or {}).get("name"))
                 # The Job itself, and the pods of an indexed one: another run's name may begin with this one's.
                 mine = re.fullmatch(rf"{re.escape(self._main['metadata']['name'])}(-[0-9]+-[a-z0-9]{{5}})?", about)
-                if mine and not events.stale(event.object, self._main):
-                    self._take(events.cause(event.object))
+                if mine and not events.is_stale(event.object, self._main):
+                    self._take(events.parse_event(event.object))
         except MusterError:
             # Only an explanation is missing then.
             return
 
-    def _take(self, cause: events.Cause | None) -> None:
+    def _take(self, cause: events.StartProblem | None) -> None:
         if cause is None:
             return
         if cause.key not in self._told:
@@ -159,7 +159,7 @@ class _Causes:
         # What answers just after an outage may not know the cluster yet.
         if not cause.final or self._client.line.recovering():
             return
-        if events.foreign(cause.line):
+        if events.is_wrong_architecture(cause.line):
             self._final = _foreign(self._image, cause.line)
         else:
             what = f"job.image: {self._image} cannot be pulled" if cause.code == "image" else cause.object
@@ -171,24 +171,24 @@ def _foreign(image: str | None, said: str) -> RefusedError:
     return RefusedError(what, "Build it for that architecture, or place the job on nodes of the image's own")
 
 
-def _of(main: Object) -> str:
+def _of(main: KubeObject) -> str:
     """Return the label selector of a Job's pods: of this very one when it is live, else of all of its name."""
     uid = main["metadata"].get("uid")
     name = f"batch.kubernetes.io/job-name={main['metadata']['name']}"
     return f"{name},batch.kubernetes.io/controller-uid={uid}" if uid else name
 
 
-def _sweep(client: Client, plan: KubePlan, main: Object) -> None:
+def _sweep(client: Client, plan: KubePlan, main: KubeObject) -> None:
     """Remove a probe of this name and wait until its pods are gone: names would still lead to them."""
     name, labels = main["metadata"]["name"], _of(main)
     existed = client.delete(main, name, plan.namespace)
     if existed or client.list("v1/Pod", plan.namespace, labels=labels).items:
-        gone = [wait.Wish(client.resource(main), plan.namespace, name)]
-        gone.append(wait.Wish(client.resource("v1/Pod"), plan.namespace, labels=labels))
+        gone = [wait.WaitTarget(client.resource(main), plan.namespace, name)]
+        gone.append(wait.WaitTarget(client.resource("v1/Pod"), plan.namespace, labels=labels))
         wait.wait(client, gone, until="absent", timeout_s=_GONE_S)
 
 
-def _last_words(client: Client, plan: KubePlan, main: Object) -> str:
+def _last_words(client: Client, plan: KubePlan, main: KubeObject) -> str:
     """Return what the pods of a failed probe said for people."""
     found: list[str] = []
     try:
@@ -204,7 +204,7 @@ def _last_words(client: Client, plan: KubePlan, main: Object) -> str:
     return "; ".join(dict.fromkeys(found))
 
 
-def clear(client: Client, made: t.Sequence[Object]) -> None:
+def clear(client: Client, made: t.Sequence[KubeObject]) -> None:
     """Remove what was made for a probe, or for a job that could not be submitted; what is gone already is passed over.
 
     A job has a policy of the same name and content as its probe: making it again costs one request.
@@ -216,7 +216,7 @@ def clear(client: Client, made: t.Sequence[Object]) -> None:
             continue
 
 
-def _key(client: Client, plan: KubePlan, policies: t.Sequence[Object]) -> str:
+def _key(client: Client, plan: KubePlan, policies: t.Sequence[KubeObject]) -> str:
     # Those of runs come and go with them.
     standing = [item for item in policies if RUN_LABEL not in (item["metadata"].get("labels") or {})]
     about: list[t.Any] = [

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ...._kube.api.kinds import Object, title
+from ...._kube.api.kinds import KubeObject, title
 from ...._kube.objects import events, status
 
 # Kueue makes a Workload of a job within moments.
@@ -43,9 +43,9 @@ class Waits:
             self._attempts = attempts
             self.forget()
 
-    def set_back(self, main: Object) -> bool:
+    def set_back(self, main: KubeObject) -> bool:
         """Take in the run's object; return whether it has just been suspended."""
-        before, self.suspended = self.suspended, status.suspended(main)
+        before, self.suspended = self.suspended, status.is_suspended(main)
         if self.suspended and not before:
             self._since = time.monotonic()
         return self.suspended and not before
@@ -55,12 +55,12 @@ class Waits:
         """Return the record's cause for an attempt that a suspension ended."""
         return "preempted" if self._evicted == "Preempted" else "suspended"
 
-    def workload(self, workload: Object) -> events.Cause | None:
+    def workload(self, workload: KubeObject) -> events.StartProblem | None:
         """Take in Kueue's Workload of the run; return what keeps it in its queue."""
         self._explained = True
         known = status.conditions(workload).get("Evicted") or {}
         self._evicted = str(known.get("reason") or "") if known.get("status") == "True" else ""
-        found = events.of_workload(workload)
+        found = events.find_workload_problem(workload)
         if found is None:
             # Admitted: whatever holds it up from now on is news, in whatever words it was said before.
             meta = workload["metadata"]
@@ -71,13 +71,13 @@ class Waits:
         """Note that Workloads may not be read here."""
         self._looked = False
 
-    def unexplained(self, main: Object) -> events.Cause | None:
+    def unexplained(self, main: KubeObject) -> events.StartProblem | None:
         """Return that the run is suspended and no Workload says why, once that has lasted."""
         if self._explained or time.monotonic() - self._since <= _UNQUEUED_S:
             return None
-        return events.of_unqueued(main, self._looked)
+        return events.find_unqueued_problem(main, self._looked)
 
-    def is_new(self, cause: events.Cause) -> bool:
+    def is_new(self, cause: events.StartProblem) -> bool:
         """Return whether a cause was not said yet; from now on it was."""
         new = cause.key not in self._said
         self._said.add(cause.key)
@@ -87,7 +87,7 @@ class Waits:
         """Let what was said of an object, or of all, be news when it comes again."""
         self._said = {key for key in self._said if about is not None and key[0] != about}
 
-    def hopeless(self, cause: events.Cause) -> bool:
+    def hopeless(self, cause: events.StartProblem) -> bool:
         """Return whether nothing mends it by waiting, or what may pass, such as a registry away, has not for long."""
         if self._recovering():
             return False

@@ -22,7 +22,16 @@ from ...._kube.api.client import Client
 from ...._kube.api.errors import KubeError
 from ...._kube.jobs import code_archive, placement, supporting_objects
 from ...._kube.jobs import registry as jobs_registry
-from ...._kube.jobs.spec import ISLAND_LABEL, ROLE_LABEL, Fleet, KubePlan, Object, Queue, object_name, secret_name
+from ...._kube.jobs.spec import (
+    ISLAND_LABEL,
+    ROLE_LABEL,
+    EligibleNodes,
+    KubeObject,
+    KubePlan,
+    Queue,
+    object_name,
+    secret_name,
+)
 from ...._launch import registry
 from ...._launch.base import RunContext
 from ..hosts import plan as hosts_plan
@@ -35,18 +44,18 @@ _QUEUE = "kueue.x-k8s.io/v1beta2"
 class Facts:
     """What the cluster told. What may be None is so when this user may not read it, or when nothing depends on it."""
 
-    nodes: list[Object] | None
+    nodes: list[KubeObject] | None
     queues: tuple[str, ...]
     queue: Queue | None
-    claims: t.Mapping[str, Object] | None
-    policies: list[Object]
+    claims: t.Mapping[str, KubeObject] | None
+    policies: list[KubeObject]
     priorities: tuple[str, ...] | None = None
     classes: tuple[str, ...] | None = None
     # Whether the namespace's LocalQueues could be read.
     queues_known: bool = True
     # Secrets that the job names, by name: their keys, None for one that is not there. What may not be read is missing.
     secrets: t.Mapping[str, frozenset[str] | None] = dataclasses.field(default_factory=dict)
-    ranges: tuple[Object, ...] = ()
+    ranges: tuple[KubeObject, ...] = ()
     # Whether the last verdict on the nodes' network counts, which it does not for the next one.
     fabric: bool = True
 
@@ -68,11 +77,11 @@ class Facts:
     def islands(self, job: Job) -> dict[str, int]:
         """Return the room of each island, empty where islands do not matter to the job."""
         one_a_node = _one_a_node(job, self.nodes or [])
-        return placement.island_rooms(job, self.verdicts(job), one_a_node, by_queue=self.by_queue)
+        return placement.island_capacity(job, self.verdicts(job), one_a_node, by_queue=self.by_queue)
 
-    def verdicts(self, job: Job) -> tuple[placement.Verdict, ...]:
+    def verdicts(self, job: Job) -> tuple[placement.PlacementResult, ...]:
         """Return which nodes the job may run on."""
-        return placement.judge(
+        return placement.judge_nodes(
             job, self.nodes or [], tolerations=self.tolerations, node_labels=self.node_labels, fabric=self.fabric
         )
 
@@ -108,7 +117,7 @@ def look(client: Client, job: Job, namespace: str) -> Facts:
         # Who may not list them may submit to one all the same.
         names, queue = (job.placement.queue,), Queue(job.placement.queue)
     classes = _readable(client, f"{_QUEUE}/WorkloadPriorityClass", None) if job.placement.priority and queue else None
-    waiting = any(placement.pending_class((claims or {}).get(mount.pvc or "") or {}) for mount in job.mounts)
+    waiting = any(placement.pending_storage_class((claims or {}).get(mount.pvc or "") or {}) for mount in job.mounts)
     storage = _readable(client, "storage.k8s.io/v1/StorageClass", None) if waiting else None
     return Facts(
         nodes,
@@ -187,7 +196,7 @@ def judge(job: Job, facts: Facts, namespace: str) -> None:
         # Kueue would keep such a job suspended for ever and say nothing about it.
         raise RefusedError(f"job.placement.priority: no WorkloadPriorityClass {job.placement.priority} ({known})")
     if facts.claims is not None:
-        placement.claims(job, facts.claims, namespace, facts.classes)
+        placement.check_volumes(job, facts.claims, namespace, facts.classes)
     _judge_secrets(job, facts, namespace)
     if facts.nodes is None and job.resources.rdma:
         raise RefusedError(
@@ -195,8 +204,8 @@ def judge(job: Job, facts: Facts, namespace: str) -> None:
             "Let the user read nodes (team_reads_nodes), or leave it out",
         )
     if facts.nodes is not None:
-        placement.refuse(job, facts.verdicts(job), _one_a_node(job, facts.nodes))
-        placement.refuse_islands(job, facts.islands(job), by_queue=facts.by_queue)
+        placement.require_placement(job, facts.verdicts(job), _one_a_node(job, facts.nodes))
+        placement.require_island(job, facts.islands(job), by_queue=facts.by_queue)
 
 
 def plan(
@@ -207,7 +216,7 @@ def plan(
     context = RunContext(run_id, hosts_plan.port(run_id), attempt, f"{path.rstrip('/')}/{run_id}" if path else None)
     nodes = facts.nodes or []
     rdma = placement.rdma_resource(job, nodes, facts.tolerations)
-    roomy = placement.roomy(job, facts.islands(job))
+    roomy = placement.islands_with_room(job, facts.islands(job))
     kept_in = roomy[0] if len(roomy) == 1 and not facts.by_queue else None
     secret = any(ref.source != "kubernetes" for ref in job.secret_refs)
     made = KubePlan(
@@ -219,8 +228,8 @@ def plan(
         program={name: agent_package.sources()[name] for name in PROGRAM_FILES},
         archive=_packed(source),
         queue=facts.queue,
-        fleet=Fleet(
-            placement.expressions(job, nodes, kept_in, fabric=facts.fabric),
+        fleet=EligibleNodes(
+            placement.node_expressions(job, nodes, kept_in, fabric=facts.fabric),
             rdma_resource=rdma,
             whole_node=_whole(job, nodes),
         ),
@@ -233,7 +242,7 @@ def plan(
     return dataclasses.replace(made, egress_denied=denied)
 
 
-def objects(made: KubePlan) -> list[Object]:
+def objects(made: KubePlan) -> list[KubeObject]:
     """Return the run's objects; the last one runs the job."""
     return jobs_registry.build(made)
 
@@ -256,11 +265,11 @@ def _packed(source: hosts_plan.Source) -> bytes:
     return code_archive.pack(files) if files else b""
 
 
-def _names(listed: list[Object] | None) -> tuple[str, ...] | None:
+def _names(listed: list[KubeObject] | None) -> tuple[str, ...] | None:
     return None if listed is None else tuple(item["metadata"]["name"] for item in listed)
 
 
-def _readable(client: Client, kind: str, namespace: str | None) -> list[Object] | None:
+def _readable(client: Client, kind: str, namespace: str | None) -> list[KubeObject] | None:
     try:
         return client.list(kind, namespace).items
     except KubeError as exc:
@@ -269,7 +278,7 @@ def _readable(client: Client, kind: str, namespace: str | None) -> list[Object] 
         raise
 
 
-def _queues(client: Client, namespace: str, asked: str | None) -> list[Object] | None:
+def _queues(client: Client, namespace: str, asked: str | None) -> list[KubeObject] | None:
     """Return the LocalQueues, none where the cluster has no Kueue; None where they may not be read.
 
     :raises RefusedError: when one was asked for and the cluster's Kueue is too old.
@@ -312,7 +321,7 @@ def _chosen(job: Job, names: t.Sequence[str]) -> str | None:
     return names[0] if len(names) == 1 else None
 
 
-def _queue(client: Client, local: Object) -> Queue:
+def _queue(client: Client, local: KubeObject) -> Queue:
     """Return the queue with what its flavors say of topology and nodes."""
     name = local["metadata"]["name"]
     try:
@@ -336,12 +345,12 @@ def _queue(client: Client, local: Object) -> Queue:
     return dataclasses.replace(queue, topology=True, island_level=ISLAND_LABEL if islands else None)
 
 
-def _one_a_node(job: Job, nodes: t.Sequence[Object]) -> bool:
+def _one_a_node(job: Job, nodes: t.Sequence[KubeObject]) -> bool:
     """Return whether a node takes one pod of the job only."""
     return job.placement.network_mode == "host" or _whole(job, nodes)
 
 
-def _whole(job: Job, nodes: t.Sequence[Object]) -> bool:
+def _whole(job: Job, nodes: t.Sequence[KubeObject]) -> bool:
     """Return whether a pod takes all GPUs of every node that has enough of them."""
     if not job.gpus_per_node:
         return False

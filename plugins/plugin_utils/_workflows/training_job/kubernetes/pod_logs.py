@@ -16,8 +16,8 @@ import typing as t
 from .....module_utils._model.errors import MusterError
 from .....module_utils._node.pod_log import MARK
 from .....module_utils._secrets.scrubber import scrub
-from ...._kube.api.logs import Place
-from ...._kube.jobs.spec import Object
+from ...._kube.api.logs import LogPosition
+from ...._kube.jobs.spec import KubeObject
 from ...shared.progress import Progress
 from .watches import Sources
 
@@ -40,7 +40,7 @@ class PodLogs:
     def __init__(
         self,
         nodes: t.Mapping[str, str],
-        read: dict[str, Place],
+        read: dict[str, LogPosition],
         write: t.Callable[[str, str, str], None],
         refused: t.Callable[[str, dict[str, t.Any]], None],
         kept: t.Callable[[str], str],
@@ -55,11 +55,11 @@ class PodLogs:
         self._compared: set[str] = set()
         # Logs that could not be read: how often, and when they are opened again.
         self._away: dict[str, tuple[int, float]] = {}
-        self._taken: dict[str, Place] = {}
+        self._taken: dict[str, LogPosition] = {}
         # Lines by stream and node; only logs are kept apart by node.
         self._waiting: dict[tuple[str, str], list[str]] = {}
 
-    def take(self, uid: str, place: Place, raw: bytes) -> None:
+    def take(self, uid: str, place: LogPosition, raw: bytes) -> None:
         """Take in one line of the pod ``uid``."""
         self._taken[uid] = place
         self._away.pop(uid, None)
@@ -103,7 +103,7 @@ class PodLogs:
         self._away[uid] = tries + 1, time.monotonic() + _AGAIN_S[min(tries, len(_AGAIN_S) - 1)]
         self.ended(uid)
 
-    def open_again(self, sources: Sources, pods: t.Mapping[str, Object]) -> None:
+    def open_again(self, sources: Sources, pods: t.Mapping[str, KubeObject]) -> None:
         """Open logs again that could not be read, for as long as their pods are there."""
         now = time.monotonic()
         for uid, (tries, due) in list(self._away.items()):

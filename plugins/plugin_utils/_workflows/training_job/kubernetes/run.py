@@ -20,7 +20,7 @@ from .....module_utils._model.job import Job, to_yaml_names
 from .....module_utils._model.ledger import epoch
 from .....module_utils._node import files
 from ...._kube.api.client import Client
-from ...._kube.jobs.spec import ATTEMPT_LABEL, KubePlan, Object
+from ...._kube.jobs.spec import ATTEMPT_LABEL, KubeObject, KubePlan
 from ...._kube.objects import status
 from ...shared import cluster_identity, kube_connection, run_record
 from ...shared.state_dir import StateHome, forget_unborn, read_record
@@ -65,7 +65,7 @@ class Asked:
         done = [int(item["n"]) for item in before.get("attempts", [])]
         return max([int(before.get("generation", 0)), *done]) + 1
 
-    def there(self) -> Object | None:
+    def there(self) -> KubeObject | None:
         """Return the object that runs it, None when there is none.
 
         Where its record says that it lives it is looked for as it was made: the job may name another engine by now.
@@ -205,7 +205,7 @@ def _present(
     current = _open_record(asked, made, follows)
     _announce(request, made, follows)
     if follows:
-        reference = _reference(t.cast(Object, live), made, request)
+        reference = _reference(t.cast(KubeObject, live), made, request)
         known = (current.get("backend_ref") or {}).get("cluster_id")
     else:
         _make_room(asked, made, live)
@@ -232,13 +232,13 @@ def _present(
         files.append_json(folder / "events.jsonl", line)
     if not request.options["wait"]:
         return result(current, folder, changed=not follows)
-    return _follow(asked, made, t.cast(Object, live), current, drilling, claim, changed=not follows)
+    return _follow(asked, made, t.cast(KubeObject, live), current, drilling, claim, changed=not follows)
 
 
-def _make_room(asked: Asked, made: KubePlan, live: Object | None) -> None:
+def _make_room(asked: Asked, made: KubePlan, live: KubeObject | None) -> None:
     """Remove the former start of the run and wait for its pods: two gangs would write the same checkpoints."""
     request = asked.request
-    if live is not None and status.state(live).phase == "waiting":
+    if live is not None and status.read_state(live).phase == "waiting":
         # What runs well is not stopped for what could not take its place.
         submit.rehearse(asked.client, made, live)
         request.progress.say(f"run {asked.run_id} runs with another job: it is stopped, and this one starts")
@@ -250,14 +250,14 @@ def _make_room(asked: Asked, made: KubePlan, live: Object | None) -> None:
         await_pods(asked.client, made.namespace, asked.run_id, within_s, request.progress)
 
 
-def _goes_on(asked: Asked, live: Object | None) -> bool:
+def _goes_on(asked: Asked, live: KubeObject | None) -> bool:
     """Return whether the run is there to be followed, and not to be started anew.
 
     :raises RefusedError: when it runs another job and that one is not to be recreated.
     """
     # Without a record another controller started it: its end is read, not repeated.
     ended_unseen = live is not None and (asked.before is None or asked.before["state"] != "ended")
-    if live is None or not (ended_unseen or status.state(live).phase == "waiting"):
+    if live is None or not (ended_unseen or status.read_state(live).phase == "waiting"):
         return False
     problem = submit.other_job(live, asked.run_id, asked.before, asked.job, asked.source)
     if problem is None:
@@ -282,7 +282,7 @@ def _first_attempt(made: KubePlan) -> int:
 def _follow(
     asked: Asked,
     made: KubePlan,
-    live: Object,
+    live: KubeObject,
     current: Dict,
     drilling: drill.Drill | None,
     claim: Claim,
@@ -320,7 +320,7 @@ def _follow(
     except KeyboardInterrupt:
         request.progress.say(f"run {made.run_id} goes on without us: the same command follows it, cancel stops it")
         raise
-    problem, told = None, status.state(follower.main).phase
+    problem, told = None, status.read_state(follower.main).phase
     if told == "waiting":
         # It ended by a rule of ours: the engine would go on. Before anything is read: its pods may hold the place.
         within_s = made.job.checkpoints.grace_s + GONE_S
@@ -346,7 +346,7 @@ def _told(value: Dict, problem: MusterError | None) -> Dict:
     return {**value, "failed": True, "msg": "; ".join([*known, str(problem)])}
 
 
-def _reference(live: Object, made: KubePlan, request: Request) -> Dict:
+def _reference(live: KubeObject, made: KubePlan, request: Request) -> Dict:
     meta = live["metadata"]
     place = {"name": meta["name"], "namespace": meta.get("namespace") or made.namespace, "uid": meta.get("uid")}
     context = request.options.get("context") or made.job.placement.cluster

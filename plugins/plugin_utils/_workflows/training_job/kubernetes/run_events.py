@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ...._kube.api.watch import Event
-from ...._kube.jobs.spec import KubePlan, Object
+from ...._kube.api.watch import WatchEvent
+from ...._kube.jobs.spec import KubeObject, KubePlan
 from ...._kube.objects import events
 
 _MOST = 64
@@ -32,9 +32,9 @@ class Warnings:
             "": re.compile(rf"{own}(-({roles})(-[0-9]+)?)?"),
         }
         # What was told of pods that were not heard of yet, by uid and words.
-        self._early: dict[tuple[str, str], events.Cause] = {}
+        self._early: dict[tuple[str, str], events.StartProblem] = {}
 
-    def take(self, event: Event, pods: t.Container[str], main: Object) -> events.Cause | None:
+    def take(self, event: WatchEvent, pods: t.Container[str], main: KubeObject) -> events.StartProblem | None:
         """Return the cause that an event tells, None for one that is not about the run, is of before it or tells none.
 
         :param pods: the uids of the run's pods that are known.
@@ -44,11 +44,11 @@ class Warnings:
             return None
         involved = event.object.get("involvedObject") or {}
         kind, name, uid = (str(involved.get(key) or "") for key in ("kind", "name", "uid"))
-        found = events.cause(event.object)
+        found = events.parse_event(event.object)
         # A claim that gets no volume keeps its pods waiting, and says why by events of its own.
         if found is None or (kind == "PersistentVolumeClaim" and name in self._claims):
             return found
-        if events.stale(event.object, main):
+        if events.is_stale(event.object, main):
             return None
         if kind == "Pod" and uid not in pods:
             # The pod itself tells whose it is, should it come.
@@ -57,12 +57,12 @@ class Warnings:
             return None
         return found if kind == "Pod" or self._made.get(kind, self._made[""]).fullmatch(name) else None
 
-    def about(self, uid: str) -> list[events.Cause]:
+    def about(self, uid: str) -> list[events.StartProblem]:
         """Return what was told of a pod before the pod was heard of."""
         keys = [key for key in self._early if key[0] == uid]
         return [self._early.pop(key) for key in keys]
 
-    def _keep(self, uid: str, cause: events.Cause) -> None:
+    def _keep(self, uid: str, cause: events.StartProblem) -> None:
         self._early.setdefault((uid, cause.line), cause)
         if len(self._early) > _MOST:
             del self._early[next(iter(self._early))]

@@ -16,7 +16,16 @@ from .....module_utils._model.errors import InputError, RefusedError
 from .....module_utils._model.job import Job, to_yaml_names
 from ...._kube.api.client import Client
 from ...._kube.api.errors import KubeError
-from ...._kube.jobs.spec import COMPANIONS, DIGEST, RUN_LABEL, KubePlan, Object, label_value, owned, selector
+from ...._kube.jobs.spec import (
+    DIGEST,
+    RUN_LABEL,
+    SUPPORTING_KINDS,
+    KubeObject,
+    KubePlan,
+    label_value,
+    selector,
+    set_owner,
+)
 from ...._kube.objects.apply import apply
 from ...kube_secret import manifest
 from ..hosts import plan as hosts_plan
@@ -28,7 +37,7 @@ _SHOWN = 60
 Dict = dict[str, t.Any]
 
 
-def found(client: Client, reference: t.Mapping[str, t.Any]) -> Object | None:
+def found(client: Client, reference: t.Mapping[str, t.Any]) -> KubeObject | None:
     """Return the object of a record's ``backend_ref``, None when it, or its kind, is not there."""
     kind = f"{reference['api_version']}/{reference['kind']}"
     try:
@@ -38,7 +47,7 @@ def found(client: Client, reference: t.Mapping[str, t.Any]) -> Object | None:
         return None
 
 
-def rehearse(client: Client, made: KubePlan, live: Object | None) -> None:
+def rehearse(client: Client, made: KubePlan, live: KubeObject | None) -> None:
     """Let the server judge the run's objects without making any; ``live`` is what would go away first."""
     *companions, main = kubernetes_plan.objects(made)
     if live is not None:
@@ -50,7 +59,7 @@ def rehearse(client: Client, made: KubePlan, live: Object | None) -> None:
 
 def submit(
     client: Client, made: KubePlan, values: tuple[dict[str, str], dict[str, bytes]], digest: str
-) -> tuple[Object, list[Object]]:
+) -> tuple[KubeObject, list[KubeObject]]:
     """Make the run's objects, the one that runs it last, and return that one and the others.
 
     What was made goes away again when that fails.
@@ -72,35 +81,35 @@ def submit(
     created = [change.after for change in judged.changes if change.action == "created" and change.after]
     try:
         apply(client, companions)
-        return t.cast(Object, apply(client, [main]).objects()[0]), companions
+        return t.cast(KubeObject, apply(client, [main]).objects()[0]), companions
     except BaseException:
         # Whatever ended it, and be it the user: half of a run is none.
         network_preflight.clear(client, created)
         raise
 
 
-def adopt(client: Client, companions: t.Iterable[Object], live: Object) -> None:
+def adopt(client: Client, companions: t.Iterable[KubeObject], live: KubeObject) -> None:
     """Have what was just made go when the run goes; what the end of an earlier one took meanwhile is made again."""
-    apply(client, owned(companions, live))
+    apply(client, set_owner(companions, live))
 
 
-def own(client: Client, made: KubePlan, live: Object, *, known: bool) -> None:
+def own(client: Client, made: KubePlan, live: KubeObject, *, known: bool) -> None:
     """Have what came with a run that lives go with it: whoever made it may have been killed before it said so.
 
     :param known: whether it was said already, but for the Secret, of which one is sure each time.
     """
     found = [client.get("v1/Secret", made.secret, made.namespace)] if made.secret else []
     if not known:
-        for kind in COMPANIONS:
+        for kind in SUPPORTING_KINDS:
             found += _listed(client, kind, made)
-    (said,) = owned([{"metadata": {}}], live)
+    (said,) = set_owner([{"metadata": {}}], live)
     for item in found:
         owners = [owner["uid"] for owner in item["metadata"].get("ownerReferences") or ()] if item else []
         if item is not None and live["metadata"]["uid"] not in owners:
             client.patch(item, item["metadata"]["name"], said, made.namespace)
 
 
-def _listed(client: Client, kind: str, made: KubePlan) -> list[Object]:
+def _listed(client: Client, kind: str, made: KubePlan) -> list[KubeObject]:
     try:
         items = client.list(kind, made.namespace, labels=selector(made.run_id)).items
     except KubeError as error:
@@ -112,12 +121,12 @@ def _listed(client: Client, kind: str, made: KubePlan) -> list[Object]:
     return [{**item, "apiVersion": version, "kind": name} for item in items]
 
 
-def is_run(live: Object, run_id: str) -> bool:
+def is_run(live: KubeObject, run_id: str) -> bool:
     """Return whether an object is one of this run."""
     return bool((live["metadata"].get("labels") or {}).get(RUN_LABEL) == label_value(run_id))
 
 
-def insist_seen(run_id: str, before: t.Mapping[str, t.Any] | None, live: Object | None, recreate: bool) -> None:
+def insist_seen(run_id: str, before: t.Mapping[str, t.Any] | None, live: KubeObject | None, recreate: bool) -> None:
     """Refuse to start a run again whose object is gone and of which nobody saw the end: it may have succeeded.
 
     Its time to live was over, or somebody deleted it, while nobody followed it.
@@ -132,7 +141,7 @@ def insist_seen(run_id: str, before: t.Mapping[str, t.Any] | None, live: Object 
 
 
 def other_job(
-    live: Object, run_id: str, before: Dict | None, job: Job, source: hosts_plan.Source
+    live: KubeObject, run_id: str, before: Dict | None, job: Job, source: hosts_plan.Source
 ) -> RefusedError | None:
     """Return why a run that lives is not the one that was asked for, None when it is.
 

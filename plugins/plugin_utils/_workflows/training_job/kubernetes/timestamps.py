@@ -12,7 +12,7 @@ import time
 import typing as t
 
 from .....module_utils._model.run_history import Story
-from ...._kube.api.kinds import moment
+from ...._kube.api.kinds import parse_time
 
 # What is less than this ago is seen as it happens; clocks differ by some of it.
 _LATE_S = 60.0
@@ -24,7 +24,7 @@ def local(stamp: t.Any, server: float | None) -> float:
     :param server: the time by the API server's clock, None where it is not known.
     """
     now = time.time()
-    at = moment(stamp)
+    at = parse_time(stamp)
     if at is None:
         return now
     at += now - server if server is not None else 0.0

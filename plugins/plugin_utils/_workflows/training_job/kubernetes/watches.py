@@ -17,9 +17,9 @@ import typing as t
 
 from .....module_utils._model.errors import MusterError
 from ...._kube.api.client import Client
-from ...._kube.api.logs import LogStream, Place
+from ...._kube.api.logs import LogPosition, LogStream
 from ...._kube.jobs import jobset
-from ...._kube.jobs.spec import CONTAINER, KubePlan, Object, gang_selector
+from ...._kube.jobs.spec import CONTAINER, KubeObject, KubePlan, gang_selector
 from ...._kube.objects import status
 
 Item = tuple[str, t.Any]
@@ -61,7 +61,7 @@ class Room:
 class Sources:
     """The threads that listen to the cluster and put what they hear into one queue."""
 
-    def __init__(self, client: Client, plan: KubePlan, main: Object) -> None:
+    def __init__(self, client: Client, plan: KubePlan, main: KubeObject) -> None:
         self.client, self.plan, self.main = client, plan, main
         self.heard: queue.Queue[Item] = queue.Queue()
         self.threads: dict[str, threading.Thread] = {}
@@ -87,7 +87,7 @@ class Sources:
             self._room.leave(_cost(item[1][2]))
         return item
 
-    def follow_log(self, pod: Object, after: Place | None) -> None:
+    def follow_log(self, pod: KubeObject, after: LogPosition | None) -> None:
         """Read a pod's log from its beginning, or behind a line that was read before.
 
         Kubelets begin a new file after some megabytes, so lines cannot be counted from the first one.
@@ -112,7 +112,7 @@ class Sources:
         if self.plan.job.timeout_s is None or self.main["kind"] not in ("JobSet", "TrainJob"):
             return False
         try:
-            gang = self.client.get("batch/v1/Job", jobset.gang(self.plan.name), self.plan.namespace)
+            gang = self.client.get("batch/v1/Job", jobset.gang_job_name(self.plan.name), self.plan.namespace)
         except MusterError:
             return False
         failed = status.conditions(gang or {}).get("Failed") or {}

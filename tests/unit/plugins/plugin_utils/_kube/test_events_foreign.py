@@ -29,19 +29,19 @@ def pod(reason: str, message: str) -> dict[str, object]:
 )
 @pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff"])
 def test_an_image_without_the_nodes_architecture_says_so(reason: str, message: str) -> None:
-    found = events.of_pod(pod(reason, message))
+    found = events.find_pod_problem(pod(reason, message))
     assert found is not None and found.code == "image"
     assert found.text == f"Pod n/x: {WORDS}: {reason}: {message}"
     about = {"kind": "Pod", "namespace": "n", "name": "x"}
-    told = events.cause({"type": "Warning", "reason": "Failed", "message": message, "involvedObject": about})
+    told = events.parse_event({"type": "Warning", "reason": "Failed", "message": message, "involvedObject": about})
     assert told is not None and told.text == f"Pod n/x: {WORDS}: Failed: {message}"
 
 
 def test_other_causes_keep_their_words() -> None:
-    found = events.of_pod(pod("ErrImagePull", f'{PULL} "r/x:1": r/x:1: not found'))
+    found = events.find_pod_problem(pod("ErrImagePull", f'{PULL} "r/x:1": r/x:1: not found'))
     assert found is not None and found.text.startswith("Pod n/x: its image cannot be pulled: ")
 
 
 def test_what_linux_says_of_a_foreign_program_is_known() -> None:
-    assert events.foreign("exec /usr/bin/python3: exec format error")
-    assert not events.foreign("exec /usr/bin/python3: no such file or directory")
+    assert events.is_wrong_architecture("exec /usr/bin/python3: exec format error")
+    assert not events.is_wrong_architecture("exec /usr/bin/python3: no such file or directory")

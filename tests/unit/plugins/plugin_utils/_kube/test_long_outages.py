@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client i
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.apply import apply
-from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.wait import Wish, wait
+from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.wait import WaitTarget, wait
 from ansible_collections.muster.training.tests.support.fake_clock import FakeClock
 
 Object = dict[str, t.Any]
@@ -109,7 +109,7 @@ class Feed(Stream):
 def test_a_wait_outlives_an_outage(seconds: float, front: Response | None) -> None:
     cluster = Cluster(FakeClock(), seconds, front)
     client = cluster.client()
-    outcome = wait(client, [Wish(client.resource("ConfigMap"), "team", "late")], until="present", timeout_s=3600)
+    outcome = wait(client, [WaitTarget(client.resource("ConfigMap"), "team", "late")], until="present", timeout_s=3600)
     assert outcome.end == "done" and outcome.outages == 1
     assert cluster.clock.now - cluster.end < 10, "seen soon after"
     assert 2 <= cluster.asked <= seconds / 2 + 10, "asked now and then"
@@ -129,7 +129,7 @@ def test_longer_than_patience_is_told_in_one_line() -> None:
     cluster = Cluster(FakeClock(), 3600)
     client = cluster.client()
     with pytest.raises(TransportError, match="watching ConfigMap in team: no connection to kube.example") as caught:
-        wait(client, [Wish(client.resource("ConfigMap"), "team", "late")], until="present", timeout_s=7200)
+        wait(client, [WaitTarget(client.resource("ConfigMap"), "team", "late")], until="present", timeout_s=7200)
     assert "\n" not in str(caught.value) and 300 < cluster.clock.now - cluster.begin < 420
     cluster = Cluster(FakeClock(), 3600)
     with pytest.raises(TransportError, match="no connection to kube.example"):

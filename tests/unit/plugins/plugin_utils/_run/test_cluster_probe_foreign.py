@@ -79,7 +79,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, line: bytes, *, fresh: t.Sequence[b
 
     monkeypatch.setattr(network_preflight._Causes, "_listen", lambda _self: None)
     monkeypatch.setattr(wait, "wait", waited)
-    monkeypatch.setattr(wait, "Wish", lambda *_args, **_more: types.SimpleNamespace(name="r-probe"))
+    monkeypatch.setattr(wait, "WaitTarget", lambda *_args, **_more: types.SimpleNamespace(name="r-probe"))
     monkeypatch.setattr(network_preflight, "_sweep", lambda _client, _plan, _main: done.append("swept"))
     monkeypatch.setattr(network_preflight.network_test_job, "build", lambda _plan: [MAIN])
     monkeypatch.setattr(network_preflight, "apply", lambda *_args: types.SimpleNamespace(objects=lambda: [MAIN]))

@@ -12,7 +12,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import Event
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import WatchEvent
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     follower,
     pending,
@@ -74,19 +74,19 @@ def test_what_was_asked_too_early_is_told_and_ends_a_run_only_if_it_goes_on(
 ) -> None:
     """A quota that nobody has counted yet, a service account that is about to be made."""
     for _ in range(2):
-        told.heard.put(("event", Event("ADDED", warning("r-node-0", "FailedCreate", message, "Job"))))
+        told.heard.put(("event", WatchEvent("ADDED", warning("r-node-0", "FailedCreate", message, "Job"))))
     told.tell_main("Completed")
     outcome, _, progress = follow(tmp_path, told)
     assert outcome.outcome == "succeeded" and sum(message in line for line in progress.lines) == 1
     monkeypatch.setattr(pending, "_MAY_PASS_S", -1.0)
-    told.heard.put(("event", Event("ADDED", warning("r-node-0", "FailedCreate", message, "Job"))))
+    told.heard.put(("event", WatchEvent("ADDED", warning("r-node-0", "FailedCreate", message, "Job"))))
     assert follow(tmp_path, told)[0].cause == "admission"
 
 
 def test_what_was_said_of_a_run_of_this_name_before_is_old_news(tmp_path: pathlib.Path, told: Told) -> None:
     told.main = {**MAIN, "metadata": {**MAIN["metadata"], "creationTimestamp": "2026-11-21T10:00:00Z"}}
     said = warning("r-node-0", "FailedCreate", 'violates PodSecurity "restricted:latest"', "Job")
-    told.heard.put(("event", Event("ADDED", {**said, "lastTimestamp": "2026-11-21T09:59:00Z"})))
+    told.heard.put(("event", WatchEvent("ADDED", {**said, "lastTimestamp": "2026-11-21T09:59:00Z"})))
     threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
     outcome, _, progress = follow(tmp_path, told)
     assert outcome.outcome == "succeeded" and not any("PodSecurity" in line for line in progress.lines)
@@ -106,7 +106,7 @@ def test_a_claim_that_gets_no_volume_says_why(tmp_path: pathlib.Path, told: Told
     for name in ("data", "foreign"):
         about = {"kind": "PersistentVolumeClaim", "namespace": "n", "name": name, "uid": name}
         value = {"type": "Warning", "reason": "ProvisioningFailed", "message": "no such class", "involvedObject": about}
-        told.heard.put(("event", Event("ADDED", {"metadata": {"uid": name}, **value})))
+        told.heard.put(("event", WatchEvent("ADDED", {"metadata": {"uid": name}, **value})))
     told.tell_main("Completed")
     _, _, progress = follow(tmp_path, told, mounts=[{"name": "d", "path": "/d", "pvc": "data"}])
     assert [line for line in progress.lines if "no such class" in line] == [
@@ -126,12 +126,12 @@ def test_an_image_that_is_gone_does_not_end_a_run_that_has_worked(tmp_path: path
 def test_what_keeps_it_from_starting_is_said_once(tmp_path: pathlib.Path, told: Told) -> None:
     """Once for each thing, whether its event or the pod itself says it, and nothing of other runs or of the probe."""
     pull = warning("r-a", "Failed", "Failed to pull image")
-    told.heard.put(("event", Event("ADDED", pull)))
-    told.heard.put(("event", Event("ADDED", warning("r-a", "BackOff", "Back-off pulling image"))))
-    told.heard.put(("event", Event("ADDED", warning("r-node-0", "FailedCreate", "exceeded quota: q", "Job"))))
+    told.heard.put(("event", WatchEvent("ADDED", pull)))
+    told.heard.put(("event", WatchEvent("ADDED", warning("r-a", "BackOff", "Back-off pulling image"))))
+    told.heard.put(("event", WatchEvent("ADDED", warning("r-node-0", "FailedCreate", "exceeded quota: q", "Job"))))
     for name in ("other", "r2-node-0", "r-probe-0"):
-        told.heard.put(("event", Event("ADDED", warning(name, "FailedMount", "not ours"))))
-    told.heard.put(("event", Event("ADDED", warning("r-a", "Unhealthy", "in every run"))))
+        told.heard.put(("event", WatchEvent("ADDED", warning(name, "FailedMount", "not ours"))))
+    told.heard.put(("event", WatchEvent("ADDED", warning("r-a", "Unhealthy", "in every run"))))
     waits = [{"name": "node", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "again"}}}]
     told.tell_pod("a", "waiting", phase="Pending", containerStatuses=waits)
     told.tell_pod("b", "waiting", phase="Pending", containerStatuses=[], conditions=[])
@@ -141,7 +141,7 @@ def test_what_keeps_it_from_starting_is_said_once(tmp_path: pathlib.Path, told: 
     }
     pending = {"conditions": [{"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "no room"}]}
     value = {"apiVersion": "kueue.x-k8s.io/v1beta2", **owner, "status": pending}
-    told.heard.put(("workload", Event("ADDED", value)))
+    told.heard.put(("workload", WatchEvent("ADDED", value)))
     told.tell_main("Completed")
     _, follower, progress = follow(tmp_path, told)
     causes = [line for line in progress.lines if not line.startswith("ranks")]
@@ -182,7 +182,7 @@ FATAL = 'Error creating: pods "x" is forbidden: violates PodSecurity "restricted
 def test_what_is_said_of_a_run_whose_name_begins_with_this_ones_is_none_of_its_own(
     tmp_path: pathlib.Path, told: Told, name: str, kind: str
 ) -> None:
-    told.heard.put(("event", Event("ADDED", warning(name, "FailedCreate", FATAL, kind))))
+    told.heard.put(("event", WatchEvent("ADDED", warning(name, "FailedCreate", FATAL, kind))))
     threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
     outcome, _, progress = follow(tmp_path, told)
     assert outcome.outcome == "succeeded" and not any("PodSecurity" in line for line in progress.lines)
@@ -195,7 +195,7 @@ def test_what_is_said_of_a_run_whose_name_begins_with_this_ones_is_none_of_its_o
 def test_what_is_said_of_an_object_that_was_made_for_the_run_counts(
     tmp_path: pathlib.Path, told: Told, name: str, kind: str
 ) -> None:
-    told.heard.put(("event", Event("ADDED", warning(name, "FailedCreate", FATAL, kind))))
+    told.heard.put(("event", WatchEvent("ADDED", warning(name, "FailedCreate", FATAL, kind))))
     outcome, _, _ = follow(tmp_path, told)
     assert (outcome.outcome, outcome.cause) == ("failed", "admission")
 
@@ -205,7 +205,7 @@ def _workload(told: Told, active: bool = False, **status: t.Any) -> None:
     conditions = [{"type": key, "status": "True", **value} for key, value in status.items()]
     spec = {"active": active}
     value = {"apiVersion": "kueue.x-k8s.io/v1beta2", **owner, "spec": spec, "status": {"conditions": conditions}}
-    told.heard.put(("workload", Event("MODIFIED", value)))
+    told.heard.put(("workload", WatchEvent("MODIFIED", value)))
 
 
 @pytest.mark.parametrize("worked", [False, True])
@@ -245,7 +245,7 @@ def test_what_was_told_of_a_pod_before_it_counts_with_all_its_words(tmp_path: pa
         ("Failed", 'Failed to pull image "i": not found'),
         ("BackOff", 'Back-off pulling image "i"'),
     ):
-        told.heard.put(("event", Event("ADDED", warning("r-a", reason, message))))
+        told.heard.put(("event", WatchEvent("ADDED", warning("r-a", reason, message))))
     told.tell_pod("a", "waiting", phase="Pending", containerStatuses=[])
     outcome, _, _ = follow(tmp_path, told)
     assert (outcome.outcome, outcome.cause) == ("failed", "image")

@@ -80,10 +80,10 @@ def config(**cluster: t.Any) -> dict[str, t.Any]:
     ],
 )
 def test_the_server_stays_and_the_credential_goes(cluster: dict[str, t.Any]) -> None:
-    made = subject.document(kubeconfig.load({"kubeconfig": config(**cluster)}), "member", "vision")
+    made = subject.build_document(kubeconfig.load_access({"kubeconfig": config(**cluster)}), "member", "vision")
     assert made["clusters"][0]["cluster"] == {"server": "https://lab:6443", **cluster}
     assert "administrators" not in json.dumps(made)
-    read = kubeconfig.load({"kubeconfig": subject.with_token(made, "the-members-own-token")})
+    read = kubeconfig.load_access({"kubeconfig": subject.with_token(made, "the-members-own-token")})
     assert (read.namespace, read.user.token) == ("vision", "the-members-own-token")
 
 

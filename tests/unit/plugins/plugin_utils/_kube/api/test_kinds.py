@@ -9,7 +9,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._kube.api.kinds import moment
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.kinds import parse_time
 
 
 @pytest.mark.parametrize(
@@ -27,4 +27,4 @@ from ansible_collections.muster.training.plugins.plugin_utils._kube.api.kinds im
     ],
 )
 def test_dates_of_objects(stamp: t.Any, wanted: float | None) -> None:
-    assert moment(stamp) == wanted
+    assert parse_time(stamp) == wanted

@@ -87,7 +87,7 @@ def test_parity_with_the_package_kubernetes(name: str, tmp_path: pathlib.Path) -
     ours = connect({"kubeconfig": path})
     theirs = client.Configuration()
     peer.load_kube_config(path, client_configuration=theirs, persist_config=False)
-    access = kubeconfig.load({"kubeconfig": path}, {})
+    access = kubeconfig.load_access({"kubeconfig": path}, {})
     assert str(access.server) == theirs.host
     assert access.verify == theirs.verify_ssl
     assert access.server_name == (theirs.tls_server_name or "")
@@ -115,7 +115,7 @@ def test_of_several_files_the_first_wins_as_with_the_package_kubernetes(tmp_path
     second["contexts"].append({"name": "two", "context": {"cluster": "c", "user": "u"}})
     paths = [written(tmp_path, value, name) for value, name in ((first, "a"), (second, "b"))]
     joined = ":".join([*paths, str(tmp_path / "absent")])
-    access = kubeconfig.load({}, {"KUBECONFIG": joined})
+    access = kubeconfig.load_access({}, {"KUBECONFIG": joined})
     theirs = client.Configuration()
     peer.load_kube_config(joined, client_configuration=theirs, persist_config=False)
     assert (access.context, str(access.server), access.user.token) == ("two", theirs.host, "first-token-01")
@@ -126,7 +126,7 @@ def test_the_account_of_a_pod(tmp_path: pathlib.Path) -> None:
     for name, text in (("token", "pod-token-0123\n"), ("ca.crt", CA), ("namespace", "team")):
         (tmp_path / name).write_text(text)
     environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443", "HOME": str(tmp_path)}
-    access = kubeconfig.load({}, environ, tmp_path)
+    access = kubeconfig.load_access({}, environ, tmp_path)
     assert str(access.server) == "https://[fd00::1]" and access.namespace == "team"
     assert access.user.token_file == str(tmp_path / "token")
 
@@ -158,7 +158,7 @@ def test_what_is_wrong_is_one_line(
 ) -> None:
     path = written(tmp_path, value)
     with pytest.raises(InputError, match=expected) as caught:
-        kubeconfig.load({"kubeconfig": path, **options}, {})
+        kubeconfig.load_access({"kubeconfig": path, **options}, {})
     assert "\n" not in str(caught.value)
 
 
@@ -166,9 +166,9 @@ def test_an_absent_file_says_what_to_set(tmp_path: pathlib.Path) -> None:
     with pytest.raises(
         InputError, match=r"there is no file .*/none. Set the option kubeconfig or the variable KUBECONFIG"
     ):
-        kubeconfig.load({"kubeconfig": str(tmp_path / "none")}, {})
+        kubeconfig.load_access({"kubeconfig": str(tmp_path / "none")}, {})
     with pytest.raises(InputError, match=r"there is no file .*/.kube/config"):
-        kubeconfig.load({}, {"HOME": str(tmp_path)}, tmp_path / "no-account")
+        kubeconfig.load_access({}, {"HOME": str(tmp_path)}, tmp_path / "no-account")
 
 
 def test_options_win_over_the_kubeconfig(tmp_path: pathlib.Path) -> None:
@@ -178,16 +178,18 @@ def test_options_win_over_the_kubeconfig(tmp_path: pathlib.Path) -> None:
         "token": "option-token-1",
         "validate_certs": False,
     }
-    access = kubeconfig.load({**given_options, "ca_path": str(tmp_path / "ca"), "server_name": "n"}, {})
+    access = kubeconfig.load_access({**given_options, "ca_path": str(tmp_path / "ca"), "server_name": "n"}, {})
     assert access.user.token == "option-token-1" and access.user.exec is None
     assert (access.verify, access.ca_pem, access.server_name) == (False, CA, "n")
 
 
 def test_impersonation_and_bad_types() -> None:
-    access = kubeconfig.load({"kubeconfig": config({"token": "t-0123456789", "as": "other", "as-groups": ["g"]})}, {})
+    access = kubeconfig.load_access(
+        {"kubeconfig": config({"token": "t-0123456789", "as": "other", "as-groups": ["g"]})}, {}
+    )
     assert dict(access.user.headers) == {"Impersonate-User": "other", "Impersonate-Group": "g"}
     with pytest.raises(InputError, match="exec must be a mapping"):
-        kubeconfig.load({"kubeconfig": config({"exec": "x"})}, {})
+        kubeconfig.load_access({"kubeconfig": config({"exec": "x"})}, {})
 
 
 def test_other_kinds_go_through_the_package_kubernetes_or_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +212,7 @@ def test_an_auth_provider_is_read_by_the_package_kubernetes(monkeypatch: pytest.
     payload = b64('{"exp": 4102444800}').rstrip("=")
     token = f"{b64('{}').rstrip('=')}.{payload}.c2lnbmF0dXJl"
     value = config({"auth-provider": {"name": "oidc", "config": {"id-token": token}}})
-    access = kubeconfig.load({"kubeconfig": value}, {})
+    access = kubeconfig.load_access({"kubeconfig": value}, {})
     resolved = auth_provider.resolve(access, {"kubeconfig": value}, {})
     assert resolved.user.token == token and not resolved.user.other
     unknown = config({"auth-provider": {"name": "strange"}})
@@ -220,7 +222,7 @@ def test_an_auth_provider_is_read_by_the_package_kubernetes(monkeypatch: pytest.
 
 def test_secrets_do_not_show() -> None:
     value = config({"token": "very-hidden-token", "password": "very-hidden-word", "username": "u"})
-    access = kubeconfig.load({"kubeconfig": value}, {})
+    access = kubeconfig.load_access({"kubeconfig": value}, {})
     assert "very-hidden" not in repr(access)
     assert scrub("a very-hidden-token b very-hidden-word") == "a ******** b ********"
 
@@ -245,7 +247,7 @@ def test_any_content_is_read_or_refused(value: t.Any) -> None:
     if not isinstance(value, dict):
         return
     try:
-        kubeconfig.load({"kubeconfig": value}, {})
+        kubeconfig.load_access({"kubeconfig": value}, {})
     except MusterError as error:
         assert "\n" not in str(error)
 
@@ -256,7 +258,7 @@ def test_any_content_is_read_or_refused(value: t.Any) -> None:
 )
 def test_the_option_proxy_wins_over_the_kubeconfig(option: str, expected: t.Any, tmp_path: pathlib.Path) -> None:
     path = written(tmp_path, CASES["a proxy"])
-    found = kubeconfig.load({"kubeconfig": path, "proxy": option}, {}).proxy
+    found = kubeconfig.load_access({"kubeconfig": path, "proxy": option}, {}).proxy
     assert (found if isinstance(found, str) else (found.host, found.port)) == expected
 
 
@@ -265,7 +267,7 @@ def test_a_kubeconfig_may_be_given_as_its_text(shape: str) -> None:
     """As a vault, a lookup of a file or AWX gives it."""
     value = config({"token": "token-0123456789"})
     text = json.dumps(value) if shape == "json" else yaml.safe_dump(value)
-    assert kubeconfig.load({"kubeconfig": text}, {}).user.token == "token-0123456789"
+    assert kubeconfig.load_access({"kubeconfig": text}, {}).user.token == "token-0123456789"
 
 
 @pytest.mark.parametrize(
@@ -273,10 +275,10 @@ def test_a_kubeconfig_may_be_given_as_its_text(shape: str) -> None:
 )
 def test_what_is_neither_a_path_nor_a_kubeconfig_is_not_quoted(text: str) -> None:
     with pytest.raises(InputError) as caught:
-        kubeconfig.load({"kubeconfig": text}, {})
+        kubeconfig.load_access({"kubeconfig": text}, {})
     assert "token-0123456789" not in str(caught.value) and "aaaa" not in str(caught.value)
 
 
 def test_a_user_of_whom_a_part_cannot_be_impersonated_is_refused() -> None:
     with pytest.raises(InputError, match="as-user-extra"):
-        kubeconfig.load({"kubeconfig": config({"as": "x", "as-user-extra": {"scopes": ["a"]}})}, {})
+        kubeconfig.load_access({"kubeconfig": config({"as": "x", "as-user-extra": {"scopes": ["a"]}})}, {})

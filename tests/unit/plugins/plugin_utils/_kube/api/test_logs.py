@@ -11,14 +11,16 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._http.messages import Request
-from ansible_collections.muster.training.plugins.plugin_utils._kube.api.logs import LogStream, Place, Wish
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.logs import LogPosition, LogRequest, LogStream
 from ansible_collections.muster.training.tests.support.fake_clock import FakeClock
 
 FIRST, SECOND = "2026-11-21T10:00:00.100000000Z", "2026-11-21T10:00:00.200000000Z"
 LOG = [f"{FIRST} a", f"{FIRST} b", f"{FIRST} c", f"{SECOND} d"]
 
 
-def read(lines: t.Sequence[str], after: Place | None) -> tuple[list[tuple[bytes, Place | None]], list[Request]]:
+def read(
+    lines: t.Sequence[str], after: LogPosition | None
+) -> tuple[list[tuple[bytes, LogPosition | None]], list[Request]]:
     """Read a log that the kubelet has in these lines, whatever it was asked for; return lines with their places."""
     asked: list[Request] = []
     chunks = ["".join(f"{line}\n" for line in lines).encode(), b""]
@@ -28,7 +30,7 @@ def read(lines: t.Sequence[str], after: Place | None) -> tuple[list[tuple[bytes,
         return types.SimpleNamespace(read=lambda _timeout: chunks.pop(0), close=lambda: None)
 
     line: t.Any = types.SimpleNamespace(clock=FakeClock(), open=open_)
-    stream = LogStream(line, Wish("n", "p", "node", after=after))
+    stream = LogStream(line, LogRequest("n", "p", "node", after=after))
     return [(text, stream.place) for text in stream], asked
 
 
@@ -42,7 +44,7 @@ def test_each_line_has_a_place() -> None:
     ("after", "left"),
     [((FIRST, 1), [b"b", b"c", b"d"]), ((FIRST, 3), [b"d"]), ((SECOND, 1), [])],
 )
-def test_a_log_goes_on_behind_a_line(after: Place, left: list[bytes]) -> None:
+def test_a_log_goes_on_behind_a_line(after: LogPosition, left: list[bytes]) -> None:
     """The kubelet gives all lines of that second again."""
     lines, asked = read(LOG, after)
     assert [text for text, _place in lines] == left

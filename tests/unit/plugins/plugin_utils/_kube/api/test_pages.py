@@ -17,14 +17,14 @@ MAPS = BUILT_IN["v1", "ConfigMap"]
 
 def test_a_page_says_what_each_item_is() -> None:
     """A server names the kind once, in the list."""
-    assert pages.items({"items": [{"data": {}}]}, MAPS) == [{"apiVersion": "v1", "kind": "ConfigMap", "data": {}}]
+    assert pages.list_items({"items": [{"data": {}}]}, MAPS) == [{"apiVersion": "v1", "kind": "ConfigMap", "data": {}}]
     own = {"apiVersion": "v2", "kind": "Other"}
-    assert pages.items({"items": [own]}, MAPS) == [own], "an item that names its kind keeps it"
+    assert pages.list_items({"items": [own]}, MAPS) == [own], "an item that names its kind keeps it"
 
 
 @pytest.mark.parametrize("answer", [{"items": None}, {}])
 def test_a_list_without_items_is_empty(answer: dict[str, t.Any]) -> None:
-    assert pages.items(answer, MAPS) == []
+    assert pages.list_items(answer, MAPS) == []
 
 
 @pytest.mark.parametrize(
@@ -38,10 +38,10 @@ def test_a_list_without_items_is_empty(answer: dict[str, t.Any]) -> None:
     ],
 )
 def test_how_many_items_follow_a_page(meta: dict[str, t.Any], number: int) -> None:
-    assert pages.remaining(meta) == number
+    assert pages.remaining_count(meta) == number
 
 
 @pytest.mark.parametrize("body", [b"<html>Log in</html>", b'["text"]', b"", b"\xff"])
 def test_a_body_that_is_no_object_is_none(body: bytes) -> None:
-    assert pages.decoded(body) is None
-    assert pages.decoded(b'{"kind": "Status"}') == {"kind": "Status"}
+    assert pages.decode_object(body) is None
+    assert pages.decode_object(b'{"kind": "Status"}') == {"kind": "Status"}

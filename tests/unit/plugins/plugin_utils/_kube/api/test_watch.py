@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.module_utils._http.stream impor
 from ansible_collections.muster.training.plugins.module_utils._model.errors import TransportError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
-from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import Watch
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import WatchStream
 from ansible_collections.muster.training.tests.support.fake_clock import FakeClock
 
 Object = dict[str, t.Any]
@@ -74,14 +74,14 @@ def line(kind: str, value: Object) -> bytes:
     return json.dumps({"type": kind, "object": value}).encode() + b"\n"
 
 
-def begin(server: Server, clock: FakeClock | None = None, **options: t.Any) -> Watch:
+def begin(server: Server, clock: FakeClock | None = None, **options: t.Any) -> WatchStream:
     exchange: t.Any = server
     given = {"host": "https://kube.example", "token": "t-0123456789", "patience_s": 20}
     client = connect(given, environ={}, exchange=exchange, clock=clock or FakeClock())
     return client.watch("Pod", "team", **options)
 
 
-def take(watch: Watch, count: int) -> list[tuple[str, str]]:
+def take(watch: WatchStream, count: int) -> list[tuple[str, str]]:
     events = [next(watch) for _ in range(count)]
     return [(event.type, event.object.get("metadata", {}).get("name", "")) for event in events]
 

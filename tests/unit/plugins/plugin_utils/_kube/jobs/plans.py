@@ -11,7 +11,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.job import 
 from ansible_collections.muster.training.plugins.module_utils._model.pod_spec import PROGRAM_FILES
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import agent_package
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import registry as jobs_registry
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import KubePlan, Object
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import KubeObject, KubePlan
 from ansible_collections.muster.training.plugins.plugin_utils._launch import registry
 from ansible_collections.muster.training.plugins.plugin_utils._launch.base import RunContext
 
@@ -47,10 +47,10 @@ def plan(plan_values: t.Mapping[str, t.Any] | None = None, /, **changes: t.Any) 
     return KubePlan(job, RUN_ID, "default", "team-a", registry.pods(job, context), PROGRAM, **given)
 
 
-def build(plan_values: t.Mapping[str, t.Any] | None = None, /, **changes: t.Any) -> list[Object]:
+def build(plan_values: t.Mapping[str, t.Any] | None = None, /, **changes: t.Any) -> list[KubeObject]:
     return jobs_registry.build(plan(plan_values, **changes))
 
 
-def pod_of(item: Object) -> Object:
+def pod_of(item: KubeObject) -> KubeObject:
     """Return the first pod template's specification in a JobSet."""
-    return t.cast(Object, item["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"])
+    return t.cast(KubeObject, item["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"])

@@ -23,7 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import 
     supporting_objects,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import spec as jobs_spec
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import Fleet, Object, Queue
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import EligibleNodes, KubeObject, Queue
 from ansible_collections.muster.training.tests.support.kube_schemas import problems
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._kube.jobs.plans import (
     CLAIM,
@@ -53,12 +53,12 @@ RICH_PLAN: dict[str, t.Any] = {
     "secret": "run-secrets",
     "pull_secrets": ("run-pull",),
     "queue": Queue("gpus", topology=True, island_level="muster.training/island"),
-    "fleet": Fleet((ISLAND,), rdma_resource="rdma/hca", whole_node=True),
+    "fleet": EligibleNodes((ISLAND,), rdma_resource="rdma/hca", whole_node=True),
     "egress_denied": True,
 }
 
 
-def variants(engine: str) -> list[list[Object]]:
+def variants(engine: str) -> list[list[KubeObject]]:
     """Return an engine's objects for the smallest job, one with everything, and one on the nodes' own network."""
     changes, place = ENGINES[engine], ENGINES[engine].get("placement", {})
     host = {**RICH, "placement": {**place, "network_mode": "host", "priority": "high"}}
@@ -70,7 +70,7 @@ def variants(engine: str) -> list[list[Object]]:
     return found
 
 
-def templates(value: t.Any) -> t.Iterator[Object]:
+def templates(value: t.Any) -> t.Iterator[KubeObject]:
     """Yield every pod template in an object."""
     if isinstance(value, dict):
         if "containers" in value.get("spec", {}):
@@ -166,7 +166,7 @@ def test_on_the_nodes_own_network_no_two_pods_of_a_job_share_a_node() -> None:
         changes = {**ENGINES[engine], "gpus_per_node": 1}
         for mode, apart in (("host", True), ("pod", False)):
             changes["placement"] = {**changes.get("placement", {}), "network_mode": mode}
-            made = [item["spec"] for item in templates(build({"fleet": Fleet()}, **changes))]
+            made = [item["spec"] for item in templates(build({"fleet": EligibleNodes()}, **changes))]
             shares = [item for item in made if item.get("hostNetwork")]
             assert bool(shares) is apart, engine
             assert all("podAntiAffinity" in item["affinity"] for item in shares), engine
@@ -181,7 +181,7 @@ def test_on_the_nodes_own_network_no_two_pods_of_a_job_share_a_node() -> None:
 def test_a_cluster_without_rdma_refuses_a_job_that_asks_for_it() -> None:
     with pytest.raises(RefusedError, match="job.resources.rdma: no node of the cluster offers"):
         build(gpus_per_node=1, resources={"rdma": True})
-    without = build({"fleet": Fleet(rdma_resource="rdma/hca")}, resources={"rdma": False})[-1]
+    without = build({"fleet": EligibleNodes(rdma_resource="rdma/hca")}, resources={"rdma": False})[-1]
     assert "rdma/hca" not in json.dumps(without) and "IPC_LOCK" not in json.dumps(without)
 
 
@@ -434,7 +434,7 @@ def test_another_program_or_code_is_another_object() -> None:
 def test_companions_belong_to_the_live_object() -> None:
     objects = build()
     live = {**objects[-1], "metadata": {**objects[-1]["metadata"], "uid": "u-1"}}
-    made = jobs_spec.owned(objects[:-1], live)
+    made = jobs_spec.set_owner(objects[:-1], live)
     assert all(item["metadata"]["ownerReferences"][0]["uid"] == "u-1" for item in made)
     assert all(not problems(item) for item in made) and "ownerReferences" not in json.dumps(objects)
 

@@ -10,17 +10,17 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import free_nodes
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import RUN_LABEL, Object
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import RUN_LABEL, KubeObject
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._kube.jobs.plans import plan
 
 
-def node(name: str, ready: str = "True", **more: t.Any) -> Object:
+def node(name: str, ready: str = "True", **more: t.Any) -> KubeObject:
     has = {"nvidia.com/gpu": "8", "cpu": "64", "memory": "256Gi"}
     status = {"conditions": [{"type": "Ready", "status": ready}], "allocatable": has}
     return {"metadata": {"name": name}, "spec": more, "status": status}
 
 
-def pod(on: str, run: str | None = None, phase: str = "Running", **requests: str) -> Object:
+def pod(on: str, run: str | None = None, phase: str = "Running", **requests: str) -> KubeObject:
     labels = {RUN_LABEL: run} if run else {}
     asked = {key.replace("gpu", "nvidia.com/gpu"): value for key, value in requests.items()}
     spec = {"nodeName": on, "containers": [{"resources": {"requests": asked}}, {}]}
@@ -44,12 +44,12 @@ def pod(on: str, run: str | None = None, phase: str = "Running", **requests: str
         ({"resources": {"cpu": 40}}, [pod("a", None, cpu="60")], ""),
     ],
 )
-def test_a_node_that_others_have_is_none(job: dict[str, t.Any], pods: list[Object], reason: str) -> None:
-    assert free_nodes.unfit(plan(**job).job, [node("a")], pods, "r") == ({"a": reason} if reason else {})
+def test_a_node_that_others_have_is_none(job: dict[str, t.Any], pods: list[KubeObject], reason: str) -> None:
+    assert free_nodes.find_unavailable(plan(**job).job, [node("a")], pods, "r") == ({"a": reason} if reason else {})
 
 
 def test_a_node_that_the_job_may_not_run_on_is_none() -> None:
     tainted = {"taints": [{"key": "pool", "value": "x", "effect": "NoSchedule"}]}
     nodes = [node("a", ready="False"), node("b", unschedulable=True), node("c", **tainted)]
-    assert free_nodes.unfit(plan(gpus_per_node=8).job, nodes, [], "r") == {"a": "not ready", "b": "cordoned"}
-    assert free_nodes.unfit(plan(gpus_per_node=16).job, [node("d")], [], "r") == {"d": "8 GPUs"}
+    assert free_nodes.find_unavailable(plan(gpus_per_node=8).job, nodes, [], "r") == {"a": "not ready", "b": "cordoned"}
+    assert free_nodes.find_unavailable(plan(gpus_per_node=16).job, [node("d")], [], "r") == {"d": "8 GPUs"}

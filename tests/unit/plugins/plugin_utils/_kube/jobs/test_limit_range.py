@@ -32,7 +32,7 @@ def ranges(kind: str = "Container", **rules: Dict) -> tuple[Dict, ...]:
     ids=["none", "a minimum", "a minimum of pods", "a maximum", "a ratio", "of claims"],
 )
 def test_amounts_keep_to_the_ranges(given: tuple[Dict, ...], requests: Dict, limits: Dict) -> None:
-    assert limit_range.fit(limit_range.LOOKER, given) == {"requests": requests, "limits": limits}
+    assert limit_range.apply_limits(limit_range.SMALL_POD, given) == {"requests": requests, "limits": limits}
 
 
 def test_a_probe_keeps_to_them() -> None:

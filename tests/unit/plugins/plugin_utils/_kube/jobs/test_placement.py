@@ -11,7 +11,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import placement
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import Object
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import KubeObject
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._kube.jobs.plans import CLAIM, plan
 
 H100 = {
@@ -23,7 +23,7 @@ H100 = {
 }
 
 
-def node(name: str, gpus: int = 8, ready: str = "True", **changes: t.Any) -> Object:
+def node(name: str, gpus: int = 8, ready: str = "True", **changes: t.Any) -> KubeObject:
     return {
         "metadata": {"name": name, "labels": {**H100, **changes.pop("labels", {})}},
         "spec": changes,
@@ -38,10 +38,10 @@ def test_a_node_that_has_what_is_asked_fits() -> None:
         placement={"island": "a", "required_network_types": ["lan"]},
     ).job
     taints = [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}, {"key": "x", "effect": "PreferNoSchedule"}]
-    verdicts = placement.judge(wanted, [node("b"), node("a", taints=taints)])
+    verdicts = placement.judge_nodes(wanted, [node("b"), node("a", taints=taints)])
     assert [(item.node, item.reasons) for item in verdicts] == [("a", ()), ("b", ())]
-    placement.refuse(wanted, verdicts, one_a_node=True)
-    assert placement.expressions(wanted, [node("b")]) == (
+    placement.require_placement(wanted, verdicts, one_a_node=True)
+    assert placement.node_expressions(wanted, [node("b")]) == (
         {"key": "muster.training/island", "operator": "In", "values": ["a"]},
         {"key": "muster.training/network-lan", "operator": "In", "values": ["true"]},
         {"key": "muster.training/lane", "operator": "NotIn", "values": ["D", "E"]},
@@ -65,7 +65,7 @@ def test_a_node_that_has_what_is_asked_fits() -> None:
 )
 def test_what_a_queue_makes_pods_bear_is_no_obstacle(toleration: dict[str, str], fits: bool) -> None:
     tainted = node("a", taints=[{"key": "team", "value": "a", "effect": "NoSchedule"}])
-    (verdict,) = placement.judge(plan(gpus_per_node=8).job, [tainted], tolerations=[toleration])
+    (verdict,) = placement.judge_nodes(plan(gpus_per_node=8).job, [tainted], tolerations=[toleration])
     assert verdict.reasons == (() if fits else ("taint team",))
 
 
@@ -93,38 +93,38 @@ def test_a_node_that_has_not_is_named_with_the_reason(
     wanted: dict[str, t.Any], live: dict[str, t.Any], reason: str
 ) -> None:
     job = plan(**wanted).job
-    verdicts = placement.judge(job, [node("n", **live)])
+    verdicts = placement.judge_nodes(job, [node("n", **live)])
     assert verdicts[0].reasons == (reason,)
     with pytest.raises(RefusedError, match="0 of 1 nodes fit, at least one is needed: n") as caught:
-        placement.refuse(job, verdicts)
+        placement.require_placement(job, verdicts)
     assert reason in str(caught.value)
 
 
 def test_a_gang_that_needs_a_node_each_needs_as_many() -> None:
     job = plan(nodes=3).job
-    verdicts = placement.judge(job, [node("a"), node("b"), node("c", ready="False")])
+    verdicts = placement.judge_nodes(job, [node("a"), node("b"), node("c", ready="False")])
     with pytest.raises(RefusedError, match=r"2 of 3 nodes fit, 3 are needed: a \(fits\); b \(fits\); c \(not ready\)"):
-        placement.refuse(job, verdicts, one_a_node=True)
-    placement.refuse(job, verdicts)
-    many = placement.judge(job, [node(f"n{index:02}", ready="False") for index in range(20)])
+        placement.require_placement(job, verdicts, one_a_node=True)
+    placement.require_placement(job, verdicts)
+    many = placement.judge_nodes(job, [node(f"n{index:02}", ready="False") for index in range(20)])
     with pytest.raises(RefusedError, match="; and 8 more"):
-        placement.refuse(job, many)
+        placement.require_placement(job, many)
     with pytest.raises(RefusedError, match="no nodes"):
-        placement.refuse(job, ())
+        placement.require_placement(job, ())
 
 
 def test_a_gang_needs_gpus_for_all_its_pods() -> None:
     job = plan(nodes=3, gpus_per_node=6).job
     words = r"2 of 2 nodes fit, with room for 2 of 3 pods: a \(room for 1\); b \(room for 1\)"
     with pytest.raises(RefusedError, match=words):
-        placement.refuse(job, placement.judge(job, [node("a"), node("b")]))
+        placement.require_placement(job, placement.judge_nodes(job, [node("a"), node("b")]))
     small = plan(nodes=3, gpus_per_node=4).job
-    placement.refuse(small, placement.judge(small, [node("a"), node("b")]))
+    placement.require_placement(small, placement.judge_nodes(small, [node("a"), node("b")]))
     elastic = plan(nodes=3, gpus_per_node=6, elastic={"min": 2, "max": 3}).job
-    placement.refuse(elastic, placement.judge(elastic, [node("a"), node("b")]))
+    placement.require_placement(elastic, placement.judge_nodes(elastic, [node("a"), node("b")]))
 
 
-def with_rdma(name: str, **offered: str) -> Object:
+def with_rdma(name: str, **offered: str) -> KubeObject:
     found = node(name)
     found["status"]["allocatable"] |= {f"rdma/{key}": value for key, value in offered.items()}
     return found
@@ -144,17 +144,17 @@ def with_rdma(name: str, **offered: str) -> Object:
         ({"gpus_per_node": 8}, [], None),
     ],
 )
-def test_rdma_goes_to_whom_it_serves(wanted: dict[str, t.Any], nodes: list[Object], resource: str | None) -> None:
+def test_rdma_goes_to_whom_it_serves(wanted: dict[str, t.Any], nodes: list[KubeObject], resource: str | None) -> None:
     assert placement.rdma_resource(plan(**wanted).job, nodes) == resource
 
 
 def test_a_node_without_rdma_does_not_fit_who_asks_for_it() -> None:
     job = plan(resources={"rdma": True}).job
-    verdicts = placement.judge(job, [with_rdma("a", hca="1"), with_rdma("b", hca="0")])
+    verdicts = placement.judge_nodes(job, [with_rdma("a", hca="1"), with_rdma("b", hca="0")])
     assert [item.reasons for item in verdicts] == [(), ("no RDMA device",)]
 
 
-def claim(*modes: str, **changes: t.Any) -> dict[str, Object]:
+def claim(*modes: str, **changes: t.Any) -> dict[str, KubeObject]:
     return {
         "claim": {
             "metadata": {"name": "claim", **changes},
@@ -179,14 +179,14 @@ def claim(*modes: str, **changes: t.Any) -> dict[str, Object]:
     ],
 )
 def test_a_claim_that_several_nodes_cannot_use_is_refused(
-    live: dict[str, Object], mount: dict[str, t.Any], nodes: int, problem: str | None
+    live: dict[str, KubeObject], mount: dict[str, t.Any], nodes: int, problem: str | None
 ) -> None:
     job = plan(nodes=nodes, mounts=[mount]).job
     if problem is None:
-        placement.claims(job, live, "team")
+        placement.check_volumes(job, live, "team")
         return
     with pytest.raises(RefusedError, match=problem):
-        placement.claims(job, live, "team")
+        placement.check_volumes(job, live, "team")
 
 
 @pytest.mark.parametrize(
@@ -209,10 +209,10 @@ def test_a_claim_whose_class_is_not_there_will_get_no_volume(
     live["claim"]["status"]["phase"] = phase
     job = plan(nodes=2, mounts=[CLAIM]).job
     if problem is None:
-        placement.claims(job, live, "team", classes)
+        placement.check_volumes(job, live, "team", classes)
         return
     with pytest.raises(RefusedError, match=problem):
-        placement.claims(job, live, "team", classes)
+        placement.check_volumes(job, live, "team", classes)
 
 
 @pytest.mark.parametrize(
@@ -227,25 +227,25 @@ def test_a_claim_whose_class_is_not_there_will_get_no_volume(
 )
 def test_a_gang_keeps_off_a_network_that_failed_or_is_slow(labels: dict[str, str], reasons: tuple[str, ...]) -> None:
     nodes = [node("a", labels=labels)]
-    assert placement.judge(plan(gpus_per_node=8).job, nodes)[0].reasons == reasons
+    assert placement.judge_nodes(plan(gpus_per_node=8).job, nodes)[0].reasons == reasons
     slow = plan(gpus_per_node=8, placement={"allow_slow_network": True}).job
-    assert placement.judge(slow, nodes)[0].reasons == tuple(reason for reason in reasons if reason == "lane E")
+    assert placement.judge_nodes(slow, nodes)[0].reasons == tuple(reason for reason in reasons if reason == "lane E")
     relay = {"key": "muster.training/lane", "operator": "NotIn", "values": ["E"]}
-    assert placement.expressions(slow, nodes) == (relay,)
-    assert placement.expressions(slow, nodes, fabric=False) == ()
+    assert placement.node_expressions(slow, nodes) == (relay,)
+    assert placement.node_expressions(slow, nodes, fabric=False) == ()
     alone = plan(nodes=1, gpus_per_node=8).job
-    assert placement.judge(alone, nodes)[0].reasons == () and placement.expressions(alone, nodes) == ()
+    assert placement.judge_nodes(alone, nodes)[0].reasons == () and placement.node_expressions(alone, nodes) == ()
     # The next verification does not depend on what the last one said.
-    assert placement.judge(plan(gpus_per_node=8).job, nodes, fabric=False)[0].reasons == ()
+    assert placement.judge_nodes(plan(gpus_per_node=8).job, nodes, fabric=False)[0].reasons == ()
 
 
 def test_a_node_outside_of_the_queues_flavor_does_not_fit() -> None:
     nodes = [node("a", labels={"pool": "rented"}), node("b")]
-    found = placement.judge(plan(gpus_per_node=8).job, nodes, node_labels={"pool": "rented"})
+    found = placement.judge_nodes(plan(gpus_per_node=8).job, nodes, node_labels={"pool": "rented"})
     assert [item.reasons for item in found] == [(), ("not of the queue's flavor (pool=rented)",)]
 
 
-def on_islands(**islands: int) -> list[Object]:
+def on_islands(**islands: int) -> list[KubeObject]:
     """Return nodes of these islands: so many of each."""
     return [
         node(f"{name}{number}", labels={"muster.training/island": name})
@@ -274,17 +274,19 @@ def test_a_gang_lies_on_one_island(
     islands: dict[str, int], by_queue: bool, rooms: dict[str, int], problem: str
 ) -> None:
     job = plan(nodes=2, gpus_per_node=8).job
-    found = placement.island_rooms(job, placement.judge(job, on_islands(**islands)), True, by_queue=by_queue)
+    found = placement.island_capacity(job, placement.judge_nodes(job, on_islands(**islands)), True, by_queue=by_queue)
     assert found == rooms
     if not problem:
-        placement.refuse_islands(job, found, by_queue=by_queue)
+        placement.require_island(job, found, by_queue=by_queue)
         return
     with pytest.raises(RefusedError) as caught:
-        placement.refuse_islands(job, found, by_queue=by_queue)
+        placement.require_island(job, found, by_queue=by_queue)
     assert problem in caught.value.message
     slow = plan(nodes=2, gpus_per_node=8, placement={"allow_slow_network": True}).job
     assert (
-        bool(placement.island_rooms(slow, placement.judge(slow, on_islands(**islands)), True, by_queue=by_queue))
+        bool(
+            placement.island_capacity(slow, placement.judge_nodes(slow, on_islands(**islands)), True, by_queue=by_queue)
+        )
         is by_queue
     )
 
@@ -294,9 +296,9 @@ def test_a_queue_of_islands_wants_nodes_that_lie_on_one() -> None:
     nodes = [node("a"), node("b")]
     for item in nodes:
         del item["metadata"]["labels"]["muster.training/island"]
-    rooms = placement.island_rooms(job, placement.judge(job, nodes), True, by_queue=True)
+    rooms = placement.island_capacity(job, placement.judge_nodes(job, nodes), True, by_queue=True)
     with pytest.raises(RefusedError, match="no node has one"):
-        placement.refuse_islands(job, rooms, by_queue=True)
+        placement.require_island(job, rooms, by_queue=True)
 
 
 def test_nodes_that_were_never_verified_are_used() -> None:
@@ -305,27 +307,29 @@ def test_nodes_that_were_never_verified_are_used() -> None:
     bare = node("x")
     del bare["metadata"]["labels"]["muster.training/island"]
     nodes = [*on_islands(a=1, b=1), bare]
-    assert placement.island_rooms(job, placement.judge(job, nodes), True, by_queue=False) == {}
-    assert placement.island_rooms(job, placement.judge(job, nodes), True, by_queue=True) == {"a": 1, "b": 1}
+    assert placement.island_capacity(job, placement.judge_nodes(job, nodes), True, by_queue=False) == {}
+    assert placement.island_capacity(job, placement.judge_nodes(job, nodes), True, by_queue=True) == {"a": 1, "b": 1}
 
 
 def test_the_pod_beside_the_ranks_mounts_a_claim_too() -> None:
     """With one worker both may lie on the node to which the volume belongs; with two they cannot."""
-    placement.claims(plan(nodes=1, mounts=[CLAIM], launcher="mpi").job, claim("ReadWriteOnce"), "team")
+    placement.check_volumes(plan(nodes=1, mounts=[CLAIM], launcher="mpi").job, claim("ReadWriteOnce"), "team")
     with pytest.raises(RefusedError, match="allows ReadWriteOnce, and 3 pods would mount it"):
-        placement.claims(plan(nodes=2, mounts=[CLAIM], launcher="mpi").job, claim("ReadWriteOnce"), "team")
+        placement.check_volumes(plan(nodes=2, mounts=[CLAIM], launcher="mpi").job, claim("ReadWriteOnce"), "team")
 
 
 def test_a_taint_of_gpu_nodes_is_borne_by_jobs_with_gpus_alone() -> None:
     tainted = node("a", taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}])
-    assert [item.reasons for item in placement.judge(plan(gpus_per_node=8).job, [tainted])] == [()]
-    assert [item.reasons for item in placement.judge(plan().job, [tainted])] == [("taint nvidia.com/gpu",)]
+    assert [item.reasons for item in placement.judge_nodes(plan(gpus_per_node=8).job, [tainted])] == [()]
+    assert [item.reasons for item in placement.judge_nodes(plan().job, [tainted])] == [("taint nvidia.com/gpu",)]
     other = node("a", taints=[{"key": "nvidia.com/gpu", "effect": "NoExecute"}])
-    assert [item.reasons for item in placement.judge(plan(gpus_per_node=8).job, [other])] == [("taint nvidia.com/gpu",)]
+    assert [item.reasons for item in placement.judge_nodes(plan(gpus_per_node=8).job, [other])] == [
+        ("taint nvidia.com/gpu",)
+    ]
 
 
 def test_a_ray_head_on_the_nodes_own_network_needs_a_node_more() -> None:
     job = plan(launcher="ray", placement={"network_mode": "host"}).job
     with pytest.raises(RefusedError, match="2 workers needs 3 nodes, one for its head, and there are 2"):
-        placement.refuse(job, placement.judge(job, [node("a"), node("b")]), one_a_node=True)
-    placement.refuse(job, placement.judge(job, [node("a"), node("b"), node("c")]), one_a_node=True)
+        placement.require_placement(job, placement.judge_nodes(job, [node("a"), node("b")]), one_a_node=True)
+    placement.require_placement(job, placement.judge_nodes(job, [node("a"), node("b"), node("c")]), one_a_node=True)

@@ -21,19 +21,19 @@ from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import 
     [(1, "1"), (1000, "1000"), (1024, "1Ki"), (8 << 30, "8Gi"), (3 << 29, "1536Mi"), (1 << 50, "1024Ti")],
 )
 def test_bytes_are_written_in_the_largest_unit_that_divides_them(amount: int, text: str) -> None:
-    assert quantities.size(amount) == text
+    assert quantities.format_bytes(amount) == text
 
 
 @given(amount=st.integers(1, 2**52))
 def test_written_bytes_are_read_back_as_the_same(amount: int) -> None:
-    assert validators.quantity(quantities.size(amount), "x") == amount
+    assert validators.quantity(quantities.format_bytes(amount), "x") == amount
 
 
 @pytest.mark.parametrize(
     ("amount", "text"), [(1.0, "1"), (0.5, "500m"), (1.5, "1500m"), (0.1, "100m"), (0.0001, "1m"), (96.0, "96")]
 )
 def test_cores_are_written_to_the_thousandth(amount: float, text: str) -> None:
-    assert quantities.cores(amount) == text
+    assert quantities.format_cores(amount) == text
 
 
 def test_an_archive_does_not_tell_when_or_in_which_order_it_was_packed() -> None:

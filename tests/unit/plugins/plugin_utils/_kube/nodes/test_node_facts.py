@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._kube.nodes import
 from ansible_collections.muster.training.tests.support.kube_schemas import problems
 
 REQUEST = agent_package.boot_input({"op": "info", "node": "", "state_root": None, "facts": True})
-ASKED = node_facts.Asked(
+ASKED = node_facts.NodeFactsRequest(
     name="fabric-facts-0a1b2c",
     namespace="team-a",
     image="registry.example/train:1",
@@ -55,7 +55,7 @@ SEEN: dict[str, t.Any] = {
 
 @pytest.mark.parametrize("host_network", [True, False])
 def test_an_api_server_takes_the_objects(host_network: bool) -> None:
-    made = node_facts.objects(dataclasses.replace(ASKED, host_network=host_network), ["gpu-1", "gpu-2"])
+    made = node_facts.build_objects(dataclasses.replace(ASKED, host_network=host_network), ["gpu-1", "gpu-2"])
     assert [item["kind"] for item in made] == ["ConfigMap", "Pod", "Pod"]
     assert problems(made[0]) == []
     for item in made:
@@ -69,7 +69,7 @@ def test_an_api_server_takes_the_objects(host_network: bool) -> None:
 
 
 def test_each_pod_is_bound_to_its_node_and_asks_for_no_device() -> None:
-    _, first, second = node_facts.objects(ASKED, ["gpu-1", "gpu-2"])
+    _, first, second = node_facts.build_objects(ASKED, ["gpu-1", "gpu-2"])
     for pod, name in ((first, "gpu-1"), (second, "gpu-2")):
         (term,) = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
             "nodeSelectorTerms"
@@ -85,7 +85,7 @@ def test_each_pod_is_bound_to_its_node_and_asks_for_no_device() -> None:
 def test_the_command_of_the_container_answers_with_facts(tmp_path: t.Any) -> None:
     """The very command runs here, with the request as the pod finds it."""
     (tmp_path / "request").write_text(ASKED.request)
-    container = node_facts.objects(ASKED, ["x"])[1]["spec"]["containers"][0]
+    container = node_facts.build_objects(ASKED, ["x"])[1]["spec"]["containers"][0]
     line = container["command"][2].replace("/muster/request", str(tmp_path))
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False, cwd="/")
     answer = agent_package.parse("x", done.returncode, done.stdout, done.stderr)
@@ -93,19 +93,19 @@ def test_the_command_of_the_container_answers_with_facts(tmp_path: t.Any) -> Non
 
 
 def test_gpus_are_the_node_objects_and_interfaces_the_pods() -> None:
-    node = Node.from_dict(node_facts.merged(SEEN, NODE, host_network=True))
+    node = Node.from_dict(node_facts.merge_record(SEEN, NODE, host_network=True))
     assert (node.name, node.gpu.count, node.gpu.model, node.gpu.pci_gen) == ("gpu-1", 8, "NVIDIA-H100-80GB-HBM3", 5)
     assert node.gpu.memory_gib == pytest.approx(79.6) and node.region == "eu-1" and node.kernel == "6.8.0-50"
     assert [item.address for item in node.addresses.lan] == ["10.42.1.9"] and len(node.nics) == 2
 
 
 def test_a_pod_with_its_own_network_says_nothing_about_the_nodes() -> None:
-    node = Node.from_dict(node_facts.merged(SEEN, NODE, host_network=False))
+    node = Node.from_dict(node_facts.merge_record(SEEN, NODE, host_network=False))
     assert [item.address for item in node.addresses.lan] == ["10.0.0.7"] and node.interfaces == ()
     # RDMA devices are the node's whatever the network.
     assert [item.name for item in node.nics] == ["mlx5_0"] and node.boot_id == "b"
 
 
 def test_a_node_without_labels_and_devices_is_a_node_without_gpus() -> None:
-    node = Node.from_dict(node_facts.record({"metadata": {"name": "cpu-1"}}))
+    node = Node.from_dict(node_facts.node_record({"metadata": {"name": "cpu-1"}}))
     assert (node.gpu.count, node.gpu.model, node.addresses.lan) == (0, None, ())

@@ -10,7 +10,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.apply_noop import covered
+from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.apply_noop import is_noop
 
 Object = dict[str, t.Any]
 
@@ -68,7 +68,7 @@ def changed(path: str, value: t.Any) -> Object:
 
 
 def test_the_same_is_covered() -> None:
-    assert covered(wanted(SPEC), live(FIELDS, LIVE), "muster")
+    assert is_noop(wanted(SPEC), live(FIELDS, LIVE), "muster")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_the_same_is_covered() -> None:
     ],
 )
 def test_any_difference_is_not_covered(path: str, value: t.Any) -> None:
-    assert not covered(changed(path, value), live(FIELDS, LIVE), "muster")
+    assert not is_noop(changed(path, value), live(FIELDS, LIVE), "muster")
 
 
 @pytest.mark.parametrize(
@@ -103,50 +103,50 @@ def test_any_difference_is_not_covered(path: str, value: t.Any) -> None:
     ],
 )
 def test_what_the_server_writes_otherwise_is_covered(path: str, value: t.Any) -> None:
-    assert covered(changed(path, value), live(FIELDS, LIVE), "muster")
+    assert is_noop(changed(path, value), live(FIELDS, LIVE), "muster")
 
 
 @pytest.mark.parametrize(
     "entry", [{"manager": "other"}, {"operation": "Update"}, {"apiVersion": "apps/v1beta1"}, {"subresource": "status"}]
 )
 def test_what_others_applied_is_not_ours(entry: Object) -> None:
-    assert not covered(wanted(SPEC), live(FIELDS, LIVE, **entry), "muster")
+    assert not is_noop(wanted(SPEC), live(FIELDS, LIVE, **entry), "muster")
 
 
 def test_a_changed_order_of_named_items_is_seen() -> None:
     items = [{"name": "a"}, {"name": "b"}]
     fields = {"f:spec": {"f:list": {f'k:{{"name":"{n}"}}': {".": {}, "f:name": {}} for n in "ab"}}}
     there = live(fields, {"spec": {"list": items}})
-    assert covered(wanted({"list": items}), there, "muster")
-    assert not covered(wanted({"list": items[::-1]}), there, "muster")
+    assert is_noop(wanted({"list": items}), there, "muster")
+    assert not is_noop(wanted({"list": items[::-1]}), there, "muster")
 
 
 def test_data_is_never_read_as_quantities() -> None:
     value: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"limits": "1000m"}}
     fields = {"f:data": {"f:limits": {}}}
     there = live(fields, {"data": {"limits": "1"}}, apiVersion="v1")
-    assert not covered(value, there, "muster")
-    assert covered(value, live(fields, {"data": {"limits": "1000m"}}, apiVersion="v1"), "muster")
+    assert not is_noop(value, there, "muster")
+    assert is_noop(value, live(fields, {"data": {"limits": "1000m"}}, apiVersion="v1"), "muster")
 
 
 def test_what_was_taken_away_inside_a_whole_value_is_seen() -> None:
     fields = {"f:spec": {"f:rules": {}}}
     there = live(fields, {"spec": {"rules": [{"a": 1, "b": 2, "scope": "*"}]}})
-    assert covered(wanted({"rules": [{"a": 1, "b": 2}]}), there, "muster")
-    assert not covered(wanted({"rules": [{"a": 1}]}), there, "muster")
-    assert not covered(wanted({"rules": [{"a": True, "b": 2}]}), there, "muster")
+    assert is_noop(wanted({"rules": [{"a": 1, "b": 2}]}), there, "muster")
+    assert not is_noop(wanted({"rules": [{"a": 1}]}), there, "muster")
+    assert not is_noop(wanted({"rules": [{"a": True, "b": 2}]}), there, "muster")
 
 
 def test_an_object_of_which_only_the_name_is_wanted() -> None:
     """The server keeps no entry for who applied no field."""
     bare: Object = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "x", "namespace": "n"}}
     there = {**bare, "metadata": {**bare["metadata"], "uid": "1"}, "secrets": []}
-    assert covered(bare, there, "muster")
+    assert is_noop(bare, there, "muster")
     labelled = {**bare, "metadata": {**bare["metadata"], "labels": {"a": "b"}}}
-    assert not covered(labelled, there, "muster")
-    assert not covered(bare, live({"f:metadata": {"f:labels": {"f:a": {}}}}, bare, apiVersion="v1"), "muster")
+    assert not is_noop(labelled, there, "muster")
+    assert not is_noop(bare, live({"f:metadata": {"f:labels": {"f:a": {}}}}, bare, apiVersion="v1"), "muster")
     older = live({"f:metadata": {"f:labels": {"f:a": {}}}}, bare, apiVersion="v1beta1")
-    assert not covered(bare, older, "muster"), "an apply would take the fields away that the older version has"
+    assert not is_noop(bare, older, "muster"), "an apply would take the fields away that the older version has"
 
 
 def of(api_version: str, kind: str, **parts: t.Any) -> Object:
@@ -171,8 +171,8 @@ def of(api_version: str, kind: str, **parts: t.Any) -> Object:
 def test_what_is_empty_and_new_is_sent(api_version: str, kind: str, there: Object, more: Object) -> None:
     fields = {f"f:{key}": {f"f:{name}": {} for name in part} for key, part in there.items()}
     object_there = live(fields, of(api_version, kind, **there), apiVersion=api_version)
-    assert covered(of(api_version, kind, **there), object_there, "muster")
-    assert not covered(of(api_version, kind, **{**there, **more}), object_there, "muster")
+    assert is_noop(of(api_version, kind, **there), object_there, "muster")
+    assert not is_noop(of(api_version, kind, **{**there, **more}), object_there, "muster")
 
 
 @pytest.mark.parametrize(
@@ -194,8 +194,8 @@ def test_other_peoples_kinds_are_not_read_as_kubernetes_own(there: Object, then:
     noted = {"manager": "muster", "operation": "Apply", "apiVersion": "example.com/v1", "fieldsV1": fields(there)}
     live_object = place(there)
     live_object["metadata"] = {**live_object["metadata"], "managedFields": [noted]}
-    assert covered(place(there), live_object, "muster")
-    assert not covered(place(then), live_object, "muster")
+    assert is_noop(place(there), live_object, "muster")
+    assert not is_noop(place(then), live_object, "muster")
 
 
 def test_who_is_let_in_no_more_is_seen() -> None:
@@ -204,8 +204,8 @@ def test_who_is_let_in_no_more_is_seen() -> None:
     api_version = "networking.k8s.io/v1"
     wide = of(api_version, "NetworkPolicy", spec={"from": [{"podSelector": {"a": 1}, "namespaceSelector": {}}]})
     narrow = of(api_version, "NetworkPolicy", spec={"from": [{"podSelector": {"a": 1}}]})
-    assert covered(wide, live(fields, wide, apiVersion=api_version), "muster")
-    assert not covered(narrow, live(fields, wide, apiVersion=api_version), "muster")
+    assert is_noop(wide, live(fields, wide, apiVersion=api_version), "muster")
+    assert not is_noop(narrow, live(fields, wide, apiVersion=api_version), "muster")
 
 
 def test_quotas_of_a_queue_are_quantities() -> None:
@@ -216,8 +216,8 @@ def test_quotas_of_a_queue_are_quantities() -> None:
         resources = [{"name": "cpu", "nominalQuota": amount}]
         return of(api_version, "ClusterQueue", spec={"resourceGroups": [{"flavors": [{"resources": resources}]}]})
 
-    assert covered(queue("4000m"), live(fields, queue("4"), apiVersion=api_version), "muster")
-    assert not covered(queue("4001m"), live(fields, queue("4"), apiVersion=api_version), "muster")
+    assert is_noop(queue("4000m"), live(fields, queue("4"), apiVersion=api_version), "muster")
+    assert not is_noop(queue("4001m"), live(fields, queue("4"), apiVersion=api_version), "muster")
 
 
 @pytest.mark.parametrize("value", [False, 0, "", [], {}])
@@ -229,12 +229,12 @@ def test_a_default_in_a_schema_is_sent(value: t.Any) -> None:
         properties = {"tty": {"type": "x", **more}}
         return of(api_version, "CustomResourceDefinition", spec={"versions": [{"schema": {"properties": properties}}]})
 
-    assert covered(definition(), live(fields, definition(), apiVersion=api_version), "muster")
-    assert not covered(definition(default=value), live(fields, definition(), apiVersion=api_version), "muster")
-    assert covered(definition(nullable=False), live(fields, definition(), apiVersion=api_version), "muster")
+    assert is_noop(definition(), live(fields, definition(), apiVersion=api_version), "muster")
+    assert not is_noop(definition(default=value), live(fields, definition(), apiVersion=api_version), "muster")
+    assert is_noop(definition(nullable=False), live(fields, definition(), apiVersion=api_version), "muster")
     inside = definition(default={"limits": "1", "stdin": False})
     for other in ({"limits": "1"}, {"limits": "1000m", "stdin": False}, {"limits": "1", "stdin": False, "x": []}):
-        assert not covered(definition(default=other), live(fields, inside, apiVersion=api_version), "muster")
+        assert not is_noop(definition(default=other), live(fields, inside, apiVersion=api_version), "muster")
 
 
 @pytest.mark.parametrize("name", ["default", "tty", "limits"])
@@ -245,4 +245,4 @@ def test_a_property_may_be_called_like_a_field(name: str) -> None:
         return of(api_version, "CustomResourceDefinition", spec={"versions": [{"schema": {"properties": properties}}]})
 
     there = live(fields, definition(x={"type": "a"}), apiVersion=api_version)
-    assert not covered(definition(**{"x": {"type": "a"}, name: {}}), there, "muster")
+    assert not is_noop(definition(**{"x": {"type": "a"}, name: {}}), there, "muster")

@@ -46,7 +46,7 @@ def event(reason: str, message: str, kind: str = "Pod", **more: t.Any) -> dict[s
     ],
 )
 def test_causes(reason: str, message: str, code: str, passing: bool) -> None:
-    found = events.cause(event(reason, message))
+    found = events.parse_event(event(reason, message))
     assert found is not None
     assert (found.code, found.passing, found.object) == (code, passing, "Pod n/x")
     assert found.line == f"{reason}: {message}"
@@ -63,14 +63,14 @@ def test_causes(reason: str, message: str, code: str, passing: bool) -> None:
     ],
 )
 def test_a_refusal_is_final_unless_it_only_came_too_early(message: str, final: bool) -> None:
-    found = events.cause(event("FailedCreate", message))
+    found = events.parse_event(event("FailedCreate", message))
     assert found is not None and (found.code, found.final, found.passing) == ("admission", final, not final)
 
 
 def test_what_is_no_warning_is_none_and_repetitions_are_one() -> None:
     normal = {**event("Pulled", "x"), "type": "Normal"}
     twice = [event("FailedMount", "a", count=3), event("FailedMount", "a b"), normal, event("FailedMount", "a", "Job")]
-    assert [found.object for found in events.causes(twice)] == ["Pod n/x", "Job n/x"]
+    assert [found.object for found in events.parse_events(twice)] == ["Pod n/x", "Job n/x"]
 
 
 def pod(**status: t.Any) -> dict[str, t.Any]:
@@ -83,33 +83,36 @@ def pod(**status: t.Any) -> dict[str, t.Any]:
 )
 def test_a_pod_says_what_its_event_says(reason: str, code: str) -> None:
     waits = [{"name": "c", "state": {"waiting": {"reason": reason, "message": "why"}}}]
-    found = events.of_pod(pod(containerStatuses=waits))
+    found = events.find_pod_problem(pod(containerStatuses=waits))
     assert found is not None and (found.code, found.line) == (code, f"{reason}: why")
-    told = events.cause(event(reason, "in other words"))
+    told = events.parse_event(event(reason, "in other words"))
     assert told is not None and told.key == found.key
 
 
 def test_a_pod_without_room_or_claim_says_so_and_one_on_its_way_nothing() -> None:
     placed = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-    room = events.of_pod(pod(conditions=[{**placed, "message": "0/2 nodes are available"}]))
-    claim = events.of_pod(pod(conditions=[{**placed, "message": 'persistentvolumeclaim "d" not found'}]))
+    room = events.find_pod_problem(pod(conditions=[{**placed, "message": "0/2 nodes are available"}]))
+    claim = events.find_pod_problem(pod(conditions=[{**placed, "message": 'persistentvolumeclaim "d" not found'}]))
     assert room is not None and claim is not None and (room.code, claim.code) == ("unschedulable", "volume")
     assert room.text == "Pod n/x: no node has room for it: FailedScheduling: 0/2 nodes are available"
     gated = {**placed, "reason": "SchedulingGated"}
     creating = [{"name": "c", "state": {"waiting": {"reason": "ContainerCreating"}}}]
     for status in ({"conditions": [gated]}, {"containerStatuses": creating}, {}):
-        assert events.of_pod(pod(**status)) is None
+        assert events.find_pod_problem(pod(**status)) is None
 
 
 def test_a_workload_waits_in_its_queue_until_it_is_admitted() -> None:
     value = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "w", "namespace": "n"}}
     reserved = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "no quota"}
-    found = events.of_workload({**value, "status": {"conditions": [reserved]}})
+    found = events.find_workload_problem({**value, "status": {"conditions": [reserved]}})
     assert found is not None and found.text == "Workload n/w: it waits in its queue: is queued: Pending: no quota"
-    assert events.of_workload({**value, "status": {"conditions": [{"type": "Admitted", "status": "True"}]}}) is None
+    assert (
+        events.find_workload_problem({**value, "status": {"conditions": [{"type": "Admitted", "status": "True"}]}})
+        is None
+    )
     # Why it waits is told although that it waits was told before, and not again in other words.
-    bare = events.of_workload(value)
-    other = events.of_workload({**value, "status": {"conditions": [{**reserved, "message": "other words"}]}})
+    bare = events.find_workload_problem(value)
+    other = events.find_workload_problem({**value, "status": {"conditions": [{**reserved, "message": "other words"}]}})
     assert bare is not None and found is not None and other is not None
     assert bare.key != found.key == other.key
 
@@ -118,10 +121,10 @@ def test_a_workload_waits_in_its_queue_until_it_is_admitted() -> None:
     "reason", ["Unhealthy", "DNSConfigForming", "BackoffLimitExceeded", "RestartJobSetFailurePolicyAction"]
 )
 def test_what_comes_in_every_run_is_no_cause(reason: str) -> None:
-    assert events.cause(event(reason, "x")) is None
+    assert events.parse_event(event(reason, "x")) is None
 
 
 @given(st.text(max_size=20), st.text(max_size=60))
 def test_any_text_is_one_line(reason: str, message: str) -> None:
-    found = events.cause(event(reason, message))
+    found = events.parse_event(event(reason, message))
     assert found is not None and found.line == one_line(found.line)

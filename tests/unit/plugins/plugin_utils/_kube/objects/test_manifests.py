@@ -16,7 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError
-from ansible_collections.muster.training.plugins.plugin_utils._kube.api.kinds import BUILT_IN, GATES, Resource, stage
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.kinds import (
+    BUILT_IN,
+    GATES,
+    Resource,
+    apply_stage,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._kube.objects import diff, manifests
 
 MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
@@ -49,7 +54,7 @@ def test_values_of_ansible_become_plain_ones() -> None:
     value = {"apiVersion": "v1", "kind": "X", "metadata": {"name": "x"}, "spec": {"n": Tagged(1), "r": [Ratio(0.5)]}}
     item = manifests.clean(value)
     assert type(item["spec"]["n"]) is int and type(item["spec"]["r"][0]) is float
-    assert "n: 1" in diff.show(item)
+    assert "n: 1" in diff.to_yaml(item)
     with pytest.raises(InputError, match="X x: holds a date. Write it as text, in quotes"):
         manifests.clean({**value, "spec": datetime.date(2026, 1, 2)})
 
@@ -141,7 +146,7 @@ def test_a_diff_shows_no_secret_but_that_it_changed() -> None:
         data = {"k": base64.b64encode(value.encode()).decode()}
         return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "resourceVersion": "1"}, "data": data}
 
-    entry = diff.entry("Secret n/s", secret("first-value"), secret("other-value"))
+    entry = diff.diff_entry("Secret n/s", secret("first-value"), secret("other-value"))
     assert entry["before"] != entry["after"] and "resourceVersion" not in entry["before"]
     for text in ("first-value", "other-value", base64.b64encode(b"first-value").decode()):
         assert text not in str(entry)
@@ -150,10 +155,10 @@ def test_a_diff_shows_no_secret_but_that_it_changed() -> None:
 def test_stages_put_needs_first_and_gates_last() -> None:
     order = ["Namespace", "CustomResourceDefinition", "Secret", "Deployment", "ValidatingWebhookConfiguration"]
     by_kind = {resource.kind: resource for resource in BUILT_IN.values()}
-    stages = [stage(by_kind[kind]) for kind in order]
+    stages = [apply_stage(by_kind[kind]) for kind in order]
     assert stages == sorted(stages) and len(set(stages)) == len(stages) and stages[-1] == GATES
     custom = Resource("vendor.example", "v1", "Service", "services", True)
-    assert stage(custom) == stage(by_kind["Deployment"])
+    assert apply_stage(custom) == apply_stage(by_kind["Deployment"])
 
 
 def test_paths_of_built_in_kinds() -> None:

@@ -207,7 +207,7 @@ CASES: list[tuple[Object, str, str]] = [
 
 @pytest.mark.parametrize(("value", "phase", "reason"), CASES, ids=[f"{c[0]['kind']}-{n}" for n, c in enumerate(CASES)])
 def test_states(value: Object, phase: str, reason: str) -> None:
-    state = objects_status.state(value)
+    state = objects_status.read_state(value)
     assert state.phase == phase and reason in state.reason and "\n" not in state.reason
 
 
@@ -237,16 +237,21 @@ STARTS: dict[str, tuple[list[Object], list[Object]]] = {
 
 @pytest.mark.parametrize("kind", STARTS)
 def test_running_jobs_are_done_for_who_wants_to_follow(kind: str) -> None:
-    wait, run = ([objects_status.running(make(kind, status)) for status in statuses] for statuses in STARTS[kind])
+    wait, run = (
+        [objects_status.read_start_state(make(kind, status)) for status in statuses] for statuses in STARTS[kind]
+    )
     assert {state.phase for state in wait} == {"waiting"}
     assert {(state.phase, state.reason) for state in run} == {("done", "runs")}
     # What runs is not at its end, for who waits for that.
-    assert {objects_status.state(make(kind, status)).phase for status in STARTS[kind][1]} == {"waiting"}
+    assert {objects_status.read_state(make(kind, status)).phase for status in STARTS[kind][1]} == {"waiting"}
 
 
 def test_a_job_that_has_ended_need_not_run() -> None:
-    assert objects_status.running(make("batch/v1/Job", told("Failed"))).phase == "failed"
-    assert objects_status.running(make("trainer.kubeflow.org/v1alpha1/TrainJob", told("Complete"))).phase == "done"
+    assert objects_status.read_start_state(make("batch/v1/Job", told("Failed"))).phase == "failed"
+    assert (
+        objects_status.read_start_state(make("trainer.kubeflow.org/v1alpha1/TrainJob", told("Complete"))).phase
+        == "done"
+    )
 
 
 def test_every_kind_of_job_can_be_waited_for_until_it_runs() -> None:
@@ -255,7 +260,7 @@ def test_every_kind_of_job_can_be_waited_for_until_it_runs() -> None:
 
 
 def test_a_condition_of_choice() -> None:
-    rule = objects_status.condition("Suspended", "False")
+    rule = objects_status.condition_rule("Suspended", "False")
     assert rule(make("batch/v1/Job")).phase == "waiting"
     assert rule(make("batch/v1/Job", told("Suspended", "False"))).phase == "done"
 
@@ -282,6 +287,6 @@ VALUES = st.recursive(
     st.dictionaries(st.sampled_from(["conditions", "phase", "state", "replicatedJobsStatus", "jobsStatus"]), VALUES),
 )
 def test_any_status_gives_a_state(kind: tuple[str, str], status: Object) -> None:
-    for rule in (objects_status.state, objects_status.running):
+    for rule in (objects_status.read_state, objects_status.read_start_state):
         state = rule({"apiVersion": kind[0], "kind": kind[1], "metadata": {}, "status": status})
         assert state.phase in ("done", "failed", "waiting") and "\n" not in state.reason

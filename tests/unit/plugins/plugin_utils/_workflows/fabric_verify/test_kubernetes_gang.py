@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.plan import Stage
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import Fleet
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import EligibleNodes
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify import (
     bench_group,
     kubernetes_gang,
@@ -98,7 +98,7 @@ def _fields(value: t.Any) -> dict[str, t.Any]:
 
 def test_other_expressions_of_the_fleet_stay() -> None:
     ours = {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["H100"]}
-    found = kubernetes_gang.on_nodes(Fleet((ours,), rdma_resource="rdma/ib"), ["n1"])
+    found = kubernetes_gang.on_nodes(EligibleNodes((ours,), rdma_resource="rdma/ib"), ["n1"])
     assert found.expressions[0] == ours and found.rdma_resource == "rdma/ib" and found.whole_node
 
 

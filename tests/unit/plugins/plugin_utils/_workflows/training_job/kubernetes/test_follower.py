@@ -15,7 +15,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._node.pod_log import MARK
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
-from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import Event
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import WatchEvent
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import Outcome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import follower
 from ansible_collections.muster.training.tests.support.told_cluster import Told, follow, stamped
@@ -143,7 +143,7 @@ def test_a_container_that_was_killed_for_its_memory_is_named(tmp_path: pathlib.P
 
 def test_a_run_that_was_gone_before_anybody_looked_is_cancelled(tmp_path: pathlib.Path, told: Told) -> None:
     """Then no watch tells that it was deleted: the first listing does, by leaving it out."""
-    told.heard.put(("main", Event("SYNCED", {})))
+    told.heard.put(("main", WatchEvent("SYNCED", {})))
     outcome, _, _ = follow(tmp_path, told)
     assert (outcome.outcome, outcome.detail) == ("cancelled", "the JobSet was deleted")
 

@@ -11,7 +11,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
-from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import Event
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import WatchEvent
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     network_preflight,
 )
@@ -28,7 +28,7 @@ class Warnings:
 
     def __init__(self, *told: tuple[str, str, str]) -> None:
         self.events = [
-            Event(
+            WatchEvent(
                 "ADDED",
                 {
                     "type": "Warning",
@@ -42,8 +42,8 @@ class Warnings:
             for about in [{"kind": "Job", "name": name, "namespace": "n"}]
         ]
 
-    def __iter__(self) -> t.Iterator[Event]:
-        return iter([*self.events, Event("SYNCED", {})])
+    def __iter__(self) -> t.Iterator[WatchEvent]:
+        return iter([*self.events, WatchEvent("SYNCED", {})])
 
     def close(self) -> None:
         return

@@ -13,7 +13,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import Event
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import WatchEvent
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     follower as kubernetes_follower,
 )
@@ -40,7 +40,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
 def workload(told: Told, *conditions: Dict) -> None:
     meta = {"name": "jobset-r", "namespace": "n", "ownerReferences": [{"uid": "main"}]}
     value = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": meta}
-    told.heard.put(("workload", Event("MODIFIED", {**value, "status": {"conditions": list(conditions)}})))
+    told.heard.put(("workload", WatchEvent("MODIFIED", {**value, "status": {"conditions": list(conditions)}})))
 
 
 def queued(message: str) -> Dict:
@@ -112,7 +112,7 @@ def test_a_run_that_is_suspended_out_of_sight_says_so(
     told.plan.queue = queue
     if queue:
         told.heard.put(("error", ("workload", kubernetes_follower.MusterError("may not be read"))))
-    told.heard.put(("main", Event("MODIFIED", {**MAIN, "spec": {"suspend": True}, "status": {}})))
+    told.heard.put(("main", WatchEvent("MODIFIED", {**MAIN, "spec": {"suspend": True}, "status": {}})))
     threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
     _, _, progress = follow(tmp_path, told)
     found = [line for line in progress.lines if "JobSet r" in line]
@@ -161,7 +161,7 @@ def test_a_ray_cluster_that_loses_its_place_has_not_failed(tmp_path: pathlib.Pat
     for name in "abc":
         ends(told, name, leaving=True)
     threading.Timer(0.3, lambda: told.heard.put(("main", gone))).start()
-    gone = Event("DELETED", {**told.main})
+    gone = WatchEvent("DELETED", {**told.main})
     outcome, _, _ = follow(tmp_path, told)
     assert outcome.outcome == "cancelled" and "r" not in told.deleted
 

@@ -13,7 +13,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import Object, Queue
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import KubeObject, Queue
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     plan as kubernetes_plan,
 )
@@ -21,13 +21,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._kube.jobs.plans import CLAIM, plan
 
 
-def node(name: str, gpus: int = 8, taint: str = "") -> Object:
-    spec: Object = {"taints": [{"key": taint, "effect": "NoSchedule"}]} if taint else {}
+def node(name: str, gpus: int = 8, taint: str = "") -> KubeObject:
+    spec: KubeObject = {"taints": [{"key": taint, "effect": "NoSchedule"}]} if taint else {}
     status = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"nvidia.com/gpu": str(gpus)}}
     return {"metadata": {"name": name, "labels": {}}, "spec": spec, "status": status}
 
 
-def facts(*nodes: Object, **changes: t.Any) -> Facts:
+def facts(*nodes: KubeObject, **changes: t.Any) -> Facts:
     values: dict[str, t.Any] = {"queues": ("main",), "queue": Queue("main"), "claims": {}, "policies": []}
     return Facts(**{"nodes": list(nodes) or None, **values, **changes})
 
@@ -115,7 +115,7 @@ class Served:
             raise KubeError(kind, "forbidden", status=403)
         return types.SimpleNamespace(items=[])
 
-    def get(self, _kind: str, name: str, _namespace: str | None = None) -> Object | None:
+    def get(self, _kind: str, name: str, _namespace: str | None = None) -> KubeObject | None:
         return {"data": {"a": "", "b": ""}} if name == "there" else None
 
 
