@@ -199,4 +199,6 @@ def test_no_credential_is_left_in_text(api: ApiServer) -> None:
     connect({"kubeconfig": str(api.kubeconfig)})
     connect({"kubeconfig": api.config({"token": GOOD})})
     assert GOOD not in scrub(f"a {GOOD} b") and key not in scrub(f"a {key} b")
-    assert GOOD not in repr(connect({"kubeconfig": api.config({"token": GOOD})}).line.credential.__dict__.get("_user"))
+    assert GOOD not in repr(
+        connect({"kubeconfig": api.config({"token": GOOD})}).transport.credential.__dict__.get("_user")
+    )

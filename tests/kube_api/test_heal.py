@@ -292,7 +292,7 @@ def test_the_patience_with_nodes_is_none_with_the_server(healer: Healer, monkeyp
 
     monkeypatch.setattr(kube_connection, "open_client", open_client)
     healer.run(check=True, patience_s=3.0)
-    assert [client.line.patience_s for client in opened] == [360.0]
+    assert [client.transport.patience_s for client in opened] == [360.0]
 
 
 def test_without_a_way_to_join_it_says_so(healer: Healer) -> None:

@@ -68,7 +68,7 @@ def test_apply_goes_on_after_an_outage(client: Client, api: ApiServer, namespace
         time.sleep(0.001)
     with Outage(api, AWAY_S):
         worker.join(90 + AWAY_S)
-    assert done and len(done[0].changes) == 150 and client.line.tally.trouble_at > 0
+    assert done and len(done[0].changes) == 150 and client.transport.stats.outage_at > 0
     assert len(client.list("ConfigMap", namespace).items) == 150
     assert apply(client, objects).writes == 0
 

@@ -134,7 +134,7 @@ def test_an_overloaded_server_is_waited_for(client: Client, api: ApiServer, name
     _level, flow = apply(client, no_seats(namespace)).objects()
     rule = str((flow or {})["metadata"]["uid"])
     heard: list[Response] = []
-    inner = limited.line.tally.inner
+    inner = limited.transport.stats.inner
 
     class Heard:
         """Notes what the server answers."""
@@ -143,7 +143,7 @@ def test_an_overloaded_server_is_waited_for(client: Client, api: ApiServer, name
             heard.append(inner(*args))
             return heard[-1]
 
-    t.cast(t.Any, limited.line.tally).inner = Heard()
+    t.cast(t.Any, limited.transport.stats).inner = Heard()
     end = time.monotonic() + 30
     while not heard or heard[-1].headers.get("x-kubernetes-pf-flowschema-uid") != rule:
         # The server takes the rule in a moment after it was made. One request at a time it lets pass even so.

@@ -67,4 +67,4 @@ def _result(outcome: WaitOutcome, timeout_s: float) -> Dict:
         return result
     done = sum(state.phase == "done" for _unused, state in outcome.states)
     head = "failed" if outcome.end == "failed" else f"not done within {timeout_s:g} s"
-    return {**result, "failed": True, "msg": f"{head} ({done} of {len(outcome.states)} done): {outcome.line()}"}
+    return {**result, "failed": True, "msg": f"{head} ({done} of {len(outcome.states)} done): {outcome.summary()}"}

@@ -54,29 +54,29 @@ class Client:
     """
 
     def __init__(
-        self, line: ApiTransport, *, namespace: str = "default", catalog: discovery.Catalog | None = None
+        self, transport: ApiTransport, *, namespace: str = "default", catalog: discovery.Catalog | None = None
     ) -> None:
-        self.line = line
+        self.transport = transport
         self.namespace = namespace
-        self.server = str(line.server)
+        self.server = str(transport.server)
         self.catalog = catalog or discovery.Catalog(self.discover)
 
     @property
     def requests(self) -> int:
         """How many requests were sent, watches and repetitions included."""
-        return self.line.tally.requests
+        return self.transport.stats.requests
 
     @property
     def writes(self) -> int:
         """How many of them could change something (dry runs included)."""
-        return self.line.tally.writes
+        return self.transport.stats.writes
 
     def resource(self, kind: KindRef) -> Resource:
         """Return where a kind lives."""
         if isinstance(kind, Resource):
             return kind
         if isinstance(kind, str):
-            return self.catalog.named(kind)
+            return self.catalog.find_by_name(kind)
         return self.catalog.find(str(kind.get("apiVersion")), str(kind.get("kind")))
 
     def get(
@@ -86,7 +86,7 @@ class Client:
         found = self.resource(kind)
         place = self._place(found, namespace)
         request = self._request("GET", found.path(place, name, subresource))
-        response = self.line.send(title(found.kind, place, name), request, allow=(404,))
+        response = self.transport.send(title(found.kind, place, name), request, allow=(404,))
         return None if response.status == 404 else self._object(request, response.body)
 
     def list(
@@ -113,7 +113,7 @@ class Client:
             query = [*_selectors(labels, fields), ("limit", str(limit)), *([("continue", token)] if token else [])]
             request = self._request("GET", found.path(namespace), query)
             allow = (410,) if token and not restarted else ()
-            response = self.line.send(f"listing {what}", request, allow, patient=patient)
+            response = self.transport.send(f"listing {what}", request, allow, patient=patient)
             if response.status == 410:
                 # The page's version is gone from the server's memory: begin again, whole this time.
                 items, token, restarted, limit, seen = {}, "", True, 0, set()
@@ -136,7 +136,7 @@ class Client:
         """Create an object; one of this name that is there already is a :class:`KubeError` with status 409."""
         found, what, place, _unused = self._target(value)
         request = self._request("POST", found.path(place), _write_query(dry_run, MANAGER), value)
-        return self._object(request, self.line.send(what, request).body)
+        return self._object(request, self.transport.send(what, request).body)
 
     def apply(
         self,
@@ -158,7 +158,7 @@ class Client:
         query = [*_write_query(dry_run, manager, not found.built_in), ("force", "true" if force else "false")]
         path = found.path(place, name, subresource)
         request = self._request("PATCH", path, query, value, "application/apply-patch+yaml", repeatable=True)
-        return self._object(request, self.line.send(what, request).body)
+        return self._object(request, self.transport.send(what, request).body)
 
     def patch(
         self,
@@ -178,7 +178,7 @@ class Client:
         request = self._request(
             "PATCH", path, _write_query(dry_run, MANAGER), body, _PATCHES[how], repeatable=how != "json"
         )
-        return self._object(request, self.line.send(title(found.kind, place, name), request).body)
+        return self._object(request, self.transport.send(title(found.kind, place, name), request).body)
 
     def delete(
         self,
@@ -201,7 +201,7 @@ class Client:
         request = self._request("DELETE", found.path(place, name), [], body)
         # Another object of this name in place of the one with the uid: that one is gone.
         allow = (404, 409) if uid else (404,)
-        return self.line.send(title(found.kind, place, name), request, allow=allow).status < 300
+        return self.transport.send(title(found.kind, place, name), request, allow=allow).status < 300
 
     def evict(self, pod: KubeObject, *, dry_run: bool = False) -> str:
         """Ask for a pod's removal as far as disruption budgets allow; return why not now, empty when it is on its way.
@@ -215,7 +215,7 @@ class Client:
         request = self._request("POST", path, [], body, repeatable=True)
         what = title("Pod", str(meta["namespace"]), str(meta["name"]))
         try:
-            response = self.line.send(what, request, allow=(404, 409, 429))
+            response = self.transport.send(what, request, allow=(404, 409, 429))
         except KubeError as refused:
             # Nothing can be made in a namespace that goes, not even an eviction: its pods go with it.
             if "NamespaceTerminating" not in {reason for reason, *_rest in refused.causes}:
@@ -270,7 +270,7 @@ class Client:
         from . import logs
 
         wish = logs.LogRequest(namespace, pod, container, follow, previous, timestamps, since, tail, after)
-        return logs.LogStream(self.line, wish, timeout_s=timeout_s)
+        return logs.LogStream(self.transport, wish, timeout_s=timeout_s)
 
     def cluster_id(self) -> str:
         """Return what tells this cluster from every other: the uid of its namespace kube-system."""
@@ -287,7 +287,7 @@ class Client:
     def discover(self, path: str, headers: Mapping[str, str]) -> t.Any:
         """Return what the server says about itself at a path."""
         request = Request("GET", path, headers={"Accept": "application/json", **headers})
-        return self._object(request, self.line.send(f"discovery {path}", request).body)
+        return self._object(request, self.transport.send(f"discovery {path}", request).body)
 
     def _place(self, found: Resource, namespace: str | None) -> str | None:
         return (namespace or self.namespace) if found.namespaced else None

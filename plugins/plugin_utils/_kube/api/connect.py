@@ -88,13 +88,15 @@ def connect(
     else:
         wire = exchange
 
-    def rejected() -> str:
+    def describe_credential() -> str:
         user = access.user._replace(client_pem=credential.client_pem)
         return describe_rejection(access._replace(user=user))
 
     patience = float(options.get("patience_s") or PATIENCE_S)
-    line = ApiTransport(access, credential, wire, patience_s=patience, clock=clock, rejected=rejected)
-    client = Client(line, namespace=access.namespace)
+    transport = ApiTransport(
+        access, credential, wire, patience_s=patience, clock=clock, describe_credential=describe_credential
+    )
+    client = Client(transport, namespace=access.namespace)
     if exchange is None:
         client.catalog = discovery.shared_catalog(f"{access.server} {access.user.name}", client.discover)
     if options.get("cluster_id"):

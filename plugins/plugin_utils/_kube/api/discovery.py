@@ -32,17 +32,17 @@ class Catalog:
         self._get = get
         self._lock = threading.Lock()
         self._entries: list[DiscoveredKind] | None = None
-        self._taught: dict[tuple[str, str], Resource] = {}
+        self._added: dict[tuple[str, str], Resource] = {}
 
-    def teach(self, resources: Iterable[Resource]) -> None:
+    def add(self, resources: Iterable[Resource]) -> None:
         """Add kinds that are known before the server lists them: those of definitions about to be applied."""
         for resource in resources:
-            self._taught[(resource.api_version, resource.kind)] = resource
+            self._added[(resource.api_version, resource.kind)] = resource
 
     def find(self, api_version: str, kind: str) -> Resource:
         """Return the kind, or raise :class:`InputError` with the versions in which the server has it."""
         key = (api_version, kind)
-        known = self._taught.get(key) or BUILT_IN.get(key)
+        known = self._added.get(key) or BUILT_IN.get(key)
         if known is not None:
             return known
         for fresh in (False, True):
@@ -53,7 +53,7 @@ class Catalog:
         fix = f"It has {kind} in {', '.join(others)}" if others else "Install what defines it first"
         raise InputError(f"{api_version} {kind}", "the API server does not serve this kind", fix)
 
-    def spelled(self, api_version: str, word: str) -> Resource:
+    def find_in_version(self, api_version: str, word: str) -> Resource:
         """Return the kind of a version that ``word`` names: ``Pod``, ``pods``, ``po``."""
         known = BY_WORD.get(word)
         if known is not None and known.api_version == api_version:
@@ -70,14 +70,14 @@ class Catalog:
         """Return whether the server has anything of this group and version."""
         return any(entry.resource.api_version == api_version for entry in self.entries())
 
-    def named(self, word: str) -> Resource:
+    def find_by_name(self, word: str) -> Resource:
         """Return the kind that ``word`` names: ``v1/Pod``, ``Pod``, ``pods``, ``po``, ``jobsets.jobset.x-k8s.io``."""
         version, _unused, kind = word.rpartition("/")
         if version:
-            return self.spelled(version, kind)
+            return self.find_in_version(version, kind)
         if word in BY_WORD:
             return BY_WORD[word]
-        for resource in self._taught.values():
+        for resource in self._added.values():
             if word in (resource.kind, resource.plural):
                 return resource
         for fresh in (False, True):

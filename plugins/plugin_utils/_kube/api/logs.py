@@ -58,20 +58,20 @@ class LogRequest:
 class LogStream:
     """Iterates over lines. Stamps are always asked for: they tell where to go on after a broken connection.
 
-    ``place`` is that of the line that was returned last.
+    ``position`` is that of the line that was returned last.
     """
 
-    def __init__(self, line: ApiTransport, wish: LogRequest, *, timeout_s: float | None = None) -> None:
-        self._line = line
-        self._wish = wish
-        self._clock = line.clock
+    def __init__(self, transport: ApiTransport, request: LogRequest, *, timeout_s: float | None = None) -> None:
+        self._transport = transport
+        self._log = request
+        self._clock = transport.clock
         self._end = Deadline(self._clock, timeout_s) if timeout_s is not None else None
         self._stream: Stream | None = None
-        self._held = b""
+        self._partial = b""
         self._ready: deque[tuple[bytes, LogPosition]] = deque()
-        self._last = wish.after[0].encode("ascii") if wish.after else b""
-        self._same = wish.after[1] if wish.after else 0
-        self.place: LogPosition | None = wish.after
+        self._last = request.after[0].encode("ascii") if request.after else b""
+        self._same = request.after[1] if request.after else 0
+        self.position: LogPosition | None = request.after
         self._skip = 0
         self._resumed = False
         self._cut_off = False
@@ -105,32 +105,32 @@ class LogStream:
         while not self._ready and not self._over and not self._closed:
             try:
                 if self._stream is None:
-                    self._stream = self._line.open(self._wish.what, self._request())
+                    self._stream = self._transport.open(self._log.what, self._request())
                     self._failures, self._away_since = 0, None
                 self._read(max(0.001, wait.remaining()))
             except (WireFailure, KubeError) as problem:
-                self._stumbled(problem, wait)
+                self._handle_failure(problem, wait)
             if wait.remaining() <= 0:
                 break
         if not self._ready:
             return None
-        line, self.place = self._ready.popleft()
+        line, self.position = self._ready.popleft()
         return line
 
     def _request(self) -> Request:
-        wish = self._wish
+        request = self._log
         query = [("timestamps", "true")]
-        follow = wish.follow and not self._finishing
-        query += [(key, "true") for key, wanted in (("follow", follow), ("previous", wish.previous)) if wanted]
-        query += [("container", wish.container)] if wish.container else []
-        since = self._last.decode("ascii") or wish.since
+        follow = request.follow and not self._finishing
+        query += [(key, "true") for key, wanted in (("follow", follow), ("previous", request.previous)) if wanted]
+        query += [("container", request.container)] if request.container else []
+        since = self._last.decode("ascii") or request.since
         query += [("sinceTime", since)] if since else []
         # After a break everything since the last line is wanted, however much that is.
-        query += [("tailLines", str(wish.tail))] if wish.tail is not None and not self._last else []
-        self._held = b""
+        query += [("tailLines", str(request.tail))] if request.tail is not None and not self._last else []
+        self._partial = b""
         # Lines of the second of the last one come again: the server's since has no finer grain.
         self._skip, self._resumed = self._same, bool(self._last)
-        path = route("/api/v1/namespaces/{namespace}/pods/{pod}/log", namespace=wish.namespace, pod=wish.pod)
+        path = route("/api/v1/namespaces/{namespace}/pods/{pod}/log", namespace=request.namespace, pod=request.pod)
         return Request("GET", path, tuple(query), {"Accept": "*/*", "User-Agent": USER_AGENT})
 
     def _read(self, timeout_s: float) -> None:
@@ -138,9 +138,9 @@ class LogStream:
         data = stream.read(timeout_s)
         if data is None:
             return
-        *lines, self._held = (self._held + data).split(b"\n")
-        if not data or len(self._held) > _MAX_LINE:
-            lines, self._held = [*lines, *([self._held] if self._held else [])], b""
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        if not data or len(self._partial) > _MAX_LINE:
+            lines, self._partial = [*lines, *([self._partial] if self._partial else [])], b""
         for line in lines:
             self._take(line)
         if not data:
@@ -167,27 +167,27 @@ class LogStream:
         if stamp:
             self._same = self._same + 1 if stamp == self._last else 1
             self._last = stamp
-        text = line if self._wish.timestamps or not match else line[match.end() :]
+        text = line if self._log.timestamps or not match else line[match.end() :]
         self._ready.append((text, (self._last.decode("ascii"), self._same)))
 
-    def _stumbled(self, problem: WireFailure | KubeError, wait: Deadline) -> None:
+    def _handle_failure(self, problem: WireFailure | KubeError, wait: Deadline) -> None:
         self._drop()
         if self._closed:
             return
-        if isinstance(problem, KubeError) and not self._passing(problem):
+        if isinstance(problem, KubeError) and not self._is_transient(problem):
             raise problem
         now = self._clock.monotonic()
         self._away_since = now if self._away_since is None else self._away_since
-        if not self._line.tally.answered or now - self._away_since > self._line.patience_s:
+        if not self._transport.stats.answered or now - self._away_since > self._transport.patience_s:
             if isinstance(problem, KubeError):
                 raise problem
             fix = "Check that the API server and the node are up"
-            raise TransportError(f"{self._wish.what}: {problem.message}", fix) from None
+            raise TransportError(f"{self._log.what}: {problem.message}", fix) from None
         self._clock.sleep(min(_BACKOFF_S[min(self._failures, 3)], max(0.05, wait.remaining())))
         self._failures += 1
 
-    def _passing(self, problem: KubeError) -> bool:
-        return problem.status in (429, 500, 502, 503, 504) or (problem.status == 403 and self._line.settling())
+    def _is_transient(self, problem: KubeError) -> bool:
+        return problem.status in (429, 500, 502, 503, 504) or (problem.status == 403 and self._transport.is_settling())
 
     def _drop(self) -> None:
         stream, self._stream = self._stream, None

@@ -40,7 +40,7 @@ _RECOVERY_S = 330.0
 # How long a server may refuse that has not served yet (its address may be wrong), or that is overloaded.
 _REFUSING_S = 60.0
 # A connection that broke once is nothing to tell people of.
-_TOLD_AFTER_S = 3.0
+_REPORT_AFTER_S = 3.0
 IN_FLIGHT = 8
 # An admission webhook may take half of it.
 _READ_S = 60.0
@@ -58,78 +58,80 @@ class StreamingExchange(Exchange, t.Protocol):
 
 
 class TransportStats:
-    """Counts what went over the wire; ``trouble_at`` is when the server was last out of reach.
+    """Counts what went over the wire; ``outage_at`` is when the server was last out of reach.
 
     ``answered``: anything came from its address; ``served``: it was ready then.
 
-    ``tell``: gets a line for people when a server that has answered is away, and when it is back.
+    ``report``: gets a line for people when a server that has answered is away, and when it is back.
     """
 
     def __init__(self, inner: StreamingExchange, clock: Clock) -> None:
         self.inner = inner
-        self.tell: t.Callable[[str], None] = _ignore
+        self.report: t.Callable[[str], None] = _ignore
         self.requests = 0
         self.writes = 0
         self.answered = False
         self.served = False
-        self.trouble_at = float("-inf")
+        self.outage_at = float("-inf")
         # The Date of the last answer and when it came.
-        self._dated: tuple[str, float] = ("", 0.0)
+        self._server_date: tuple[str, float] = ("", 0.0)
         self.refusing_since: float | None = None
         self._away_since: float | None = None
         self._away_before = 0.0
-        self._told = False
+        self._reported = False
         self._clock = clock
         self._lock = threading.Lock()
 
-    def sent(self, request: Request) -> None:
+    def count_request(self, request: Request) -> None:
         """Count a request that is about to be sent."""
         with self._lock:
             self.requests += 1
             self.writes += not request.safe
 
     def __call__(self, origin: Origin, request: Request, deadline: Deadline) -> Response:
-        self.sent(request)
+        self.count_request(request)
         try:
             answer = self.inner(origin, request, deadline)
         except WireFailure as failure:
-            self._failed(failure, request)
+            self._note_failure(failure, request)
             raise
-        self._dated = answer.headers.get("date", ""), self._clock.monotonic()
+        self._server_date = answer.headers.get("date", ""), self._clock.monotonic()
         # 429 to an eviction is what a disruption budget says.
-        self.heard(200 if answer.status == 429 and request.path.endswith("/eviction") else answer.status)
+        self.note_status(200 if answer.status == 429 and request.path.endswith("/eviction") else answer.status)
         return answer
 
     def stream(self, origin: Origin, request: Request, deadline: Deadline) -> Response | Stream:
-        self.sent(request)
+        self.count_request(request)
         try:
             answer = self.inner.stream(origin, request, deadline)
         except WireFailure as failure:
-            self._failed(failure, request)
+            self._note_failure(failure, request)
             raise
-        self.heard(answer.status if isinstance(answer, Response) and not _is_answered_by_kubelet(request) else 200)
+        self.note_status(
+            answer.status if isinstance(answer, Response) and not _is_answered_by_kubelet(request) else 200
+        )
         return answer
 
-    def _failed(self, failure: WireFailure, request: Request) -> None:
+    def _note_failure(self, failure: WireFailure, request: Request) -> None:
         if failure.transient and not _is_answered_by_kubelet(request):
-            self._trouble("does not answer")
+            self._note_outage("does not answer")
 
-    def heard(self, status: int) -> None:
+    def note_status(self, status: int) -> None:
         """Note the status of an answer."""
         self.answered = True
         if status == 429 or status >= 502:
-            self._trouble(f"is not ready ({status})")
+            self._note_outage(f"is not ready ({status})")
             if self.refusing_since is None:
-                self.refusing_since = self.trouble_at
+                self.refusing_since = self.outage_at
             return
         self.refusing_since = None
         self.served = True
         if self._away_since is not None:
             with self._lock:
-                away, told = self._away(), self._told
-                self._away_before, self._away_since, self._told = self._away_before + away, None, False
+                away, told = self._away(), self._reported
+                self._away_before, self._away_since, self._reported = self._away_before + away, None, False
             if told:
-                self.tell(f"the API server answers again after {away:.0f} s")
+                self.report(f"the API server answers again after {away:.0f} s")
 
     def _away(self) -> float:
         return 0.0 if self._away_since is None else self._clock.monotonic() - self._away_since
@@ -139,24 +141,24 @@ class TransportStats:
         with self._lock:
             return self._clock.monotonic() - self._away_before - self._away()
 
-    def _trouble(self, how: str) -> None:
-        self.trouble_at = now = self._clock.monotonic()
+    def _note_outage(self, how: str) -> None:
+        self.outage_at = now = self._clock.monotonic()
         if not self.answered:
             return
         with self._lock:
             if self._away_since is None:
                 self._away_since = now
-            due = not self._told and now - self._away_since >= _TOLD_AFTER_S
-            self._told = self._told or due
+            due = not self._reported and now - self._away_since >= _REPORT_AFTER_S
+            self._reported = self._reported or due
         if due:
-            self.tell(f"the API server {how}: waiting for it")
+            self.report(f"the API server {how}: waiting for it")
 
     def server_time(self) -> float | None:
         """Return the server's time of day as seconds since 1970, None when it does not tell it.
 
         What the cluster has dated is compared with this one: a controller's clock may be minutes off.
         """
-        date, came = self._dated
+        date, came = self._server_date
         told = http_date(date)
         return None if told is None else told + self._clock.monotonic() - came
 
@@ -199,19 +201,19 @@ class ApiTransport:
         *,
         patience_s: float,
         clock: Clock = SYSTEM_CLOCK,
-        rejected: t.Callable[[], str] = lambda: "the credential was rejected",
+        describe_credential: t.Callable[[], str] = lambda: "the credential was rejected",
     ) -> None:
-        self.tally = TransportStats(exchange, clock)
+        self.stats = TransportStats(exchange, clock)
         self.clock = clock
         self.patience_s = patience_s
         self.server = access.server
         self.credential = credential
-        self._rejected = rejected
-        self._webhook_told = float("-inf")
+        self._describe_credential = describe_credential
+        self._webhook_reported_at = float("-inf")
         self._turns = threading.BoundedSemaphore(IN_FLIGHT)
         later = Timeouts(connect_s=5.0, read_s=_READ_S, total_s=patience_s)
-        common: dict[str, t.Any] = {"auth": credential, "exchange": self.tally, "clock": clock}
-        common |= {"error_detail": _error_detail, "may_retry": self.tally.may_retry}
+        common: dict[str, t.Any] = {"auth": credential, "exchange": self.stats, "clock": clock}
+        common |= {"error_detail": _error_detail, "may_retry": self.stats.may_retry}
         self._first = HttpClient(access.server, timeouts=FIRST, retry=_FIRST_RETRY, **common)
         self._later = HttpClient(access.server, timeouts=later, retry=_LATER_RETRY, **common)
 
@@ -222,12 +224,12 @@ class ApiTransport:
         """
         waits = iter(_FAULT_WAITS_S if patient else ())
         while True:
-            http = self._later if patient and self.tally.answered else self._first
+            http = self._later if patient and self.stats.answered else self._first
             with self._turns:
                 response = self._send(what, http, request, allow)
             if response.status < 300 or response.status in allow:
                 return response
-            if self._passing(what, response):
+            if self._is_transient(what, response):
                 self.clock.sleep(0.5)
                 continue
             pause = next(waits, None) if _is_worth_repeating(request, response) else None
@@ -235,22 +237,22 @@ class ApiTransport:
                 raise refusal_error(what, response)
             self.clock.sleep(pause)
 
-    def settling(self) -> bool:
+    def is_settling(self) -> bool:
         """Return whether the server was away a moment ago, so that it may not know its own rules yet."""
-        return self.clock.monotonic() - self.tally.trouble_at < _SETTLE_S
+        return self.clock.monotonic() - self.stats.outage_at < _SETTLE_S
 
-    def recovering(self) -> bool:
+    def is_recovering(self) -> bool:
         """Return whether the server was away so lately that what runs in the cluster may not be back yet."""
-        return self.clock.monotonic() - self.tally.trouble_at < _RECOVERY_S
+        return self.clock.monotonic() - self.stats.outage_at < _RECOVERY_S
 
-    def _passing(self, what: str, response: Response) -> bool:
+    def _is_transient(self, what: str, response: Response) -> bool:
         """Return whether a refusal belongs to an outage that is just over; nothing was changed by its request."""
         if not is_webhook_unavailable(response):
-            return response.status == 403 and self.settling()
-        if self.recovering() and self._webhook_told < self.tally.trouble_at:
-            self._webhook_told = self.tally.trouble_at
-            self.tally.tell(f"{refusal_error(what, response)}: waiting for it, as the API server was away")
-        return self.recovering()
+            return response.status == 403 and self.is_settling()
+        if self.is_recovering() and self._webhook_reported_at < self.stats.outage_at:
+            self._webhook_reported_at = self.stats.outage_at
+            self.stats.report(f"{refusal_error(what, response)}: waiting for it, as the API server was away")
+        return self.is_recovering()
 
     def _send(self, what: str, http: HttpClient, request: Request, allow: t.Collection[int]) -> Response:
         try:
@@ -258,16 +260,16 @@ class ApiTransport:
         except TransportError as error:
             status = getattr(error, "status", 0)
             if status == 401:
-                raise self.unauthorized(what) from None
+                raise self.unauthorized_error(what) from None
             if status == 429:
                 message = "the API server is overloaded (429)"
                 raise KubeError(what, message, "Try later", status=429, reason="TooManyRequests") from None
             raise
 
-    def unauthorized(self, what: str) -> KubeError:
+    def unauthorized_error(self, what: str) -> KubeError:
         """Return the error for a credential that was refused."""
         fix = "Log in again, or give another credential"
-        return KubeError(what, f"{self._rejected()} (401)", fix, status=401, reason="Unauthorized")
+        return KubeError(what, f"{self._describe_credential()} (401)", fix, status=401, reason="Unauthorized")
 
     def open(self, what: str, request: Request) -> Stream:
         """Return the stream that answers ``request``, opened once: no retry but one after a 401.
@@ -278,11 +280,11 @@ class ApiTransport:
             headers = {**request.headers, **self.credential.headers()}
             sent = Request(request.method, self.server.path + request.path, request.query, headers)
             limit = Deadline(self.clock, FIRST.total_s)
-            answer = self.tally.stream(self.server.origin, sent, limit)
+            answer = self.stats.stream(self.server.origin, sent, limit)
             if isinstance(answer, Stream):
                 return answer
             if answer.status != 401:
                 raise refusal_error(what, answer)
             if attempt == 2 or not self.credential.refresh():
                 break
-        raise self.unauthorized(what)
+        raise self.unauthorized_error(what)

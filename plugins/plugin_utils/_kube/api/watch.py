@@ -30,7 +30,7 @@ _SERVER_S = 290
 _STALE_S = 320.0
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0)
 # Statuses of a server that is starting, stopping or overloaded.
-_PASSING = (429, 500, 502, 503, 504)
+_TRANSIENT = (429, 500, 502, 503, 504)
 _MAX_EVENT = 64 * 1024 * 1024
 
 EventType = t.Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "SYNCED"]
@@ -64,7 +64,7 @@ class WatchStream:
 
     def __init__(self, source: WatchSource, *, since: str | None = None, timeout_s: float | None = None) -> None:
         self._source = source
-        self._clock = source.client.line.clock
+        self._clock = source.client.transport.clock
         self._end = Deadline(self._clock, timeout_s) if timeout_s is not None else None
         self._version = since or ""
         self._listed = self._listed_once = since is not None
@@ -72,7 +72,7 @@ class WatchStream:
         self._ready: list[WatchEvent] = []
         self._stream: Stream | None = None
         self._opened = 0.0
-        self._held = b""
+        self._partial = b""
         self._closed = False
         self._failures = 0
         self._away_since: float | None = None
@@ -107,7 +107,7 @@ class WatchStream:
                 else:
                     self._read(wait.remaining())
             except (WireFailure, TransportError) as problem:
-                self._stumbled(problem, wait)
+                self._handle_failure(problem, wait)
             if wait.remaining() <= 0:
                 break
         return self._ready.pop(0) if self._ready else None
@@ -138,8 +138,10 @@ class WatchStream:
         query += [("resourceVersion", self._version), ("timeoutSeconds", str(_SERVER_S))]
         path = self._source.resource.path(self._source.namespace)
         headers = {"Accept": "application/json", "User-Agent": USER_AGENT}
-        self._held = b""
-        self._stream = self._source.client.line.open(self._source.what, Request("GET", path, tuple(query), headers))
+        self._partial = b""
+        self._stream = self._source.client.transport.open(
+            self._source.what, Request("GET", path, tuple(query), headers)
+        )
         self._opened = self._clock.monotonic()
         self._failures, self._away_since = 0, None
         if self._closed:
@@ -155,10 +157,10 @@ class WatchStream:
         if not data:
             self._drop()
             return
-        self._held += data
-        if len(self._held) > _MAX_EVENT:
+        self._partial += data
+        if len(self._partial) > _MAX_EVENT:
             raise TransportError(f"{self._source.what}: an event is larger than {_MAX_EVENT >> 20} MiB")
-        *lines, self._held = self._held.split(b"\n")
+        *lines, self._partial = self._partial.split(b"\n")
         for line in lines:
             if line.strip():
                 self._take(line)
@@ -179,16 +181,22 @@ class WatchStream:
         if kind != "BOOKMARK":
             self._ready.append(WatchEvent(kind, item))
 
-    def _stumbled(self, problem: Exception, wait: Deadline) -> None:
+    def _handle_failure(self, problem: Exception, wait: Deadline) -> None:
         """Decide whether to go on after ``problem``: begin a new listing, wait, or raise it."""
         self._drop()
         if isinstance(problem, KubeError):
             if problem.status == 410 or problem.reason in ("Expired", "Gone"):
                 self._listed = False
                 return
-            if problem.status not in _PASSING and not (problem.status == 403 and self._source.client.line.settling()):
+            if problem.status not in _TRANSIENT and not (
+                problem.status == 403 and self._source.client.transport.is_settling()
+            ):
                 raise problem
-        elif isinstance(problem, TransportError) and not self._listed_once and not self._source.client.line.settling():
+        elif (
+            isinstance(problem, TransportError)
+            and not self._listed_once
+            and not self._source.client.transport.is_settling()
+        ):
             # An answer came, and nothing has ever been read: that is no outage, but a page in the server's place.
             raise problem
         if self._closed:
@@ -197,8 +205,8 @@ class WatchStream:
         if self._away_since is None:
             self._away_since = now
             self.outages += 1
-        patience = self._source.client.line.patience_s
-        if not self._source.client.line.tally.answered or now - self._away_since > patience:
+        patience = self._source.client.transport.patience_s
+        if not self._source.client.transport.stats.answered or now - self._away_since > patience:
             if isinstance(problem, TransportError):
                 raise problem
             message = problem.message if isinstance(problem, WireFailure) else str(problem)

@@ -25,5 +25,5 @@ def build(plan: KubePlan) -> list[KubeObject]:
     template = pod_template.build_template(plan, ROLE, around, restarts=None, subdomain=plan.name)
     body = jobset.job_spec(plan.job, template)
     body["ttlSecondsAfterFinished"] = jobset.ttl(plan.job)
-    meta = plan.meta(plan.name, **pod_template.queue_labels(plan))
+    meta = plan.metadata(plan.name, **pod_template.queue_labels(plan))
     return [*around, {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": body}]

@@ -38,7 +38,7 @@ def build(plan: KubePlan) -> list[KubeObject]:
         "failurePolicy": failure_policy(plan.job, plan.followed),
         "ttlSecondsAfterFinished": ttl(plan.job),
     }
-    meta = plan.meta(plan.name, **pod_template.queue_labels(plan))
+    meta = plan.metadata(plan.name, **pod_template.queue_labels(plan))
     return [*around, {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": meta, "spec": outer}]
 
 

@@ -53,5 +53,5 @@ def build(plan: KubePlan) -> list[KubeObject] | None:
         "ttlSecondsAfterFinished": _TTL_S,
         "template": template,
     }
-    meta = bare.meta(f"{plan.name}-reader")
+    meta = bare.metadata(f"{plan.name}-reader")
     return [program, {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": body}]

@@ -50,13 +50,13 @@ def build(plan: KubePlan) -> list[KubeObject]:
             for kind, (count, template) in replicas.items()
         },
     }
-    meta = plan.meta(plan.name, **pod_template.queue_labels(plan))
+    meta = plan.metadata(plan.name, **pod_template.queue_labels(plan))
     return [*around, {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": meta, "spec": body}]
 
 
 def _launcher_resources(plan: KubePlan) -> KubeObject:
     """Return the launcher's resources: a ResourceQuota may insist on some, and a queue admits those it covers alone."""
-    covered = plan.queue.covered or frozenset() if plan.queue else frozenset(_SMALL)
+    covered = plan.queue.quota_resources or frozenset() if plan.queue else frozenset(_SMALL)
     amounts = {name: both for name, both in _SMALL.items() if name in covered}
     if not amounts:
         return {}

@@ -75,4 +75,4 @@ def build(plan: KubePlan, *, wait_s: int = 60) -> list[KubeObject]:
         "ttlSecondsAfterFinished": _TTL_S,
         "template": template,
     }
-    return [*around, {"apiVersion": "batch/v1", "kind": "Job", "metadata": bare.meta(called), "spec": body}]
+    return [*around, {"apiVersion": "batch/v1", "kind": "Job", "metadata": bare.metadata(called), "spec": body}]

@@ -50,8 +50,8 @@ class Queue:
     """A LocalQueue of Kueue. ``topology``: whether its flavors have one; ``island_level``: its level of islands.
 
     ``tolerations``: what its flavors make pods bear when they are admitted; ``node_labels``: where its only flavor
-    sends them, none where it has several. ``covered``: the resources it has quota for, None where that is not known;
-    Kueue admits no pod that asks for another one.
+    sends them, none where it has several. ``quota_resources``: the resources it has quota for, None where
+    that is not known; Kueue admits no pod that requests another one.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Queue:
     island_level: str | None = None
     tolerations: tuple[t.Mapping[str, t.Any], ...] = ()
     node_labels: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
-    covered: frozenset[str] | None = None
+    quota_resources: frozenset[str] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class KubePlan:
         """Return whether pods share their node's network."""
         return self.job.placement.network_mode == "host"
 
-    def meta(self, name: str, **labels: str) -> KubeObject:
+    def metadata(self, name: str, **labels: str) -> KubeObject:
         """Return an object's metadata."""
         return {"name": name, "namespace": self.namespace, "labels": {**self.labels, **labels}}
 

@@ -59,7 +59,7 @@ def build_network_policy(plan: KubePlan, *, extra: t.Sequence[KubeObject] = ()) 
         # Without a destination: a node's own resolver has no pod to select.
         names = {"ports": [{"protocol": kind, "port": 53} for kind in ("UDP", "TCP")]}
         spec.update(policyTypes=["Ingress", "Egress"], egress=[{"to": [own]}, names])
-    meta = plan.meta(f"{plan.name}-peers")
+    meta = plan.metadata(f"{plan.name}-peers")
     return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": meta, "spec": spec}
 
 
@@ -100,7 +100,7 @@ def build_headless_service(plan: KubePlan, role: str, name: str = "") -> KubeObj
         "publishNotReadyAddresses": True,
         "selector": {RUN_LABEL: plan.labels[RUN_LABEL], ROLE_LABEL: role},
     }
-    return {"apiVersion": "v1", "kind": "Service", "metadata": plan.meta(name or plan.name), "spec": spec}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": plan.metadata(name or plan.name), "spec": spec}
 
 
 def build_all(
@@ -122,5 +122,5 @@ def complete_spec(plan: KubePlan, role: str, **changes: t.Any) -> PodSpec:
 def _config_map(plan: KubePlan, part: str, content: KubeObject) -> KubeObject:
     # The content is in the name: what a running gang has mounted is never exchanged below it.
     digest = hashlib.sha256(repr(sorted(content.items())).encode()).hexdigest()[:8]
-    meta = plan.meta(f"{plan.name}-{part}-{digest}")
+    meta = plan.metadata(f"{plan.name}-{part}-{digest}")
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "immutable": True, **content}

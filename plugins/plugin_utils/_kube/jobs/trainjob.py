@@ -37,11 +37,11 @@ def build(plan: KubePlan) -> list[KubeObject]:
     runtime: KubeObject = {
         "apiVersion": API,
         "kind": "TrainingRuntime",
-        "metadata": plan.meta(plan.name),
+        "metadata": plan.metadata(plan.name),
         "spec": {"mlPolicy": {"numNodes": plan.job.nodes}, "template": {"spec": template}},
     }
     body: KubeObject = {"runtimeRef": {"apiGroup": API.partition("/")[0], "kind": "TrainingRuntime", "name": plan.name}}
     if plan.job.timeout_s is not None:
         body["activeDeadlineSeconds"] = plan.job.timeout_s
-    meta = plan.meta(plan.name, **pod_template.queue_labels(plan))
+    meta = plan.metadata(plan.name, **pod_template.queue_labels(plan))
     return [*around, runtime, {"apiVersion": API, "kind": "TrainJob", "metadata": meta, "spec": body}]

@@ -49,7 +49,7 @@ def build(plan: KubePlan) -> list[KubeObject]:
         body["queue"] = plan.job.placement.queue
     if plan.job.placement.priority:
         body["priorityClassName"] = plan.job.placement.priority
-    meta = plan.meta(plan.name)
+    meta = plan.metadata(plan.name)
     return [*around, {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": meta, "spec": body}]
 
 

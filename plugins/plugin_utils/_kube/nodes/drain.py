@@ -93,7 +93,7 @@ def remove_node(
 
 def _drain(client: Client, left: NodeRemoval, timeout_s: float, tell: Callable[[str], None]) -> None:
     # While the server is away nobody can be asked to end, and no end can be told.
-    up_s = client.line.tally.up_s
+    up_s = client.transport.stats.up_s
     end = up_s() + timeout_s
     going: dict[str, KubeObject] = {}
     with client.watch("v1/Pod", None, fields=f"spec.nodeName={left.node}") as events:

@@ -100,15 +100,15 @@ def apply(
     planned = apply_plan.make_plan(client, wanted, manager, prune)
     run = ApplyRun(client, planned, manager, force, timeout_s)
     if check or validate:
-        changes = run.rehearse()
+        changes = run.dry_run()
     if not check:
-        changes = run.carry_out()
+        changes = run.execute()
     changed = any(change.action != "unchanged" for change in changes)
     return ApplyResult(changed, tuple(changes), client.requests - before[0], client.writes - before[1])
 
 
 class ApplyRun:
-    """Carries a plan out, or rehearses it."""
+    """Executes a plan, or sends it as a dry run."""
 
     def __init__(
         self, client: Client, planned: apply_plan.ApplyPlan, manager: str, force: bool, timeout_s: float
@@ -120,14 +120,14 @@ class ApplyRun:
         self._timeout_s = timeout_s
         self._new = {step.target.key for step in planned.steps if step.live is None}
 
-    def rehearse(self) -> list[Change]:
+    def dry_run(self) -> list[Change]:
         """Send everything as a dry run; all refusals are reported together."""
-        outcomes = apply_plan.run_parallel(self._rehearse_one, self._plan.steps)
-        removals = apply_plan.run_parallel(self._rehearse_removal, self._plan.doomed)
-        self._report([*outcomes, *removals], done=0, rehearsed=True)
+        outcomes = apply_plan.run_parallel(self._dry_run_step, self._plan.steps)
+        removals = apply_plan.run_parallel(self._dry_run_removal, self._plan.removals)
+        self._report([*outcomes, *removals], done=0, is_dry_run=True)
         return t.cast("list[Change]", [*outcomes, *removals])
 
-    def carry_out(self) -> list[Change]:
+    def execute(self) -> list[Change]:
         """Apply stage after stage; nothing of a later stage is sent when something was refused."""
         done: dict[tuple[str, str, str, str], Change] = {}
         for number in sorted({step.target.stage for step in self._plan.steps}):
@@ -140,22 +140,22 @@ class ApplyRun:
             if number == DEFINITIONS:
                 self._await_definitions(good)
         changes = [done[step.target.key] for step in self._plan.steps]
-        return [*changes, *apply_plan.run_parallel(self._remove, self._plan.doomed)]
+        return [*changes, *apply_plan.run_parallel(self._remove, self._plan.removals)]
 
-    def _rehearse_one(self, step: ApplyStep) -> Change | MusterError:
+    def _dry_run_step(self, step: ApplyStep) -> Change | MusterError:
         if not step.needed:
             return Change(step.target, "unchanged", step.live, step.live)
         try:
-            return self._changed(step, self._send(step.target, dry_run=True))
+            return self._make_change(step, self._send(step.target, dry_run=True))
         except KubeError as error:
             # What it lies in, defines it or is named by it is among the objects and will be there by then.
-            if step.live is None and self._will_be_there(step.target, error):
+            if step.live is None and self._comes_with_this_apply(step.target, error):
                 return Change(step.target, "created", None, step.target.value)
             return error
         except MusterError as error:
             return error
 
-    def _will_be_there(self, target: ApplyTarget, error: KubeError) -> bool:
+    def _comes_with_this_apply(self, target: ApplyTarget, error: KubeError) -> bool:
         if error.status in (403, 422):
             # Admission looks for it, as Kubeflow's does for the runtime of a TrainJob.
             missing = {name for found in re.findall(_MISSING, error.detail) for name in found if name}
@@ -170,20 +170,20 @@ class ApplyRun:
     def _apply_one(self, step: ApplyStep) -> Change | MusterError:
         if not step.needed:
             return Change(step.target, "unchanged", step.live, step.live)
-        clock = self._client.line.clock
+        clock = self._client.transport.clock
         end, pause = clock.monotonic() + _SOON_S, 0.2
         while True:
             try:
-                return self._changed(step, self._send(step.target, dry_run=False))
+                return self._make_change(step, self._send(step.target, dry_run=False))
             except KubeError as error:
-                if clock.monotonic() + pause > end or not self._passes(step.target, error):
+                if clock.monotonic() + pause > end or not self._is_worth_repeating(step.target, error):
                     return error
             except MusterError as error:
                 return error
             clock.sleep(pause)
             pause = min(2 * pause, 2.0)
 
-    def _passes(self, target: ApplyTarget, error: KubeError) -> bool:
+    def _is_worth_repeating(self, target: ApplyTarget, error: KubeError) -> bool:
         if error.status == 404:
             # A definition is served by each API server a moment after it is established.
             return target.stage > DEFINITIONS and error.reason == NO_PATH
@@ -192,7 +192,7 @@ class ApplyRun:
     def _send(self, target: ApplyTarget, *, dry_run: bool) -> KubeObject:
         return self._client.apply(target.value, self._manager, force=self._force, dry_run=dry_run)
 
-    def _changed(self, step: ApplyStep, after: KubeObject) -> Change:
+    def _make_change(self, step: ApplyStep, after: KubeObject) -> Change:
         if step.live is None:
             return Change(step.target, "created", None, after)
         if texts.strip_server_fields(step.live) != texts.strip_server_fields(after):
@@ -203,7 +203,7 @@ class ApplyRun:
         )
         return Change(step.target, "unchanged" if same else "adopted", step.live, after)
 
-    def _rehearse_removal(self, target: ApplyTarget) -> Change | MusterError:
+    def _dry_run_removal(self, target: ApplyTarget) -> Change | MusterError:
         try:
             return self._remove(target, dry_run=True)
         except MusterError as error:
@@ -214,12 +214,12 @@ class ApplyRun:
         self._client.delete(target.resource, target.name, target.namespace, uid=uid, dry_run=dry_run)
         return Change(target, "pruned", target.value)
 
-    def _report(self, outcomes: Sequence[Change | MusterError], *, done: int, rehearsed: bool = False) -> None:
+    def _report(self, outcomes: Sequence[Change | MusterError], *, done: int, is_dry_run: bool = False) -> None:
         """Raise one error for all that were refused."""
         failed = [outcome for outcome in outcomes if not isinstance(outcome, Change)]
         if not failed:
             return
-        state = "nothing was changed" if rehearsed or not done else f"{done} of {len(self._plan.steps)} were applied"
+        state = "nothing was changed" if is_dry_run or not done else f"{done} of {len(self._plan.steps)} were applied"
         if len(failed) == 1:
             raise _with_context(failed[0], state, self._explain(failed[0]))
         shown = "; ".join(error.message for error in failed[:_SHOWN_ERRORS])

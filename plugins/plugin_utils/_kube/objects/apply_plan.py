@@ -78,7 +78,7 @@ class ApplyPlan(t.NamedTuple):
     """Steps in the order of the wanted objects, and the objects to remove."""
 
     steps: tuple[ApplyStep, ...]
-    doomed: tuple[ApplyTarget, ...] = ()
+    removals: tuple[ApplyTarget, ...] = ()
 
 
 def run_parallel[T, R](work: Callable[[T], R], items: Sequence[T]) -> list[R]:
@@ -93,7 +93,7 @@ def resolve_targets(client: Client, objects: Sequence[KubeObject], namespace: st
     """Return where the objects go; definitions among them are known to the client's catalog from here on."""
     for value in objects:
         if value["kind"] == "CustomResourceDefinition":
-            client.catalog.teach(discovery.parse_definition(value))
+            client.catalog.add(discovery.parse_definition(value))
     found = [_resolve_target(client, value, namespace) for value in objects]
     seen: set[tuple[str, str, str, str]] = set()
     for target in found:
@@ -129,7 +129,7 @@ def make_plan(client: Client, wanted: Sequence[ApplyTarget], manager: str, prune
     found = {_object_key(group, item): item for group, items in zip(groups, read, strict=True) for item in items}
     steps = tuple(_plan_step(target, found.get(target.key), manager) for target in wanted)
     keys = {target.key for target in wanted}
-    doomed = [
+    removals = [
         ApplyTarget(group, (item["metadata"].get("namespace")), item["metadata"]["name"], item)
         for group, items in zip(groups, read, strict=True)
         for item in items
@@ -140,7 +140,7 @@ def make_plan(client: Client, wanted: Sequence[ApplyTarget], manager: str, prune
         # The same set may lie in other namespaces, too: those are another call's.
         and (not places or item["metadata"].get("namespace") in {None, *places})
     ]
-    return ApplyPlan(steps, tuple(sorted(doomed, key=lambda target: -target.stage)))
+    return ApplyPlan(steps, tuple(sorted(removals, key=lambda target: -target.stage)))
 
 
 def _resolve_kinds(client: Client, kinds: Sequence[str]) -> list[Resource]:

@@ -40,7 +40,7 @@ _RULES: t.Final[tuple[tuple[ProblemCode, str, str], ...]] = (
     ("container", "Failed|FailedCreatePodSandBox|FailedPostStartHook|CreateContainer.*|RunContainerError", ""),
 )
 # What happens before something starts and passes by itself, unless it goes on.
-_PASSING: t.Final = frozenset({"unschedulable", "queue", "volume", "node"})
+_TRANSIENT: t.Final = frozenset({"unschedulable", "queue", "volume", "node"})
 # What Kubernetes warns of in every run that is well.
 _USUAL: t.Final = re.compile(
     # … and of engines that end or restart a gang, which is told by what became of it.
@@ -83,13 +83,13 @@ SET_ASIDE = "; it goes on when somebody sets its spec.active to true"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StartProblem:
-    """Why something does not start. ``passing``: it may end by itself, such as a lack of room or a moved pod."""
+    """Why something does not start. ``transient``: it may end by itself, such as a lack of room or a moved pod."""
 
     code: ProblemCode
     object: str
     line: str
     count: int
-    passing: bool
+    transient: bool
     uid: str = ""
 
     @property
@@ -112,7 +112,7 @@ class StartProblem:
             if self.line.endswith("Error: ImagePullBackOff"):
                 return False
             return bool(_NO_IMAGE.search(self.line)) and not _REGISTRY_AWAY.search(self.line)
-        return self.code in ("admission", "queue") and not self.passing
+        return self.code in ("admission", "queue") and not self.transient
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -205,7 +205,7 @@ def _classify(name: str, reason: str, message: str, count: int, uid: str) -> Sta
     line = ": ".join(part for part in (reason, message) if part)
     # What was asked too early is asked again by the controllers that ask.
     early = code == "admission" and bool(ends_soon(line) or _BEHIND.search(line))
-    return StartProblem(code, name, line, count, early or code in _PASSING, uid)
+    return StartProblem(code, name, line, count, early or code in _TRANSIENT, uid)
 
 
 def _matches(reasons: str, words: str, reason: str, message: str) -> bool:

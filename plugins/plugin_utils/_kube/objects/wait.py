@@ -59,7 +59,7 @@ class WaitOutcome:
     outages: int
     objects: tuple[KubeObject, ...] = dataclasses.field(default=(), repr=False)
 
-    def line(self) -> str:
+    def summary(self) -> str:
         """Return what is not done, in one line."""
         phase = "failed" if self.end == "failed" else "waiting"
         shown = [f"{name} {state.reason}".strip() for name, state in self.states if state.phase == phase]
@@ -119,7 +119,7 @@ class _Waiter:
         self._feeds: dict[_WatchScope, WatchStream] = {}
 
     def run(self, timeout_s: float) -> WaitOutcome:
-        clock = self._client.line.clock
+        clock = self._client.transport.clock
         end, began, sent = Deadline(clock, timeout_s), clock.monotonic(), self._client.requests
         for feed in _plan_watches(self._wishes):
             self._start(feed)

@@ -227,7 +227,7 @@ class Cluster:
                     seen[name] = event.object
                     cause = events.find_pod_problem(event.object)
                     over = (event.object.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-                    if over or event.type == "DELETED" or (cause is not None and not cause.passing):
+                    if over or event.type == "DELETED" or (cause is not None and not cause.transient):
                         stuck.add(name)
                 if len(stuck) >= count or time.monotonic() > end:
                     break

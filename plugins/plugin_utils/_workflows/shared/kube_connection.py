@@ -50,7 +50,7 @@ def open_client(
     wanted = chosen(options, base)
     client = connect({**wanted, "context": wanted["context"] or context})
     if tell is not None:
-        client.line.tally.tell = tell
+        client.transport.stats.report = tell
     return client
 
 
@@ -61,7 +61,7 @@ def ask(client: Client, what: str, path: str, body: Mapping[str, t.Any]) -> t.An
     """
     headers = {"Accept": "application/json", "Content-Type": "application/json", "User-Agent": USER_AGENT}
     request = Request("POST", path, (), headers, json.dumps(body).encode(), True)
-    return decode_json(client.line.send(what, request).body)
+    return decode_json(client.transport.send(what, request).body)
 
 
 def chosen(options: Mapping[str, t.Any], base: pathlib.Path) -> Dict:

@@ -76,7 +76,7 @@ class ClusterFollower(Follower):
         self.image_ids: set[str] = set()
         self.admitted_at: float | None = None
         self.warnings = Warnings(sources.plan, [mount.pvc for mount in job.mounts if mount.pvc])
-        self.waits = Waits(sources.plan.queue is not None, sources.client.line.recovering)
+        self.waits = Waits(sources.plan.queue is not None, sources.client.transport.is_recovering)
         self.ends = Ends(self.main["kind"], job.nodes)
         self._ending: tuple[Outcome, float] | None = None
         self._engine_told = False
@@ -116,7 +116,7 @@ class ClusterFollower(Follower):
 
     def dated(self, stamp: t.Any) -> float:
         """Return when something was that the cluster has dated; now, where that is no other time."""
-        return local(stamp, self.sources.client.line.tally.server_time())
+        return local(stamp, self.sources.client.transport.stats.server_time())
 
     def _hear(self) -> None:
         item = self.sources.hear(_IDLE_S)

@@ -145,7 +145,7 @@ class Claim:
 
 def forget_stale(client: Client, name: str, namespace: str) -> None:
     """Remove the Lease of a run that has ended when its holder renews it no more: it was killed while it followed."""
-    now = client.line.tally.server_time()
+    now = client.transport.stats.server_time()
     with contextlib.suppress(MusterError):
         live = client.get(_KIND, name, namespace) or {}
         renewed = parse_time((live.get("spec") or {}).get("renewTime"))

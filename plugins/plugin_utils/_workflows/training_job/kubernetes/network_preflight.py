@@ -67,7 +67,7 @@ def prove(client: Client, plan: KubePlan, home: StateHome, progress: Progress, f
             clear(client, [main, *companions])
         if not said:
             break
-        if not client.line.recovering():
+        if not client.transport.is_recovering():
             raise RefusedError(
                 f"pods of the namespace {plan.namespace} do not reach each other: {said}",
                 "Look at the network policies of the namespace, the pod network and cluster DNS",
@@ -99,11 +99,11 @@ def _judge(client: Client, plan: KubePlan, main: KubeObject, progress: Progress)
         seen.close()
     if outcome.end == "timeout":
         raise RefusedError(
-            f"the probe {plan.namespace}/{wish.name} did not end within {_LIMIT_S:.0f} s: {outcome.line()}",
+            f"the probe {plan.namespace}/{wish.name} did not end within {_LIMIT_S:.0f} s: {outcome.summary()}",
             "Look at what its pods wait for",
         )
     if outcome.end != "done":
-        said = _last_words(client, plan, main) or outcome.line() or outcome.end
+        said = _last_words(client, plan, main) or outcome.summary() or outcome.end
         if events.is_wrong_architecture(said):
             raise _foreign(plan.job.image, said)
         return said
@@ -157,7 +157,7 @@ class _Causes:
             self._told.add(cause.key)
             self._progress.say(f"probe: {cause.text}")
         # What answers just after an outage may not know the cluster yet.
-        if not cause.final or self._client.line.recovering():
+        if not cause.final or self._client.transport.is_recovering():
             return
         if events.is_wrong_architecture(cause.line):
             self._final = _foreign(self._image, cause.line)

@@ -333,7 +333,7 @@ def _queue(client: Client, local: KubeObject) -> Queue:
         borne = tuple(rule for item in found for rule in (item or {}).get("spec", {}).get("tolerations") or ())
         labels = (found[0] or {}).get("spec", {}).get("nodeLabels") if len(found) == 1 else None
         covered = frozenset(str(item) for group in groups for item in group.get("coveredResources") or [])
-        queue = Queue(name, tolerations=borne, node_labels=labels or {}, covered=covered)
+        queue = Queue(name, tolerations=borne, node_labels=labels or {}, quota_resources=covered)
         if not topologies or not all(topologies):
             return queue
         levels = (client.get(f"{_QUEUE}/Topology", topologies[0]) or {}).get("spec", {}).get("levels") or []

@@ -98,13 +98,13 @@ def test_the_servers_time_is_that_of_its_last_answer() -> None:
     calls = [Call("GET", f"{PODS}/p", answer={}, answer_headers={"Date": date}) for date in dates]
     with Script(*calls) as script:
         client = make(script, clock)
-        assert client.line.tally.server_time() is None
+        assert client.transport.stats.server_time() is None
         client.get("Pod", "p", "team")
         clock.sleep(7)
-        assert client.line.tally.server_time() == 1795341607.0
+        assert client.transport.stats.server_time() == 1795341607.0
         for _unused in dates[1:]:
             client.get("Pod", "p", "team")
-            assert client.line.tally.server_time() is None
+            assert client.transport.stats.server_time() is None
 
 
 def test_429_without_end_is_said_in_one_line() -> None:
@@ -154,7 +154,7 @@ def test_an_outage_is_told_once_it_lasts_and_when_it_is_over() -> None:
     said: list[str] = []
     with Script(good, get, good, *[get] * 30, good, get, good) as script:
         client = make(script, FakeClock())
-        client.line.tally.tell = said.append
+        client.transport.stats.report = said.append
         client.get("Pod", "p", "team")
         # A connection that broke is no outage.
         client.get("Pod", "p", "team")
@@ -173,7 +173,7 @@ def test_a_clock_stands_still_in_outages() -> None:
     clock = FakeClock()
     with Script(good, *[get] * 10, good, busy, good) as script:
         client = make(script, clock)
-        tally, lengths = client.line.tally, []
+        tally, lengths = client.transport.stats, []
         for _unused in range(3):
             began = clock.now
             client.get("Pod", "p", "team")
@@ -205,9 +205,9 @@ def test_a_webhook_that_an_outage_took_along_is_waited_for() -> None:
 
     def create(script: Script) -> None:
         client = make(script, FakeClock())
-        client.line.tally.tell = said.append
+        client.transport.stats.report = said.append
         client.get("Pod", "p", "team")
-        assert client.line.recovering()
+        assert client.transport.is_recovering()
         client.create(config_map())
 
     made = Call("POST", MAPS, status=201, answer=config_map())
@@ -439,7 +439,7 @@ def test_what_a_budget_or_a_kubelet_says_is_no_outage() -> None:
     with Script(spent) as script:
         client = make(script)
         assert "budget web is spent" in client.evict(pod)
-        assert not client.line.recovering()
+        assert not client.transport.is_recovering()
 
 
 def test_pods_of_a_namespace_that_goes_are_on_their_way() -> None:

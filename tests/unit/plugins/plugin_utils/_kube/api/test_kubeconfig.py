@@ -91,7 +91,7 @@ def test_parity_with_the_package_kubernetes(name: str, tmp_path: pathlib.Path) -
     assert str(access.server) == theirs.host
     assert access.verify == theirs.verify_ssl
     assert access.server_name == (theirs.tls_server_name or "")
-    sent = ours.line.credential.headers().get("Authorization")
+    sent = ours.transport.credential.headers().get("Authorization")
     assert sent == (theirs.api_key.get("BearerToken") or theirs.api_key.get("authorization"))
     proxy = access.proxy if isinstance(access.proxy, str) else f"http://{access.proxy.host}:{access.proxy.port}"
     assert proxy == (theirs.proxy or "env")

@@ -507,8 +507,8 @@ def test_runs_that_differ_have_names_that_differ() -> None:
     ("queue", "asked"),
     [
         (None, {"cpu", "memory"}),
-        (Queue("q", covered=frozenset({"cpu", "nvidia.com/gpu"})), {"cpu"}),
-        (Queue("q", covered=frozenset({"nvidia.com/gpu"})), set()),
+        (Queue("q", quota_resources=frozenset({"cpu", "nvidia.com/gpu"})), {"cpu"}),
+        (Queue("q", quota_resources=frozenset({"nvidia.com/gpu"})), set()),
         (Queue("q"), set()),
     ],
 )

@@ -48,7 +48,7 @@ def event(reason: str, message: str, kind: str = "Pod", **more: t.Any) -> dict[s
 def test_causes(reason: str, message: str, code: str, passing: bool) -> None:
     found = events.parse_event(event(reason, message))
     assert found is not None
-    assert (found.code, found.passing, found.object) == (code, passing, "Pod n/x")
+    assert (found.code, found.transient, found.object) == (code, passing, "Pod n/x")
     assert found.line == f"{reason}: {message}"
 
 
@@ -64,7 +64,7 @@ def test_causes(reason: str, message: str, code: str, passing: bool) -> None:
 )
 def test_a_refusal_is_final_unless_it_only_came_too_early(message: str, final: bool) -> None:
     found = events.parse_event(event("FailedCreate", message))
-    assert found is not None and (found.code, found.final, found.passing) == ("admission", final, not final)
+    assert found is not None and (found.code, found.final, found.transient) == ("admission", final, not final)
 
 
 def test_what_is_no_warning_is_none_and_repetitions_are_one() -> None:

@@ -51,8 +51,8 @@ class Warnings:
 
 def causes(*told: tuple[str, str, str], outage: bool = False) -> tuple[network_preflight._Causes, list[str]]:
     said: list[str] = []
-    line = types.SimpleNamespace(recovering=lambda: outage)
-    client = types.SimpleNamespace(watch=lambda *_a, **_k: Warnings(*told), line=line)
+    transport = types.SimpleNamespace(is_recovering=lambda: outage)
+    client = types.SimpleNamespace(watch=lambda *_a, **_k: Warnings(*told), transport=transport)
     plan = types.SimpleNamespace(namespace="n", job=types.SimpleNamespace(image="i:1"))
     made = network_preflight._Causes(t.cast(t.Any, client), t.cast(t.Any, plan), MADE, t.cast(t.Any, Said(said)))
     for _ in range(200):
