@@ -41,7 +41,7 @@ class WatchEvent:
     """One change. ``SYNCED`` (without an object) says that all that was there has been told, after each listing."""
 
     type: EventType
-    object: KubeObject = dataclasses.field(default_factory=dict)
+    object: KubeObject = dataclasses.field(default_factory=KubeObject)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -76,5 +76,5 @@ def _sum_requests(
     return taken, who
 
 
-def _parse_number(text: t.Any) -> Decimal:
+def _parse_number(text: object) -> Decimal:
     return amount(str(text or "0")) or Decimal(0)

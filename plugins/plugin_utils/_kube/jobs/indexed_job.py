@@ -22,7 +22,7 @@ def build(plan: KubePlan) -> list[KubeObject]:
     # The Service's name is the pods' subdomain; without it their names are not known.
     spec = supporting_objects.complete_spec(plan, ROLE, coordinator=f"{plan.name}-0.{plan.name}")
     around = supporting_objects.build_all(plan, {ROLE: spec}, supporting_objects.build_headless_service(plan, ROLE))
-    template = pod_template.build_template(plan, ROLE, around, restarts=None, subdomain=plan.name)
+    template = pod_template.build_template(plan, ROLE, around, restarts=None, more={"subdomain": plan.name})
     body = jobset.job_spec(plan.job, template)
     body["ttlSecondsAfterFinished"] = jobset.ttl(plan.job)
     meta = plan.metadata(plan.name, **pod_template.queue_labels(plan))

@@ -12,13 +12,12 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import typing as t
-
 from ....module_utils._model import job_backends
 from ....module_utils._model.job import Job
 from ....module_utils._model.pod_spec import EXIT_REFUSED
+from ..api.kinds import JsonObject, KubeObject
 from . import pod_template, supporting_objects
-from .spec import CONTAINER, KubeObject, KubePlan
+from .spec import CONTAINER, KubePlan, PodTemplate
 
 ROLE = "node"
 NETWORK = {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
@@ -32,7 +31,7 @@ def build(plan: KubePlan) -> list[KubeObject]:
     spec = supporting_objects.complete_spec(plan, ROLE, coordinator=coordinator(plan.name))
     around = supporting_objects.build_all(plan, {ROLE: spec})
     inner = job_spec(plan.job, pod_template.build_template(plan, ROLE, around))
-    outer: KubeObject = {
+    outer: JsonObject = {
         "network": dict(NETWORK),
         "replicatedJobs": [{"name": ROLE, "replicas": 1, "template": {"spec": inner}}],
         "failurePolicy": failure_policy(plan.job, plan.followed),
@@ -52,10 +51,10 @@ def gang_job_name(name: str) -> str:
     return f"{name}-{ROLE}-0"
 
 
-def job_spec(job: Job, template: KubeObject) -> KubeObject:
+def job_spec(job: Job, template: PodTemplate) -> JsonObject:
     """Return the Job of the gang: as many pods as nodes, all or none."""
     elastic = job_backends.is_elastic(job)
-    spec: KubeObject = {
+    spec: JsonObject = {
         "completionMode": "Indexed",
         "completions": job.nodes,
         "parallelism": job.nodes,
@@ -72,7 +71,7 @@ def job_spec(job: Job, template: KubeObject) -> KubeObject:
     return spec
 
 
-def pod_failure_rules(job: Job) -> list[KubeObject]:
+def pod_failure_rules(job: Job) -> list[JsonObject]:
     """Return what a pod's end means: a fatal exit code and a disruption fail the Job at once, each with its message."""
     codes = sorted({*job.restart.fatal_exit_codes, EXIT_REFUSED})
     disrupted = "Ignore" if job_backends.is_elastic(job) else "FailJob"
@@ -85,7 +84,7 @@ def pod_failure_rules(job: Job) -> list[KubeObject]:
     ]
 
 
-def failure_policy(job: Job, followed: bool = True) -> KubeObject:
+def failure_policy(job: Job, followed: bool = True) -> JsonObject:
     """Return what the failure of the gang's Job means.
 
     A JobSet has no budget for lost nodes of its own: who follows the run ends it when that is spent. Where nobody does,
@@ -93,7 +92,7 @@ def failure_policy(job: Job, followed: bool = True) -> KubeObject:
     """
     lost = "RestartJobSetAndIgnoreMaxRestarts" if followed else "RestartJobSet"
     most = job.restart.max_crashes + (0 if followed else job.lost_budget)
-    rules: list[dict[str, t.Any]] = [
+    rules: list[JsonObject] = [
         {
             "name": "fatal",
             "action": "FailJobSet",

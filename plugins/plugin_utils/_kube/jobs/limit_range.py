@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import decimal
 import typing as t
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ....module_utils._model.quantity import amount
-from .spec import KubeObject
+from ..api.kinds import KubeObject
 
+# Requests and limits, each by resource.
+Resources = Mapping[str, Mapping[str, str]]
 # Of a pod that only looks: it waits most of the time.
-SMALL_POD: t.Final[KubeObject] = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
+SMALL_POD: t.Final[Resources] = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
 
 
-def apply_limits(resources: KubeObject, ranges: Sequence[KubeObject]) -> KubeObject:
+def apply_limits(resources: Resources, ranges: Sequence[KubeObject]) -> Resources:
     """Return resources with each amount raised, and each limit moved, to what ``ranges`` (LimitRange) insist on."""
     requests, limits = dict(resources.get("requests") or {}), dict(resources.get("limits") or {})
     for name in requests:

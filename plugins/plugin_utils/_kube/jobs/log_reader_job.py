@@ -12,8 +12,9 @@ import dataclasses
 
 from ....module_utils._model import job_backends
 from ....module_utils._model.pod_spec import PodSpec
+from ..api.kinds import JsonObject, KubeObject
 from . import limit_range, pod_template, supporting_objects
-from .spec import LOG_READER, KubeObject, KubePlan
+from .spec import LOG_READER, KubePlan
 
 ROLE = LOG_READER
 _TTL_S = 60
@@ -43,11 +44,13 @@ def build(plan: KubePlan) -> list[KubeObject] | None:
     bare = dataclasses.replace(plan, job=job, secret=None, archive=b"", pods={ROLE: spec})
     program = supporting_objects.build_program(bare, {ROLE: spec})
     admitted = pod_template.admission_fields(bare)
-    template = pod_template.build_template(bare, ROLE, [program], restarts=None, index=None, devices=False, **admitted)
+    template = pod_template.build_template(
+        bare, ROLE, [program], restarts=None, index=None, devices=False, more=admitted
+    )
     template["spec"]["containers"][0]["resources"] = limit_range.apply_limits(limit_range.SMALL_POD, plan.ranges)
     # Also of the pod: it puts it under the quota that a team has for pods beside the queue.
     template["spec"]["activeDeadlineSeconds"] = _DEADLINE_S
-    body: KubeObject = {
+    body: JsonObject = {
         "backoffLimit": 1,
         "activeDeadlineSeconds": _DEADLINE_S,
         "ttlSecondsAfterFinished": _TTL_S,

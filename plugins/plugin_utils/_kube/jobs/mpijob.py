@@ -13,8 +13,9 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 from ....module_utils._model import pod_spec
+from ..api.kinds import JsonObject, KubeObject
 from . import jobset, limit_range, pod_template, supporting_objects
-from .spec import KubeObject, KubePlan
+from .spec import KubePlan
 
 LAUNCHER, WORKER = "launcher", "worker"
 # Of the launcher: mpirun waits most of the time. (request, limit) by resource.
@@ -31,7 +32,7 @@ def build(plan: KubePlan) -> list[KubeObject]:
     worker = pod_template.build_template(plan, WORKER, around, restarts=None, index=None)
     ssh = plan.pods[WORKER].ssh or {}
     worker["spec"]["containers"][0]["readinessProbe"] = {"tcpSocket": {"port": ssh["port"]}, "periodSeconds": 1}
-    policy: KubeObject = {
+    policy: JsonObject = {
         "cleanPodPolicy": "Running",
         "backoffLimit": plan.job.restart.max_crashes,
         "ttlSecondsAfterFinished": jobset.ttl(plan.job),
@@ -39,7 +40,7 @@ def build(plan: KubePlan) -> list[KubeObject]:
     if plan.job.timeout_s is not None:
         policy["activeDeadlineSeconds"] = plan.job.timeout_s
     replicas = {"Launcher": (1, launcher), "Worker": (plan.job.nodes, worker)}
-    body: KubeObject = {
+    body: JsonObject = {
         "mpiImplementation": "OpenMPI",
         "slotsPerWorker": plan.job.nproc,
         "sshAuthMountPath": pod_spec.SSH_DIR,
@@ -54,7 +55,7 @@ def build(plan: KubePlan) -> list[KubeObject]:
     return [*around, {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": meta, "spec": body}]
 
 
-def _launcher_resources(plan: KubePlan) -> KubeObject:
+def _launcher_resources(plan: KubePlan) -> limit_range.Resources:
     """Return the launcher's resources: a ResourceQuota may insist on some, and a queue admits those it covers alone."""
     covered = plan.queue.quota_resources or frozenset() if plan.queue else frozenset(_SMALL)
     amounts = {name: both for name, both in _SMALL.items() if name in covered}

@@ -12,8 +12,9 @@ import dataclasses
 
 from ....module_utils._model.job import Checkpoints
 from ....module_utils._model.pod_spec import PodSpec
+from ..api.kinds import JsonObject, KubeObject
 from . import limit_range, pod_template, supporting_objects
-from .spec import NETWORK_TEST, KubeObject, KubePlan
+from .spec import NETWORK_TEST, KubePlan
 
 ROLE = NETWORK_TEST
 _TTL_S = 600
@@ -51,7 +52,7 @@ def build(plan: KubePlan, *, wait_s: int = 60) -> list[KubeObject]:
     )
     admitted = pod_template.admission_fields(bare)
     template = pod_template.build_template(
-        bare, ROLE, around, restarts=None, devices=False, subdomain=called, **admitted
+        bare, ROLE, around, restarts=None, devices=False, more={**admitted, "subdomain": called}
     )
     main = template["spec"]["containers"][0]
     main["resources"] = limit_range.apply_limits(limit_range.SMALL_POD, plan.ranges)
@@ -66,7 +67,7 @@ def build(plan: KubePlan, *, wait_s: int = 60) -> list[KubeObject]:
             "labelSelector": {"matchLabels": template["metadata"]["labels"]},
         }
     ]
-    body: KubeObject = {
+    body: JsonObject = {
         "completionMode": "Indexed",
         "completions": plan.job.nodes,
         "parallelism": plan.job.nodes,

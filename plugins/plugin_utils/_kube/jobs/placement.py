@@ -15,7 +15,8 @@ from types import MappingProxyType
 
 from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.job import Job
-from .spec import FABRIC_LABEL, ISLAND_LABEL, LANE_LABEL, NETWORK_LABEL, KubeObject
+from ..api.kinds import JsonObject, KubeObject
+from .spec import FABRIC_LABEL, ISLAND_LABEL, LANE_LABEL, NETWORK_LABEL
 
 # GPU feature discovery writes these.
 _PRODUCT, _MEMORY, _FAMILY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory", "nvidia.com/gpu.family"
@@ -44,7 +45,7 @@ def judge_nodes(
     job: Job,
     nodes: t.Iterable[KubeObject],
     gpu_resource: str = "nvidia.com/gpu",
-    tolerations: t.Sequence[t.Mapping[str, t.Any]] = (),
+    tolerations: t.Sequence[t.Mapping[str, object]] = (),
     node_labels: t.Mapping[str, str] = MappingProxyType({}),
     *,
     fabric: bool = True,
@@ -155,7 +156,7 @@ def _capacities(job: Job, fitting: t.Sequence[PlacementResult], one_a_node: bool
 
 
 def rdma_resource(
-    job: Job, nodes: t.Sequence[KubeObject], tolerations: t.Sequence[t.Mapping[str, t.Any]] = ()
+    job: Job, nodes: t.Sequence[KubeObject], tolerations: t.Sequence[t.Mapping[str, object]] = ()
 ) -> str | None:
     """Return the RDMA resource of which each pod gets one, None for a job that is to have none.
 
@@ -172,14 +173,14 @@ def rdma_resource(
 
 def node_expressions(
     job: Job, nodes: t.Iterable[KubeObject], island: str | None = None, *, fabric: bool = True
-) -> tuple[KubeObject, ...]:
+) -> tuple[JsonObject, ...]:
     """Return the node selector expressions of what the job asks, as labels that every fitting node carries.
 
     A gang keeps off what failed verification and off slow networks, unless it allows them. ``island`` is where it is
     kept when the job names none. Models are asked for by part of their name, which no label selector can: all products
     that fit are listed.
     """
-    found: list[KubeObject] = []
+    found: list[JsonObject] = []
     chosen = job.placement.island or island
     if chosen:
         found.append(_in_expression(ISLAND_LABEL, chosen))
@@ -254,11 +255,11 @@ def check_volumes(
 
 
 def _node_reasons(
-    job: Job, node: KubeObject, gpu_resource: str, tolerations: t.Sequence[t.Mapping[str, t.Any]]
+    job: Job, node: KubeObject, gpu_resource: str, tolerations: t.Sequence[t.Mapping[str, object]]
 ) -> t.Iterator[str]:
     """Yield why a node cannot take one of the job's pods; taints that the pods bear are none."""
-    own = [{"key": gpu_resource, "operator": "Exists", "effect": "NoSchedule"}] if job.gpus_per_node else []
-    yield from _state_reasons(node, [*own, *tolerations])
+    own: JsonObject = {"key": gpu_resource, "operator": "Exists", "effect": "NoSchedule"}
+    yield from _state_reasons(node, [*([own] if job.gpus_per_node else []), *tolerations])
     labels = _labels(node)
     if job.placement.island and labels.get(ISLAND_LABEL) != job.placement.island:
         yield f"island {labels.get(ISLAND_LABEL) or 'unknown'}"
@@ -293,7 +294,7 @@ def _rdma_resources(node: KubeObject) -> list[str]:
     return [name for name, count in offered if "rdma/" in name and str(count) != "0"]
 
 
-def _state_reasons(node: KubeObject, tolerations: t.Sequence[t.Mapping[str, t.Any]]) -> t.Iterator[str]:
+def _state_reasons(node: KubeObject, tolerations: t.Sequence[t.Mapping[str, object]]) -> t.Iterator[str]:
     conditions = {item["type"]: item["status"] for item in node.get("status", {}).get("conditions") or ()}
     if conditions.get("Ready") != "True":
         yield "not ready"
@@ -307,7 +308,7 @@ def _state_reasons(node: KubeObject, tolerations: t.Sequence[t.Mapping[str, t.An
             yield f"taint {taint['key']}"
 
 
-def _is_tolerated(toleration: t.Mapping[str, t.Any], taint: t.Mapping[str, t.Any]) -> bool:
+def _is_tolerated(toleration: t.Mapping[str, object], taint: t.Mapping[str, str]) -> bool:
     """Return whether a toleration is one of a taint, by Kubernetes' rules."""
     if toleration.get("effect") not in (None, "", taint["effect"]):
         return False
@@ -347,5 +348,5 @@ def _is_model(product: str, wanted: str) -> bool:
     return wanted.lower().replace(" ", "-") in product.lower()
 
 
-def _in_expression(key: str, *values: str) -> KubeObject:
+def _in_expression(key: str, *values: str) -> JsonObject:
     return {"key": key, "operator": "In", "values": list(values)}

@@ -13,8 +13,9 @@ import typing as t
 from ....module_utils._model import job_backends, pod_spec
 from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.job import Job
+from ..api.kinds import JsonObject, KubeObject, ObjectMeta
 from . import quantities
-from .spec import CONTAINER, ROLE_LABEL, RUN_LABEL, KubeObject, KubePlan, Queue
+from .spec import CONTAINER, ROLE_LABEL, RUN_LABEL, KubePlan, PodTemplate, Queue
 
 # A node that does not answer is waited for so long before its pods are given up (Kubernetes' own default is 300 s).
 _LOST_AFTER_S = 60
@@ -34,8 +35,8 @@ def build_template(
     index: str | None = _INDEX,
     devices: bool = True,
     told: str | None = None,
-    **spec: t.Any,
-) -> KubeObject:
+    more: t.Mapping[str, object] | None = None,
+) -> PodTemplate:
     """Return the pod template of a role.
 
     :param companions: the job's ConfigMaps, whose names hold their content.
@@ -43,11 +44,11 @@ def build_template(
     :param index: where the engine tells a pod its number; None where the pod's name or environment does.
     :param devices: whether the role gets the job's resources; a launcher beside the ranks does not.
     :param told: whose specification the role reads, if not its own.
-    :param spec: further fields of the pod's specification.
+    :param more: further fields of the pod's specification.
     """
     labels = {**plan.labels, ROLE_LABEL: role}
     annotations = topology_annotations(plan.queue, plan.job) if plan.queue else {}
-    own: KubeObject = {
+    own: JsonObject = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": plan.job.checkpoints.grace_s + _REPORT_S,
         "automountServiceAccountToken": False,
@@ -57,7 +58,7 @@ def build_template(
         "volumes": build_volumes(plan, told or role, companions),
         "tolerations": build_tolerations(plan),
         **_build_affinity(plan, role),
-        **spec,
+        **(more or {}),
     }
     if plan.host_network:
         own.update(hostNetwork=True, dnsPolicy="ClusterFirstWithHostNet")
@@ -65,7 +66,7 @@ def build_template(
         own["imagePullSecrets"] = [{"name": name} for name in plan.pull_secrets]
     if plan.job.placement.priority and plan.queue is None:
         own["priorityClassName"] = plan.job.placement.priority
-    meta: KubeObject = {"labels": labels}
+    meta: ObjectMeta = {"labels": labels}
     if annotations:
         meta["annotations"] = annotations
     return {"metadata": meta, "spec": own}
@@ -76,9 +77,9 @@ def pod_command(job: Job, role: str) -> list[str]:
     return [job.python or "python3", "-I", "-S", "-u", pod_spec.PROGRAM, f"{pod_spec.SPEC_DIR}/{role}.json"]
 
 
-def build_container(plan: KubePlan, role: str, *, fields: t.Mapping[str, str], devices: bool = True) -> KubeObject:
+def build_container(plan: KubePlan, role: str, *, fields: t.Mapping[str, str], devices: bool = True) -> JsonObject:
     """Return the container of a role; ``fields`` are variables and the fields of the pod that they hold."""
-    security: KubeObject = {"allowPrivilegeEscalation": False}
+    security: JsonObject = {"allowPrivilegeEscalation": False}
     if plan.rdma and devices:
         # RDMA locks the memory that it registers.
         security["capabilities"] = {"add": ["IPC_LOCK"]}
@@ -95,7 +96,7 @@ def build_container(plan: KubePlan, role: str, *, fields: t.Mapping[str, str], d
     }
 
 
-def build_resources(plan: KubePlan) -> KubeObject:
+def build_resources(plan: KubePlan) -> JsonObject:
     """Return requests and limits of one node of the job; both alike, so that nothing is taken away under load.
 
     :raises RefusedError: when RDMA is asked for and the cluster offers none.
@@ -126,12 +127,12 @@ def shm_size(job: Job) -> int:
     return min(usual, job.resources.memory // 2) if job.resources.memory else usual
 
 
-def build_volumes(plan: KubePlan, role: str, companions: t.Sequence[KubeObject]) -> list[KubeObject]:
+def build_volumes(plan: KubePlan, role: str, companions: t.Sequence[KubeObject]) -> list[JsonObject]:
     """Return the pod's volumes."""
     maps = {_config_map_part(item): item["metadata"]["name"] for item in companions if item["kind"] == "ConfigMap"}
     program = [{"key": name, "path": name} for name in pod_spec.PROGRAM_FILES]
     told = [{"key": f"{role}.json", "path": f"{role}.json"}]
-    found: list[KubeObject] = [
+    found: list[JsonObject] = [
         {"name": "muster-run", "emptyDir": {}},
         {"name": "muster-program", "configMap": {"name": maps["program"], "items": program}},
         {"name": "muster-spec", "configMap": {"name": maps["program"], "items": told}},
@@ -146,7 +147,7 @@ def build_volumes(plan: KubePlan, role: str, companions: t.Sequence[KubeObject])
     if sources:
         found.append({"name": "muster-secrets", "projected": {"sources": sources, "defaultMode": 0o444}})
     for mount in plan.job.mounts:
-        source: KubeObject = {"hostPath": {"path": mount.host_path}}
+        source: JsonObject = {"hostPath": {"path": mount.host_path}}
         if mount.pvc:
             source = {"persistentVolumeClaim": {"claimName": mount.pvc, "readOnly": mount.read_only}}
         found.append({"name": f"data-{mount.name}", **source})
@@ -155,9 +156,9 @@ def build_volumes(plan: KubePlan, role: str, companions: t.Sequence[KubeObject])
     return found
 
 
-def build_mounts(plan: KubePlan) -> list[KubeObject]:
+def build_mounts(plan: KubePlan) -> list[JsonObject]:
     """Return where the container finds its volumes."""
-    found: list[KubeObject] = [
+    found: list[JsonObject] = [
         {"name": "muster-run", "mountPath": pod_spec.RUN_DIR},
         {"name": "muster-program", "mountPath": f"{pod_spec.PROGRAM_DIR}/muster_node", "readOnly": True},
         {"name": "muster-spec", "mountPath": pod_spec.SPEC_DIR, "readOnly": True},
@@ -174,12 +175,12 @@ def build_mounts(plan: KubePlan) -> list[KubeObject]:
     return found
 
 
-def build_secret_sources(plan: KubePlan) -> list[KubeObject]:
+def build_secret_sources(plan: KubePlan) -> list[JsonObject]:
     """Return the projected sources of the job's secrets: files, also for variables, which the program reads itself.
 
     :raises RefusedError: when the run's own Secret is needed and was not made.
     """
-    found: list[KubeObject] = []
+    found: list[JsonObject] = []
     for ref in plan.job.secret_refs:
         if ref.deliver == "registry":
             continue
@@ -190,10 +191,10 @@ def build_secret_sources(plan: KubePlan) -> list[KubeObject]:
     return found
 
 
-def build_tolerations(plan: KubePlan) -> list[KubeObject]:
+def build_tolerations(plan: KubePlan) -> list[JsonObject]:
     """Return what the pods bear: a node that is gone only for a short time, and GPU nodes that keep others off."""
     gone = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-    found: list[KubeObject] = [
+    found: list[JsonObject] = [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _LOST_AFTER_S} for key in gone
     ]
     if plan.job.gpus_per_node:
@@ -201,14 +202,14 @@ def build_tolerations(plan: KubePlan) -> list[KubeObject]:
     return found
 
 
-def admission_fields(plan: KubePlan) -> KubeObject:
+def admission_fields(plan: KubePlan) -> JsonObject:
     """Return what Kueue gives the job's pods when it admits them, for pods that go where they go without a queue."""
     if plan.queue is None:
         return {}
-    given: KubeObject = {"tolerations": [*build_tolerations(plan), *(dict(item) for item in plan.queue.tolerations)]}
+    fields: JsonObject = {"tolerations": [*build_tolerations(plan), *(dict(item) for item in plan.queue.tolerations)]}
     if plan.queue.node_labels:
-        given["nodeSelector"] = dict(plan.queue.node_labels)
-    return given
+        fields["nodeSelector"] = dict(plan.queue.node_labels)
+    return fields
 
 
 def topology_annotations(queue: Queue, job: Job) -> dict[str, str]:
@@ -230,15 +231,15 @@ def queue_labels(plan: KubePlan) -> dict[str, str]:
     return labels
 
 
-def anti_affinity(plan: KubePlan, role: str | None = None) -> KubeObject:
+def anti_affinity(plan: KubePlan, role: str | None = None) -> JsonObject:
     """Return the rule that keeps a run's pods, or only those of a role, on a node each."""
     labels = {RUN_LABEL: plan.labels[RUN_LABEL], **({ROLE_LABEL: role} if role else {})}
     term = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
     return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
 
 
-def _build_affinity(plan: KubePlan, role: str) -> KubeObject:
-    affinity: KubeObject = {}
+def _build_affinity(plan: KubePlan, role: str) -> JsonObject:
+    affinity: JsonObject = {}
     if plan.fleet.expressions:
         term = {"matchExpressions": [dict(item) for item in plan.fleet.expressions]}
         affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}

@@ -16,8 +16,9 @@ import typing as t
 
 from ....module_utils._model import pod_spec
 from ....module_utils._model.pod_spec import PodSpec
+from ..api.kinds import JsonObject, KubeObject
 from . import limit_range, pod_template, quantities, supporting_objects
-from .spec import CONTAINER, ROLE_LABEL, KubeObject, KubePlan
+from .spec import CONTAINER, ROLE_LABEL, KubePlan, PodTemplate
 
 DRIVER, HEAD, WORKER, SUBMITTER = "driver", "head", "worker", "submitter"
 _HEAD_MEMORY = 4 << 30
@@ -41,7 +42,7 @@ def build(plan: KubePlan) -> list[KubeObject]:
     """Return the RayJob behind its companions."""
     spec = supporting_objects.complete_spec(plan, DRIVER)
     around = supporting_objects.build_all(plan, {DRIVER: spec}, reached_by=[_OPERATOR])
-    body: KubeObject = {
+    body: JsonObject = {
         "entrypoint": shlex.join(pod_template.pod_command(plan.job, DRIVER)),
         "submissionMode": "K8sJobMode",
         "shutdownAfterJobFinishes": True,
@@ -71,7 +72,7 @@ def build(plan: KubePlan) -> list[KubeObject]:
     return [*around, {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": meta, "spec": body}]
 
 
-def _ray_pod(plan: KubePlan, role: str, spec: PodSpec, around: t.Sequence[KubeObject]) -> KubeObject:
+def _ray_pod(plan: KubePlan, role: str, spec: PodSpec, around: t.Sequence[KubeObject]) -> PodTemplate:
     """Return the pod of a Ray node: an init container places the code, KubeRay adds what starts Ray."""
     devices = role == WORKER
     template = pod_template.build_template(plan, role, around, restarts=None, index=None, devices=devices, told=DRIVER)
@@ -102,9 +103,9 @@ def _worker_environment(plan: KubePlan, spec: PodSpec) -> dict[str, str]:
     return {**own, **user, "PYTHONPATH": ":".join(places)}
 
 
-def _secret_variables(plan: KubePlan) -> list[KubeObject]:
+def _secret_variables(plan: KubePlan) -> list[JsonObject]:
     """Return secrets for processes that Ray starts: from the Secret itself, as nothing of ours starts them."""
-    found: list[KubeObject] = []
+    found: list[JsonObject] = []
     for ref in plan.job.secret_refs:
         if ref.deliver == "file":
             found.append({"name": f"{ref.name}_FILE", "value": f"{pod_spec.SECRETS_DIR}/{ref.name}"})
@@ -115,7 +116,7 @@ def _secret_variables(plan: KubePlan) -> list[KubeObject]:
     return found
 
 
-def _submitter_pod(plan: KubePlan) -> KubeObject:
+def _submitter_pod(plan: KubePlan) -> PodTemplate:
     """Return the pod that submits the driver and prints its output, which carries the marked lines."""
     labels = {**plan.labels, ROLE_LABEL: SUBMITTER}
     amounts = {"cpu": "100m", "memory": "512Mi"}
@@ -128,7 +129,7 @@ def _submitter_pod(plan: KubePlan) -> KubeObject:
         ),
         "securityContext": {"allowPrivilegeEscalation": False},
     }
-    spec: KubeObject = {"restartPolicy": "Never", "automountServiceAccountToken": False, "containers": [main]}
+    spec: JsonObject = {"restartPolicy": "Never", "automountServiceAccountToken": False, "containers": [main]}
     if plan.pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in plan.pull_secrets]
     return {"metadata": {"labels": labels}, "spec": spec}

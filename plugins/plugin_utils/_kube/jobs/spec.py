@@ -18,8 +18,8 @@ import typing as t
 
 from ....module_utils._model.job import Job
 from ....module_utils._model.pod_spec import PodSpec
-
-KubeObject = dict[str, t.Any]
+from ..api.kinds import KubeObject as KubeObject
+from ..api.kinds import ObjectMeta
 
 PREFIX = "muster.training"
 RUN_LABEL = f"{PREFIX}/run-id"
@@ -45,6 +45,13 @@ _NAME_LIMIT = 40
 _LABEL_LIMIT = 63
 
 
+class PodTemplate(t.TypedDict):
+    """The pod template of a job (PodTemplateSpec in the API's reference)."""
+
+    metadata: ObjectMeta
+    spec: dict[str, t.Any]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Queue:
     """A LocalQueue of Kueue. ``topology``: whether its flavors have one; ``island_level``: its level of islands.
@@ -57,7 +64,7 @@ class Queue:
     name: str
     topology: bool = False
     island_level: str | None = None
-    tolerations: tuple[t.Mapping[str, t.Any], ...] = ()
+    tolerations: tuple[t.Mapping[str, object], ...] = ()
     node_labels: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     quota_resources: frozenset[str] | None = None
 
@@ -70,7 +77,7 @@ class EligibleNodes:
     extended resource of the device plugin, None where the fabric gate saw no RDMA.
     """
 
-    expressions: tuple[t.Mapping[str, t.Any], ...] = ()
+    expressions: tuple[t.Mapping[str, object], ...] = ()
     gpu_resource: str = "nvidia.com/gpu"
     rdma_resource: str | None = None
     whole_node: bool = False
@@ -130,7 +137,7 @@ class KubePlan:
         """Return whether pods share their node's network."""
         return self.job.placement.network_mode == "host"
 
-    def metadata(self, name: str, **labels: str) -> KubeObject:
+    def metadata(self, name: str, **labels: str) -> ObjectMeta:
         """Return an object's metadata."""
         return {"name": name, "namespace": self.namespace, "labels": {**self.labels, **labels}}
 

@@ -16,7 +16,24 @@ import typing as t
 from ....module_utils._model import pod_spec
 from ....module_utils._model.errors import InputError
 from ....module_utils._model.pod_spec import PodSpec
-from .spec import ROLE_LABEL, RUN_LABEL, KubeObject, KubePlan
+from ..api.kinds import JsonObject, KubeObject
+from .spec import ROLE_LABEL, RUN_LABEL, KubePlan
+
+
+class LabelSelector(t.TypedDict, total=False):
+    """A label selector of Kubernetes (LabelSelector in the API's reference)."""
+
+    matchLabels: dict[str, str]
+    matchExpressions: list[LabelExpression]
+
+
+class LabelExpression(t.TypedDict):
+    """One requirement of a label selector."""
+
+    key: str
+    operator: str
+    values: t.NotRequired[list[str]]
+
 
 # A ConfigMap holds at most 1 MiB, its keys included.
 ARCHIVE_LIMIT = 900 << 10
@@ -46,7 +63,7 @@ def build_code(plan: KubePlan) -> KubeObject | None:
     return _config_map(plan, "code", {"binaryData": {_CODE_KEY: base64.b64encode(plan.archive).decode()}})
 
 
-def build_network_policy(plan: KubePlan, *, extra: t.Sequence[KubeObject] = ()) -> KubeObject:
+def build_network_policy(plan: KubePlan, *, extra: t.Sequence[JsonObject] = ()) -> KubeObject:
     """Return the policy of the job's pods: they reach each other at every port, others reach them at none.
 
     Egress is named only where the namespace denies it: a policy that names it would else be the one that denies it.
@@ -54,7 +71,7 @@ def build_network_policy(plan: KubePlan, *, extra: t.Sequence[KubeObject] = ()) 
     :param extra: further ingress rules, for an engine whose operator must reach a pod.
     """
     own = {"podSelector": {"matchLabels": {RUN_LABEL: plan.labels[RUN_LABEL]}}}
-    spec: KubeObject = {**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own]}, *extra]}
+    spec: JsonObject = {**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own]}, *extra]}
     if plan.egress_denied:
         # Without a destination: a node's own resolver has no pod to select.
         names = {"ports": [{"protocol": kind, "port": 53} for kind in ("UDP", "TCP")]}
@@ -63,7 +80,7 @@ def build_network_policy(plan: KubePlan, *, extra: t.Sequence[KubeObject] = ()) 
     return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": meta, "spec": spec}
 
 
-def denies_egress(policies: t.Iterable[t.Mapping[str, t.Any]], labels: t.Mapping[str, str]) -> bool:
+def denies_egress(policies: t.Iterable[KubeObject], labels: t.Mapping[str, str]) -> bool:
     """Return whether one of a namespace's policies takes the egress of pods with these labels.
 
     Labels that only controllers add to pods are not known here: a policy that asks for one is taken for another's.
@@ -75,7 +92,7 @@ def denies_egress(policies: t.Iterable[t.Mapping[str, t.Any]], labels: t.Mapping
     )
 
 
-def _matches_selector(selector: t.Mapping[str, t.Any], labels: t.Mapping[str, str]) -> bool:
+def _matches_selector(selector: LabelSelector, labels: t.Mapping[str, str]) -> bool:
     """Return whether a label selector of Kubernetes takes these labels; an empty one takes all."""
     wanted: t.Mapping[str, str] = selector.get("matchLabels") or {}
     met = [labels.get(key) == value for key, value in wanted.items()]
@@ -104,19 +121,23 @@ def build_headless_service(plan: KubePlan, role: str, name: str = "") -> KubeObj
 
 
 def build_all(
-    plan: KubePlan, specs: t.Mapping[str, PodSpec], *more: KubeObject, reached_by: t.Sequence[KubeObject] = ()
+    plan: KubePlan, specs: t.Mapping[str, PodSpec], *more: KubeObject, reached_by: t.Sequence[JsonObject] = ()
 ) -> list[KubeObject]:
     """Return all companions of a job whose pods get ``specs``; ``reached_by`` are further rules of its policy."""
     parts = [build_program(plan, specs), build_code(plan), build_network_policy(plan, extra=reached_by), *more]
     return [part for part in parts if part is not None]
 
 
-def complete_spec(plan: KubePlan, role: str, **changes: t.Any) -> PodSpec:
-    """Return a role's specification with what only the engine knows."""
-    archive = pod_spec.ARCHIVE if plan.archive else None
+def complete_spec(plan: KubePlan, role: str, coordinator: str | None = None) -> PodSpec:
+    """Return a role's specification with what the plan and the engine decide; ``coordinator``: its first pod's name."""
     spec = plan.pods[role]
-    known = {"archive": archive, "rdma": plan.rdma and spec.gpus > 0, "begun": plan.begun}
-    return dataclasses.replace(spec, **{**known, **changes})
+    return dataclasses.replace(
+        spec,
+        archive=pod_spec.ARCHIVE if plan.archive else None,
+        rdma=plan.rdma and spec.gpus > 0,
+        begun=plan.begun,
+        coordinator=coordinator or spec.coordinator,
+    )
 
 
 def _config_map(plan: KubePlan, part: str, content: KubeObject) -> KubeObject:

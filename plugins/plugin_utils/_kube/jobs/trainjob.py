@@ -11,8 +11,9 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+from ..api.kinds import JsonObject, KubeObject
 from . import jobset, pod_template, supporting_objects
-from .spec import KubeObject, KubePlan
+from .spec import KubePlan
 
 API = "trainer.kubeflow.org/v1alpha1"
 ROLE = jobset.ROLE
@@ -40,7 +41,7 @@ def build(plan: KubePlan) -> list[KubeObject]:
         "metadata": plan.metadata(plan.name),
         "spec": {"mlPolicy": {"numNodes": plan.job.nodes}, "template": {"spec": template}},
     }
-    body: KubeObject = {"runtimeRef": {"apiGroup": API.partition("/")[0], "kind": "TrainingRuntime", "name": plan.name}}
+    body: JsonObject = {"runtimeRef": {"apiGroup": API.partition("/")[0], "kind": "TrainingRuntime", "name": plan.name}}
     if plan.job.timeout_s is not None:
         body["activeDeadlineSeconds"] = plan.job.timeout_s
     meta = plan.metadata(plan.name, **pod_template.queue_labels(plan))

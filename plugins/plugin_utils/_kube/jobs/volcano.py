@@ -11,8 +11,9 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 from ....module_utils._model.pod_spec import EXIT_REFUSED
+from ..api.kinds import JsonObject, KubeObject
 from . import jobset, pod_template, supporting_objects
-from .spec import KubeObject, KubePlan
+from .spec import KubePlan
 
 ROLE = jobset.ROLE
 SCHEDULER = "volcano"
@@ -23,18 +24,20 @@ def build(plan: KubePlan) -> list[KubeObject]:
     """Return the Job behind its companions."""
     spec = supporting_objects.complete_spec(plan, ROLE, coordinator=f"{plan.name}-{ROLE}-0.{plan.name}")
     around = supporting_objects.build_all(plan, {ROLE: spec})
-    template = pod_template.build_template(plan, ROLE, around, restarts=_RETRIES, index=None, schedulerName=SCHEDULER)
+    template = pod_template.build_template(
+        plan, ROLE, around, restarts=_RETRIES, index=None, more={"schedulerName": SCHEDULER}
+    )
     if plan.job.timeout_s is not None:
         # A Volcano Job knows no time limit; its pods do.
         template["spec"]["activeDeadlineSeconds"] = plan.job.timeout_s
-    task: KubeObject = {
+    task: JsonObject = {
         "name": ROLE,
         "replicas": plan.job.nodes,
         "minAvailable": plan.job.nodes,
         "template": template,
         "policies": [{"event": "TaskCompleted", "action": "CompleteJob"}],
     }
-    body: KubeObject = {
+    body: JsonObject = {
         "schedulerName": SCHEDULER,
         "minAvailable": plan.job.nodes,
         # Volcano counts every restart, whatever its cause.
@@ -53,7 +56,7 @@ def build(plan: KubePlan) -> list[KubeObject]:
     return [*around, {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": meta, "spec": body}]
 
 
-def build_policies(plan: KubePlan) -> list[KubeObject]:
+def build_policies(plan: KubePlan) -> list[JsonObject]:
     """Return what a pod's end means; the first rule that fits holds, so fatal exit codes come before failures."""
     codes = sorted({*plan.job.restart.fatal_exit_codes, EXIT_REFUSED})
     lost = "RestartJob" if plan.job.lost_budget else "AbortJob"

@@ -78,7 +78,7 @@ def test_pages_are_put_together_and_begun_again_when_forgotten() -> None:
 def test_pages_that_come_again_are_refused(tokens: str) -> None:
     calls = [Call("GET", PODS, answer={"metadata": {"continue": token}, "items": []}) for token in tokens]
     script = Script(*calls)
-    expected = "listing Pod in team: https://kube.example gives the same page again, without end. Check what"
+    expected = "listing Pod in team: https://kube.example returns the same page again and again. Check which"
     with pytest.raises(TransportError, match=expected):
         make(script).list("Pod", "team")
     assert len(script.done) == len(set(tokens)) + 1

@@ -140,7 +140,7 @@ WRONG: list[tuple[str, t.Any, dict[str, t.Any], str]] = [
     ("no user", {**config(), "users": []}, {}, "has no user u"),
     ("no server", config(server=""), {}, "kubeconfig cluster c server: must be a URL"),
     ("plain http", config(server="http://kube.example"), {}, "must use https"),
-    ("half a certificate", config({"client-certificate-data": b64(CERT)}), {}, "without its other half"),
+    ("half a certificate", config({"client-certificate-data": b64(CERT)}), {}, "has a client certificate without its key"),
     ("bad base64", config(**{"certificate-authority-data": "%%%"}), {}, "is not base64"),
     (
         "a file that is not there",
