@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From options to a client: ``connect({"kubeconfig": path, "context": name})``.
+"""Connects to an API server: ``connect({"kubeconfig": path, "context": name})`` returns a client.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -9,7 +9,6 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import os
-import typing as t
 from collections.abc import Mapping
 
 from ....module_utils._http.clock import SYSTEM_CLOCK, Clock, Deadline
@@ -25,7 +24,7 @@ from .credentials import Credential, describe_rejection
 from .kubeconfig import ClusterAccess
 from .transport import FIRST, ApiTransport, StreamingExchange
 
-# Outages of five minutes are outlived, with the time that a server needs to start.
+# An outage of five minutes, and the time that a server needs to start.
 PATIENCE_S = 360.0
 
 
@@ -57,13 +56,13 @@ class _RenewableWire:
 
 
 def connect(
-    options: Mapping[str, t.Any],
+    options: Mapping[str, object],
     *,
     environ: Mapping[str, str] | None = None,
     exchange: StreamingExchange | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Client:
-    """Return a client for the API server that ``options`` name; nothing is sent yet.
+    """Return a client for the API server that ``options`` describe; nothing is sent yet.
 
     Options, all optional: ``kubeconfig`` (path, or mapping), ``context``, or ``host`` with ``token`` or ``token_file``
     or ``client_cert`` and ``client_key``; ``ca_path``, ``validate_certs``, ``server_name``, ``proxy``; ``patience_s``:
@@ -92,7 +91,7 @@ def connect(
         user = access.user._replace(client_pem=credential.client_pem)
         return describe_rejection(access._replace(user=user))
 
-    patience = float(options.get("patience_s") or PATIENCE_S)
+    patience = float(str(options.get("patience_s") or PATIENCE_S))
     transport = ApiTransport(
         access, credential, wire, patience_s=patience, clock=clock, describe_credential=describe_credential
     )

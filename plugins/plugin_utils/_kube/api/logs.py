@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Logs of containers, line by line, over broken connections.
+"""Logs of containers, line by line; a log continues after a broken connection.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -26,18 +26,18 @@ from .transport import ApiTransport
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0)
 _STAMP = re.compile(rb"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})) ?")
 _MAX_LINE = 1024 * 1024
-# A kubelet that has no inotify instance left (fs.inotify.max_user_instances) says so as if it were a line of the log,
-# and ends it although the container goes on.
+# A kubelet that has no inotify instance left (fs.inotify.max_user_instances) writes this as a line of the log and ends
+# the log although the container is running.
 _NOT_FOLLOWED = b"failed to create fsnotify watcher"
 
 
-# The stamp of a line, and which of the lines of this stamp it is, from 1.
+# The timestamp of a line, and its number among the lines of this timestamp, from 1.
 LogPosition = tuple[str, int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LogRequest:
-    """Which log, and how much of it. ``after``: only what comes behind this line, wherever the log begins by now."""
+    """Which log, and how much of it. ``after``: only lines behind this position."""
 
     namespace: str
     pod: str
@@ -56,7 +56,7 @@ class LogRequest:
 
 
 class LogStream:
-    """Iterates over lines. Stamps are always asked for: they tell where to go on after a broken connection.
+    """Iterates over lines. Timestamps are always requested: by them a log continues after a broken connection.
 
     ``position`` is that of the line that was returned last.
     """
@@ -125,10 +125,10 @@ class LogStream:
         query += [("container", request.container)] if request.container else []
         since = self._last.decode("ascii") or request.since
         query += [("sinceTime", since)] if since else []
-        # After a break everything since the last line is wanted, however much that is.
+        # After a broken connection all lines since the last one are requested.
         query += [("tailLines", str(request.tail))] if request.tail is not None and not self._last else []
         self._partial = b""
-        # Lines of the second of the last one come again: the server's since has no finer grain.
+        # Lines of the last line's second come again: sinceTime has whole seconds only.
         self._skip, self._resumed = self._same, bool(self._last)
         path = route("/api/v1/namespaces/{namespace}/pods/{pod}/log", namespace=request.namespace, pod=request.pod)
         return Request("GET", path, tuple(query), {"Accept": "*/*", "User-Agent": USER_AGENT})
@@ -147,7 +147,7 @@ class LogStream:
             self._drop()
             if self._cut_off:
                 self._cut_off = False
-                raise WireFailure("its kubelet cannot follow it", transient=True)
+                raise WireFailure("its kubelet cannot follow the log", transient=True)
             self._over = True
 
     def _take(self, line: bytes) -> None:
@@ -195,7 +195,7 @@ class LogStream:
             stream.close()
 
     def finish(self) -> None:
-        """Say that the container has ended: a log that has to be opened again is read to its end, not followed."""
+        """Note that the container has ended: a log that has to be opened again is read to its end, not followed."""
         self._finishing = True
 
     def close(self) -> None:
@@ -208,5 +208,5 @@ class LogStream:
     def __enter__(self) -> LogStream:
         return self
 
-    def __exit__(self, *_args: t.Any) -> None:
+    def __exit__(self, *_args: object) -> None:
         self.close()

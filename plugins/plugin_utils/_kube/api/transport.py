@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The line to one API server: connections, credential, retries, and a count of what was asked.
+"""Sends requests to one API server: credential, retries, waiting through outages, and statistics of the requests.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import typing as t
+from collections.abc import Mapping
 
 from ....module_utils._http.client import HttpClient
 from ....module_utils._http.clock import SYSTEM_CLOCK, Clock, Deadline
@@ -24,45 +25,45 @@ from .credentials import Credential
 from .errors import KubeError, is_store_unavailable, is_webhook_unavailable, refusal_error
 from .kubeconfig import ClusterAccess
 
-# A server that never answered is known to be away in seconds; one that did is waited for.
+# A server that never answered is given up in seconds; one that did is waited for.
 FIRST = Timeouts(connect_s=5.0, read_s=30.0, total_s=20.0)
 _FIRST_RETRY = RetryPolicy(attempts=3, base_s=0.3, cap_s=2.0, retry_after_cap_s=10.0)
 _LATER_RETRY = RetryPolicy(attempts=10_000, base_s=0.2, cap_s=2.0, retry_after_cap_s=30.0)
-# What is looked at here; 401, 429 and 502 to 504 are the transport's to handle.
+# Statuses that are handled here; HttpClient handles 401, 429 and 502 to 504.
 _FINAL = (400, 403, 404, 405, 406, 409, 410, 413, 415, 422, 500)
-# Before a 500 is asked about again: an election of etcd's leader takes seconds, and a fault that stays is soon told.
+# Pauses before a request that got a 500 is sent again: an election of etcd's leader takes seconds.
 _FAULT_WAITS_S = (0.5, 1.0, 2.0, 4.0)
-# After a restart the server may refuse for a moment what it allows once it has read its rules.
+# For some seconds after a restart the server may answer 403 until it has read its RBAC rules.
 _SETTLE_S = 15.0
-# What runs in the cluster's own pods (webhooks, DNS) ends without an API server, and a kubelet starts again what failed
-# often five minutes later at most.
+# What runs in the cluster's own pods (webhooks, DNS) crashes without an API server, and a kubelet restarts it five
+# minutes later at most.
 _RECOVERY_S = 330.0
-# How long a server may refuse that has not served yet (its address may be wrong), or that is overloaded.
+# How long a server may refuse that has never been ready (its address may be wrong), or that is overloaded.
 _REFUSING_S = 60.0
-# A connection that broke once is nothing to tell people of.
+# A connection that broke once is not reported.
 _REPORT_AFTER_S = 3.0
 IN_FLIGHT = 8
-# An admission webhook may take half of it.
+# An admission webhook may take half of this time.
 _READ_S = 60.0
 
 
-def _error_detail(body: t.Any) -> str:
+def _error_detail(body: Mapping[str, object]) -> str:
     return str(body["message"]) if body.get("kind") == "Status" else ""
 
 
 class StreamingExchange(Exchange, t.Protocol):
-    """An exchange that also gives an answer while it comes."""
+    """An exchange that can also return an answer as a stream."""
 
     def stream(self, origin: Origin, request: Request, deadline: Deadline) -> Response | Stream:
         """Send ``request`` and return a stream, or a response when the status is not 200."""
 
 
 class TransportStats:
-    """Counts what went over the wire; ``outage_at`` is when the server was last out of reach.
+    """Counts requests and notes outages; ``outage_at`` is when the server was last unreachable.
 
-    ``answered``: anything came from its address; ``served``: it was ready then.
+    ``answered``: anything has answered at its address; ``served``: it was ready then.
 
-    ``report``: gets a line for people when a server that has answered is away, and when it is back.
+    ``report``: gets a line for people when a server that has answered is unreachable, and when it answers again.
     """
 
     def __init__(self, inner: StreamingExchange, clock: Clock) -> None:
@@ -73,7 +74,7 @@ class TransportStats:
         self.answered = False
         self.served = False
         self.outage_at = float("-inf")
-        # The Date of the last answer and when it came.
+        # The Date of the last answer and when it was received.
         self._server_date: tuple[str, float] = ("", 0.0)
         self.refusing_since: float | None = None
         self._away_since: float | None = None
@@ -96,7 +97,7 @@ class TransportStats:
             self._note_failure(failure, request)
             raise
         self._server_date = answer.headers.get("date", ""), self._clock.monotonic()
-        # 429 to an eviction is what a disruption budget says.
+        # 429 to an eviction is a disruption budget's answer.
         self.note_status(200 if answer.status == 429 and request.path.endswith("/eviction") else answer.status)
         return answer
 
@@ -128,16 +129,16 @@ class TransportStats:
         self.served = True
         if self._away_since is not None:
             with self._lock:
-                away, told = self._away(), self._reported
+                away, reported = self._away(), self._reported
                 self._away_before, self._away_since, self._reported = self._away_before + away, None, False
-            if told:
+            if reported:
                 self.report(f"the API server answers again after {away:.0f} s")
 
     def _away(self) -> float:
         return 0.0 if self._away_since is None else self._clock.monotonic() - self._away_since
 
     def up_s(self) -> float:
-        """Return the seconds of a clock that stands still while a server that has answered is away."""
+        """Return the seconds of a clock that stops while a server that has answered is unreachable."""
         with self._lock:
             return self._clock.monotonic() - self._away_before - self._away()
 
@@ -154,43 +155,43 @@ class TransportStats:
             self.report(f"the API server {how}: waiting for it")
 
     def server_time(self) -> float | None:
-        """Return the server's time of day as seconds since 1970, None when it does not tell it.
+        """Return the server's time of day as seconds since 1970, None when its answers have no Date.
 
-        What the cluster has dated is compared with this one: a controller's clock may be minutes off.
+        Dates of the cluster's objects are compared with this time: this machine's clock may be minutes off.
         """
-        date, came = self._server_date
-        told = http_date(date)
-        return None if told is None else told + self._clock.monotonic() - came
+        date, received_at = self._server_date
+        seconds = http_date(date)
+        return None if seconds is None else seconds + self._clock.monotonic() - received_at
 
     def may_retry(self, response: Response) -> bool:
-        """Return whether a server that answers 429, 502, 503 or 504 is worth asking again."""
+        """Return whether a request that got 429, 502, 503 or 504 is worth repeating."""
         if self.served and response.status != 429:
-            # What stands before a server that is away may answer in its place; the call's own limit ends the wait.
+            # A load balancer may answer for a server that is down; the call's own limit ends the wait.
             return True
         since = self.refusing_since
         return since is None or self._clock.monotonic() - since < _REFUSING_S
 
 
 def _is_answered_by_kubelet(request: Request) -> bool:
-    """Return whether a kubelet gives the answer: its silence is none of the API server's."""
+    """Return whether the answer comes from a kubelet: its silence says nothing about the API server."""
     return request.path.endswith("/log")
 
 
 def _is_worth_repeating(request: Request, response: Response) -> bool:
-    """Return whether a 500 may be over at once: any answer to a read, or the word of a store without a leader."""
+    """Return whether a 500 may be transient: to a read, or of a store without a leader."""
     if response.status != 500 or is_webhook_unavailable(response):
         return False
     return request.safe or (request.repeatable and is_store_unavailable(response))
 
 
 def _ignore(_line: str) -> None:
-    """Pass a line over."""
+    """Report nothing."""
 
 
 class ApiTransport:
-    """Sends requests of one user to one server, over eight connections at most, and turns refusals into errors.
+    """Sends requests of one user to one server, over eight connections at most, and raises error statuses.
 
-    ``patience_s``: how long a server that has answered before may be away.
+    ``patience_s``: how long a server that has answered before may be unreachable.
     """
 
     def __init__(
@@ -220,7 +221,7 @@ class ApiTransport:
     def send(self, what: str, request: Request, allow: t.Collection[int] = (), *, patient: bool = True) -> Response:
         """Return the answer to ``request``; an error status that is not in ``allow`` raises :class:`KubeError`.
 
-        With ``patient`` false, an outage is raised after seconds, for those who go on by themselves.
+        With ``patient`` false, an outage is raised after seconds, for callers that have their own retries.
         """
         waits = iter(_FAULT_WAITS_S if patient else ())
         while True:
@@ -238,20 +239,22 @@ class ApiTransport:
             self.clock.sleep(pause)
 
     def is_settling(self) -> bool:
-        """Return whether the server was away a moment ago, so that it may not know its own rules yet."""
+        """Return whether the server was unreachable seconds ago, so that it may not have read its RBAC rules yet."""
         return self.clock.monotonic() - self.stats.outage_at < _SETTLE_S
 
     def is_recovering(self) -> bool:
-        """Return whether the server was away so lately that what runs in the cluster may not be back yet."""
+        """Return whether the server was unreachable minutes ago: pods of the cluster may still be restarting."""
         return self.clock.monotonic() - self.stats.outage_at < _RECOVERY_S
 
     def _is_transient(self, what: str, response: Response) -> bool:
-        """Return whether a refusal belongs to an outage that is just over; nothing was changed by its request."""
+        """Return whether an error belongs to an outage that has just ended; the request changed nothing."""
         if not is_webhook_unavailable(response):
             return response.status == 403 and self.is_settling()
         if self.is_recovering() and self._webhook_reported_at < self.stats.outage_at:
             self._webhook_reported_at = self.stats.outage_at
-            self.stats.report(f"{refusal_error(what, response)}: waiting for it, as the API server was away")
+            self.stats.report(
+                f"{refusal_error(what, response)}: waiting for it, because the API server was unreachable"
+            )
         return self.is_recovering()
 
     def _send(self, what: str, http: HttpClient, request: Request, allow: t.Collection[int]) -> Response:
@@ -267,14 +270,14 @@ class ApiTransport:
             raise
 
     def unauthorized_error(self, what: str) -> KubeError:
-        """Return the error for a credential that was refused."""
+        """Return the error for a credential that was rejected."""
         fix = "Log in again, or give another credential"
         return KubeError(what, f"{self._describe_credential()} (401)", fix, status=401, reason="Unauthorized")
 
     def open(self, what: str, request: Request) -> Stream:
-        """Return the stream that answers ``request``, opened once: no retry but one after a 401.
+        """Return the stream that answers ``request``; it is repeated only after a 401.
 
-        :raises WireFailure: when no answer came; :class:`KubeError` for a refusal.
+        :raises WireFailure: when no answer came; :class:`KubeError` for an error status.
         """
         for attempt in (1, 2):
             headers = {**request.headers, **self.credential.headers()}

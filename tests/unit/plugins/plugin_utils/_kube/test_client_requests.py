@@ -214,7 +214,9 @@ def test_a_webhook_that_an_outage_took_along_is_waited_for() -> None:
     with Script(*outage, *[refused] * 300, made) as script:
         create(script)
     names = r"the admission webhook mjobset\.kb\.io does not answer"
-    assert len(said) == 1 and re.search(rf"ConfigMap team/a: {names}.*: waiting for it, as the API server was", said[0])
+    assert len(said) == 1 and re.search(
+        rf"ConfigMap team/a: {names}.*: waiting for it, because the API server was", said[0]
+    )
     with Script(refused) as script, pytest.raises(KubeError, match=names):
         make(script, FakeClock()).create(config_map())
     script = Script(*outage, *[refused] * 700)

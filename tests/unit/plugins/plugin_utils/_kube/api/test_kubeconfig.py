@@ -140,7 +140,12 @@ WRONG: list[tuple[str, t.Any, dict[str, t.Any], str]] = [
     ("no user", {**config(), "users": []}, {}, "has no user u"),
     ("no server", config(server=""), {}, "kubeconfig cluster c server: must be a URL"),
     ("plain http", config(server="http://kube.example"), {}, "must use https"),
-    ("half a certificate", config({"client-certificate-data": b64(CERT)}), {}, "has a client certificate without its key"),
+    (
+        "half a certificate",
+        config({"client-certificate-data": b64(CERT)}),
+        {},
+        "has a client certificate without its key",
+    ),
     ("bad base64", config(**{"certificate-authority-data": "%%%"}), {}, "is not base64"),
     (
         "a file that is not there",
@@ -216,7 +221,7 @@ def test_an_auth_provider_is_read_by_the_package_kubernetes(monkeypatch: pytest.
     resolved = auth_provider.resolve(access, {"kubeconfig": value}, {})
     assert resolved.user.token == token and not resolved.user.other
     unknown = config({"auth-provider": {"name": "strange"}})
-    with pytest.raises(InputError, match="auth-provider strange gave no credential"):
+    with pytest.raises(InputError, match="auth-provider strange returned no credential"):
         connect({"kubeconfig": unknown}, environ={})
 
 
