@@ -128,7 +128,7 @@ def test_labels_counts_conditions_and_absence(client: Client, namespace: str) ->
     assert wait(client, [WaitTarget(kind, namespace, "one")], rule=rule, timeout_s=10).end == "done"
     gone = WaitTarget(kind, namespace, "two")
     held = wait(client, [gone], until="absent", timeout_s=1)
-    assert held.end == "timeout" and "nobody asked for its removal" in held.summary()
+    assert held.end == "timeout" and "its deletion was not requested" in held.summary()
     threading.Timer(0.3, lambda: client.delete(kind, "two", namespace)).start()
     assert wait(client, [gone], until="absent", timeout_s=20).end == "done"
 

@@ -98,10 +98,10 @@ NO_IMAGE = {"image": "localhost/muster-lab/no-such-image:1"}
 CASES = {
     "image": Case("its image cannot be pulled", nothing, NO_IMAGE, probed=True),
     "unschedulable": Case("no node has room for it", nothing, {"resources": {"cpu": 3, "memory": "64Mi"}}),
-    "queue": Case("it waits in its queue", full_queue),
+    "queue": Case("waiting in its queue", full_queue),
     "quota": Case("the namespace's quota is used up", pod_quota, probed=True),
-    "admission": Case("the cluster does not allow it", restricted, HOST_PATH),
-    "webhook": Case("a webhook of the cluster does not answer", broken_webhook, probed=True),
+    "admission": Case("refused by an admission rule of the cluster", restricted, HOST_PATH),
+    "webhook": Case("an admission webhook of the cluster does not answer", broken_webhook, probed=True),
 }
 
 

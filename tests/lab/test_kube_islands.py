@@ -55,7 +55,7 @@ def test_an_island_without_room_is_told_and_so_is_a_fleet_without_islands(contro
         assert until(lambda: "allows to fit only 1 out of 2 pod(s)" in run.output, 60), run.output
     finally:
         run.stop()
-    assert "it waits in its queue" in run.output
+    assert "waiting in its queue" in run.output
     assert [pod for pod in lab.pods(controller.team.namespace) if "-probe-" not in pod["metadata"]["name"]] == []
     lab.unlabel()
     code, output = controller.play("train", command("true", name="other"))

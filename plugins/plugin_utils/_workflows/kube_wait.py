@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Waiting for objects: options to wishes, states to a result.
+"""Waits for objects: reads the options of ``kube_wait`` and builds its result.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -21,25 +21,25 @@ from .shared.kube_connection import Dict, open_client
 
 
 def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, tell: Callable[[str], None]) -> Dict:
-    """Return the result of ``kube_wait``, a failed one when the wait did not end well."""
+    """Return the result of ``kube_wait``, a failed one when the targets were not reached."""
     if check:
-        # What is to be waited for may not have been made.
+        # The objects may not exist in check mode.
         return {"changed": False, "states": [], "requests": 0, "duration_s": 0.0, "outages": 0}
     client = open_client(options, base, tell)
-    # What kube_apply returned may be given as it is.
+    # The result of kube_apply may be given as it is.
     entries = [entry for entry in options["objects"] if entry.get("action") != "pruned"]
-    wishes = [_parse_target(client, entry, number) for number, entry in enumerate(entries)]
+    targets = [_parse_target(client, entry, number) for number, entry in enumerate(entries)]
     rule = None
     if options.get("condition"):
         rule = status.condition_rule(str(options["condition"]["type"]), str(options["condition"]["status"]))
 
-    def changed(name: str, state: State) -> None:
+    def report(name: str, state: State) -> None:
         if state.phase != "waiting":
             tell(f"{name}: {state.phase}{f' ({state.reason})' if state.reason else ''}")
 
     timeout_s = float(options["timeout_s"])
-    outcome = wait(client, wishes, until=options["until"], rule=rule, timeout_s=timeout_s, tell=changed)
-    return _result(outcome, timeout_s)
+    outcome = wait(client, targets, until=options["until"], rule=rule, timeout_s=timeout_s, report=report)
+    return _build_result(outcome, timeout_s)
 
 
 def _parse_target(client: Client, entry: Mapping[str, t.Any], number: int) -> WaitTarget:
@@ -55,7 +55,7 @@ def _parse_target(client: Client, entry: Mapping[str, t.Any], number: int) -> Wa
     return WaitTarget(resource, namespace, named, "" if named else labels, int(entry.get("count") or 1))
 
 
-def _result(outcome: WaitOutcome, timeout_s: float) -> Dict:
+def _build_result(outcome: WaitOutcome, timeout_s: float) -> Dict:
     result: Dict = {
         "changed": False,
         "states": [{"object": name, "state": state.phase, "reason": state.reason} for name, state in outcome.states],

@@ -105,7 +105,7 @@ def test_a_workload_waits_in_its_queue_until_it_is_admitted() -> None:
     value = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "w", "namespace": "n"}}
     reserved = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "no quota"}
     found = events.find_workload_problem({**value, "status": {"conditions": [reserved]}})
-    assert found is not None and found.text == "Workload n/w: it waits in its queue: is queued: Pending: no quota"
+    assert found is not None and found.text == "Workload n/w: waiting in its queue: is queued: Pending: no quota"
     assert (
         events.find_workload_problem({**value, "status": {"conditions": [{"type": "Admitted", "status": "True"}]}})
         is None

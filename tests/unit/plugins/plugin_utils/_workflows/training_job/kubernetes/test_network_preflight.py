@@ -114,5 +114,5 @@ def test_what_may_pass_is_told_and_waited_for() -> None:
     )
     assert made.rule(JOB).phase == "waiting"
     assert said == [
-        "probe: Job n/r-probe: a webhook of the cluster does not answer: FailedCreate: failed calling webhook x"
+        "probe: Job n/r-probe: an admission webhook of the cluster does not answer: FailedCreate: failed calling webhook x"
     ]
