@@ -47,7 +47,7 @@ class Told:
         self.client = types.SimpleNamespace(
             delete=lambda _kind, name, *_a, **_k: self.deleted.append(name),
             get=lambda *_a: silent,
-            apply=lambda *_a, **_k: None,
+            patch=lambda *_a, **_k: None,
             transport=types.SimpleNamespace(
                 is_recovering=lambda: self.outage, stats=types.SimpleNamespace(server_time=lambda: None)
             ),

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Making an API server hold a set of objects.
+"""Applies a set of objects to an API server (``kube_apply``).
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -55,7 +55,7 @@ def run(
 
 def read_objects(options: Mapping[str, t.Any], base: pathlib.Path) -> list[KubeObject]:
     """Return the objects of the options ``objects`` and ``src``."""
-    found = manifests.collect(options["objects"], "objects") if options.get("objects") else []
+    objects = manifests.collect(options["objects"], "objects") if options.get("objects") else []
     for path in options.get("src") or []:
-        found += manifests.read(path, base)
-    return found
+        objects += manifests.read(path, base)
+    return objects

@@ -30,7 +30,6 @@ from ..._kube.objects import events
 from ..._kube.objects import status as objects_status
 
 Dict = dict[str, t.Any]
-_FORBIDDEN = (401, 403)
 _TAIL = 50_000
 _READ_S = 30.0
 _AT_ONCE = 8
@@ -144,7 +143,7 @@ def _down(client: Client, pods: t.Sequence[PodSeen]) -> t.Iterator[Cause]:
         try:
             node = client.get("v1/Node", name)
         except KubeError as exc:
-            if exc.status in _FORBIDDEN:
+            if exc.is_forbidden:
                 return
             raise
         if node is None:

@@ -39,7 +39,6 @@ from .hosts_target import Fleet, Published
 Dict = dict[str, t.Any]
 _LIMIT_S = 300.0
 _READ_S = 20.0
-_FORBIDDEN = (401, 403)
 # Its fields of a Node are its own: what a verdict wrote goes when the next one does not say it.
 MANAGER = "muster-fabric"
 _FIX = "Look at the node (kubectl describe node), then verify again"
@@ -128,7 +127,7 @@ class Cluster:
         try:
             result = apply(self.client, wanted_, MANAGER, force=True, check=check)
         except KubeError as exc:
-            if exc.status not in _FORBIDDEN:
+            if not exc.is_forbidden:
                 raise
             return Published(note="the labels of the nodes were not written: this kubeconfig may not change nodes")
         return Published(result.changed, tuple(result.diff()))
@@ -138,7 +137,7 @@ class Cluster:
         try:
             listed = self.client.list("v1/Node").items
         except KubeError as exc:
-            if exc.status not in _FORBIDDEN:
+            if not exc.is_forbidden:
                 raise
             raise RefusedError(
                 "the nodes of the cluster cannot be read with this kubeconfig", "Use an admin's"
@@ -160,7 +159,7 @@ class Cluster:
 
     def _judged_as(self, candidates: t.Sequence[KubeObject]) -> Job:
         """Return the job by which nodes are chosen: where there are GPUs, nodes without one are not for it."""
-        some = any(node_facts.node_record(item)["gpu"]["count"] for item in candidates)
+        some = any(placement.gpu_count(item) for item in candidates)
         wants = self._gpus or int(some and self._request.options.get("backend") != "gloo")
         return dataclasses.replace(self._job, gpus_per_node=wants)
 
@@ -170,7 +169,7 @@ class Cluster:
             try:
                 pods = self.client.list("v1/Pod", namespace, labels=RUN_LABEL).items
             except KubeError as exc:
-                if exc.status in _FORBIDDEN:
+                if exc.is_forbidden:
                     continue
                 raise
             living = [item for item in pods if (item.get("status") or {}).get("phase") in ("Pending", "Running")]
@@ -206,7 +205,7 @@ class Cluster:
         try:
             self.client.create(pods[0], dry_run=True)
         except KubeError as exc:
-            if exc.status not in _FORBIDDEN:
+            if not exc.is_forbidden:
                 raise
             self._request.progress.say(
                 f"the namespace {self.namespace} does not allow the nodes' own network: their interfaces stay unknown, "

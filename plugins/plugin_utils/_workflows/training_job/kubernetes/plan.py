@@ -36,7 +36,6 @@ from ...._launch import registry
 from ...._launch.base import RunContext
 from ..hosts import plan as hosts_plan
 
-_FORBIDDEN = (401, 403)
 _QUEUE = "kueue.x-k8s.io/v1beta2"
 
 
@@ -140,7 +139,7 @@ def _secrets(client: Client, job: Job, namespace: str) -> dict[str, frozenset[st
         try:
             live = client.get("v1/Secret", name, namespace)
         except KubeError as exc:
-            if exc.status not in _FORBIDDEN:
+            if not exc.is_forbidden:
                 raise
             continue
         found[name] = None if live is None else frozenset(live.get("data") or {})
@@ -273,7 +272,7 @@ def _readable(client: Client, kind: str, namespace: str | None) -> list[KubeObje
     try:
         return client.list(kind, namespace).items
     except KubeError as exc:
-        if exc.status in _FORBIDDEN:
+        if exc.is_forbidden:
             return None
         raise
 
@@ -338,7 +337,7 @@ def _queue(client: Client, local: KubeObject) -> Queue:
             return queue
         levels = (client.get(f"{_QUEUE}/Topology", topologies[0]) or {}).get("spec", {}).get("levels") or []
     except KubeError as exc:
-        if exc.status in _FORBIDDEN:
+        if exc.is_forbidden:
             return Queue(name)
         raise
     islands = any(level.get("nodeLabel") == ISLAND_LABEL for level in levels)

@@ -16,6 +16,7 @@ from .....module_utils._model.errors import InputError, RefusedError
 from .....module_utils._model.job import Job, to_yaml_names
 from ...._kube.api.client import Client
 from ...._kube.api.errors import KubeError
+from ...._kube.api.kinds import ObjectMeta
 from ...._kube.jobs.spec import (
     DIGEST,
     RUN_LABEL,
@@ -27,12 +28,11 @@ from ...._kube.jobs.spec import (
     set_owner,
 )
 from ...._kube.objects.apply import apply
-from ...kube_secret import manifest
+from ...._kube.objects.secrets import build_secret
 from ..hosts import plan as hosts_plan
 from . import network_preflight
 from . import plan as kubernetes_plan
 
-_FORBIDDEN = (401, 403)
 _SHOWN = 60
 Dict = dict[str, t.Any]
 
@@ -73,9 +73,12 @@ def submit(
     wanted = kubernetes_plan.secret(made, values)
     if wanted:
         data = {name: base64.b64encode(value).decode() for name, value in wanted["data"].items()}
-        kept = {"name": wanted["name"], "labels": wanted["labels"], "data_base64": data, "type": "Opaque"}
-        stored = manifest(kept)
-        companions.append({**stored, "metadata": {**stored["metadata"], "namespace": made.namespace}})
+        secret_meta: ObjectMeta = {
+            "name": wanted["name"],
+            "namespace": made.namespace,
+            "labels": wanted["labels"],
+        }
+        companions.append(build_secret(secret_meta, "Opaque", {}, data))
     # All is judged before anything is made; what was there before belongs to somebody else and stays in any case.
     judged = apply(client, [*companions, main], check=True)
     created = [change.after for change in judged.changes if change.action == "created" and change.after]
@@ -113,7 +116,7 @@ def _listed(client: Client, kind: str, made: KubePlan) -> list[KubeObject]:
     try:
         items = client.list(kind, made.namespace, labels=selector(made.run_id)).items
     except KubeError as error:
-        if error.status not in _FORBIDDEN:
+        if not error.is_forbidden:
             raise
         return []
     version, _unused, name = kind.rpartition("/")
