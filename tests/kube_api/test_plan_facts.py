@@ -41,7 +41,7 @@ def test_a_claim_that_waits_for_a_class_that_is_not_there_is_refused(client: Cli
     client.create(claim(namespace, namespace, "ReadWriteMany"))
     wanted = parse_job(JOB)
     facts = kubernetes_plan.look(client, wanted, namespace)
-    expected = rf"job\.mounts\.data: the claim data has no volume, and no StorageClass is called {namespace}"
+    expected = rf"job\.mounts\.data: PersistentVolumeClaim data has no volume, and its StorageClass {namespace}"
     with pytest.raises(RefusedError, match=expected):
         kubernetes_plan.judge(wanted, facts, namespace)
     kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": namespace}}

@@ -138,5 +138,5 @@ def test_a_claim_that_is_not_there_is_refused_before_anything_is_made(
     controller = Controller(kube_lab, team, tmp_path)
     mounts = [{"name": "data", "path": "/data", "pvc": "missing"}]
     code, output = controller.play("train", command("true", mounts=mounts))
-    assert code != 0 and "there is no claim missing in the namespace" in output
+    assert code != 0 and "PersistentVolumeClaim missing does not exist in the namespace" in output
     assert kube_lab.pods(team.namespace) == []

@@ -59,7 +59,7 @@ def test_an_island_without_room_is_told_and_so_is_a_fleet_without_islands(contro
     assert [pod for pod in lab.pods(controller.team.namespace) if "-probe-" not in pod["metadata"]["name"]] == []
     lab.unlabel()
     code, output = controller.play("train", command("true", name="other"))
-    assert code != 0 and "no island has room for 2 pods (no node has one)" in output, output
+    assert code != 0 and "no island has room for 2 pods (no node has an island label)" in output, output
 
 
 def _mebibytes(text: str) -> float:

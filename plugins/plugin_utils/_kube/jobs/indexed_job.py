@@ -18,12 +18,12 @@ ROLE = jobset.ROLE
 
 
 def build(plan: KubePlan) -> list[KubeObject]:
-    """Return the Job behind its companions."""
+    """Return the Job after its supporting objects."""
     # The Service's name is the pods' subdomain; without it their names are not known.
     spec = supporting_objects.complete_spec(plan, ROLE, coordinator=f"{plan.name}-0.{plan.name}")
-    around = supporting_objects.build_all(plan, {ROLE: spec}, supporting_objects.build_headless_service(plan, ROLE))
-    template = pod_template.build_template(plan, ROLE, around, restarts=None, more={"subdomain": plan.name})
+    supporting = supporting_objects.build_all(plan, {ROLE: spec}, supporting_objects.build_headless_service(plan, ROLE))
+    template = pod_template.build_template(plan, ROLE, supporting, restarts=None, more={"subdomain": plan.name})
     body = jobset.job_spec(plan.job, template)
     body["ttlSecondsAfterFinished"] = jobset.ttl(plan.job)
     meta = plan.metadata(plan.name, **pod_template.queue_labels(plan))
-    return [*around, {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": body}]
+    return [*supporting, {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": body}]

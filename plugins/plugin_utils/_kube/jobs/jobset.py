@@ -27,10 +27,10 @@ _FATAL_MESSAGE = "matching .* rule at index 0"
 
 
 def build(plan: KubePlan) -> list[KubeObject]:
-    """Return the JobSet behind its companions."""
+    """Return the JobSet after its supporting objects."""
     spec = supporting_objects.complete_spec(plan, ROLE, coordinator=coordinator(plan.name))
-    around = supporting_objects.build_all(plan, {ROLE: spec})
-    inner = job_spec(plan.job, pod_template.build_template(plan, ROLE, around))
+    supporting = supporting_objects.build_all(plan, {ROLE: spec})
+    inner = job_spec(plan.job, pod_template.build_template(plan, ROLE, supporting))
     outer: JsonObject = {
         "network": dict(NETWORK),
         "replicatedJobs": [{"name": ROLE, "replicas": 1, "template": {"spec": inner}}],
@@ -38,7 +38,7 @@ def build(plan: KubePlan) -> list[KubeObject]:
         "ttlSecondsAfterFinished": ttl(plan.job),
     }
     meta = plan.metadata(plan.name, **pod_template.queue_labels(plan))
-    return [*around, {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": meta, "spec": outer}]
+    return [*supporting, {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": meta, "spec": outer}]
 
 
 def coordinator(name: str) -> str:

@@ -23,13 +23,13 @@ _SMALL = {"cpu": ("10m", "1"), "memory": ("64Mi", "1Gi")}
 
 
 def build(plan: KubePlan) -> list[KubeObject]:
-    """Return the MPIJob behind its companions."""
+    """Return the MPIJob after its supporting objects."""
     first = f"{plan.name}-{WORKER}-0.{plan.name}"
     specs = {role: supporting_objects.complete_spec(plan, role, coordinator=first) for role in (LAUNCHER, WORKER)}
-    around = supporting_objects.build_all(plan, specs)
-    launcher = pod_template.build_template(plan, LAUNCHER, around, restarts=None, index=None, devices=False)
+    supporting = supporting_objects.build_all(plan, specs)
+    launcher = pod_template.build_template(plan, LAUNCHER, supporting, restarts=None, index=None, devices=False)
     launcher["spec"]["containers"][0]["resources"] = _launcher_resources(plan)
-    worker = pod_template.build_template(plan, WORKER, around, restarts=None, index=None)
+    worker = pod_template.build_template(plan, WORKER, supporting, restarts=None, index=None)
     ssh = plan.pods[WORKER].ssh or {}
     worker["spec"]["containers"][0]["readinessProbe"] = {"tcpSocket": {"port": ssh["port"]}, "periodSeconds": 1}
     policy: JsonObject = {
@@ -52,7 +52,7 @@ def build(plan: KubePlan) -> list[KubeObject]:
         },
     }
     meta = plan.metadata(plan.name, **pod_template.queue_labels(plan))
-    return [*around, {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": meta, "spec": body}]
+    return [*supporting, {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": meta, "spec": body}]
 
 
 def _launcher_resources(plan: KubePlan) -> limit_range.Resources:

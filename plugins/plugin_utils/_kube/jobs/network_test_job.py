@@ -28,7 +28,7 @@ def job_name(run: str) -> str:
 
 
 def build(plan: KubePlan, *, wait_s: int = 60) -> list[KubeObject]:
-    """Return the probe's Job behind its companions. ``wait_s``: how long the first pod waits for the others."""
+    """Return the probe's Job after its supporting objects. ``wait_s``: how long the first pod waits for the others."""
     called = job_name(plan.name)
     told = next(iter(plan.pods.values()))
     spec = PodSpec(
@@ -47,12 +47,12 @@ def build(plan: KubePlan, *, wait_s: int = 60) -> list[KubeObject]:
     # The probe proves the network and nothing else: it needs no secrets, no claims and no disk.
     job = dataclasses.replace(plan.job, secret_refs=(), mounts=(), checkpoints=Checkpoints())
     bare = dataclasses.replace(plan, job=job, secret=None, archive=b"", pods={ROLE: spec})
-    around = supporting_objects.build_all(
+    supporting = supporting_objects.build_all(
         bare, {ROLE: spec}, supporting_objects.build_headless_service(bare, ROLE, called)
     )
     admitted = pod_template.admission_fields(bare)
     template = pod_template.build_template(
-        bare, ROLE, around, restarts=None, devices=False, more={**admitted, "subdomain": called}
+        bare, ROLE, supporting, restarts=None, devices=False, more={**admitted, "subdomain": called}
     )
     main = template["spec"]["containers"][0]
     main["resources"] = limit_range.apply_limits(limit_range.SMALL_POD, plan.ranges)
@@ -76,4 +76,4 @@ def build(plan: KubePlan, *, wait_s: int = 60) -> list[KubeObject]:
         "ttlSecondsAfterFinished": _TTL_S,
         "template": template,
     }
-    return [*around, {"apiVersion": "batch/v1", "kind": "Job", "metadata": bare.metadata(called), "spec": body}]
+    return [*supporting, {"apiVersion": "batch/v1", "kind": "Job", "metadata": bare.metadata(called), "spec": body}]

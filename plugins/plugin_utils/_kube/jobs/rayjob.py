@@ -39,9 +39,9 @@ _OPERATOR = {
 
 
 def build(plan: KubePlan) -> list[KubeObject]:
-    """Return the RayJob behind its companions."""
+    """Return the RayJob after its supporting objects."""
     spec = supporting_objects.complete_spec(plan, DRIVER)
-    around = supporting_objects.build_all(plan, {DRIVER: spec}, reached_by=[_OPERATOR])
+    supporting = supporting_objects.build_all(plan, {DRIVER: spec}, reached_by=[_OPERATOR])
     body: JsonObject = {
         "entrypoint": shlex.join(pod_template.pod_command(plan.job, DRIVER)),
         "submissionMode": "K8sJobMode",
@@ -51,7 +51,7 @@ def build(plan: KubePlan) -> list[KubeObject]:
         "rayClusterSpec": {
             "headGroupSpec": {
                 "rayStartParams": {"dashboard-host": "0.0.0.0", "num-cpus": "0", "num-gpus": "0"},
-                "template": _ray_pod(plan, HEAD, spec, around),
+                "template": _ray_pod(plan, HEAD, spec, supporting),
             },
             "workerGroupSpecs": [
                 {
@@ -60,7 +60,7 @@ def build(plan: KubePlan) -> list[KubeObject]:
                     "minReplicas": plan.job.nodes,
                     "maxReplicas": plan.job.nodes,
                     "rayStartParams": {},
-                    "template": _ray_pod(plan, WORKER, spec, around),
+                    "template": _ray_pod(plan, WORKER, spec, supporting),
                 }
             ],
         },
@@ -69,13 +69,15 @@ def build(plan: KubePlan) -> list[KubeObject]:
     if plan.job.timeout_s is not None:
         body["activeDeadlineSeconds"] = plan.job.timeout_s
     meta = plan.metadata(plan.name, **pod_template.queue_labels(plan))
-    return [*around, {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": meta, "spec": body}]
+    return [*supporting, {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": meta, "spec": body}]
 
 
-def _ray_pod(plan: KubePlan, role: str, spec: PodSpec, around: t.Sequence[KubeObject]) -> PodTemplate:
+def _ray_pod(plan: KubePlan, role: str, spec: PodSpec, supporting: t.Sequence[KubeObject]) -> PodTemplate:
     """Return the pod of a Ray node: an init container places the code, KubeRay adds what starts Ray."""
     devices = role == WORKER
-    template = pod_template.build_template(plan, role, around, restarts=None, index=None, devices=devices, told=DRIVER)
+    template = pod_template.build_template(
+        plan, role, supporting, restarts=None, index=None, devices=devices, spec_of=DRIVER
+    )
     main = template["spec"]["containers"][0]
     if role == HEAD:
         memory = min(_HEAD_MEMORY, plan.job.resources.memory or _HEAD_MEMORY)

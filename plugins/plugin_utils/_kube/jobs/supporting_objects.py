@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What comes with a job: its program, its code, and the policy that lets its pods, and only them, talk to each other.
+"""Builds a job's supporting objects: its program, its code, and the NetworkPolicy that isolates its pods.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -41,7 +41,7 @@ _CODE_KEY = "code.tar.gz"
 
 
 def build_program(plan: KubePlan, specs: t.Mapping[str, PodSpec]) -> KubeObject:
-    """Return the ConfigMap of the pods' program and of what each role is told."""
+    """Return the ConfigMap of the pods' program and of each role's specification."""
     data = {f"{role}.json": spec.to_json() for role, spec in sorted(specs.items())}
     data.update({name: plan.program[name] for name in pod_spec.PROGRAM_FILES})
     return _config_map(plan, "program", {"data": data})
@@ -57,23 +57,23 @@ def build_code(plan: KubePlan) -> KubeObject | None:
     if len(plan.archive) > ARCHIVE_LIMIT:
         raise InputError(
             "job.code",
-            f"is {len(plan.archive) >> 10} KiB when packed, a pod can be given {ARCHIVE_LIMIT >> 10} KiB",
+            f"is {len(plan.archive) >> 10} KiB when packed, the limit is {ARCHIVE_LIMIT >> 10} KiB",
             "Leave out data, or put the code in the image (from: image) or on a claim (mounts)",
         )
     return _config_map(plan, "code", {"binaryData": {_CODE_KEY: base64.b64encode(plan.archive).decode()}})
 
 
 def build_network_policy(plan: KubePlan, *, extra: t.Sequence[JsonObject] = ()) -> KubeObject:
-    """Return the policy of the job's pods: they reach each other at every port, others reach them at none.
+    """Return the policy of the job's pods: they reach each other at every port, other pods reach them at none.
 
-    Egress is named only where the namespace denies it: a policy that names it would else be the one that denies it.
+    Egress is listed only when the namespace denies it: a policy that lists it denies all other egress.
 
     :param extra: further ingress rules, for an engine whose operator must reach a pod.
     """
     own = {"podSelector": {"matchLabels": {RUN_LABEL: plan.labels[RUN_LABEL]}}}
     spec: JsonObject = {**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own]}, *extra]}
     if plan.egress_denied:
-        # Without a destination: a node's own resolver has no pod to select.
+        # Without a destination: a node-local resolver is not a pod that could be selected.
         names = {"ports": [{"protocol": kind, "port": 53} for kind in ("UDP", "TCP")]}
         spec.update(policyTypes=["Ingress", "Egress"], egress=[{"to": [own]}, names])
     meta = plan.metadata(f"{plan.name}-peers")
@@ -81,9 +81,9 @@ def build_network_policy(plan: KubePlan, *, extra: t.Sequence[JsonObject] = ()) 
 
 
 def denies_egress(policies: t.Iterable[KubeObject], labels: t.Mapping[str, str]) -> bool:
-    """Return whether one of a namespace's policies takes the egress of pods with these labels.
+    """Return whether one of a namespace's policies denies the egress of pods with these labels.
 
-    Labels that only controllers add to pods are not known here: a policy that asks for one is taken for another's.
+    Labels that only controllers add to pods are not known here: a policy that selects by one is ignored.
     """
     return any(
         "Egress" in policy["spec"].get("policyTypes", ())
@@ -93,21 +93,21 @@ def denies_egress(policies: t.Iterable[KubeObject], labels: t.Mapping[str, str])
 
 
 def _matches_selector(selector: LabelSelector, labels: t.Mapping[str, str]) -> bool:
-    """Return whether a label selector of Kubernetes takes these labels; an empty one takes all."""
+    """Return whether a label selector of Kubernetes matches these labels; an empty one matches all."""
     wanted: t.Mapping[str, str] = selector.get("matchLabels") or {}
-    met = [labels.get(key) == value for key, value in wanted.items()]
+    matches = [labels.get(key) == value for key, value in wanted.items()]
     for item in selector.get("matchExpressions") or ():
         value = labels.get(item["key"])
-        met.append(
+        matches.append(
             {
                 "In": value in (item.get("values") or ()),
-                # Also of pods that do not carry the label at all.
+                # Also matches pods without the label.
                 "NotIn": value not in (item.get("values") or ()),
                 "Exists": value is not None,
                 "DoesNotExist": value is None,
             }.get(item["operator"], False)
         )
-    return all(met)
+    return all(matches)
 
 
 def build_headless_service(plan: KubePlan, role: str, name: str = "") -> KubeObject:
@@ -123,7 +123,7 @@ def build_headless_service(plan: KubePlan, role: str, name: str = "") -> KubeObj
 def build_all(
     plan: KubePlan, specs: t.Mapping[str, PodSpec], *more: KubeObject, reached_by: t.Sequence[JsonObject] = ()
 ) -> list[KubeObject]:
-    """Return all companions of a job whose pods get ``specs``; ``reached_by`` are further rules of its policy."""
+    """Return all supporting objects of a job; ``specs``: of its pods; ``reached_by``: further rules of its policy."""
     parts = [build_program(plan, specs), build_code(plan), build_network_policy(plan, extra=reached_by), *more]
     return [part for part in parts if part is not None]
 
@@ -141,7 +141,7 @@ def complete_spec(plan: KubePlan, role: str, coordinator: str | None = None) -> 
 
 
 def _config_map(plan: KubePlan, part: str, content: KubeObject) -> KubeObject:
-    # The content is in the name: what a running gang has mounted is never exchanged below it.
+    # The digest of the content is in the name: what a running gang has mounted never changes.
     digest = hashlib.sha256(repr(sorted(content.items())).encode()).hexdigest()[:8]
     meta = plan.metadata(f"{plan.name}-{part}-{digest}")
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "immutable": True, **content}

@@ -20,10 +20,10 @@ ROLE = jobset.ROLE
 
 
 def build(plan: KubePlan) -> list[KubeObject]:
-    """Return the TrainJob behind its runtime and companions."""
+    """Return the TrainJob after its runtime and supporting objects."""
     spec = supporting_objects.complete_spec(plan, ROLE, coordinator=jobset.coordinator(plan.name))
-    around = supporting_objects.build_all(plan, {ROLE: spec})
-    inner = jobset.job_spec(plan.job, pod_template.build_template(plan, ROLE, around))
+    supporting = supporting_objects.build_all(plan, {ROLE: spec})
+    inner = jobset.job_spec(plan.job, pod_template.build_template(plan, ROLE, supporting))
     # The number of nodes is the policy's: the operator sets these two from it.
     for key in ("completions", "parallelism", "activeDeadlineSeconds"):
         inner.pop(key, None)
@@ -45,4 +45,4 @@ def build(plan: KubePlan) -> list[KubeObject]:
     if plan.job.timeout_s is not None:
         body["activeDeadlineSeconds"] = plan.job.timeout_s
     meta = plan.metadata(plan.name, **pod_template.queue_labels(plan))
-    return [*around, runtime, {"apiVersion": API, "kind": "TrainJob", "metadata": meta, "spec": body}]
+    return [*supporting, runtime, {"apiVersion": API, "kind": "TrainJob", "metadata": meta, "spec": body}]

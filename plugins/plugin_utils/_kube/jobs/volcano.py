@@ -21,11 +21,11 @@ _RETRIES = "metadata.annotations['volcano.sh/job-retry-count']"
 
 
 def build(plan: KubePlan) -> list[KubeObject]:
-    """Return the Job behind its companions."""
+    """Return the Job after its supporting objects."""
     spec = supporting_objects.complete_spec(plan, ROLE, coordinator=f"{plan.name}-{ROLE}-0.{plan.name}")
-    around = supporting_objects.build_all(plan, {ROLE: spec})
+    supporting = supporting_objects.build_all(plan, {ROLE: spec})
     template = pod_template.build_template(
-        plan, ROLE, around, restarts=_RETRIES, index=None, more={"schedulerName": SCHEDULER}
+        plan, ROLE, supporting, restarts=_RETRIES, index=None, more={"schedulerName": SCHEDULER}
     )
     if plan.job.timeout_s is not None:
         # A Volcano Job knows no time limit; its pods do.
@@ -53,7 +53,7 @@ def build(plan: KubePlan) -> list[KubeObject]:
     if plan.job.placement.priority:
         body["priorityClassName"] = plan.job.placement.priority
     meta = plan.metadata(plan.name)
-    return [*around, {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": meta, "spec": body}]
+    return [*supporting, {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": meta, "spec": body}]
 
 
 def build_policies(plan: KubePlan) -> list[JsonObject]:

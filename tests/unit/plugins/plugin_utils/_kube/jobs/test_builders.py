@@ -179,7 +179,7 @@ def test_on_the_nodes_own_network_no_two_pods_of_a_job_share_a_node() -> None:
 
 
 def test_a_cluster_without_rdma_refuses_a_job_that_asks_for_it() -> None:
-    with pytest.raises(RefusedError, match="job.resources.rdma: no node of the cluster offers"):
+    with pytest.raises(RefusedError, match="job.resources.rdma: the nodes of the cluster have no RDMA resource"):
         build(gpus_per_node=1, resources={"rdma": True})
     without = build({"fleet": EligibleNodes(rdma_resource="rdma/hca")}, resources={"rdma": False})[-1]
     assert "rdma/hca" not in json.dumps(without) and "IPC_LOCK" not in json.dumps(without)
@@ -365,7 +365,7 @@ def test_secrets_are_files_that_only_the_pod_knows_the_values_of() -> None:
     assert {item["name"] for item in pod["containers"][0]["env"]}.isdisjoint({"TOKEN", "KEY", "PULL"})
     told = json.loads(objects[0]["data"]["node.json"])
     assert [item["name"] for item in told["secrets"]] == ["TOKEN", "KEY"]
-    with pytest.raises(RefusedError, match="there is no Secret that holds 'TOKEN'"):
+    with pytest.raises(RefusedError, match="no Secret holds 'TOKEN'"):
         build(secret_refs=[{"name": "TOKEN", "from": "env"}])
 
 
@@ -415,7 +415,7 @@ def test_a_policy_denies_the_egress_of_the_pods_that_it_selects(selector: dict[s
 
 
 def test_code_that_no_config_map_can_hold_is_refused_with_the_way_out() -> None:
-    with pytest.raises(InputError, match="is 1024 KiB when packed, a pod can be given 900 KiB. Leave out data"):
+    with pytest.raises(InputError, match="is 1024 KiB when packed, the limit is 900 KiB. Leave out data"):
         build({"archive": b"x" * (1 << 20)})
     objects = build({"archive": b"x" * (900 << 10)})
     assert len(json.dumps(objects[0])) < 1 << 20

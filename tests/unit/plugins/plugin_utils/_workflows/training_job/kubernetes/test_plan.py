@@ -54,7 +54,7 @@ CASES: list[tuple[dict[str, t.Any], Facts, str]] = [
     ({"gpus_per_node": 8}, facts(node("a")), r"1 of 1 nodes fit, 2 are needed"),
     ({"gpus_per_node": 1}, facts(node("a", taint="node.kubernetes.io/disk-pressure")), r"taint node\.kubernetes"),
     ({"resources": {"rdma": True}}, facts(), r"job\.resources\.rdma: nodes may not be read here"),
-    ({"mounts": [CLAIM]}, facts(node("a"), node("b")), r"there is no claim claim in"),
+    ({"mounts": [CLAIM]}, facts(node("a"), node("b")), r"PersistentVolumeClaim claim does not exist in"),
     (
         {"gpus_per_node": 8},
         facts(node("a"), node("b"), queue=Queue("main", node_labels={"pool": "rented"})),
@@ -63,7 +63,7 @@ CASES: list[tuple[dict[str, t.Any], Facts, str]] = [
     (
         {"gpus_per_node": 8},
         facts(node("a"), node("b"), queue=Queue("main", topology=True, island_level="muster.training/island")),
-        r"no island has room for 2 pods \(no node has one\)",
+        r"no island has room for 2 pods \(no node has an island label\)",
     ),
 ]
 
