@@ -1,11 +1,11 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""JobSet: the gang fails as a whole and is started again as a whole, with separate budgets for crashes and lost nodes.
+"""Builds a JobSet: the gang fails and restarts as a whole, with separate budgets for crashes and lost nodes.
 
-Within the Job nothing is replaced alone (backoffLimit 0, one failed pod fails it): a fixed-size gang does not survive
-that. A crash is counted by the JobSet (``maxRestarts``); a node that is drained, preempted or lost restarts the gang
-without being counted there, and whoever follows the run holds the budget of lost nodes.
+No pod of the Job is replaced alone (backoffLimit 0, one failed pod fails it): a fixed-size gang does not survive that.
+The JobSet counts crashes (``maxRestarts``); after a node was drained, preempted or lost it restarts the gang without
+counting, and the controller that follows the run counts lost nodes.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -72,7 +72,7 @@ def job_spec(job: Job, template: PodTemplate) -> JsonObject:
 
 
 def pod_failure_rules(job: Job) -> list[JsonObject]:
-    """Return what a pod's end means: a fatal exit code and a disruption fail the Job at once, each with its message."""
+    """Return the pod failure policy: a fatal exit code and a disruption fail the Job, each with its own message."""
     codes = sorted({*job.restart.fatal_exit_codes, EXIT_REFUSED})
     disrupted = "Ignore" if job_backends.is_elastic(job) else "FailJob"
     return [
@@ -85,10 +85,10 @@ def pod_failure_rules(job: Job) -> list[JsonObject]:
 
 
 def failure_policy(job: Job, followed: bool = True) -> JsonObject:
-    """Return what the failure of the gang's Job means.
+    """Return the JobSet's failure policy.
 
-    A JobSet has no budget for lost nodes of its own: who follows the run ends it when that is spent. Where nobody does,
-    both budgets are one, so that nothing restarts without end.
+    A JobSet has no budget for lost nodes: the controller that follows the run ends it when that budget is used up.
+    Without such a controller both budgets are one, so that the restarts end.
     """
     lost = "RestartJobSetAndIgnoreMaxRestarts" if followed else "RestartJobSet"
     most = job.restart.max_crashes + (0 if followed else job.lost_budget)
@@ -110,5 +110,5 @@ def failure_policy(job: Job, followed: bool = True) -> JsonObject:
 
 
 def ttl(job: Job) -> int:
-    """Return how long finished objects stay; the run record does not need them."""
+    """Return for how many seconds finished objects are kept; the run record does not need them."""
     return _TTL_S if job.ttl_after_finished_s is None else job.ttl_after_finished_s

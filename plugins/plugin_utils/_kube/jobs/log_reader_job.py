@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A pod that reads what attempts kept beside their checkpoints, for a controller that was not there in time.
+"""Builds a Job that reads the logs that attempts kept beside their checkpoints, when a controller has missed them.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -22,22 +22,22 @@ _DEADLINE_S = 120
 
 
 def build(plan: KubePlan) -> list[KubeObject] | None:
-    """Return the reader's Job behind its companions, None for a run whose checkpoints lie on no mount."""
+    """Return the log reader's Job after its program, None for a run whose checkpoints are on no mount."""
     home = job_backends.checkpoint_mount(plan.job)
-    told = next(iter(plan.pods.values()))
-    if home is None or told.keep_logs is None:
+    member = next(iter(plan.pods.values()))
+    if home is None or member.keep_logs is None:
         return None
     spec = PodSpec(
         mode="kept",
         run_id=plan.run_id,
-        attempt=told.attempt,
+        attempt=member.attempt,
         nodes=1,
-        port=told.port,
+        port=member.port,
         argv=(),
         env={},
         workdir="/",
         checkpoint_dir="/",
-        keep_logs=told.keep_logs,
+        keep_logs=member.keep_logs,
     )
     mounts = tuple(mount for mount in plan.job.mounts if mount.name == home)
     job = dataclasses.replace(plan.job, secret_refs=(), mounts=mounts)
@@ -48,7 +48,7 @@ def build(plan: KubePlan) -> list[KubeObject] | None:
         bare, ROLE, [program], restarts=None, index=None, devices=False, more=admitted
     )
     template["spec"]["containers"][0]["resources"] = limit_range.apply_limits(limit_range.SMALL_POD, plan.ranges)
-    # Also of the pod: it puts it under the quota that a team has for pods beside the queue.
+    # Also in the pod: by it the pod counts against a team's quota for pods beside the queue.
     template["spec"]["activeDeadlineSeconds"] = _DEADLINE_S
     body: JsonObject = {
         "backoffLimit": 1,

@@ -1,11 +1,11 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""MPIJob v2beta1: mpirun in a launcher's pod, an sshd in each worker's.
+"""Builds an MPIJob v2beta1: mpirun in a launcher's pod, an sshd in each worker's.
 
-Workers are removed when the launcher has ended (the operator's default keeps them, and their GPUs, for ever). The
-launcher is made when all workers answer. The operator starts the launcher again after a crash, as often as the job may
-crash; a fatal exit code it does not know, so whoever follows the run must end it.
+Workers are deleted when the launcher has ended (the operator's default keeps them, and their GPUs, for ever). The
+launcher is created when all workers are ready. The operator restarts the launcher after a crash, as often as the job
+may crash; it knows no fatal exit codes, so the controller that follows the run ends it after one.
 
 This is a private utility of the collection; it may change without notice.
 """

@@ -99,7 +99,7 @@ def build_container(plan: KubePlan, role: str, *, fields: t.Mapping[str, str], d
 def build_resources(plan: KubePlan) -> JsonObject:
     """Return requests and limits of one node of the job; both are equal, so that it keeps them under load.
 
-    :raises RefusedError: when RDMA is asked for and the cluster offers none.
+    :raises RefusedError: when the job requests RDMA and the cluster has none.
     """
     wanted = plan.job.resources
     amounts: dict[str, str] = {}

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""RayJob (KubeRay): a Ray cluster for this run alone, the user's script as its driver, all of it gone afterwards.
+"""Builds a RayJob (KubeRay): a Ray cluster for one run with the user's script as its driver, deleted afterwards.
 
-The head takes no work: losing it loses the run, so nothing else runs there. A retry is a new cluster, and what it
-resumes from is on the user's shared storage (see ``_launch/ray.py``), where it also finds which attempt it is.
+The head takes no work: losing it loses the run. A retry is a new cluster; it resumes from the user's shared storage
+(see ``_launch/ray.py``), where it also finds the number of its attempt.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -22,10 +22,10 @@ from .spec import CONTAINER, ROLE_LABEL, KubePlan, PodTemplate
 
 DRIVER, HEAD, WORKER, SUBMITTER = "driver", "head", "worker", "submitter"
 _HEAD_MEMORY = 4 << 30
-# So long the Ray cluster stays after its job, its workers' GPUs included: enough to read the driver's last lines.
+# How long the Ray cluster, with its workers' GPUs, is kept after its job: enough to read the driver's last lines.
 _LINGER_S = 60
 _DASHBOARD = 8265
-# KubeRay's operator asks the head's dashboard how the job is. Its chart names it so, its manifests by component.
+# KubeRay's operator reads the job's state from the head's dashboard. Its chart and manifests label it differently.
 _OPERATOR = {
     "from": [
         {
@@ -98,7 +98,7 @@ def _ray_pod(plan: KubePlan, role: str, spec: PodSpec, supporting: t.Sequence[Ku
 
 
 def _worker_environment(plan: KubePlan, spec: PodSpec) -> dict[str, str]:
-    """Return what Ray's workers see beside the driver; their code is found like a script's own folder."""
+    """Return the environment of Ray's workers; they import the code as from a script's own folder."""
     own = {key: value for key, value in spec.env.items() if key.startswith("MUSTER_")}
     user = dict(plan.job.env)
     places = [spec.workdir, *filter(None, [user.pop("PYTHONPATH", "")])]
@@ -106,7 +106,7 @@ def _worker_environment(plan: KubePlan, spec: PodSpec) -> dict[str, str]:
 
 
 def _secret_variables(plan: KubePlan) -> list[JsonObject]:
-    """Return secrets for processes that Ray starts: from the Secret itself, as nothing of ours starts them."""
+    """Return secrets for processes that Ray starts: read from the Secret, as the pod's program starts none."""
     found: list[JsonObject] = []
     for ref in plan.job.secret_refs:
         if ref.deliver == "file":

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A Volcano Job: its own scheduler places all pods or none, and starts the gang again when one of them fails.
+"""Builds a Volcano Job: its own scheduler places all pods or none, and the gang restarts when one of them fails.
 
-``queue`` is one of Volcano's. All pods carry its scheduler's name; another scheduler knows nothing of what it promised.
+``queue`` is one of Volcano's. All pods have the name of its scheduler; another scheduler would place them singly.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -57,7 +57,7 @@ def build(plan: KubePlan) -> list[KubeObject]:
 
 
 def build_policies(plan: KubePlan) -> list[JsonObject]:
-    """Return what a pod's end means; the first rule that fits holds, so fatal exit codes come before failures."""
+    """Return the failure policies; the first match counts, so fatal exit codes come before failures."""
     codes = sorted({*plan.job.restart.fatal_exit_codes, EXIT_REFUSED})
     lost = "RestartJob" if plan.job.lost_budget else "AbortJob"
     failed = "RestartJob" if plan.job.restart.max_crashes else "AbortJob"
