@@ -17,12 +17,12 @@ from .._kube.api.kinds import KubeObject
 from .._kube.objects import manifests
 from .._kube.objects.apply import apply
 from .._kube.objects.apply_plan import Prune
-from .shared.kube_connection import Dict, Tell, open_client
+from .shared.kube_connection import Tell, open_client
 
 
 def run(
     options: Mapping[str, t.Any], base: pathlib.Path, check: bool, want_diff: bool, tell: Tell | None = None
-) -> Dict:
+) -> dict[str, object]:
     """Return the result of ``kube_apply``."""
     objects = read_objects(options, base)
     labels = options.get("prune_labels") or {}
@@ -44,7 +44,7 @@ def run(
         validate=bool(options["validate"]),
         timeout_s=float(options["timeout_s"]),
     )
-    answer: Dict = {
+    answer: dict[str, object] = {
         "changed": result.changed,
         "objects": [change.to_dict() for change in result.changes],
         "requests": client.requests,

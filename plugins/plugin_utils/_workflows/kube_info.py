@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from ...module_utils._secrets.scrubber import MASK
 from .._kube.api.kinds import KubeObject, ObjectMeta
 from .._kube.objects import status
-from .shared.kube_connection import Dict, open_client
+from .shared.kube_connection import open_client
 
 # kubectl keeps the whole object in this annotation, its values included.
 _LAST_APPLIED = "/last-applied-configuration"
 
 
-def run(options: Mapping[str, t.Any], base: pathlib.Path) -> Dict:
+def run(options: Mapping[str, t.Any], base: pathlib.Path) -> dict[str, object]:
     """Return the result of ``kube_info``."""
     client = open_client(options, base)
     kind = str(options["kind"])

@@ -17,13 +17,15 @@ from concurrent.futures import ThreadPoolExecutor
 from .._kube.api.client import Client
 from .._kube.nodes import drain
 from .shared import cluster_identity
-from .shared.kube_connection import Dict, open_client
+from .shared.kube_connection import open_client
 from .shared.state_dir import StateHome
 
 _AT_ONCE = 8
 
 
-def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, tell: Callable[[str], None]) -> Dict:
+def run(
+    options: Mapping[str, t.Any], base: pathlib.Path, check: bool, tell: Callable[[str], None]
+) -> dict[str, object]:
     """Return the result of ``kube_node``."""
     client = open_client(options, base, tell)
     names = list(dict.fromkeys(str(name) for name in options["names"]))
@@ -31,7 +33,7 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, tell: Cal
         # A cluster id among the options was checked by the client already.
         home = StateHome(options.get("state_home") or {}, options.get("cluster") or "default")
         cluster_identity.insist_ledger(client, home, names)
-    work: Callable[[str], Dict]
+    work: Callable[[str], dict[str, object]]
     if options["state"] == "absent":
         work = _remover(client, float(options["drain_timeout_s"]), tell, check)
     else:
@@ -42,16 +44,18 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, tell: Cal
     return {"changed": any(node.pop("changed") for node in nodes), "nodes": nodes, "requests": client.requests}
 
 
-def _remover(client: Client, timeout_s: float, tell: Callable[[str], None], check: bool) -> Callable[[str], Dict]:
-    def work_on(name: str) -> Dict:
+def _remover(
+    client: Client, timeout_s: float, tell: Callable[[str], None], check: bool
+) -> Callable[[str], dict[str, object]]:
+    def work_on(name: str) -> dict[str, object]:
         removal = drain.remove_node(client, name, timeout_s, tell, check)
         return {**dataclasses.asdict(removal), "changed": removal.changed}
 
     return work_on
 
 
-def _cordoner(client: Client, closed: bool, check: bool) -> Callable[[str], Dict]:
-    def work_on(name: str) -> Dict:
+def _cordoner(client: Client, closed: bool, check: bool) -> Callable[[str], dict[str, object]]:
+    def work_on(name: str) -> dict[str, object]:
         changed = drain.set_cordon(client, name, closed, check)
         return {"node": name, "cordoned": closed, "changed": changed}
 

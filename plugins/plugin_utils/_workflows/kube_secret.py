@@ -16,10 +16,10 @@ from .._kube.api.client import Client
 from .._kube.api.kinds import KubeObject, ObjectMeta
 from .._kube.objects.apply import apply
 from .._kube.objects.secrets import build_secret, keyed_hash
-from .shared.kube_connection import Dict, open_client
+from .shared.kube_connection import open_client
 
 
-def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, want_diff: bool) -> Dict:
+def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, want_diff: bool) -> dict[str, object]:
     """Return the result of ``kube_secret``."""
     wanted = _build_secret(options)
     client = open_client(options, base)
@@ -35,7 +35,7 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, want_diff
         namespace=namespace,
     )
     change = result.changes[0]
-    answer: Dict = {
+    answer: dict[str, object] = {
         "changed": result.changed,
         "action": change.action,
         "name": options["name"],
@@ -55,10 +55,10 @@ def _build_secret(options: Mapping[str, t.Any]) -> KubeObject:
     return build_secret(meta, str(options["type"]), options.get("data") or {}, options.get("data_base64") or {})
 
 
-def _delete(client: Client, name: str, namespace: str, check: bool) -> Dict:
+def _delete(client: Client, name: str, namespace: str, check: bool) -> dict[str, object]:
     live = client.get("v1/Secret", name, namespace)
     if live is not None and not check:
         client.delete("v1/Secret", name, namespace, uid=str(live["metadata"].get("uid") or ""))
     action = "unchanged" if live is None else "removed"
-    names: Dict = {"name": name, "namespace": namespace, "data_keys": [], "hash": None}
+    names: dict[str, object] = {"name": name, "namespace": namespace, "data_keys": [], "hash": None}
     return {"changed": live is not None, "action": action, **names}

@@ -17,10 +17,12 @@ from .._kube.api.client import Client
 from .._kube.objects import status
 from .._kube.objects.status import State
 from .._kube.objects.wait import WaitOutcome, WaitTarget, wait
-from .shared.kube_connection import Dict, open_client
+from .shared.kube_connection import open_client
 
 
-def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, tell: Callable[[str], None]) -> Dict:
+def run(
+    options: Mapping[str, t.Any], base: pathlib.Path, check: bool, tell: Callable[[str], None]
+) -> dict[str, object]:
     """Return the result of ``kube_wait``, a failed one when the targets were not reached."""
     if check:
         # The objects may not exist in check mode.
@@ -55,8 +57,8 @@ def _parse_target(client: Client, entry: Mapping[str, t.Any], number: int) -> Wa
     return WaitTarget(resource, namespace, named, "" if named else labels, int(entry.get("count") or 1))
 
 
-def _build_result(outcome: WaitOutcome, timeout_s: float) -> Dict:
-    result: Dict = {
+def _build_result(outcome: WaitOutcome, timeout_s: float) -> dict[str, object]:
+    result: dict[str, object] = {
         "changed": False,
         "states": [{"object": name, "state": state.phase, "reason": state.reason} for name, state in outcome.states],
         "requests": outcome.requests,

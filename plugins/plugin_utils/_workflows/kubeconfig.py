@@ -25,7 +25,7 @@ from .._kube.api import connect, kubeconfig
 from .._kube.api.client import Client
 from .._kube.api.kubeconfig import ClusterAccess
 from .shared import run_record
-from .shared.kube_connection import Dict, ask, chosen
+from .shared.kube_connection import ask, chosen
 from .shared.state_dir import StateHome
 
 _LEAST_S = 600
@@ -51,7 +51,7 @@ class ServiceAccountToken:
         return same and self.expires_at - now > _RENEW_BELOW * life
 
 
-def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool) -> Dict:
+def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool) -> dict[str, object]:
     """Return the result of ``kube_kubeconfig``."""
     account, namespace = str(options["account"]), str(options["namespace"])
     if int(options["lifetime_s"]) < _LEAST_S:
@@ -59,7 +59,7 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool) -> Dict:
             "lifetime_s", f"must be {_LEAST_S} at least", "The API server does not issue tokens with a shorter lifetime"
         )
     path = _file_path(options, namespace)
-    answer: Dict = {"path": str(path), "account": account, "namespace": namespace, "expires_at": None}
+    answer: dict[str, object] = {"path": str(path), "account": account, "namespace": namespace, "expires_at": None}
     if options["state"] == "absent":
         exists = path.exists()
         if exists and not check:
@@ -86,9 +86,9 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool) -> Dict:
     return {**answer, "changed": True, "expires_at": run_record.iso(issued.expires_at) if issued else None}
 
 
-def build_document(access: ClusterAccess, account: str, namespace: str) -> Dict:
+def build_document(access: ClusterAccess, account: str, namespace: str) -> dict[str, object]:
     """Return the kubeconfig without its token."""
-    cluster: Dict = {"server": str(access.server)}
+    cluster: dict[str, object] = {"server": str(access.server)}
     if access.ca_pem:
         cluster["certificate-authority-data"] = base64.b64encode(access.ca_pem.encode()).decode()
     if not access.verify:
@@ -109,7 +109,7 @@ def build_document(access: ClusterAccess, account: str, namespace: str) -> Dict:
     }
 
 
-def with_token(wanted: Dict, token: str) -> Dict:
+def with_token(wanted: dict[str, t.Any], token: str) -> dict[str, object]:
     """Return the kubeconfig with its token."""
     (user,) = wanted["users"]
     return {**wanted, "users": [{**user, "user": {"token": token}}]}
@@ -149,7 +149,7 @@ def _file_path(options: Mapping[str, t.Any], namespace: str) -> pathlib.Path:
     return path
 
 
-def _read_saved_token(path: pathlib.Path, wanted: Dict) -> str:
+def _read_saved_token(path: pathlib.Path, wanted: dict[str, object]) -> str:
     """Return the token of the file, empty when the file is missing, is another one or can be read by others."""
     try:
         if path.stat().st_mode & 0o777 != _MODE:
@@ -161,7 +161,7 @@ def _read_saved_token(path: pathlib.Path, wanted: Dict) -> str:
     return kubeconfig.register_secret(token) if content == with_token(wanted, token) else ""
 
 
-def _write(path: pathlib.Path, value: Dict) -> None:
+def _write(path: pathlib.Path, value: dict[str, object]) -> None:
     try:
         files.private_dir(path.parent)
         files.write_atomic(path, yaml.safe_dump(value, sort_keys=False).encode(), _MODE)

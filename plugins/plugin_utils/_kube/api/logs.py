@@ -90,12 +90,12 @@ class LogStream:
             line = self.next(min(left, 30.0))
             if line is not None:
                 return line
-            if self.ended or left <= 0:
+            if self.has_ended or left <= 0:
                 self.close()
                 raise StopIteration
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether nothing more will come."""
         return self._closed or (self._over and not self._ready)
 

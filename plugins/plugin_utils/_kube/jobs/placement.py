@@ -182,27 +182,27 @@ def node_expressions(
     island when the job names none. The job names part of a GPU's model, which a label selector cannot match: all
     products that fit are listed.
     """
-    found: list[JsonObject] = []
+    expressions: list[JsonObject] = []
     chosen = job.placement.island or island
     if chosen:
-        found.append(_in_expression(ISLAND_LABEL, chosen))
+        expressions.append(_in_expression(ISLAND_LABEL, chosen))
     for kind in job.placement.required_network_types:
-        found.append(_in_expression(NETWORK_LABEL.format(kind), "true"))
+        expressions.append(_in_expression(NETWORK_LABEL.format(kind), "true"))
     if job.nodes > 1 and fabric:
         slow = job.placement.allow_slow_network
-        found.append({"key": LANE_LABEL, "operator": "NotIn", "values": ["E"] if slow else ["D", "E"]})
+        expressions.append({"key": LANE_LABEL, "operator": "NotIn", "values": ["E"] if slow else ["D", "E"]})
         if not slow:
-            found.append({"key": FABRIC_LABEL, "operator": "NotIn", "values": ["fail"]})
+            expressions.append({"key": FABRIC_LABEL, "operator": "NotIn", "values": ["fail"]})
     if job.gpu.model:
         products = {_labels(node).get(_PRODUCT, "") for node in nodes}
         fitting = sorted(name for name in products if _is_model(name, str(job.gpu.model)))
-        found.append(_in_expression(_PRODUCT, *(fitting or [job.gpu.model])))
+        expressions.append(_in_expression(_PRODUCT, *(fitting or [job.gpu.model])))
     if job.gpu.memory_gib_min:
         limit = int(job.gpu.memory_gib_min * 1024 * _MEMORY_SHARE)
-        found.append({"key": _MEMORY, "operator": "Gt", "values": [str(limit - 1)]})
+        expressions.append({"key": _MEMORY, "operator": "Gt", "values": [str(limit - 1)]})
     if job.gpu.arch:
-        found.append(_in_expression(_FAMILY, job.gpu.arch.lower()))
-    return tuple(found)
+        expressions.append(_in_expression(_FAMILY, job.gpu.arch.lower()))
+    return tuple(expressions)
 
 
 def pending_storage_class(claim: KubeObject) -> str:
@@ -225,18 +225,18 @@ def check_volumes(
             continue
         if mount.pvc not in live:
             raise RefusedError(
-                f"{_claim_title(mount)} does not exist in the namespace {namespace}",
+                f"{_pvc_title(mount)} does not exist in the namespace {namespace}",
                 "Create it, name another, or set placement.namespace",
             )
         _check_volume(job, mount, live[mount.pvc], classes)
 
 
-def _claim_title(mount: Mount) -> str:
+def _pvc_title(mount: Mount) -> str:
     return f"job.mounts.{mount.name}: PersistentVolumeClaim {mount.pvc}"
 
 
 def _check_volume(job: Job, mount: Mount, claim: KubeObject, classes: t.Collection[str] | None) -> None:
-    title = _claim_title(mount)
+    title = _pvc_title(mount)
     if (claim.get("status") or {}).get("phase") == "Lost" or claim["metadata"].get("deletionTimestamp"):
         raise RefusedError(f"{title} is being deleted or has lost its volume")
     wanted = pending_storage_class(claim)

@@ -107,15 +107,15 @@ def _worker_environment(plan: KubePlan, spec: PodSpec) -> dict[str, str]:
 
 def _secret_variables(plan: KubePlan) -> list[JsonObject]:
     """Return secrets for processes that Ray starts: read from the Secret, as the pod's program starts none."""
-    found: list[JsonObject] = []
+    variables: list[JsonObject] = []
     for ref in plan.job.secret_refs:
         if ref.deliver == "file":
-            found.append({"name": f"{ref.name}_FILE", "value": f"{pod_spec.SECRETS_DIR}/{ref.name}"})
+            variables.append({"name": f"{ref.name}_FILE", "value": f"{pod_spec.SECRETS_DIR}/{ref.name}"})
         elif ref.deliver == "env":
             own = ref.source == "kubernetes"
             source = {"name": ref.path if own else plan.secret, "key": (ref.key or ref.name) if own else ref.name}
-            found.append({"name": ref.name, "valueFrom": {"secretKeyRef": source}})
-    return found
+            variables.append({"name": ref.name, "valueFrom": {"secretKeyRef": source}})
+    return variables
 
 
 def _submitter_pod(plan: KubePlan) -> PodTemplate:

@@ -127,8 +127,8 @@ def make_plan(client: Client, wanted: Sequence[ApplyTarget], manager: str, prune
     selector = prune.selector if prune else ""
     namespaces = {target.namespace or "" for target in wanted if target.namespace}
     readers = [KindReader(client, *group, selector, namespaces) for group in groups.items()]
-    found = zip(groups, run_parallel(KindReader.objects, readers), strict=True)
-    live = {_object_key(group, item): (group, item) for group, items in found for item in items}
+    lists = zip(groups, run_parallel(KindReader.objects, readers), strict=True)
+    live = {_object_key(group, item): (group, item) for group, items in lists for item in items}
     objects = {key: item for key, (_unused, item) in live.items()}
     steps = tuple(_plan_step(target, objects.get(target.key), manager) for target in wanted)
     removals: list[ApplyTarget] = []
