@@ -4,7 +4,7 @@
 """An API server that goes away and comes back: during apply, watch, wait and logs; forgotten versions; 429.
 
 ``MUSTER_OUTAGE_S=300`` makes the outages of a wait and of an apply as long as what is promised; by default they are
-short, and the five minutes are those of a clock of the tests (test_long_outages).
+short, and the five minutes are those of a clock of the tests (test_transport_outages).
 """
 
 from __future__ import annotations
