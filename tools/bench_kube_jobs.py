@@ -25,6 +25,7 @@ import typing as t
 from collections.abc import Callable, Sequence
 
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.kinds import KubeObject
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import load
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import source as code_source
@@ -113,7 +114,7 @@ class Arena:
         """Return a job of two pods that stays until it is removed."""
         return command("sleep", "120", checkpoints={"grace_s": 1})
 
-    def manifest(self, name: str) -> list[Dict]:
+    def manifest(self, name: str) -> list[KubeObject]:
         """Return all objects that a run of ours would make."""
         placement = {"backend": "kubernetes", "namespace": self.team.namespace}
         given = {**self.sleeping(), "image": self.lab.image, "placement": placement}

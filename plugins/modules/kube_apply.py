@@ -8,13 +8,13 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: kube_apply
 version_added: 0.1.0
-short_description: Make a Kubernetes API server hold a set of objects
+short_description: Apply a set of objects to a Kubernetes API server
 description:
   - Server-side apply of any number of objects in one task. Each kind is read once, and only objects that differ from
     what is wanted are sent, eight at a time. A second run sends nothing.
-  - Namespaces go first, then custom resource definitions, which are waited for, then what other objects need, then
-    workloads and custom resources, then admission webhooks.
-  - C(status), nulls and what the server notes in C(metadata) are left out of what is sent.
+  - Namespaces are applied first, then custom resource definitions, which are waited for, then what other objects
+    need, then workloads and custom resources, then admission webhooks.
+  - C(status), nulls and the fields of C(metadata) that the server writes are not sent.
   - In check mode everything that differs is sent as a dry run, and all refusals are reported together.
   - Runs on the controller. For Secrets use M(muster.training.kube_secret), which keeps their values out of the task.
 options:
@@ -29,12 +29,12 @@ options:
     description: The namespace of objects that name none. Without it that of the kubeconfig's context.
     type: str
   field_manager:
-    description: The name under which the server notes which fields are ours.
+    description: The field manager under which the server records the applied fields.
     type: str
     default: muster
   force_conflicts:
     description:
-      - Take fields over that another field manager owns with another value. Without it this is an error that names the
+      - Take over fields that another field manager owns with another value. Without it this is an error that names the
         manager and the fields.
     type: bool
     default: false
@@ -45,15 +45,15 @@ options:
   prune:
     description:
       - Remove objects that have all O(prune_labels), were applied by O(field_manager) and are not among the objects.
-        Looked through are the kinds of the objects and O(prune_kinds), in the namespaces of the objects (in all where
-        no object lies in one).
+        The kinds of the objects and O(prune_kinds) are searched, in the namespaces of the objects (in all namespaces
+        when no object has one).
     type: bool
     default: false
   prune_labels:
-    description: Labels that tell what belongs to this set. All objects must have them. Required with O(prune).
+    description: Labels of all objects of this set. Every object must have them. Required with O(prune).
     type: dict
   prune_kinds:
-    description: Further kinds to look through, such as C(batch/v1/Job).
+    description: Further kinds to search, such as C(batch/v1/Job).
     type: list
     elements: str
   timeout_s:
@@ -95,7 +95,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 objects:
-  description: One entry for each object in the order given, then the removed ones.
+  description: One entry for each object in their order, then the pruned ones.
   returned: success
   type: list
   elements: dict
@@ -114,8 +114,8 @@ objects:
       type: str
     action:
       description:
-        - V(created), V(configured), V(unchanged) or V(pruned). V(adopted) when its content was as wanted and its fields
-          are ours from now on.
+        - V(created), V(configured), V(unchanged) or V(pruned). V(adopted) when its content was as wanted and
+          O(field_manager) now owns its fields.
       type: str
 requests:
   description: How many requests were sent.

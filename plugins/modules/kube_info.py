@@ -69,12 +69,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 resources:
-  description: The objects, none when nothing matches.
+  description: The objects, empty when nothing matches.
   returned: success
   type: list
   elements: dict
 states:
-  description: For each object how far it is, as M(muster.training.kube_wait) sees it.
+  description: The state of each object by the rules of M(muster.training.kube_wait).
   returned: success
   type: list
   elements: dict
@@ -83,7 +83,7 @@ states:
       description: V(done), V(failed) or V(waiting).
       type: str
     reason:
-      description: What it is at, or why it failed.
+      description: What it waits for, or why it failed.
       type: str
 requests:
   description: How many requests were sent.

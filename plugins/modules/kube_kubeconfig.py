@@ -8,17 +8,18 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: kube_kubeconfig
 version_added: 0.1.0
-short_description: Keep a kubeconfig with a short-lived token of a service account
+short_description: Write a kubeconfig with a short-lived token of a service account
 description:
   - Writes a kubeconfig that reaches the same API server as the given one, with a token of a ServiceAccount in place of
-    the administrator's credential. What its bearer may do is what roles grant that account.
-  - The server issues the token for O(lifetime_s) seconds (it may decide for less) and forgets it when the account goes.
-  - Nothing is asked for while the file is of this server and account and a quarter of its token's life is left.
+    the administrator's credential. Its permissions are those of that account.
+  - The server issues the token for O(lifetime_s) seconds (or fewer, as it decides) and revokes it when the account is
+    deleted.
+  - No token is requested while the file is of this server and account and a quarter of its token's lifetime remains.
   - The file has mode 0600. The token appears in no output.
   - Runs on the controller.
 options:
   state:
-    description: V(absent) removes the file. Its token stays valid until it ends or its account is removed.
+    description: V(absent) removes the file. Its token stays valid until it expires or its account is deleted.
     type: str
     choices: [present, absent]
     default: present
@@ -32,7 +33,7 @@ options:
     required: true
   path:
     description:
-      - Where the kubeconfig goes, an absolute path or one that begins with C(~).
+      - The path of the kubeconfig, absolute or beginning with C(~).
       - Without it C(teams/NAMESPACE.kubeconfig) in the cluster's folder of the state home.
     type: path
   lifetime_s:
@@ -50,7 +51,7 @@ attributes:
     support: none
   idempotent:
     support: partial
-    details: A token that has less than a quarter of its life left is renewed.
+    details: A token is renewed when less than a quarter of its lifetime remains.
 author:
   - muster.training contributors (@muster-training)
 """
@@ -70,7 +71,7 @@ path:
   returned: success
   type: str
 expires_at:
-  description: When its token ends (RFC 3339), null when there is none.
+  description: When its token expires (RFC 3339), null without a token.
   returned: success
   type: str
 account:

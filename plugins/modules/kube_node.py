@@ -8,17 +8,17 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: kube_node
 version_added: 0.1.0
-short_description: Take nodes out of a Kubernetes cluster in order
+short_description: Cordon, drain and remove nodes of a Kubernetes cluster
 description:
-  - With O(state=absent), a node takes no new pods, its pods are evicted as their disruption budgets allow, pods that do
-    not end within O(drain_timeout_s) are forced off and named, then its Node is deleted, and with it the password that
-    K3s keeps and that would refuse a new node of the same name. Pods of DaemonSets stay to the end.
-  - Pods of a node whose kubelet does not answer are forced off at once, since nothing confirms their end.
-  - Nodes are drained at the same time. A node that is not there is no error.
+  - With O(state=absent), a node is cordoned, its pods are evicted as their disruption budgets allow, pods that do not
+    end within O(drain_timeout_s) are force-deleted and named, then its Node is deleted, and with it the password that
+    K3s keeps and that would refuse a new node of the same name. Pods of DaemonSets are not evicted.
+  - Pods of a node whose kubelet does not answer are force-deleted at once: it cannot confirm that they ended.
+  - Nodes are drained at the same time. A node that does not exist is not an error.
   - By the ledger of the state home, a rented machine had its last run on some cluster. When that is another one than
-    the kubeconfig's, nothing is changed; nodes of the same name elsewhere are somebody else's. O(cluster_id) says that
-    these are the ones that are meant, such as after the control plane was built anew under its nodes.
-  - The machine itself is not touched; M(muster.training.node_pool) gives rented ones back.
+    the kubeconfig's, nothing is changed; nodes of the same name may be others. O(cluster_id) confirms the
+    cluster, such as after its control plane was created again.
+  - The machine itself is not touched; M(muster.training.node_pool) deletes rented machines.
 options:
   names:
     description: The names of the nodes in the cluster.
@@ -26,12 +26,12 @@ options:
     elements: str
     required: true
   state:
-    description: V(cordoned) only keeps new pods away, V(schedulable) lets them come again.
+    description: V(cordoned) and V(schedulable) only cordon and uncordon the nodes.
     type: str
     choices: [absent, cordoned, schedulable]
     default: absent
   drain_timeout_s:
-    description: How many seconds pods may take to end. Time during which the API server is away does not count.
+    description: How many seconds pods may take to end. Time during which the API server is unreachable does not count.
     type: int
     default: 120
 extends_documentation_fragment:
@@ -75,18 +75,18 @@ nodes:
       description: Whether the cluster had a Node of this name.
       type: bool
     cordoned:
-      description: Whether it was closed for new pods now.
+      description: Whether it was cordoned now.
       type: bool
     evicted:
-      description: Namespace and name of pods that were asked to end.
+      description: Namespace and name of evicted pods.
       type: list
       elements: str
     forced:
-      description: Namespace and name of pods that were deleted without their node's word.
+      description: Namespace and name of pods that were force-deleted.
       type: list
       elements: str
     refused:
-      description: Pods that a disruption budget held to the last, with what it said.
+      description: Pods whose eviction a disruption budget refused until the end, with its message.
       type: dict
     deleted:
       description: Whether its Node was deleted now.

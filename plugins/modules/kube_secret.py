@@ -8,14 +8,13 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: kube_secret
 version_added: 0.1.0
-short_description: A Kubernetes Secret with given values
+short_description: Create, update or delete a Kubernetes Secret
 description:
-  - Makes, updates or removes a Secret. Nothing is sent when its values are as wanted.
-  - The values are taken as secrets and appear in no output, diff or error. What comes back are the names of the keys
-    and a hash.
+  - Creates, updates or deletes a Secret. Nothing is sent when its values are as wanted.
+  - The values appear in no output, diff or error. The result has the names of the keys and a hash.
 options:
   state:
-    description: V(absent) removes the Secret.
+    description: V(absent) deletes the Secret.
     type: str
     choices: [present, absent]
     default: present
@@ -43,11 +42,11 @@ options:
     description: Annotations of the Secret.
     type: dict
   field_manager:
-    description: The name under which the server notes which fields are ours.
+    description: The field manager under which the server records the applied fields.
     type: str
     default: muster
   force_conflicts:
-    description: Take keys over that another field manager owns with another value.
+    description: Take over keys that another field manager owns with another value.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -88,15 +87,15 @@ namespace:
   returned: success
   type: str
 data_keys:
-  description: The names of its keys that were asked for.
+  description: The names of its keys.
   returned: success
   type: list
   elements: str
 hash:
   description:
     - Hex digits that change when a value changes, for an annotation that restarts what reads the Secret. Keyed with the
-      uid of the Secret, so it differs between clusters. Null for a removed Secret and for one that check mode did not
-      make.
+      uid of the Secret, so it differs between clusters. Null for a deleted Secret and for one that check mode did not
+      create.
   returned: success
   type: str
 """

@@ -11,15 +11,15 @@ version_added: 0.1.0
 short_description: Wait for objects of a Kubernetes API server
 description:
   - Waits for any number of objects with one watch per kind. It ends at once when an object fails, with the cause.
-  - Each kind has its own rule. A Deployment, DaemonSet or StatefulSet is done when the present form is rolled out, a
+  - Each kind has its own rule. A Deployment, DaemonSet or StatefulSet is done when its generation is rolled out, a
     Pod when it is ready or succeeded, a Job, JobSet, TrainJob, MPIJob, RayJob or Volcano Job when it succeeded, a
     Workload of Kueue when it is admitted, a claim when it is bound, a Node when it is ready, a definition when it is
     served. Other kinds are done when their condition C(Ready), C(Available) or C(Active) is true, or when they exist.
-  - An API server that is out of reach for less than O(patience_s) only delays the end.
-  - In check mode it does not wait, since what it waits for may not have been made.
+  - An outage of the API server that is shorter than O(patience_s) only delays the end.
+  - In check mode it does not wait, since the objects may not exist.
 options:
   objects:
-    description: What to wait for. The C(objects) that M(muster.training.kube_apply) returned can be given as they are.
+    description: The objects to wait for. The result C(objects) of M(muster.training.kube_apply) can be given unchanged.
     type: list
     elements: dict
     required: true
@@ -49,9 +49,8 @@ options:
         type: str
   until:
     description:
-      - V(done) is what the kind's rule says. V(running) is done as soon as the pods of a job run, or
-        once it has ended well; for what is no job it is V(done).
-        V(present) and V(absent) are about existence alone.
+      - V(done) applies the rule of the kind. V(running) ends as soon as the pods of a job are running, or the job
+        succeeded; for other kinds it is V(done). V(present) and V(absent) wait for existence only.
     type: str
     choices: [done, running, present, absent]
     default: done
@@ -114,7 +113,7 @@ states:
       description: V(done), V(failed) or V(waiting).
       type: str
     reason:
-      description: What it is at, or why it failed.
+      description: What it waits for, or why it failed.
       type: str
 requests:
   description: How many requests were sent.
@@ -125,7 +124,7 @@ duration_s:
   returned: always
   type: float
 outages:
-  description: How often the API server was out of reach meanwhile.
+  description: The number of outages of the API server during the wait.
   returned: always
   type: int
 """

@@ -111,10 +111,10 @@ def test_an_exec_plugin_may_give_a_certificate(api: ApiServer, tmp_path: pathlib
 @pytest.mark.parametrize(
     ("body", "more", "expected"),
     [
-        ("echo no-secret-0123456789; exit 3", {}, "login ended with status 3"),
+        ("echo no-secret-0123456789; exit 3", {}, "login exited with status 3"),
         ("echo no", {}, "not JSON"),
         ('echo \'{"kind": "ExecCredential", "apiVersion": "x", "status": {}}\'', {}, "another version"),
-        ("true", {"interactiveMode": "Always"}, "asks questions"),
+        ("true", {"interactiveMode": "Always"}, "is interactive"),
         ("true", {"apiVersion": "client.authentication.k8s.io/v1alpha1"}, "v1alpha1 is not supported"),
     ],
 )
@@ -137,7 +137,7 @@ def test_an_expired_certificate_is_named_with_its_date(api: ApiServer) -> None:
     api.old_certificate("old", "/O=system:masters/CN=old")
     pairs = (("certificate", "crt"), ("key", "key"))
     user = {f"client-{key}-data": base64.b64encode((api.root / f"old.{e}").read_bytes()).decode() for key, e in pairs}
-    with pytest.raises(MusterError, match=r"client certificate of user lab-user .* ended on 2020-01-02"):
+    with pytest.raises(MusterError, match=r"client certificate of user lab-user .* expired on 2020-01-02"):
         who(connect({"kubeconfig": api.config(user)}))
 
 
@@ -199,4 +199,6 @@ def test_no_credential_is_left_in_text(api: ApiServer) -> None:
     connect({"kubeconfig": str(api.kubeconfig)})
     connect({"kubeconfig": api.config({"token": GOOD})})
     assert GOOD not in scrub(f"a {GOOD} b") and key not in scrub(f"a {key} b")
-    assert GOOD not in repr(connect({"kubeconfig": api.config({"token": GOOD})}).line.credential.__dict__.get("_user"))
+    assert GOOD not in repr(
+        connect({"kubeconfig": api.config({"token": GOOD})}).transport.credential.__dict__.get("_user")
+    )

@@ -282,7 +282,7 @@ def test_an_admission_policy_is_named(client: Client, namespace: str) -> None:
         text = refused()
         if text:
             break
-        client.line.clock.sleep(0.1)
+        client.transport.clock.sleep(0.1)
     assert "that name is taken" in text and f"no-forbidden-{namespace}" in text and "\n" not in text
 
 
@@ -307,7 +307,7 @@ def test_a_webhook_that_is_down_is_named_within_ten_seconds(client: Client, name
         ],
     }
     apply(client, [hook])
-    clock = client.line.clock
+    clock = client.transport.clock
     clock.sleep(1.5)
     began = clock.monotonic()
     with pytest.raises(KubeError, match=r"the admission webhook down\.example\.com does not answer"):
@@ -344,7 +344,7 @@ def reader(
             },
         ],
     )
-    client.line.clock.sleep(0.5)
+    client.transport.clock.sleep(0.5)
     return connect({"kubeconfig": api.config({"token": "reader-token-0123456789"})})
 
 

@@ -90,7 +90,7 @@ def test_the_certificate_has_ended(api: ApiServer) -> None:
         f"client-{key}-data": base64.b64encode((api.root / f"ended.{end}").read_bytes()).decode()
         for key, end in (("certificate", "crt"), ("key", "key"))
     }
-    refused_by_all({"kubeconfig": api.config(user)}, "ended on 2020-01-02")
+    refused_by_all({"kubeconfig": api.config(user)}, "expired on 2020-01-02")
 
 
 def test_a_token_of_two_lines_is_not_sent(api: ApiServer) -> None:

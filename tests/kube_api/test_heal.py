@@ -87,7 +87,7 @@ def test_a_node_that_may_come_back_is_tainted_and_its_pods_go(
     kept = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
     client.patch("v1/Node", bad, {"spec": {"taints": [kept]}})
     done = subject.release_pods(client, bad, gone=False)
-    assert done == [f"Node {bad} is out of service", f"{namespace}/ours-{bad} was forced off"]
+    assert done == [f"Node {bad} is out of service", f"{namespace}/ours-{bad} was force-deleted"]
     found = t.cast(Dict, client.get("v1/Node", bad))
     assert subject.has_taint(found) and kept in found["spec"]["taints"]
     assert pods(client, namespace) == sorted([f"ours-{pair[0]}", f"other-{pair[0]}", f"other-{bad}"])
@@ -104,7 +104,7 @@ def test_a_node_that_is_gone_is_deleted(client: Client, namespace: str, pair: tu
         last = next(event.object for event in events if event.type == "DELETED")
     taken = {item["type"]: item["status"] for item in last["status"]["conditions"]}
     assert last["status"]["phase"] == "Failed" and taken["DisruptionTarget"] == "True", "a lost node is no crash"
-    assert done == [f"Node {bad} was deleted", f"{namespace}/ours-{bad} was forced off"]
+    assert done == [f"Node {bad} was deleted", f"{namespace}/ours-{bad} was force-deleted"]
     assert client.get("v1/Node", bad) is None and subject.release_pods(client, bad, gone=True) == []
 
 
@@ -292,7 +292,7 @@ def test_the_patience_with_nodes_is_none_with_the_server(healer: Healer, monkeyp
 
     monkeypatch.setattr(kube_connection, "open_client", open_client)
     healer.run(check=True, patience_s=3.0)
-    assert [client.line.patience_s for client in opened] == [360.0]
+    assert [client.transport.patience_s for client in opened] == [360.0]
 
 
 def test_without_a_way_to_join_it_says_so(healer: Healer) -> None:

@@ -116,7 +116,7 @@ def test_what_does_not_end_in_time_is_forced_off_and_named(
     left = ask(api, [name], said, drain_timeout_s=3)["nodes"][0]
     assert left["evicted"] == left["forced"] == [f"{namespace}/web"] and left["deleted"]
     assert pods(client, namespace) == ["agent", "ended"]
-    assert said[0] == f"{name}: 1 pods to go"
+    assert said[0] == f"{name}: 1 pods are still running"
 
 
 def test_a_budget_holds_a_pod_until_the_time_is_over(api: ApiServer, client: Client, world: tuple[str, str]) -> None:

@@ -4,7 +4,7 @@
 """An API server that goes away and comes back: during apply, watch, wait and logs; forgotten versions; 429.
 
 ``MUSTER_OUTAGE_S=300`` makes the outages of a wait and of an apply as long as what is promised; by default they are
-short, and the five minutes are those of a clock of the tests (test_long_outages).
+short, and the five minutes are those of a clock of the tests (test_transport_outages).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def test_apply_goes_on_after_an_outage(client: Client, api: ApiServer, namespace
         time.sleep(0.001)
     with Outage(api, AWAY_S):
         worker.join(90 + AWAY_S)
-    assert done and len(done[0].changes) == 150 and client.line.tally.trouble_at > 0
+    assert done and len(done[0].changes) == 150 and client.transport.stats.outage_at > 0
     assert len(client.list("ConfigMap", namespace).items) == 150
     assert apply(client, objects).writes == 0
 

@@ -44,9 +44,9 @@ def test_prune_removes_only_what_is_ours(client: Client, namespace: str, api: Ap
     other = config_map("unlabelled", namespace, a="1")
     apply(client, [other])
     prune = Prune(labels, ("v1/Secret",))
-    before = client.line.tally.writes
+    before = client.transport.stats.writes
     predicted = apply(client, ours[:1], check=True, prune=prune)
-    assert client.line.tally.writes == before + 2, "the server is asked about removals, too"
+    assert client.transport.stats.writes == before + 2, "the server is asked about removals, too"
     assert sorted(c.target.name for c in predicted.changes if c.action == "pruned") == ["three", "two"]
     result = apply(client, ours[:1], prune=prune)
     assert sorted(c.target.name for c in result.changes if c.action == "pruned") == ["three", "two"]

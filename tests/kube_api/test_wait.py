@@ -105,7 +105,7 @@ def test_a_failed_job_ends_the_wait_with_its_cause(client: Client, namespace: st
     wishes = [WaitTarget(client.resource("batch/v1/Job"), namespace, name) for name in ("good", "bad")]
     outcome = wait(client, wishes, timeout_s=20)
     assert outcome.end == "failed" and outcome.duration_s < 10
-    assert outcome.line() == f"Job {namespace}/bad Told: as the test says"
+    assert outcome.summary() == f"Job {namespace}/bad Told: as the test says"
 
 
 def test_what_is_missing_is_told_at_the_timeout(client: Client, namespace: str) -> None:
@@ -113,7 +113,7 @@ def test_what_is_missing_is_told_at_the_timeout(client: Client, namespace: str) 
     wishes = [WaitTarget(client.resource("batch/v1/Job"), namespace, name) for name in ("there", "never")]
     outcome = wait(client, wishes, timeout_s=1)
     assert outcome.end == "timeout"
-    assert outcome.line() == f"Job {namespace}/there has no pods yet; Job {namespace}/never does not exist yet"
+    assert outcome.summary() == f"Job {namespace}/there has no pods yet; Job {namespace}/never does not exist yet"
 
 
 def test_labels_counts_conditions_and_absence(client: Client, namespace: str) -> None:
@@ -128,7 +128,7 @@ def test_labels_counts_conditions_and_absence(client: Client, namespace: str) ->
     assert wait(client, [WaitTarget(kind, namespace, "one")], rule=rule, timeout_s=10).end == "done"
     gone = WaitTarget(kind, namespace, "two")
     held = wait(client, [gone], until="absent", timeout_s=1)
-    assert held.end == "timeout" and "nobody asked for its removal" in held.line()
+    assert held.end == "timeout" and "its deletion was not requested" in held.summary()
     threading.Timer(0.3, lambda: client.delete(kind, "two", namespace)).start()
     assert wait(client, [gone], until="absent", timeout_s=20).end == "done"
 

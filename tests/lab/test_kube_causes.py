@@ -98,10 +98,10 @@ NO_IMAGE = {"image": "localhost/muster-lab/no-such-image:1"}
 CASES = {
     "image": Case("its image cannot be pulled", nothing, NO_IMAGE, probed=True),
     "unschedulable": Case("no node has room for it", nothing, {"resources": {"cpu": 3, "memory": "64Mi"}}),
-    "queue": Case("it waits in its queue", full_queue),
+    "queue": Case("waiting in its queue", full_queue),
     "quota": Case("the namespace's quota is used up", pod_quota, probed=True),
-    "admission": Case("the cluster does not allow it", restricted, HOST_PATH),
-    "webhook": Case("a webhook of the cluster does not answer", broken_webhook, probed=True),
+    "admission": Case("refused by an admission rule of the cluster", restricted, HOST_PATH),
+    "webhook": Case("an admission webhook of the cluster does not answer", broken_webhook, probed=True),
 }
 
 
@@ -138,5 +138,5 @@ def test_a_claim_that_is_not_there_is_refused_before_anything_is_made(
     controller = Controller(kube_lab, team, tmp_path)
     mounts = [{"name": "data", "path": "/data", "pvc": "missing"}]
     code, output = controller.play("train", command("true", mounts=mounts))
-    assert code != 0 and "there is no claim missing in the namespace" in output
+    assert code != 0 and "PersistentVolumeClaim missing does not exist in the namespace" in output
     assert kube_lab.pods(team.namespace) == []

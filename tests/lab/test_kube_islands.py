@@ -55,11 +55,11 @@ def test_an_island_without_room_is_told_and_so_is_a_fleet_without_islands(contro
         assert until(lambda: "allows to fit only 1 out of 2 pod(s)" in run.output, 60), run.output
     finally:
         run.stop()
-    assert "it waits in its queue" in run.output
+    assert "waiting in its queue" in run.output
     assert [pod for pod in lab.pods(controller.team.namespace) if "-probe-" not in pod["metadata"]["name"]] == []
     lab.unlabel()
     code, output = controller.play("train", command("true", name="other"))
-    assert code != 0 and "no island has room for 2 pods (no node has one)" in output, output
+    assert code != 0 and "no island has room for 2 pods (no node has an island label)" in output, output
 
 
 def _mebibytes(text: str) -> float:

@@ -74,7 +74,10 @@ def test_bad_placement_is_refused_before_anything_is_made(controller: Controller
         (command("true", placement={"queue": "nowhere"}), f"no LocalQueue nowhere in the namespace {name}"),
         (command("true", gpus_per_node=8), "of 3 nodes fit"),
         (command("true", placement={"priority": "urgent"}), "no WorkloadPriorityClass urgent"),
-        (command("true", mounts=[{"name": "x", "path": "/x", "pvc": "missing"}]), "there is no claim missing"),
+        (
+            command("true", mounts=[{"name": "x", "path": "/x", "pvc": "missing"}]),
+            "PersistentVolumeClaim missing does not exist",
+        ),
         (command("true", resources={"memory": "8gb"}), "job.resources.memory"),
     ):
         code, output = controller.play("train", job)

@@ -47,9 +47,9 @@ class Told:
         self.client = types.SimpleNamespace(
             delete=lambda _kind, name, *_a, **_k: self.deleted.append(name),
             get=lambda *_a: silent,
-            apply=lambda *_a, **_k: None,
-            line=types.SimpleNamespace(
-                recovering=lambda: self.outage, tally=types.SimpleNamespace(server_time=lambda: None)
+            patch=lambda *_a, **_k: None,
+            transport=types.SimpleNamespace(
+                is_recovering=lambda: self.outage, stats=types.SimpleNamespace(server_time=lambda: None)
             ),
         )
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Making an API server hold a set of objects.
+"""Applies a set of objects to an API server (``kube_apply``).
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -17,12 +17,12 @@ from .._kube.api.kinds import KubeObject
 from .._kube.objects import manifests
 from .._kube.objects.apply import apply
 from .._kube.objects.apply_plan import Prune
-from .shared.kube_connection import Dict, ReportLine, open_client
+from .shared.kube_connection import ReportLine, open_client
 
 
 def run(
     options: Mapping[str, t.Any], base: pathlib.Path, check: bool, want_diff: bool, tell: ReportLine | None = None
-) -> Dict:
+) -> dict[str, object]:
     """Return the result of ``kube_apply``."""
     objects = read_objects(options, base)
     labels = options.get("prune_labels") or {}
@@ -44,7 +44,7 @@ def run(
         validate=bool(options["validate"]),
         timeout_s=float(options["timeout_s"]),
     )
-    answer: Dict = {
+    answer: dict[str, object] = {
         "changed": result.changed,
         "objects": [change.to_dict() for change in result.changes],
         "requests": client.requests,
@@ -55,7 +55,7 @@ def run(
 
 def read_objects(options: Mapping[str, t.Any], base: pathlib.Path) -> list[KubeObject]:
     """Return the objects of the options ``objects`` and ``src``."""
-    found = manifests.collect(options["objects"], "objects") if options.get("objects") else []
+    objects = manifests.collect(options["objects"], "objects") if options.get("objects") else []
     for path in options.get("src") or []:
-        found += manifests.read(path, base)
-    return found
+        objects += manifests.read(path, base)
+    return objects

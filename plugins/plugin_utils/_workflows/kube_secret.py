@@ -1,34 +1,27 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A Secret with given values, or none; the values never come back.
+"""Creates, updates or deletes a Secret (``kube_secret``); its values are never returned.
 
 This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import pathlib
 import typing as t
 from collections.abc import Mapping
 
-from ...module_utils._model.errors import InputError
 from .._kube.api.client import Client
-from .._kube.api.kinds import KubeObject
-from .._kube.api.kubeconfig import register_secret
+from .._kube.api.kinds import KubeObject, ObjectMeta
 from .._kube.objects.apply import apply
-from .shared.kube_connection import Dict, open_client
-
-# The hash may be shown; guessing a weak value from it shall cost some time.
-_ROUNDS = 50_000
+from .._kube.objects.secrets import build_secret, keyed_hash
+from .shared.kube_connection import open_client
 
 
-def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, want_diff: bool) -> Dict:
+def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, want_diff: bool) -> dict[str, object]:
     """Return the result of ``kube_secret``."""
-    wanted = manifest(options)
+    wanted = _build_secret(options)
     client = open_client(options, base)
     namespace = str(options.get("namespace") or client.namespace)
     if options["state"] == "absent":
@@ -42,7 +35,7 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, want_diff
         namespace=namespace,
     )
     change = result.changes[0]
-    answer: Dict = {
+    answer: dict[str, object] = {
         "changed": result.changed,
         "action": change.action,
         "name": options["name"],
@@ -53,38 +46,19 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, want_diff
     return {**answer, "diff": result.diff()} if want_diff else answer
 
 
-def manifest(options: Mapping[str, t.Any]) -> KubeObject:
-    """Return the Secret that the options describe; its values are registered as secrets."""
-    data: dict[str, str] = {}
-    for key, value in (options.get("data") or {}).items():
-        if not isinstance(value, str | int | float) or isinstance(value, bool):
-            raise InputError(f"data.{key}", "must be text")
-        data[str(key)] = base64.b64encode(register_secret(str(value)).encode()).decode()
-    for key, value in (options.get("data_base64") or {}).items():
-        try:
-            raw = base64.b64decode("".join(str(value).split()), validate=True)
-        except ValueError:
-            raise InputError(f"data_base64.{key}", "is not base64") from None
-        register_secret(raw.decode("utf-8", "replace"))
-        data[str(key)] = base64.b64encode(raw).decode()
-    meta: KubeObject = {"name": str(options["name"])}
-    for key in ("labels", "annotations"):
-        if options.get(key):
-            meta[key] = {str(name): str(text) for name, text in options[key].items()}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": str(options["type"]), "data": data}
+def _build_secret(options: Mapping[str, t.Any]) -> KubeObject:
+    meta: ObjectMeta = {"name": str(options["name"])}
+    if options.get("labels"):
+        meta["labels"] = {str(key): str(text) for key, text in options["labels"].items()}
+    if options.get("annotations"):
+        meta["annotations"] = {str(key): str(text) for key, text in options["annotations"].items()}
+    return build_secret(meta, str(options["type"]), options.get("data") or {}, options.get("data_base64") or {})
 
 
-def keyed_hash(live: KubeObject, data: Mapping[str, str]) -> str:
-    """Return 16 hex digits that change with the values; the key is the uid of this very Secret."""
-    uid = str((live.get("metadata") or {}).get("uid") or "")
-    text = json.dumps(dict(sorted(data.items())), separators=(",", ":"))
-    return hashlib.pbkdf2_hmac("sha256", text.encode(), uid.encode(), _ROUNDS, 8).hex()
-
-
-def _delete(client: Client, name: str, namespace: str, check: bool) -> Dict:
-    found = client.get("v1/Secret", name, namespace)
-    if found is not None and not check:
-        client.delete("v1/Secret", name, namespace, uid=str(found["metadata"].get("uid") or ""))
-    action = "unchanged" if found is None else "removed"
-    names: Dict = {"name": name, "namespace": namespace, "data_keys": [], "hash": None}
-    return {"changed": found is not None, "action": action, **names}
+def _delete(client: Client, name: str, namespace: str, check: bool) -> dict[str, object]:
+    live = client.get("v1/Secret", name, namespace)
+    if live is not None and not check:
+        client.delete("v1/Secret", name, namespace, uid=str(live["metadata"].get("uid") or ""))
+    action = "unchanged" if live is None else "removed"
+    names: dict[str, object] = {"name": name, "namespace": namespace, "data_keys": [], "hash": None}
+    return {"changed": live is not None, "action": action, **names}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A kubeconfig of a service account: the server of the administrator's, and a token that ends by itself.
+"""Writes the kubeconfig of a service account with a token that expires (``kube_kubeconfig``).
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -25,11 +25,11 @@ from .._kube.api import connect, kubeconfig
 from .._kube.api.client import Client
 from .._kube.api.kubeconfig import ClusterAccess
 from .shared import run_record
-from .shared.kube_connection import Dict, post_review, select_connection
+from .shared.kube_connection import post_review, select_connection
 from .shared.state_dir import StateHome
 
 _LEAST_S = 600
-# A token is renewed when less than this part of its life is left.
+# A token is renewed when less than this part of its lifetime remains.
 _RENEW_BELOW = 0.25
 _MODE = 0o600
 _ACCOUNT = "v1/ServiceAccount"
@@ -37,56 +37,58 @@ _ACCOUNT = "v1/ServiceAccount"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ServiceAccountToken:
-    """What a token says of itself. It proves nothing: the server judges it. Times are Unix seconds."""
+    """The claims of a token, which are not verified here. Times are Unix seconds."""
 
     subject: str
     uid: str
     issued_at: float
     expires_at: float
 
-    def serves(self, account: str, namespace: str, uid: str, now: float) -> bool:
-        """Return whether the token is of this very account and lasts for some time to come."""
+    def is_valid_for(self, account: str, namespace: str, uid: str, now: float) -> bool:
+        """Return whether the token is of this very account and is not to be renewed yet."""
         life = self.expires_at - self.issued_at
         same = self.subject == f"system:serviceaccount:{namespace}:{account}" and self.uid == uid
         return same and self.expires_at - now > _RENEW_BELOW * life
 
 
-def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool) -> Dict:
+def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool) -> dict[str, object]:
     """Return the result of ``kube_kubeconfig``."""
     account, namespace = str(options["account"]), str(options["namespace"])
     if int(options["lifetime_s"]) < _LEAST_S:
-        raise InputError("lifetime_s", f"must be {_LEAST_S} at least", "The API server issues none for less")
-    place = _file_path(options, namespace)
-    answer: Dict = {"path": str(place), "account": account, "namespace": namespace, "expires_at": None}
+        raise InputError(
+            "lifetime_s", f"must be {_LEAST_S} at least", "The API server does not issue tokens with a shorter lifetime"
+        )
+    path = _file_path(options, namespace)
+    answer: dict[str, object] = {"path": str(path), "account": account, "namespace": namespace, "expires_at": None}
     if options["state"] == "absent":
-        there = place.exists()
-        if there and not check:
-            place.unlink()
-        return {**answer, "changed": there}
-    given = select_connection(options, base)
-    access = kubeconfig.load_access(given)
-    client = connect.connect(given)
+        exists = path.exists()
+        if exists and not check:
+            path.unlink()
+        return {**answer, "changed": exists}
+    connection = select_connection(options, base)
+    access = kubeconfig.load_access(connection)
+    client = connect.connect(connection)
     live = client.get(_ACCOUNT, account, namespace)
     uid = str(live["metadata"]["uid"]) if live else ""
     wanted = build_document(access, account, namespace)
-    token = _read_saved_token(place, wanted)
-    known = read_token(token) if token else None
-    if known and live and known.serves(account, namespace, uid, time.time()):
-        return {**answer, "changed": False, "expires_at": run_record.format_time(known.expires_at)}
+    token = _read_saved_token(path, wanted)
+    claims = read_token(token) if token else None
+    if claims and live and claims.is_valid_for(account, namespace, uid, time.time()):
+        return {**answer, "changed": False, "expires_at": run_record.format_time(claims.expires_at)}
     if check:
-        # The account may be among what would have been made before.
+        # In check mode the account may not have been created.
         return {**answer, "changed": True}
     if live is None:
-        raise RefusedError(f"there is no ServiceAccount {account} in the namespace {namespace}", "Make it first")
+        raise RefusedError(f"ServiceAccount {account} does not exist in the namespace {namespace}", "Create it first")
     token = request_token(client, account, namespace, int(options["lifetime_s"]))
-    _write(place, with_token(wanted, token))
+    _write(path, with_token(wanted, token))
     issued = read_token(token)
     return {**answer, "changed": True, "expires_at": run_record.format_time(issued.expires_at) if issued else None}
 
 
-def build_document(access: ClusterAccess, account: str, namespace: str) -> Dict:
+def build_document(access: ClusterAccess, account: str, namespace: str) -> dict[str, object]:
     """Return the kubeconfig without its token."""
-    cluster: Dict = {"server": str(access.server)}
+    cluster: dict[str, object] = {"server": str(access.server)}
     if access.ca_pem:
         cluster["certificate-authority-data"] = base64.b64encode(access.ca_pem.encode()).decode()
     if not access.verify:
@@ -107,14 +109,14 @@ def build_document(access: ClusterAccess, account: str, namespace: str) -> Dict:
     }
 
 
-def with_token(wanted: Dict, token: str) -> Dict:
+def with_token(wanted: dict[str, t.Any], token: str) -> dict[str, object]:
     """Return the kubeconfig with its token."""
     (user,) = wanted["users"]
     return {**wanted, "users": [{**user, "user": {"token": token}}]}
 
 
 def read_token(token: str) -> ServiceAccountToken | None:
-    """Return what a JSON Web Token of Kubernetes says of itself, None when it is none."""
+    """Return the claims of a JSON Web Token of Kubernetes, None for other text."""
     try:
         body = token.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
@@ -130,39 +132,39 @@ def request_token(client: Client, account: str, namespace: str, seconds: int) ->
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": seconds}}
     what = f"token of ServiceAccount {namespace}/{account}"
     try:
-        # A token whose answer was lost is one that nobody has.
+        # The request may be repeated: a token whose answer was lost is not used.
         answer = post_review(client, what, path, body)
         return kubeconfig.register_secret(str(answer["status"]["token"]))
     except (LookupError, TypeError, ValueError):
-        raise MusterError(f"{what}: the API server gave no token", "Check its version: 1.24 or newer") from None
+        raise MusterError(f"{what}: the API server returned no token", "Check its version: 1.24 or newer") from None
 
 
 def _file_path(options: Mapping[str, t.Any], namespace: str) -> pathlib.Path:
     if not options.get("path"):
         home = StateHome(options["state_home"], options["cluster"])
         return home.folder / "teams" / f"{namespace}.kubeconfig"
-    place = pathlib.Path(str(options["path"])).expanduser()
-    if not place.is_absolute():
-        raise InputError("path", f"{place} is not absolute", "Begin it with / or ~")
-    return place
+    path = pathlib.Path(str(options["path"])).expanduser()
+    if not path.is_absolute():
+        raise InputError("path", f"{path} is not absolute", "Begin it with / or ~")
+    return path
 
 
-def _read_saved_token(place: pathlib.Path, wanted: Dict) -> str:
+def _read_saved_token(path: pathlib.Path, wanted: dict[str, object]) -> str:
     """Return the token of the file, empty when the file is missing, is another one or can be read by others."""
     try:
-        if place.stat().st_mode & 0o777 != _MODE:
+        if path.stat().st_mode & 0o777 != _MODE:
             return ""
-        found = yaml.safe_load(place.read_text())
-        token = str(found["users"][0]["user"]["token"])
+        content = yaml.safe_load(path.read_text())
+        token = str(content["users"][0]["user"]["token"])
     except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):
         return ""
-    return kubeconfig.register_secret(token) if found == with_token(wanted, token) else ""
+    return kubeconfig.register_secret(token) if content == with_token(wanted, token) else ""
 
 
-def _write(place: pathlib.Path, value: Dict) -> None:
+def _write(path: pathlib.Path, value: dict[str, object]) -> None:
     try:
-        files.private_dir(place.parent)
-        files.write_atomic(place, yaml.safe_dump(value, sort_keys=False).encode(), _MODE)
+        files.private_dir(path.parent)
+        files.write_atomic(path, yaml.safe_dump(value, sort_keys=False).encode(), _MODE)
     except OSError as exc:
-        problem = f"{place} cannot be written: {(exc.strerror or str(exc)).lower()}"
-        raise RefusedError(problem, "Name another place with path") from exc
+        problem = f"{path} cannot be written: {(exc.strerror or str(exc)).lower()}"
+        raise RefusedError(problem, "Set path to another file") from exc

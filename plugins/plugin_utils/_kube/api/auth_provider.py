@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Credential kinds that are not read here (auth-provider): by the package kubernetes, where it is installed.
+"""Resolves auth-provider credentials of a kubeconfig with the Python package kubernetes, where it is installed.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -16,7 +16,7 @@ from ....module_utils._model.errors import InputError
 from .kubeconfig import ClusterAccess, KubeUser, register_secret
 
 
-def resolve(access: ClusterAccess, options: Mapping[str, t.Any], environ: Mapping[str, str]) -> ClusterAccess:
+def resolve(access: ClusterAccess, options: Mapping[str, object], environ: Mapping[str, str]) -> ClusterAccess:
     """Return ``access`` with the credential that the package kubernetes reads for its context.
 
     :raises InputError: naming the package when it is not installed, or why it found no credential.
@@ -27,21 +27,23 @@ def resolve(access: ClusterAccess, options: Mapping[str, t.Any], environ: Mappin
     except ImportError:
         fix = "Install the Python package kubernetes on this machine, or use an exec plugin"
         raise InputError(option, f"{access.user.other} is read by the package kubernetes only", fix) from None
-    held = client.Configuration()
+    configuration = client.Configuration()
     loader: t.Any = config
-    place: t.Any = options.get("kubeconfig") or environ.get("KUBECONFIG")
+    source: t.Any = options.get("kubeconfig") or environ.get("KUBECONFIG")
     try:
-        if isinstance(place, Mapping):
+        if isinstance(source, Mapping):
             loader.load_kube_config_from_dict(
-                dict(place), context=access.context, client_configuration=held, persist_config=False
+                dict(source), context=access.context, client_configuration=configuration, persist_config=False
             )
         else:
-            loader.load_kube_config(place, context=access.context, client_configuration=held, persist_config=False)
+            loader.load_kube_config(
+                source, context=access.context, client_configuration=configuration, persist_config=False
+            )
     except Exception as exc:
-        # Whatever a provider's own code raises; its text may quote a token.
+        # Anything may be raised by a provider's own code, and its text may quote a token.
         fix = "Log in again with the provider's own command"
-        raise InputError(option, f"{access.user.other} gave no credential ({type(exc).__name__})", fix) from None
-    return access._replace(user=_with_credential(access.user, held.api_key, option))
+        raise InputError(option, f"{access.user.other} returned no credential ({type(exc).__name__})", fix) from None
+    return access._replace(user=_with_credential(access.user, configuration.api_key, option))
 
 
 def _with_credential(user: KubeUser, keys: Mapping[str, str], option: str) -> KubeUser:
@@ -54,4 +56,4 @@ def _with_credential(user: KubeUser, keys: Mapping[str, str], option: str) -> Ku
         return user._replace(basic=(name, register_secret(password)), other="")
     if user.client_pem:
         return user._replace(other="")
-    raise InputError(option, f"{user.other} gave no credential", "Log in again with the provider's own command")
+    raise InputError(option, f"{user.other} returned no credential", "Log in again with the provider's own command")

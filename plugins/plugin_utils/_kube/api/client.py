@@ -12,13 +12,13 @@ import json
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ....module_utils._http.messages import Method, Request, Response
+from ....module_utils._http.messages import Method, Request
 from ....module_utils._http.version import USER_AGENT
 from ....module_utils._model.errors import RefusedError, TransportError
 from . import discovery, pages
 from .errors import KubeError, refusal_error
-from .kinds import KubeObject, Resource, identity, title
-from .pages import ListPage, Question
+from .kinds import JsonObject, KubeObject, ObjectList, Resource, identity, title
+from .pages import ListPage
 from .transport import ApiTransport
 
 if t.TYPE_CHECKING:
@@ -27,20 +27,16 @@ if t.TYPE_CHECKING:
 
 MANAGER = "muster"
 Query = list[tuple[str, str]]
-KindRef = str | Resource | Mapping[str, t.Any]
+KindRef = str | Resource | KubeObject
 _PAGE = 500
-# So many requests are sent on one connection before the first is answered. Each write may take its time: more of them
-# behind a slow one would wait for it while other connections have nothing to do.
-_READS_AHEAD = 16
-_WRITES_AHEAD = 4
-# Made once: json.dumps makes one for each object.
+# One for all requests: json.dumps creates an encoder in each call.
 _JSON = json.JSONEncoder(separators=(",", ":"), default=str)
 _PATCHES: Mapping[str, str] = {
     "merge": "application/merge-patch+json",
     "json": "application/json-patch+json",
     "strategic": "application/strategic-merge-patch+json",
 }
-# A resource, what errors call the object, its namespace and its name.
+# A resource, the object's title in errors, its namespace and its name.
 _Address = tuple[Resource, str, str | None, str]
 Propagation = t.Literal["Background", "Foreground", "Orphan"]
 
@@ -52,45 +48,45 @@ class Client:
     :class:`Resource`, or as an object that has apiVersion and kind. ``namespace`` None means the whole cluster for
     lists and watches, and the kubeconfig's namespace for single objects.
 
-    All calls raise :class:`KubeError` for refusals and ``TransportError`` when no answer came. A server that has
-    answered before may be away for ``patience_s`` seconds; requests that may be repeated wait for it. 429 and
-    Retry-After are honoured.
+    All calls raise :class:`KubeError` for an error status and ``TransportError`` when no answer came. A server that
+    has answered before may be unreachable for ``patience_s`` seconds; requests that may be repeated wait for it. 429
+    and Retry-After are honoured.
     """
 
     def __init__(
-        self, line: ApiTransport, *, namespace: str = "default", catalog: discovery.Catalog | None = None
+        self, transport: ApiTransport, *, namespace: str = "default", catalog: discovery.Catalog | None = None
     ) -> None:
-        self.line = line
+        self.transport = transport
         self.namespace = namespace
-        self.server = str(line.server)
+        self.server = str(transport.server)
         self.catalog = catalog or discovery.Catalog(self.discover)
 
     @property
     def requests(self) -> int:
         """How many requests were sent, watches and repetitions included."""
-        return self.line.tally.requests
+        return self.transport.stats.requests
 
     @property
     def writes(self) -> int:
         """How many of them could change something (dry runs included)."""
-        return self.line.tally.writes
+        return self.transport.stats.writes
 
     def resource(self, kind: KindRef) -> Resource:
-        """Return where a kind lives."""
+        """Return the resource of a kind."""
         if isinstance(kind, Resource):
             return kind
         if isinstance(kind, str):
-            return self.catalog.named(kind)
+            return self.catalog.find_by_name(kind)
         return self.catalog.find(str(kind.get("apiVersion")), str(kind.get("kind")))
 
     def get(
         self, kind: KindRef, name: str, namespace: str | None = None, *, subresource: str | None = None
     ) -> KubeObject | None:
-        """Return one object, None when there is none."""
-        found = self.resource(kind)
-        place = self._place(found, namespace)
-        request = self._request("GET", found.path(place, name, subresource))
-        response = self.line.send(title(found.kind, place, name), request, allow=(404,))
+        """Return one object, None when it does not exist."""
+        resource = self.resource(kind)
+        space = self._namespace(resource, namespace)
+        request = self._request("GET", resource.path(space, name, subresource))
+        response = self.transport.send(title(resource.kind, space, name), request, allow=(404,))
         return None if response.status == 404 else self._object(request, response.body)
 
     def list(
@@ -108,62 +104,38 @@ class Client:
 
         With ``patient`` false an outage is raised after seconds.
         """
-        found = self.resource(kind)
-        what = title(found.kind, namespace, None)
+        resource = self.resource(kind)
+        what = f"listing {title(resource.kind, namespace, None)}"
         items: dict[str, KubeObject] = {}
         token, restarted = "", False
-        seen: set[str] = set()
+        tokens: set[str] = set()
         while True:
             query = [*_selectors(labels, fields), ("limit", str(limit)), *([("continue", token)] if token else [])]
-            request = self._request("GET", found.path(namespace), query)
+            request = self._request("GET", resource.path(namespace), query)
             allow = (410,) if token and not restarted else ()
-            response = self.line.send(f"listing {what}", request, allow, patient=patient)
+            response = self.transport.send(what, request, allow, patient=patient)
             if response.status == 410:
                 # The page's version is gone from the server's memory: begin again, whole this time.
-                items, token, restarted, limit, seen = {}, "", True, 0, set()
+                items, token, restarted, limit, tokens = {}, "", True, 0, set()
                 continue
-            answer = self._object(request, response.body)
-            meta = answer.get("metadata") or {}
-            items |= {_object_key(item): item for item in pages.list_items(answer, found)}
-            following = str(meta.get("continue") or "")
-            if not following or not whole:
-                return ListPage(
-                    list(items.values()), str(meta.get("resourceVersion") or ""), pages.remaining_count(meta)
-                )
-            if following in seen:
-                fix = "Check what answers at the address of the API server"
-                raise TransportError(f"listing {what}: {self.server} gives the same page again, without end", fix)
-            seen.add(following)
-            token = following
-
-    def read_together(self, questions: Sequence[Question]) -> Sequence[ListPage | KubeError | None]:
-        """Return the first page of what each question asks for, all asked at once; none of an object that is not there.
-
-        None where that is not known: that question is to be asked by itself (:meth:`get`, :meth:`list`).
-        """
-        whats = [
-            title(asked.resource.kind, self._place(asked.resource, asked.namespace), asked.name)
-            if asked.name
-            else f"listing {title(asked.resource.kind, asked.namespace, None)}"
-            for asked in questions
-        ]
-
-        def make(number: int) -> Request:
-            asked = questions[number]
-            if asked.name:
-                place = self._place(asked.resource, asked.namespace)
-                return self._request("GET", asked.resource.path(place, asked.name), packed=True)
-            query = [*_selectors(asked.labels, ""), ("limit", str(_PAGE))]
-            return self._request("GET", asked.resource.path(asked.namespace), query, packed=True)
-
-        answers = self.line.send_together(whats, make, depth=_READS_AHEAD)
-        return [pages.first_page(asked, answer) for asked, answer in zip(questions, answers, strict=True)]
+            page = t.cast("ObjectList", self._object(request, response.body))
+            meta = page.get("metadata") or {}
+            items |= {_object_key(item): item for item in pages.list_items(page, resource)}
+            next_token = str(meta.get("continue") or "")
+            if not next_token or not whole:
+                version = str(meta.get("resourceVersion") or "")
+                return ListPage(list(items.values()), version, pages.remaining_count(meta))
+            if next_token in tokens:
+                fix = "Check which server answers at the API server's address"
+                raise TransportError(f"{what}: {self.server} returns the same page again and again", fix)
+            tokens.add(next_token)
+            token = next_token
 
     def create(self, value: KubeObject, *, dry_run: bool = False) -> KubeObject:
-        """Create an object; one of this name that is there already is a :class:`KubeError` with status 409."""
-        found, what, place, _unused = self._target(value)
-        request = self._request("POST", found.path(place), _write_query(dry_run, MANAGER), value)
-        return self._object(request, self.line.send(what, request).body)
+        """Create an object; an existing one of this name is a :class:`KubeError` with status 409."""
+        resource, what, space, _unused = self._target(value)
+        request = self._request("POST", resource.path(space), _write_query(dry_run, MANAGER), value)
+        return self._object(request, self.transport.send(what, request).body)
 
     def apply(
         self,
@@ -174,70 +146,37 @@ class Client:
         dry_run: bool = False,
         subresource: str | None = None,
     ) -> KubeObject:
-        """Create or update an object by server-side apply and return it as it is then.
+        """Create or update an object by server-side apply and return it as the server has it then.
 
         Fields that another manager owns with another value are a :class:`KubeError` with status 409 that names manager
         and fields, unless ``force``.
         """
-        target = self._target(value)
-        request = self._applying(value, target, manager, force=force, dry_run=dry_run, subresource=subresource)
-        return self._object(request, self.line.send(target[1], request).body)
-
-    def apply_together(
-        self, values: Sequence[KubeObject], manager: str = MANAGER, *, force: bool = False, dry_run: bool = False
-    ) -> Sequence[KubeObject | KubeError | None]:
-        """Apply many objects at once, in any order, and return what each :meth:`apply` would return or raise.
-
-        None where that is not known, such as after an outage: that object is to be applied by itself.
-        """
-        # Before connections are taken: a kind that is not known yet is asked for over one of them.
-        targets = [self._target(value) for value in values]
-
-        def make(number: int) -> Request:
-            return self._applying(values[number], targets[number], manager, force=force, dry_run=dry_run)
-
-        answers = self.line.send_together([target[1] for target in targets], make, depth=_WRITES_AHEAD)
-        return [
-            _applied(value, answer) if isinstance(answer, Response) else answer
-            for value, answer in zip(values, answers, strict=True)
-        ]
-
-    def _applying(
-        self,
-        value: KubeObject,
-        target: _Address,
-        manager: str,
-        *,
-        force: bool,
-        dry_run: bool,
-        subresource: str | None = None,
-    ) -> Request:
-        found, _what, place, name = target
-        # Server-side apply by itself refuses what a built-in kind does not have (tests/kube_api asks this of every
-        # field); to look for it a second time is a sixth of the server's work.
-        query = [*_write_query(dry_run, manager, not found.built_in), ("force", "true" if force else "false")]
-        path = found.path(place, name, subresource)
-        return self._request("PATCH", path, query, value, "application/apply-patch+yaml", repeatable=True)
+        resource, what, space, name = self._target(value)
+        # Server-side apply by itself refuses fields that a built-in kind does not have (tests/kube_api tests every
+        # field); validating them a second time is a sixth of the server's work.
+        query = [*_write_query(dry_run, manager, not resource.built_in), ("force", "true" if force else "false")]
+        path = resource.path(space, name, subresource)
+        request = self._request("PATCH", path, query, value, "application/apply-patch+yaml", repeatable=True)
+        return self._object(request, self.transport.send(what, request).body)
 
     def patch(
         self,
         kind: KindRef,
         name: str,
-        body: t.Any,
+        body: Mapping[str, object] | Sequence[JsonObject],
         namespace: str | None = None,
         *,
         how: t.Literal["merge", "json", "strategic"] = "merge",
         subresource: str | None = None,
         dry_run: bool = False,
     ) -> KubeObject:
-        """Change parts of an object; ``how`` says what ``body`` is (RFC 7386, RFC 6902, strategic)."""
-        found = self.resource(kind)
-        place = self._place(found, namespace)
-        path = found.path(place, name, subresource)
-        request = self._request(
-            "PATCH", path, _write_query(dry_run, MANAGER), body, _PATCHES[how], repeatable=how != "json"
-        )
-        return self._object(request, self.line.send(title(found.kind, place, name), request).body)
+        """Change parts of an object; ``how`` is the kind of patch (RFC 7386, RFC 6902, strategic)."""
+        resource = self.resource(kind)
+        space = self._namespace(resource, namespace)
+        path = resource.path(space, name, subresource)
+        query = _write_query(dry_run, MANAGER)
+        request = self._request("PATCH", path, query, body, _PATCHES[how], repeatable=how != "json")
+        return self._object(request, self.transport.send(title(resource.kind, space, name), request).body)
 
     def delete(
         self,
@@ -250,37 +189,37 @@ class Client:
         grace_s: int | None = None,
         dry_run: bool = False,
     ) -> bool:
-        """Ask for an object's removal; false when it is gone already. With ``uid`` only that very object."""
-        found = self.resource(kind)
-        place = self._place(found, namespace)
-        body: KubeObject = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
+        """Delete an object; false when it does not exist. With ``uid`` only the object that has it."""
+        resource = self.resource(kind)
+        space = self._namespace(resource, namespace)
+        body: JsonObject = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
         body |= {"preconditions": {"uid": uid}} if uid else {}
         body |= {"gracePeriodSeconds": grace_s} if grace_s is not None else {}
         body |= {"dryRun": ["All"]} if dry_run else {}
-        request = self._request("DELETE", found.path(place, name), [], body)
-        # Another object of this name in place of the one with the uid: that one is gone.
+        request = self._request("DELETE", resource.path(space, name), [], body)
+        # 409 to a uid: another object has the name by then.
         allow = (404, 409) if uid else (404,)
-        return self.line.send(title(found.kind, place, name), request, allow=allow).status < 300
+        return self.transport.send(title(resource.kind, space, name), request, allow=allow).status < 300
 
     def evict(self, pod: KubeObject, *, dry_run: bool = False) -> str:
-        """Ask for a pod's removal as far as disruption budgets allow; return why not now, empty when it is on its way.
+        """Evict a pod as far as disruption budgets allow; return why it was refused, empty when the pod terminates.
 
         Only this very pod: another one of its name is not touched.
         """
         meta = pod["metadata"]
-        body: KubeObject = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": meta["name"]}}
-        body["deleteOptions"] = {"preconditions": {"uid": meta["uid"]}, **({"dryRun": ["All"]} if dry_run else {})}
+        options: JsonObject = {"preconditions": {"uid": meta["uid"]}, **({"dryRun": ["All"]} if dry_run else {})}
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": meta["name"]}}
         path = self.resource("v1/Pod").path(str(meta["namespace"]), str(meta["name"]), "eviction")
-        request = self._request("POST", path, [], body, repeatable=True)
+        request = self._request("POST", path, [], {**body, "deleteOptions": options}, repeatable=True)
         what = title("Pod", str(meta["namespace"]), str(meta["name"]))
         try:
-            response = self.line.send(what, request, allow=(404, 409, 429))
+            response = self.transport.send(what, request, allow=(404, 409, 429))
         except KubeError as refused:
-            # Nothing can be made in a namespace that goes, not even an eviction: its pods go with it.
+            # In a terminating namespace nothing can be created, not even an eviction: its pods terminate with it.
             if "NamespaceTerminating" not in {reason for reason, *_rest in refused.causes}:
                 raise
             return ""
-        # 429 is how a budget says that it is spent.
+        # A disruption budget that is used up answers 429.
         return refusal_error(what, response).detail if response.status == 429 else ""
 
     def watch(
@@ -293,14 +232,14 @@ class Client:
         since: str | None = None,
         timeout_s: float | None = None,
     ) -> WatchStream:
-        """Return an iterator of :class:`watch.Event`: first what is there, then each change, as it happens.
+        """Return an iterator of :class:`watch.WatchEvent`: first the existing objects, then each change.
 
-        It goes on after bookmarks, closed connections, a version that the server forgot (410: everything is listed
-        again and what vanished meanwhile comes as ``DELETED``) and an API server that is away for less than the
+        It continues after bookmarks, closed connections, an expired version (410: everything is listed again and an
+        object that was deleted meanwhile comes as ``DELETED``) and an API server that is unreachable for less than the
         client's ``patience_s``. It ends after ``timeout_s``, or when another thread calls its ``close()``. With
         ``since`` (a resourceVersion) nothing is listed first.
         """
-        # Ansible compiles what it loads anew in each run; most tasks neither watch nor read logs.
+        # Ansible compiles what it loads in each run; most tasks neither watch nor read logs.
         from . import watch
 
         source = watch.WatchSource(self, self.resource(kind), namespace, tuple(_selectors(labels, fields)))
@@ -322,55 +261,53 @@ class Client:
     ) -> LogStream:
         """Return an iterator of a container's log lines (bytes, without the line's end).
 
-        ``since`` is an RFC 3339 time, ``after`` the stream's ``place`` of a line that was read before. A connection
-        that breaks is taken up after the last line seen, none lost and none twice. It ends when the container ends,
+        ``since`` is an RFC 3339 time, ``after`` the stream's ``position`` at a line that was read before. After a
+        broken connection it continues behind the last line, none lost and none twice. It ends when the container ends,
         after ``timeout_s``, or when another thread calls ``close()``.
         """
         from . import logs
 
-        wish = logs.LogRequest(namespace, pod, container, follow, previous, timestamps, since, tail, after)
-        return logs.LogStream(self.line, wish, timeout_s=timeout_s)
+        request = logs.LogRequest(namespace, pod, container, follow, previous, timestamps, since, tail, after)
+        return logs.LogStream(self.transport, request, timeout_s=timeout_s)
 
     def cluster_id(self) -> str:
-        """Return what tells this cluster from every other: the uid of its namespace kube-system."""
-        found = self.get("v1/Namespace", "kube-system")
-        return str(((found or {}).get("metadata") or {}).get("uid") or "")
+        """Return the id of this cluster: the uid of its namespace kube-system."""
+        namespace = self.get("v1/Namespace", "kube-system") or {}
+        return str((namespace.get("metadata") or {}).get("uid") or "")
 
-    def expect_cluster(self, wanted: str) -> None:
-        """Refuse to go on when this is another cluster than ``wanted`` (a :meth:`cluster_id`)."""
-        seen = self.cluster_id()
-        if wanted and seen != wanted:
+    def expect_cluster(self, expected_id: str) -> None:
+        """Raise :class:`RefusedError` when this cluster has another :meth:`cluster_id`."""
+        cluster_id = self.cluster_id()
+        if expected_id and cluster_id != expected_id:
             fix = "Choose the kubeconfig and context of the cluster that was recorded"
-            raise RefusedError(f"{self.server} is another cluster ({seen or 'no id'}) than expected ({wanted})", fix)
+            message = f"{self.server} is another cluster ({cluster_id or 'no id'}) than expected ({expected_id})"
+            raise RefusedError(message, fix)
 
-    def discover(self, path: str, headers: Mapping[str, str]) -> t.Any:
-        """Return what the server says about itself at a path."""
+    def discover(self, path: str, headers: Mapping[str, str]) -> Mapping[str, object]:
+        """Return a discovery document of the server."""
         request = Request("GET", path, headers={"Accept": "application/json", **headers})
-        return self._object(request, self.line.send(f"discovery {path}", request).body)
+        return self._object(request, self.transport.send(f"discovery {path}", request).body)
 
-    def _place(self, found: Resource, namespace: str | None) -> str | None:
-        return (namespace or self.namespace) if found.namespaced else None
+    def _namespace(self, resource: Resource, namespace: str | None) -> str | None:
+        return (namespace or self.namespace) if resource.namespaced else None
 
     def _target(self, value: KubeObject) -> _Address:
         api_version, kind, name = identity(value)
-        found = self.catalog.find(api_version, kind)
-        place = self._place(found, value["metadata"].get("namespace"))
-        return found, title(kind, place, name), place, name
+        resource = self.catalog.find(api_version, kind)
+        space = self._namespace(resource, value["metadata"].get("namespace"))
+        return resource, title(kind, space, name), space, name
 
     def _request(
         self,
         method: Method,
         path: str,
         query: Query | None = None,
-        body: t.Any = None,
+        body: Mapping[str, object] | Sequence[JsonObject] | None = None,
         content: str = "application/json",
         *,
         repeatable: bool | None = None,
-        packed: bool = False,
     ) -> Request:
         headers = {"Accept": "application/json", "User-Agent": USER_AGENT}
-        if packed:
-            headers["Accept-Encoding"] = "gzip"
         data: bytes | None = None
         if body is not None:
             headers["Content-Type"] = content
@@ -384,12 +321,6 @@ class Client:
             name = f"{request.method} {self.server}{request.path}"
             raise TransportError(f"{name}: unexpected answer ({len(body)} bytes)", fix, ambiguous=not request.safe)
         return value
-
-
-def _applied(value: KubeObject, answer: Response) -> KubeObject | None:
-    found = pages.decode_object(answer.body)
-    meta = value["metadata"]
-    return found if found and pages.is_of(found, value["kind"], meta["name"], meta.get("namespace")) else None
 
 
 def _write_query(dry_run: bool, manager: str, strict: bool = True) -> Query:

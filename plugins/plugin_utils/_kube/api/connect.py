@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From options to a client: ``connect({"kubeconfig": path, "context": name})``.
+"""Connects to an API server: ``connect({"kubeconfig": path, "context": name})`` returns a client.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -9,14 +9,12 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import os
-import typing as t
 from collections.abc import Mapping
 
 from ....module_utils._http.clock import SYSTEM_CLOCK, Clock, Deadline
 from ....module_utils._http.connection_pool import Wire
 from ....module_utils._http.messages import Request, Response
 from ....module_utils._http.retry import Timeouts
-from ....module_utils._http.sockets import TimedSocket
 from ....module_utils._http.stream import Stream
 from ....module_utils._http.tls import TlsOptions
 from ....module_utils._http.urls import Origin
@@ -26,7 +24,7 @@ from .credentials import Credential, describe_rejection
 from .kubeconfig import ClusterAccess
 from .transport import FIRST, ApiTransport, StreamingExchange
 
-# Outages of five minutes are outlived, with the time that a server needs to start.
+# An outage of five minutes, and the time that a server needs to start.
 PATIENCE_S = 360.0
 
 
@@ -56,27 +54,15 @@ class _RenewableWire:
         """Stream as :meth:`Wire.stream` does."""
         return self._wire.stream(origin, request, deadline)
 
-    def kept(self, origin: Origin) -> TimedSocket | None:
-        """Lend a connection that is open as :meth:`Wire.kept` does."""
-        return self._wire.kept(origin)
-
-    def borrow(self, origin: Origin, deadline: Deadline) -> TimedSocket:
-        """Lend a connection as :meth:`Wire.borrow` does."""
-        return self._wire.borrow(origin, deadline)
-
-    def give_back(self, origin: Origin, sock: TimedSocket) -> None:
-        """Take a connection back as :meth:`Wire.give_back` does."""
-        self._wire.give_back(origin, sock)
-
 
 def connect(
-    options: Mapping[str, t.Any],
+    options: Mapping[str, object],
     *,
     environ: Mapping[str, str] | None = None,
     exchange: StreamingExchange | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Client:
-    """Return a client for the API server that ``options`` name; nothing is sent yet.
+    """Return a client for the API server that ``options`` describe; nothing is sent yet.
 
     Options, all optional: ``kubeconfig`` (path, or mapping), ``context``, or ``host`` with ``token`` or ``token_file``
     or ``client_cert`` and ``client_key``; ``ca_path``, ``validate_certs``, ``server_name``, ``proxy``; ``patience_s``:
@@ -95,20 +81,21 @@ def connect(
     credential = Credential(access.user, clock)
     credential.cluster = access.cluster
     wire: StreamingExchange
-    changing: _RenewableWire | None = None
     if exchange is None:
         wire = changing = _RenewableWire(access, clock)
         credential.new_certificate = changing.renew
     else:
         wire = exchange
 
-    def rejected() -> str:
+    def describe_credential() -> str:
         user = access.user._replace(client_pem=credential.client_pem)
         return describe_rejection(access._replace(user=user))
 
-    patience = float(options.get("patience_s") or PATIENCE_S)
-    line = ApiTransport(access, credential, wire, patience_s=patience, clock=clock, rejected=rejected, lender=changing)
-    client = Client(line, namespace=access.namespace)
+    patience = float(str(options.get("patience_s") or PATIENCE_S))
+    transport = ApiTransport(
+        access, credential, wire, patience_s=patience, clock=clock, describe_credential=describe_credential
+    )
+    client = Client(transport, namespace=access.namespace)
     if exchange is None:
         client.catalog = discovery.shared_catalog(f"{access.server} {access.user.name}", client.discover)
     if options.get("cluster_id"):

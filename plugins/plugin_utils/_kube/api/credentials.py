@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Credentials that change while a program runs: token files and exec plugins.
+"""Reads and renews the credential of a user: tokens, token files and exec plugins.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -15,7 +15,6 @@ import os
 import re
 import subprocess
 import threading
-import typing as t
 from collections.abc import Callable, Mapping
 
 from ....module_utils._http.clock import SYSTEM_CLOCK, Clock
@@ -29,13 +28,13 @@ _EXEC_LIMIT_S = 60.0
 # client-go reads a token file again after a minute; the kubelet renews it long before it expires.
 _TOKEN_FILE_S = 60.0
 # A credential is not used in its last seconds: it must still be good when the request arrives.
-_SPARE_S = 10.0
+_MARGIN_S = 10.0
 
 
 class Credential:
-    """The ``Auth`` of the transport: headers, and a fresh credential once after a 401.
+    """The ``Auth`` of the transport: headers, and a renewed credential once after a 401.
 
-    ``new_certificate`` is called when an exec plugin gives a client certificate that differs from the one in use.
+    ``new_certificate`` is called when an exec plugin returns another client certificate than the one in use.
     """
 
     def __init__(self, user: KubeUser, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -46,7 +45,7 @@ class Credential:
         self._good_until = float("inf") if not user.token_file and user.exec is None else 0.0
         self.client_pem = user.client_pem
         self.new_certificate: Callable[[str], None] = lambda _pem: None
-        self.cluster: Mapping[str, t.Any] = {}
+        self.cluster: Mapping[str, object] = {}
 
     def headers(self) -> Mapping[str, str]:
         """Return the headers for the next request; reads the file or runs the plugin when that is due."""
@@ -83,7 +82,7 @@ class Credential:
         elif self._user.exec is not None:
             status = run_plugin(self._user, self.cluster)
             self._token = register_secret(str(status.get("token") or ""))
-            self._good_until = _expiry_time(status) - _SPARE_S
+            self._good_until = _expiry_time(status) - _MARGIN_S
             certificate, key = status.get("clientCertificateData"), status.get("clientKeyData")
             if certificate and key:
                 pem = f"{str(certificate).rstrip()}\n{register_secret(str(key))}"
@@ -92,7 +91,7 @@ class Credential:
                     self.new_certificate(pem)
 
 
-def run_plugin(user: KubeUser, cluster: Mapping[str, t.Any]) -> Mapping[str, t.Any]:
+def run_plugin(user: KubeUser, cluster: Mapping[str, object]) -> Mapping[str, object]:
     """Run a user's exec plugin and return the ``status`` of the ExecCredential it prints."""
     plugin = user.exec or {}
     option = f"kubeconfig user {user.name} exec"
@@ -100,30 +99,39 @@ def run_plugin(user: KubeUser, cluster: Mapping[str, t.Any]) -> Mapping[str, t.A
     if version not in EXEC_VERSIONS:
         raise InputError(option, f"apiVersion {version or '(none)'} is not supported", f"Use {EXEC_VERSIONS[0]}")
     if plugin.get("interactiveMode") == "Always":
-        raise InputError(option, "asks questions (interactiveMode Always), which a play cannot answer")
+        raise InputError(option, "is interactive (interactiveMode Always), which does not work in a play")
     command = str(plugin.get("command") or "")
     if not command:
         raise InputError(option, "names no command")
     if "/" in command and not os.path.isabs(command):
         command = os.path.join(user.exec_folder, command)
-    spec: dict[str, t.Any] = {"interactive": False}
+    spec: dict[str, object] = {"interactive": False}
     if plugin.get("provideClusterInfo"):
         spec["cluster"] = dict(cluster)
     information = {"apiVersion": version, "kind": "ExecCredential", "spec": spec}
     environment = dict(os.environ) | {"KUBERNETES_EXEC_INFO": json.dumps(information)}
-    for entry in plugin.get("env") or []:
+    for entry in _list(plugin, "env", option):
+        if not isinstance(entry, Mapping):
+            raise InputError(option, "each entry of env must have name and value")
         environment[str(entry.get("name"))] = register_secret(str(entry.get("value") or ""))
-    arguments = [command, *(str(item) for item in plugin.get("args") or [])]
+    arguments = [command, *(str(item) for item in _list(plugin, "args", option))]
     return _parse_status(
         _run_command(arguments, environment, option, str(plugin.get("installHint") or "")), version, option
     )
+
+
+def _list(plugin: Mapping[str, object], key: str, option: str) -> list[object]:
+    value = plugin.get(key) or []
+    if not isinstance(value, list):
+        raise InputError(option, f"{key} must be a list")
+    return value
 
 
 def _run_command(arguments: list[str], environment: Mapping[str, str], option: str, hint: str) -> bytes:
     name = os.path.basename(arguments[0])
     advice = re.sub(r"\s+", " ", hint).strip()[:200]
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             arguments,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
@@ -132,17 +140,17 @@ def _run_command(arguments: list[str], environment: Mapping[str, str], option: s
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise InputError(option, f"{name} gave no credential within {_EXEC_LIMIT_S:g} s") from None
+        raise InputError(option, f"{name} returned no credential within {_EXEC_LIMIT_S:g} s") from None
     except OSError as exc:
         reason = (exc.strerror or "failed").lower()
         raise InputError(option, f"{name} cannot be run ({reason})", advice or f"Install {name}") from None
-    if done.returncode != 0:
-        # What it printed may hold a credential; only the person who runs it by hand shall see that.
-        raise InputError(option, f"{name} ended with status {done.returncode}", "Run it by hand, or log in again")
-    return done.stdout
+    if completed.returncode != 0:
+        # Its output may hold a credential, so it is not shown here.
+        raise InputError(option, f"{name} exited with status {completed.returncode}", "Run it by hand, or log in again")
+    return completed.stdout
 
 
-def _parse_status(output: bytes, version: str, option: str) -> Mapping[str, t.Any]:
+def _parse_status(output: bytes, version: str, option: str) -> Mapping[str, object]:
     try:
         answer = json.loads(output)
     except ValueError:
@@ -157,14 +165,14 @@ def _parse_status(output: bytes, version: str, option: str) -> Mapping[str, t.An
     return status
 
 
-def _expiry_time(status: Mapping[str, t.Any]) -> float:
-    """Return when a credential ends as seconds since 1970; without a date it is kept until it is refused."""
+def _expiry_time(status: Mapping[str, object]) -> float:
+    """Return when a credential expires as seconds since 1970; without a date it is used until it is rejected."""
     text = status.get("expirationTimestamp")
     return (parse_time(text) or 0.0) if text else float("inf")
 
 
 def certificate_end(pem: str) -> datetime.datetime | None:
-    """Return when the first certificate in ``pem`` ends, None where that cannot be read."""
+    """Return when the first certificate in ``pem`` expires, None where that cannot be read."""
     match = re.search(r"-----BEGIN CERTIFICATE-----([^-]+)-----END", pem)
     try:
         der = base64.b64decode(match.group(1)) if match else b""
@@ -172,18 +180,18 @@ def certificate_end(pem: str) -> datetime.datetime | None:
         return None
     # Validity is the one sequence of two times (RFC 5280 section 4.1): UTCTime of 13 or GeneralizedTime of 15 bytes.
     one = rb"(?:\x17\x0d[0-9]{12}Z|\x18\x0f[0-9]{14}Z)"
-    found = re.search(rb"\x30[\x1e\x20\x22]" + one + rb"(" + one + rb")", der)
-    if found is None:
+    validity = re.search(rb"\x30[\x1e\x20\x22]" + one + rb"(" + one + rb")", der)
+    if validity is None:
         return None
-    text = found.group(1)[2:-1].decode()
+    text = validity.group(1)[2:-1].decode()
     form = "%y%m%d%H%M%S" if len(text) == 12 else "%Y%m%d%H%M%S"
     return datetime.datetime.strptime(text, form).replace(tzinfo=datetime.UTC)
 
 
 def describe_rejection(access: ClusterAccess) -> str:
-    """Return who is known to the server and from where: for errors about a refused credential."""
-    where = f" of context {access.context}" if access.context else ""
+    """Return which credential was rejected, and whether it has expired."""
+    context = f" of context {access.context}" if access.context else ""
     end = certificate_end(access.user.client_pem)
     if end is not None and end < datetime.datetime.now(datetime.UTC):
-        return f"the client certificate of user {access.user.name}{where} ended on {end:%Y-%m-%d %H:%M} UTC"
-    return f"the credential of user {access.user.name or '(none)'}{where} ({access.source}) was rejected"
+        return f"the client certificate of user {access.user.name}{context} expired on {end:%Y-%m-%d %H:%M} UTC"
+    return f"the credential of user {access.user.name or '(none)'}{context} ({access.source}) was rejected"

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Finds where a kind lives on a server: the built-in table first, then the server's own list of what it serves.
+"""Discovers the kinds of an API server: the built-in table first, then the server's own list.
 
 The list is read by aggregated discovery (``apidiscovery.k8s.io/v2``, two requests) or, from servers older than 1.30,
-group by group; it is kept per server for as long as the process lives.
+group by group; each server's list is read once per process.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -22,42 +22,69 @@ ACCEPT = (
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
     "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
 )
-Get = Callable[[str, Mapping[str, str]], t.Any]
+
+
+class _Group(t.TypedDict, total=False):
+    name: str
+    versions: list[dict[str, str]]
+    preferredVersion: dict[str, str]
+
+
+class _GroupList(t.TypedDict, total=False):
+    """APIVersions or APIGroupList."""
+
+    versions: list[str]
+    groups: list[_Group]
+
+
+class _ResourceList(t.TypedDict, total=False):
+    """APIResourceList."""
+
+    resources: list[dict[str, t.Any]]
+
+
+class _Aggregated(t.TypedDict, total=False):
+    """APIGroupDiscoveryList."""
+
+    items: list[dict[str, t.Any]]
+
+
+Get = Callable[[str, Mapping[str, str]], Mapping[str, object]]
 
 
 class Catalog:
-    """What one server serves. ``get(path, headers)`` returns decoded JSON."""
+    """The kinds of one server. ``get(path, headers)`` returns decoded JSON."""
 
     def __init__(self, get: Get) -> None:
         self._get = get
         self._lock = threading.Lock()
         self._entries: list[DiscoveredKind] | None = None
-        self._taught: dict[tuple[str, str], Resource] = {}
+        self._added: dict[tuple[str, str], Resource] = {}
 
-    def teach(self, resources: Iterable[Resource]) -> None:
-        """Add kinds that are known before the server lists them: those of definitions about to be applied."""
+    def add(self, resources: Iterable[Resource]) -> None:
+        """Add kinds that the server will have: those of definitions about to be applied."""
         for resource in resources:
-            self._taught[(resource.api_version, resource.kind)] = resource
+            self._added[(resource.api_version, resource.kind)] = resource
 
     def find(self, api_version: str, kind: str) -> Resource:
         """Return the kind, or raise :class:`InputError` with the versions in which the server has it."""
         key = (api_version, kind)
-        known = self._taught.get(key) or BUILT_IN.get(key)
-        if known is not None:
-            return known
+        resource = self._added.get(key) or BUILT_IN.get(key)
+        if resource is not None:
+            return resource
         for fresh in (False, True):
             for entry in self.entries(fresh=fresh):
                 if (entry.resource.api_version, entry.resource.kind) == key:
                     return entry.resource
         others = sorted({e.resource.api_version for e in self.entries() if e.resource.kind == kind})
-        fix = f"It has {kind} in {', '.join(others)}" if others else "Install what defines it first"
+        fix = f"It has {kind} in {', '.join(others)}" if others else "Install its CustomResourceDefinition first"
         raise InputError(f"{api_version} {kind}", "the API server does not serve this kind", fix)
 
-    def spelled(self, api_version: str, word: str) -> Resource:
+    def find_in_version(self, api_version: str, word: str) -> Resource:
         """Return the kind of a version that ``word`` names: ``Pod``, ``pods``, ``po``."""
-        known = BY_WORD.get(word)
-        if known is not None and known.api_version == api_version:
-            return known
+        resource = BY_WORD.get(word)
+        if resource is not None and resource.api_version == api_version:
+            return resource
         try:
             return self.find(api_version, word)
         except InputError:
@@ -70,24 +97,24 @@ class Catalog:
         """Return whether the server has anything of this group and version."""
         return any(entry.resource.api_version == api_version for entry in self.entries())
 
-    def named(self, word: str) -> Resource:
+    def find_by_name(self, word: str) -> Resource:
         """Return the kind that ``word`` names: ``v1/Pod``, ``Pod``, ``pods``, ``po``, ``jobsets.jobset.x-k8s.io``."""
         version, _unused, kind = word.rpartition("/")
         if version:
-            return self.spelled(version, kind)
+            return self.find_in_version(version, kind)
         if word in BY_WORD:
             return BY_WORD[word]
-        for resource in self._taught.values():
+        for resource in self._added.values():
             if word in (resource.kind, resource.plural):
                 return resource
         for fresh in (False, True):
-            found = [e.resource for e in self.entries(fresh=fresh) if word.lower() in e.names]
-            if found:
-                return found[0]
-        raise InputError("kind", f"the API server serves no kind called {word}", "Write it as group/version/Kind")
+            for entry in self.entries(fresh=fresh):
+                if word.lower() in entry.names:
+                    return entry.resource
+        raise InputError("kind", f"the API server does not serve the kind {word}", "Write it as group/version/Kind")
 
     def entries(self, *, fresh: bool = False) -> list[DiscoveredKind]:
-        """Return what the server serves, preferred versions first; asks it once, and again with ``fresh``."""
+        """Return the server's kinds, preferred versions first; they are read once, and again with ``fresh``."""
         with self._lock:
             if self._entries is None or fresh:
                 self._entries = list(self._read())
@@ -96,23 +123,23 @@ class Catalog:
     def _read(self) -> t.Iterator[DiscoveredKind]:
         for root in ("/api", "/apis"):
             answer = self._get(root, {"Accept": ACCEPT})
-            if isinstance(answer, dict) and answer.get("kind") == "APIGroupDiscoveryList":
-                yield from _parse_aggregated(answer)
+            if answer.get("kind") == "APIGroupDiscoveryList":
+                yield from _parse_aggregated(t.cast("_Aggregated", answer))
             else:
-                yield from self._by_group(root, answer if isinstance(answer, dict) else {})
+                yield from self._by_group(root, t.cast("_GroupList", answer))
 
-    def _by_group(self, root: str, answer: Mapping[str, t.Any]) -> t.Iterator[DiscoveredKind]:
-        versions = [(f"{root}/{version}", "", version) for version in answer.get("versions") or []]
-        for group in answer.get("groups") or []:
+    def _by_group(self, root: str, groups: _GroupList) -> t.Iterator[DiscoveredKind]:
+        versions = [(f"{root}/{version}", "", version) for version in groups.get("versions") or []]
+        for group in groups.get("groups") or []:
             preferred = (group.get("preferredVersion") or {}).get("version")
-            listed = [entry["version"] for entry in group.get("versions") or []]
-            for version in sorted(listed, key=lambda item: item != preferred):
+            served = [entry["version"] for entry in group.get("versions") or []]
+            for version in sorted(served, key=lambda name: name != preferred):
                 versions.append((f"{root}/{group['name']}/{version}", group["name"], version))
-        for path, group, version in versions:
-            served = self._get(path, {}) or {}
-            for item in served.get("resources") or []:
+        for path, name, version in versions:
+            resources = t.cast("_ResourceList", self._get(path, {}) or {})
+            for item in resources.get("resources") or []:
                 if "/" not in item["name"]:
-                    resource = Resource(group, version, item["kind"], item["name"], bool(item.get("namespaced")))
+                    resource = Resource(name, version, item["kind"], item["name"], bool(item.get("namespaced")))
                     yield DiscoveredKind.of(resource, item.get("singularName"), item.get("shortNames"))
 
 
@@ -130,7 +157,7 @@ class DiscoveredKind(t.NamedTuple):
         return cls(resource, frozenset(word.lower() for word in words if word))
 
 
-def _parse_aggregated(answer: Mapping[str, t.Any]) -> t.Iterator[DiscoveredKind]:
+def _parse_aggregated(answer: _Aggregated) -> t.Iterator[DiscoveredKind]:
     for group in answer.get("items") or []:
         name = (group.get("metadata") or {}).get("name") or ""
         for version in group.get("versions") or []:
@@ -148,12 +175,12 @@ _catalogs_lock = threading.Lock()
 
 
 def shared_catalog(server: str, get: Get) -> Catalog:
-    """Return this process's catalog of ``server``, made at first use."""
+    """Return this process's catalog of ``server``; the first call creates it."""
     with _catalogs_lock:
         return _catalogs.setdefault(server, Catalog(get))
 
 
-def parse_definition(definition: Mapping[str, t.Any]) -> t.Iterator[Resource]:
+def parse_definition(definition: Mapping[str, object]) -> t.Iterator[Resource]:
     """Yield the kinds that a CustomResourceDefinition (v1) will make the server serve."""
     spec = definition.get("spec")
     if not isinstance(spec, Mapping):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What an API server refuses, as one line that names the object and the reason.
+"""Errors of an API server: one line that names the object and the reason.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import re
 import typing as t
-from collections.abc import Mapping
 
 from ....module_utils._http.messages import Response, decode_json
 from ....module_utils._model.errors import TransportError, one_line
 
 _SHOWN = 400
-# Our own word, beside the API's: not an object is missing, but what serves its kind.
+# A reason beside the API's own ones: the server does not serve the path at all.
 NO_PATH = "NoPath"
-# Texts, compiled by the first refusal: most calls meet none, and every task of a play imports this.
+# Texts, compiled by the first error: most calls have none, and every task of a play imports this.
 _TYPED = r"failed to create typed (?:patch|live) object \([^)]*\): |&value\.valueUnstructured\{Value:([^}]*)\}"
-# Refusals that end by themselves soon after a server or a controller came up.
+# Errors that pass by themselves soon after a server or a controller started.
 _SOON = (
     "failed calling webhook",
     "status unknown for quota",
@@ -28,8 +27,18 @@ _SOON = (
     "no matches for kind",
 )
 _WEBHOOK = r'failed calling webhook "([^"]+)"'
-# Of what etcd says (api/v3rpc/rpctypes/error.go) that which passes; a request that is too large stays so.
+# The transient errors of etcd (api/v3rpc/rpctypes/error.go).
 _STORE = r"etcdserver: (?:request timed out|no leader|too many requests|server stopped)|leader changed"
+
+
+class Status(t.TypedDict, total=False):
+    """The API's answer to a request that failed (Status in the API's reference)."""
+
+    kind: str
+    message: str
+    reason: str
+    code: int
+    details: dict[str, t.Any]
 
 
 class KubeError(TransportError):
@@ -56,58 +65,62 @@ class KubeError(TransportError):
         self.what = what
         self.detail = message
 
+    @property
+    def is_forbidden(self) -> bool:
+        """Whether the user may not do this: the credential was rejected (401), or a right is missing (403)."""
+        return self.status in (401, 403)
 
-def server_text(value: t.Any, limit: int = _SHOWN) -> str:
+
+def server_text(value: object, limit: int = _SHOWN) -> str:
     """Return text of the server as one line of bounded length."""
     text = " ".join(one_line(str(value)).split())
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
-def ends_soon(said: str) -> bool:
-    """Return whether the words of a refusal are those of one that ends by itself."""
-    return any(mark in said for mark in _SOON)
+def ends_soon(message: str) -> bool:
+    """Return whether an error message is one of those that pass by themselves."""
+    return any(mark in message for mark in _SOON)
 
 
-def read_status(body: bytes) -> Mapping[str, t.Any]:
-    """Return the ``Status`` object of an error's body, empty when it is none."""
+def read_status(body: bytes) -> Status:
+    """Return the ``Status`` object of an error's body, empty when the body is something else."""
     try:
         value = decode_json(body)
     except ValueError:
         return {}
-    return value if isinstance(value, dict) and value.get("kind") == "Status" else {}
+    return t.cast("Status", value) if isinstance(value, dict) and value.get("kind") == "Status" else {}
 
 
 def is_webhook_unavailable(response: Response) -> bool:
-    """Return whether a write was not done because an admission webhook did not answer."""
+    """Return whether a write was refused because an admission webhook did not answer."""
     return response.status == 500 and re.search(_WEBHOOK, str(read_status(response.body).get("message"))) is not None
 
 
 def is_store_unavailable(response: Response) -> bool:
-    """Return whether the server's store, etcd, did not take a request: it had no leader, or no time."""
+    """Return whether the server's store, etcd, did not accept a request: it had no leader, or timed out."""
     return response.status == 500 and re.search(_STORE, str(read_status(response.body).get("message"))) is not None
 
 
 def refusal_error(what: str, response: Response) -> KubeError:
     """Return the error for an answer about the object or request ``what``."""
-    said = read_status(response.body)
-    if response.status == 404 and not said:
-        # No object is missing, but the path: of a kind without a CRD, or all of them where another server listens.
+    status = read_status(response.body)
+    if response.status == 404 and not status:
+        # The path is missing, not the object: its kind has no CRD, or another server listens there.
         fix = "Check that the kubeconfig's server is an API server, and that it serves this kind"
         return KubeError(what, "the server does not know this path (404)", fix, status=404, reason=NO_PATH)
-    return error_from_status(what, response.status, said)
+    return error_from_status(what, response.status, status)
 
 
-def error_from_status(what: str, status: int, said: Mapping[str, t.Any]) -> KubeError:
+def error_from_status(what: str, code: int, status: Status) -> KubeError:
     """Return the error for a ``Status`` object, from an answer or from a watch."""
-    details = said.get("details") if isinstance(said.get("details"), dict) else {}
-    causes = tuple(_parse_causes(details or {}))
-    reason = str(said.get("reason") or "")
-    message, fix = _describe(status, reason, server_text(said.get("message") or f"answered {status}"), causes)
-    return KubeError(what, message, fix, status=status, reason=reason, causes=causes)
+    causes = tuple(_parse_causes(status.get("details")))
+    reason = str(status.get("reason") or "")
+    message, fix = _describe(code, reason, server_text(status.get("message") or f"answered {code}"), causes)
+    return KubeError(what, message, fix, status=code, reason=reason, causes=causes)
 
 
-def _parse_causes(details: Mapping[str, t.Any]) -> t.Iterator[tuple[str, str, str]]:
-    for cause in details.get("causes") or []:
+def _parse_causes(details: object) -> t.Iterator[tuple[str, str, str]]:
+    for cause in (details.get("causes") if isinstance(details, dict) else None) or []:
         if isinstance(cause, dict):
             yield tuple(server_text(cause.get(key) or "") for key in ("reason", "field", "message"))  # type: ignore[misc]
 
@@ -124,7 +137,7 @@ def _describe(status: int, reason: str, message: str, causes: tuple[tuple[str, s
     if first == "FieldManagerConflict":
         return _describe_conflict(causes), "Leave these fields out, or set force_conflicts to take them over"
     if first == "NamespaceTerminating":
-        return f"its namespace is being deleted: {message}", "Wait until it is gone, or name another"
+        return f"its namespace is being deleted: {message}", "Wait until it is deleted, or name another namespace"
     if reason == "Invalid" and causes:
         shown = "; ".join(f"{field}: {text}" for _unused, field, text in causes[:5])
         return f"is not valid: {shown}", "An immutable field needs a new object" if "immutable" in shown else ""
@@ -133,10 +146,10 @@ def _describe(status: int, reason: str, message: str, causes: tuple[tuple[str, s
 
 _ADVICE = {
     401: "Log in again, or give another credential",
-    403: "Ask for the right to do this, or satisfy the policy that is named",
+    403: "Get the permission (RBAC) for it, or satisfy the policy that is named",
     410: "Read again from the start",
     429: "The API server is overloaded: try later",
-    503: "The API server, or what stands behind this API, is not ready",
+    503: "The API server, or the service behind this API, is not ready",
 }
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Kinds and where they live: the built-in ones as a table, objects' names for people, what is applied before what.
+"""Kinds and their paths: the types of objects, the built-in kinds as a table, object titles, the order of an apply.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -15,7 +15,75 @@ from collections.abc import Mapping
 from ....module_utils._http.urls import route
 from ....module_utils._model.errors import InputError
 
-KubeObject = dict[str, t.Any]
+# The parts of an object that its kind defines: JSON, as the API's reference describes it.
+type Fields = dict[str, t.Any]
+# A part of an object that is built here.
+type JsonObject = dict[str, object]
+
+
+class ObjectMeta(t.TypedDict, total=False):
+    """What the API notes about every object (ObjectMeta in the API's reference); dates are RFC 3339."""
+
+    name: str
+    generateName: str
+    namespace: str
+    uid: str
+    resourceVersion: str
+    generation: int
+    creationTimestamp: str
+    deletionTimestamp: str
+    deletionGracePeriodSeconds: int
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    finalizers: list[str]
+    ownerReferences: list[Fields]
+    managedFields: list[Fields]
+
+
+class KubeObject(t.TypedDict, total=False):
+    """An object as the API serves it. What is not there may be missing or null: ``value.get("spec") or {}``."""
+
+    apiVersion: str
+    kind: str
+    metadata: ObjectMeta
+    spec: Fields
+    status: Fields
+    # Of ConfigMap and Secret.
+    data: dict[str, str]
+    stringData: dict[str, str]
+    binaryData: dict[str, str]
+    immutable: bool
+    type: str
+    # Of Event (v1), whose ``type`` is Normal or Warning.
+    reason: str
+    message: str
+    count: int
+    series: Fields
+    involvedObject: Fields
+    firstTimestamp: str
+    lastTimestamp: str
+    eventTime: str
+
+
+# ``continue`` is a word of Python.
+ListMeta = t.TypedDict("ListMeta", {"continue": str, "resourceVersion": str, "remainingItemCount": int}, total=False)
+
+
+class ObjectList(t.TypedDict, total=False):
+    """A page of a LIST."""
+
+    metadata: ListMeta
+    items: list[KubeObject]
+
+
+class Condition(t.TypedDict, total=False):
+    """One of the conditions in an object's status."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    lastTransitionTime: str
 
 
 class Resource(t.NamedTuple):
@@ -103,13 +171,13 @@ BY_WORD: t.Final[Mapping[str, Resource]] = {
     word: r for r in BUILT_IN.values() for word in (r.kind, r.kind.lower(), r.plural)
 }
 
-# The groups that are compiled into the API server. Many another one ends alike.
+# The groups that are compiled into the API server. Many other groups have the same ending.
 _GROUPS = """apps autoscaling batch policy admissionregistration.k8s.io apiextensions.k8s.io apiregistration.k8s.io
 certificates.k8s.io coordination.k8s.io discovery.k8s.io events.k8s.io flowcontrol.apiserver.k8s.io networking.k8s.io
 node.k8s.io rbac.authorization.k8s.io resource.k8s.io scheduling.k8s.io storage.k8s.io"""
 BUILT_IN_GROUPS: t.Final = frozenset({"", *_GROUPS.split()})
 
-# What others need to be there goes first; what can refuse others goes last.
+# What other objects need goes first; what can refuse other objects goes last.
 _NEEDED = """ServiceAccount Secret ConfigMap ResourceQuota LimitRange PriorityClass StorageClass RuntimeClass
 IngressClass PersistentVolume PersistentVolumeClaim Role ClusterRole RoleBinding ClusterRoleBinding NetworkPolicy
 Service PodDisruptionBudget ValidatingAdmissionPolicy"""
@@ -131,21 +199,23 @@ def apply_stage(resource: Resource) -> int:
     return WORK
 
 
-def identity(value: Mapping[str, t.Any]) -> tuple[str, str, str]:
+def identity(value: Mapping[str, object]) -> tuple[str, str, str]:
     """Return apiVersion, kind and name of an object, or raise :class:`InputError` naming what it lacks."""
     metadata = value.get("metadata")
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
-    known = f"{value.get('kind') or 'object'} {name or ''}".strip()
-    for key in ("apiVersion", "kind"):
-        if not isinstance(value.get(key), str) or not value[key]:
-            raise InputError(f"manifest of {known}", f"has no {key}")
+    api_version, kind = value.get("apiVersion"), value.get("kind")
+    manifest = f"manifest of {kind or 'object'} {name or ''}".rstrip()
+    if not isinstance(api_version, str) or not api_version:
+        raise InputError(manifest, "has no apiVersion")
+    if not isinstance(kind, str) or not kind:
+        raise InputError(manifest, "has no kind")
     if not isinstance(name, str) or not name:
-        raise InputError(f"manifest of {known}", "has no metadata.name", "generateName cannot be applied")
-    return value["apiVersion"], value["kind"], name
+        raise InputError(manifest, "has no metadata.name", "generateName cannot be applied")
+    return api_version, kind, name
 
 
-def parse_time(stamp: t.Any) -> float | None:
-    """Return the Unix time of a date that stands in an object (RFC 3339), None where it is none."""
+def parse_time(stamp: object) -> float | None:
+    """Return the Unix time of a date of the API (RFC 3339), None where it is not one."""
     try:
         return datetime.datetime.fromisoformat(str(stamp)).timestamp()
     except (ValueError, OverflowError):

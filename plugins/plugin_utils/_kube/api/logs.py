@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Logs of containers, line by line, over broken connections.
+"""Logs of containers, line by line; a log continues after a broken connection.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -26,18 +26,18 @@ from .transport import ApiTransport
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0)
 _STAMP = re.compile(rb"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})) ?")
 _MAX_LINE = 1024 * 1024
-# A kubelet that has no inotify instance left (fs.inotify.max_user_instances) says so as if it were a line of the log,
-# and ends it although the container goes on.
+# A kubelet that has no inotify instance left (fs.inotify.max_user_instances) writes this as a line of the log and ends
+# the log although the container is running.
 _NOT_FOLLOWED = b"failed to create fsnotify watcher"
 
 
-# The stamp of a line, and which of the lines of this stamp it is, from 1.
+# The timestamp of a line, and its number among the lines of this timestamp, from 1.
 LogPosition = tuple[str, int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LogRequest:
-    """Which log, and how much of it. ``after``: only what comes behind this line, wherever the log begins by now."""
+    """Which log, and how much of it. ``after``: only lines behind this position."""
 
     namespace: str
     pod: str
@@ -56,22 +56,22 @@ class LogRequest:
 
 
 class LogStream:
-    """Iterates over lines. Stamps are always asked for: they tell where to go on after a broken connection.
+    """Iterates over lines. Timestamps are always requested: by them a log continues after a broken connection.
 
-    ``place`` is that of the line that was returned last.
+    ``position`` is that of the line that was returned last.
     """
 
-    def __init__(self, line: ApiTransport, wish: LogRequest, *, timeout_s: float | None = None) -> None:
-        self._line = line
-        self._wish = wish
-        self._clock = line.clock
+    def __init__(self, transport: ApiTransport, request: LogRequest, *, timeout_s: float | None = None) -> None:
+        self._transport = transport
+        self._log = request
+        self._clock = transport.clock
         self._end = Deadline(self._clock, timeout_s) if timeout_s is not None else None
         self._stream: Stream | None = None
-        self._held = b""
+        self._partial = b""
         self._ready: deque[tuple[bytes, LogPosition]] = deque()
-        self._last = wish.after[0].encode("ascii") if wish.after else b""
-        self._same = wish.after[1] if wish.after else 0
-        self.place: LogPosition | None = wish.after
+        self._last = request.after[0].encode("ascii") if request.after else b""
+        self._same = request.after[1] if request.after else 0
+        self.position: LogPosition | None = request.after
         self._skip = 0
         self._resumed = False
         self._cut_off = False
@@ -90,12 +90,12 @@ class LogStream:
             line = self.next(min(left, 30.0))
             if line is not None:
                 return line
-            if self.ended or left <= 0:
+            if self.has_ended or left <= 0:
                 self.close()
                 raise StopIteration
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether nothing more will come."""
         return self._closed or (self._over and not self._ready)
 
@@ -105,32 +105,32 @@ class LogStream:
         while not self._ready and not self._over and not self._closed:
             try:
                 if self._stream is None:
-                    self._stream = self._line.open(self._wish.what, self._request())
+                    self._stream = self._transport.open(self._log.what, self._request())
                     self._failures, self._away_since = 0, None
                 self._read(max(0.001, wait.remaining()))
             except (WireFailure, KubeError) as problem:
-                self._stumbled(problem, wait)
+                self._handle_failure(problem, wait)
             if wait.remaining() <= 0:
                 break
         if not self._ready:
             return None
-        line, self.place = self._ready.popleft()
+        line, self.position = self._ready.popleft()
         return line
 
     def _request(self) -> Request:
-        wish = self._wish
+        request = self._log
         query = [("timestamps", "true")]
-        follow = wish.follow and not self._finishing
-        query += [(key, "true") for key, wanted in (("follow", follow), ("previous", wish.previous)) if wanted]
-        query += [("container", wish.container)] if wish.container else []
-        since = self._last.decode("ascii") or wish.since
+        follow = request.follow and not self._finishing
+        query += [(key, "true") for key, wanted in (("follow", follow), ("previous", request.previous)) if wanted]
+        query += [("container", request.container)] if request.container else []
+        since = self._last.decode("ascii") or request.since
         query += [("sinceTime", since)] if since else []
-        # After a break everything since the last line is wanted, however much that is.
-        query += [("tailLines", str(wish.tail))] if wish.tail is not None and not self._last else []
-        self._held = b""
-        # Lines of the second of the last one come again: the server's since has no finer grain.
+        # After a broken connection all lines since the last one are requested.
+        query += [("tailLines", str(request.tail))] if request.tail is not None and not self._last else []
+        self._partial = b""
+        # Lines of the last line's second come again: sinceTime has whole seconds only.
         self._skip, self._resumed = self._same, bool(self._last)
-        path = route("/api/v1/namespaces/{namespace}/pods/{pod}/log", namespace=wish.namespace, pod=wish.pod)
+        path = route("/api/v1/namespaces/{namespace}/pods/{pod}/log", namespace=request.namespace, pod=request.pod)
         return Request("GET", path, tuple(query), {"Accept": "*/*", "User-Agent": USER_AGENT})
 
     def _read(self, timeout_s: float) -> None:
@@ -138,16 +138,16 @@ class LogStream:
         data = stream.read(timeout_s)
         if data is None:
             return
-        *lines, self._held = (self._held + data).split(b"\n")
-        if not data or len(self._held) > _MAX_LINE:
-            lines, self._held = [*lines, *([self._held] if self._held else [])], b""
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        if not data or len(self._partial) > _MAX_LINE:
+            lines, self._partial = [*lines, *([self._partial] if self._partial else [])], b""
         for line in lines:
             self._take(line)
         if not data:
             self._drop()
             if self._cut_off:
                 self._cut_off = False
-                raise WireFailure("its kubelet cannot follow it", transient=True)
+                raise WireFailure("its kubelet cannot follow the log", transient=True)
             self._over = True
 
     def _take(self, line: bytes) -> None:
@@ -167,27 +167,27 @@ class LogStream:
         if stamp:
             self._same = self._same + 1 if stamp == self._last else 1
             self._last = stamp
-        text = line if self._wish.timestamps or not match else line[match.end() :]
+        text = line if self._log.timestamps or not match else line[match.end() :]
         self._ready.append((text, (self._last.decode("ascii"), self._same)))
 
-    def _stumbled(self, problem: WireFailure | KubeError, wait: Deadline) -> None:
+    def _handle_failure(self, problem: WireFailure | KubeError, wait: Deadline) -> None:
         self._drop()
         if self._closed:
             return
-        if isinstance(problem, KubeError) and not self._passing(problem):
+        if isinstance(problem, KubeError) and not self._is_transient(problem):
             raise problem
         now = self._clock.monotonic()
         self._away_since = now if self._away_since is None else self._away_since
-        if not self._line.tally.answered or now - self._away_since > self._line.patience_s:
+        if not self._transport.stats.answered or now - self._away_since > self._transport.patience_s:
             if isinstance(problem, KubeError):
                 raise problem
             fix = "Check that the API server and the node are up"
-            raise TransportError(f"{self._wish.what}: {problem.message}", fix) from None
+            raise TransportError(f"{self._log.what}: {problem.message}", fix) from None
         self._clock.sleep(min(_BACKOFF_S[min(self._failures, 3)], max(0.05, wait.remaining())))
         self._failures += 1
 
-    def _passing(self, problem: KubeError) -> bool:
-        return problem.status in (429, 500, 502, 503, 504) or (problem.status == 403 and self._line.settling())
+    def _is_transient(self, problem: KubeError) -> bool:
+        return problem.status in (429, 500, 502, 503, 504) or (problem.status == 403 and self._transport.is_settling())
 
     def _drop(self) -> None:
         stream, self._stream = self._stream, None
@@ -195,7 +195,7 @@ class LogStream:
             stream.close()
 
     def finish(self) -> None:
-        """Say that the container has ended: a log that has to be opened again is read to its end, not followed."""
+        """Note that the container has ended: a log that has to be opened again is read to its end, not followed."""
         self._finishing = True
 
     def close(self) -> None:
@@ -208,5 +208,5 @@ class LogStream:
     def __enter__(self) -> LogStream:
         return self
 
-    def __exit__(self, *_args: t.Any) -> None:
+    def __exit__(self, *_args: object) -> None:
         self.close()

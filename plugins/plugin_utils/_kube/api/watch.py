@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Watches that go on: over bookmarks, closed connections, forgotten versions and an API server that is away.
+"""Watches that continue after bookmarks, closed connections, expired versions and outages of the API server.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -24,13 +24,13 @@ from .kinds import KubeObject, Resource, title
 if t.TYPE_CHECKING:
     from .client import Client
 
-# The server ends a watch by itself; different ends keep many watches from beginning again together.
+# The server ends a watch after this time.
 _SERVER_S = 290
-# A stream that the server has not ended by then has no server any more: a proxy or tunnel keeps it open.
+# A stream that the server has not ended after this time is dead: a proxy or tunnel keeps it open.
 _STALE_S = 320.0
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0)
 # Statuses of a server that is starting, stopping or overloaded.
-_PASSING = (429, 500, 502, 503, 504)
+_TRANSIENT = (429, 500, 502, 503, 504)
 _MAX_EVENT = 64 * 1024 * 1024
 
 EventType = t.Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "SYNCED"]
@@ -38,10 +38,10 @@ EventType = t.Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "SYNCED"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """One change. ``SYNCED`` (without an object) says that all that was there has been told, after each listing."""
+    """One change. ``SYNCED`` (without an object) follows the existing objects after each listing."""
 
     type: EventType
-    object: KubeObject = dataclasses.field(default_factory=dict)
+    object: KubeObject = dataclasses.field(default_factory=KubeObject)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,19 +60,19 @@ class WatchSource:
 
 
 class WatchStream:
-    """Iterates over events; :meth:`next` waits a bounded time. ``outages`` counts how often the server was away."""
+    """Iterates over events; :meth:`next` waits a bounded time. ``outages`` counts the server's outages."""
 
     def __init__(self, source: WatchSource, *, since: str | None = None, timeout_s: float | None = None) -> None:
         self._source = source
-        self._clock = source.client.line.clock
+        self._clock = source.client.transport.clock
         self._end = Deadline(self._clock, timeout_s) if timeout_s is not None else None
         self._version = since or ""
         self._listed = self._listed_once = since is not None
-        self._known: dict[str, KubeObject] = {}
+        self._objects: dict[str, KubeObject] = {}
         self._ready: list[WatchEvent] = []
         self._stream: Stream | None = None
         self._opened = 0.0
-        self._held = b""
+        self._partial = b""
         self._closed = False
         self._failures = 0
         self._away_since: float | None = None
@@ -95,7 +95,7 @@ class WatchStream:
     def next(self, timeout_s: float) -> WatchEvent | None:
         """Return the next event, None when none came for about ``timeout_s`` seconds.
 
-        :raises TransportError: when the server was away for longer than the client's patience; KubeError for a refusal.
+        :raises TransportError: when an outage was longer than the client's patience; KubeError for an error status.
         """
         wait = Deadline(self._clock, timeout_s)
         while not self._ready and not self._closed:
@@ -107,7 +107,7 @@ class WatchStream:
                 else:
                     self._read(wait.remaining())
             except (WireFailure, TransportError) as problem:
-                self._stumbled(problem, wait)
+                self._handle_failure(problem, wait)
             if wait.remaining() <= 0:
                 break
         return self._ready.pop(0) if self._ready else None
@@ -115,31 +115,33 @@ class WatchStream:
     def _list(self) -> None:
         query = dict(self._source.selectors)
         source = self._source
-        listing = source.client.list(
+        page = source.client.list(
             source.resource,
             source.namespace,
             labels=query.get("labelSelector", ""),
             fields=query.get("fieldSelector", ""),
-            # The watch itself is patient, and must stay one that can be ended.
+            # The watch itself waits through outages, and stays responsive to close().
             patient=False,
         )
-        now = {_uid(item): item for item in listing.items}
-        self._ready += [WatchEvent("DELETED", item) for uid, item in self._known.items() if uid not in now]
-        for uid, item in now.items():
-            before = self._known.get(uid)
+        objects = {_uid(item): item for item in page.items}
+        self._ready += [WatchEvent("DELETED", item) for uid, item in self._objects.items() if uid not in objects]
+        for uid, item in objects.items():
+            before = self._objects.get(uid)
             if before is None or _version(before) != _version(item):
                 self._ready.append(WatchEvent("ADDED" if before is None else "MODIFIED", item))
-        self._known = now
+        self._objects = objects
         self._ready.append(WatchEvent("SYNCED"))
-        self._version, self._listed, self._listed_once = listing.resource_version, True, True
+        self._version, self._listed, self._listed_once = page.resource_version, True, True
 
     def _open(self) -> None:
         query = [*self._source.selectors, ("watch", "true"), ("allowWatchBookmarks", "true")]
         query += [("resourceVersion", self._version), ("timeoutSeconds", str(_SERVER_S))]
         path = self._source.resource.path(self._source.namespace)
         headers = {"Accept": "application/json", "User-Agent": USER_AGENT}
-        self._held = b""
-        self._stream = self._source.client.line.open(self._source.what, Request("GET", path, tuple(query), headers))
+        self._partial = b""
+        self._stream = self._source.client.transport.open(
+            self._source.what, Request("GET", path, tuple(query), headers)
+        )
         self._opened = self._clock.monotonic()
         self._failures, self._away_since = 0, None
         if self._closed:
@@ -155,10 +157,10 @@ class WatchStream:
         if not data:
             self._drop()
             return
-        self._held += data
-        if len(self._held) > _MAX_EVENT:
+        self._partial += data
+        if len(self._partial) > _MAX_EVENT:
             raise TransportError(f"{self._source.what}: an event is larger than {_MAX_EVENT >> 20} MiB")
-        *lines, self._held = self._held.split(b"\n")
+        *lines, self._partial = self._partial.split(b"\n")
         for line in lines:
             if line.strip():
                 self._take(line)
@@ -173,23 +175,29 @@ class WatchStream:
             raise error_from_status(self._source.what, int(item.get("code") or 500), item)
         self._version = _version(item) or self._version
         if kind in ("ADDED", "MODIFIED"):
-            self._known[_uid(item)] = item
+            self._objects[_uid(item)] = item
         elif kind == "DELETED":
-            self._known.pop(_uid(item), None)
+            self._objects.pop(_uid(item), None)
         if kind != "BOOKMARK":
             self._ready.append(WatchEvent(kind, item))
 
-    def _stumbled(self, problem: Exception, wait: Deadline) -> None:
-        """Decide whether to go on after ``problem``: begin a new listing, wait, or raise it."""
+    def _handle_failure(self, problem: Exception, wait: Deadline) -> None:
+        """List again, wait before the next try, or raise ``problem``."""
         self._drop()
         if isinstance(problem, KubeError):
             if problem.status == 410 or problem.reason in ("Expired", "Gone"):
                 self._listed = False
                 return
-            if problem.status not in _PASSING and not (problem.status == 403 and self._source.client.line.settling()):
+            if problem.status not in _TRANSIENT and not (
+                problem.status == 403 and self._source.client.transport.is_settling()
+            ):
                 raise problem
-        elif isinstance(problem, TransportError) and not self._listed_once and not self._source.client.line.settling():
-            # An answer came, and nothing has ever been read: that is no outage, but a page in the server's place.
+        elif (
+            isinstance(problem, TransportError)
+            and not self._listed_once
+            and not self._source.client.transport.is_settling()
+        ):
+            # An answer came, but never a list: another server answers at this address, which is not an outage.
             raise problem
         if self._closed:
             return
@@ -197,8 +205,8 @@ class WatchStream:
         if self._away_since is None:
             self._away_since = now
             self.outages += 1
-        patience = self._source.client.line.patience_s
-        if not self._source.client.line.tally.answered or now - self._away_since > patience:
+        patience = self._source.client.transport.patience_s
+        if not self._source.client.transport.stats.answered or now - self._away_since > patience:
             if isinstance(problem, TransportError):
                 raise problem
             message = problem.message if isinstance(problem, WireFailure) else str(problem)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which nodes a gang could start again on: those that it may run on and that no other run has taken.
+"""Finds the nodes on which a gang could start again: those that it may use and that no other run occupies.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -29,18 +29,18 @@ def find_unavailable(
 ) -> dict[str, str]:
     """Return name -> reason of the nodes that cannot take a pod of the run's gang now.
 
-    Other pods count where they belong to another run or hold GPUs; what else runs on a node moves as Kubernetes likes.
+    A pod counts when it belongs to another run or holds GPUs; Kubernetes may move any other pod.
 
-    :param pods: the pods of all namespaces, as far as they may be read.
+    :param pods: the pods of all namespaces that the user may read.
     """
-    found = {}
-    for verdict in placement.judge_nodes(job, nodes, gpu_resource):
+    unavailable = {}
+    for result in placement.judge_nodes(job, nodes, gpu_resource):
         # A taint may be one that the job's queue tolerates.
-        reasons = [reason for reason in verdict.reasons if not reason.startswith("taint ")]
+        reasons = [reason for reason in result.reasons if not reason.startswith("taint ")]
         if reasons:
-            found[verdict.node] = ", ".join(reasons)
+            unavailable[result.node] = ", ".join(reasons)
     wanted = {gpu_resource: job.gpus_per_node, "cpu": job.resources.cpu or 0, "memory": job.resources.memory or 0}
-    taken, who = _sum_requests(pods, run_id, gpu_resource)
+    taken, users = _sum_requests(pods, run_id, gpu_resource)
     for node in nodes:
         name, has = node["metadata"]["name"], node.get("status", {}).get("allocatable") or {}
         short = [
@@ -50,31 +50,31 @@ def find_unavailable(
             and taken[name][resource]
             and _parse_number(has.get(resource)) - taken[name][resource] < Decimal(number)
         ]
-        if short and name not in found:
-            found[name] = f"taken by {', '.join(sorted(who[name]))} ({', '.join(short)})"
-    return found
+        if short and name not in unavailable:
+            unavailable[name] = f"taken by {', '.join(sorted(users[name]))} ({', '.join(short)})"
+    return unavailable
 
 
 def _sum_requests(
     pods: t.Sequence[KubeObject], run_id: str, gpu_resource: str
-) -> tuple[dict[str, collections.Counter[str]], dict[str, set[str]]]:
-    """Return by node what other pods that count ask for, and whose they are."""
-    taken: dict[str, t.Any] = collections.defaultdict(lambda: collections.defaultdict(Decimal))
-    who: dict[str, set[str]] = collections.defaultdict(set)
+) -> tuple[dict[str, dict[str, Decimal]], dict[str, set[str]]]:
+    """Return by node the requests of other pods that count, and the runs or pods that they are of."""
+    taken: dict[str, dict[str, Decimal]] = collections.defaultdict(lambda: collections.defaultdict(Decimal))
+    users: dict[str, set[str]] = collections.defaultdict(set)
     for pod in pods:
         labels, spec = pod["metadata"].get("labels") or {}, pod.get("spec") or {}
-        asked = [(item.get("resources") or {}).get("requests") or {} for item in spec.get("containers") or ()]
+        requests = [(item.get("resources") or {}).get("requests") or {} for item in spec.get("containers") or ()]
         other = labels.get(RUN_LABEL) not in (None, label_value(run_id))
-        gpus = any(gpu_resource in item for item in asked) and labels.get(RUN_LABEL) != label_value(run_id)
+        gpus = any(gpu_resource in item for item in requests) and labels.get(RUN_LABEL) != label_value(run_id)
         node = spec.get("nodeName")
         if not node or not (other or gpus) or (pod.get("status") or {}).get("phase") in _OVER:
             continue
-        who[node].add(f"run {labels[RUN_LABEL]}" if other else str(pod["metadata"]["name"]))
-        for item in asked:
+        users[node].add(f"run {labels[RUN_LABEL]}" if other else str(pod["metadata"]["name"]))
+        for item in requests:
             for resource, text in item.items():
                 taken[node][resource] += _parse_number(text)
-    return taken, who
+    return taken, users
 
 
-def _parse_number(text: t.Any) -> Decimal:
+def _parse_number(text: object) -> Decimal:
     return amount(str(text or "0")) or Decimal(0)

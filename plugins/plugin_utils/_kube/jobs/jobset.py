@@ -1,24 +1,23 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""JobSet: the gang fails as a whole and is started again as a whole, with separate budgets for crashes and lost nodes.
+"""Builds a JobSet: the gang fails and restarts as a whole, with separate budgets for crashes and lost nodes.
 
-Within the Job nothing is replaced alone (backoffLimit 0, one failed pod fails it): a fixed-size gang does not survive
-that. A crash is counted by the JobSet (``maxRestarts``); a node that is drained, preempted or lost restarts the gang
-without being counted there, and whoever follows the run holds the budget of lost nodes.
+No pod of the Job is replaced alone (backoffLimit 0, one failed pod fails it): a fixed-size gang does not survive that.
+The JobSet counts crashes (``maxRestarts``); after a node was drained, preempted or lost it restarts the gang without
+counting, and the controller that follows the run counts lost nodes.
 
 This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations
 
-import typing as t
-
 from ....module_utils._model import job_backends
 from ....module_utils._model.job import Job
 from ....module_utils._model.pod_spec import EXIT_REFUSED
+from ..api.kinds import JsonObject, KubeObject
 from . import pod_template, supporting_objects
-from .spec import CONTAINER, KubeObject, KubePlan
+from .spec import CONTAINER, KubePlan, PodTemplate
 
 ROLE = "node"
 NETWORK = {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
@@ -28,18 +27,18 @@ _FATAL_MESSAGE = "matching .* rule at index 0"
 
 
 def build(plan: KubePlan) -> list[KubeObject]:
-    """Return the JobSet behind its companions."""
+    """Return the JobSet after its supporting objects."""
     spec = supporting_objects.complete_spec(plan, ROLE, coordinator=coordinator(plan.name))
-    around = supporting_objects.build_all(plan, {ROLE: spec})
-    inner = job_spec(plan.job, pod_template.build_template(plan, ROLE, around))
-    outer: KubeObject = {
+    supporting = supporting_objects.build_all(plan, {ROLE: spec})
+    inner = job_spec(plan.job, pod_template.build_template(plan, ROLE, supporting))
+    outer: JsonObject = {
         "network": dict(NETWORK),
         "replicatedJobs": [{"name": ROLE, "replicas": 1, "template": {"spec": inner}}],
         "failurePolicy": failure_policy(plan.job, plan.followed),
         "ttlSecondsAfterFinished": ttl(plan.job),
     }
-    meta = plan.meta(plan.name, **pod_template.queue_labels(plan))
-    return [*around, {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": meta, "spec": outer}]
+    meta = plan.metadata(plan.name, **pod_template.queue_labels(plan))
+    return [*supporting, {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": meta, "spec": outer}]
 
 
 def coordinator(name: str) -> str:
@@ -52,10 +51,10 @@ def gang_job_name(name: str) -> str:
     return f"{name}-{ROLE}-0"
 
 
-def job_spec(job: Job, template: KubeObject) -> KubeObject:
+def job_spec(job: Job, template: PodTemplate) -> JsonObject:
     """Return the Job of the gang: as many pods as nodes, all or none."""
     elastic = job_backends.is_elastic(job)
-    spec: KubeObject = {
+    spec: JsonObject = {
         "completionMode": "Indexed",
         "completions": job.nodes,
         "parallelism": job.nodes,
@@ -72,8 +71,8 @@ def job_spec(job: Job, template: KubeObject) -> KubeObject:
     return spec
 
 
-def pod_failure_rules(job: Job) -> list[KubeObject]:
-    """Return what a pod's end means: a fatal exit code and a disruption fail the Job at once, each with its message."""
+def pod_failure_rules(job: Job) -> list[JsonObject]:
+    """Return the pod failure policy: a fatal exit code and a disruption fail the Job, each with its own message."""
     codes = sorted({*job.restart.fatal_exit_codes, EXIT_REFUSED})
     disrupted = "Ignore" if job_backends.is_elastic(job) else "FailJob"
     return [
@@ -85,15 +84,15 @@ def pod_failure_rules(job: Job) -> list[KubeObject]:
     ]
 
 
-def failure_policy(job: Job, followed: bool = True) -> KubeObject:
-    """Return what the failure of the gang's Job means.
+def failure_policy(job: Job, followed: bool = True) -> JsonObject:
+    """Return the JobSet's failure policy.
 
-    A JobSet has no budget for lost nodes of its own: who follows the run ends it when that is spent. Where nobody does,
-    both budgets are one, so that nothing restarts without end.
+    A JobSet has no budget for lost nodes: the controller that follows the run ends it when that budget is used up.
+    Without such a controller both budgets are one, so that the restarts end.
     """
     lost = "RestartJobSetAndIgnoreMaxRestarts" if followed else "RestartJobSet"
     most = job.restart.max_crashes + (0 if followed else job.lost_budget)
-    rules: list[dict[str, t.Any]] = [
+    rules: list[JsonObject] = [
         {
             "name": "fatal",
             "action": "FailJobSet",
@@ -111,5 +110,5 @@ def failure_policy(job: Job, followed: bool = True) -> KubeObject:
 
 
 def ttl(job: Job) -> int:
-    """Return how long finished objects stay; the run record does not need them."""
+    """Return for how many seconds finished objects are kept; the run record does not need them."""
     return _TTL_S if job.ttl_after_finished_s is None else job.ttl_after_finished_s

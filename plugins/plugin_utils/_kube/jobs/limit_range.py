@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Resources of the small pods beside a job (probe, reader, launcher), within what the namespace's LimitRanges allow.
+"""Fits the resources of the small pods beside a job (network test, log reader, launcher) into LimitRanges.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import decimal
 import typing as t
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ....module_utils._model.quantity import amount
-from .spec import KubeObject
+from ..api.kinds import KubeObject
 
-# Of a pod that only looks: it waits most of the time.
-SMALL_POD: t.Final[KubeObject] = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
+# Requests and limits, each by resource.
+Resources = Mapping[str, Mapping[str, str]]
+# Resources of a pod that waits most of the time.
+SMALL_POD: t.Final[Resources] = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
 
 
-def apply_limits(resources: KubeObject, ranges: Sequence[KubeObject]) -> KubeObject:
-    """Return resources with each amount raised, and each limit moved, to what ``ranges`` (LimitRange) insist on."""
+def apply_limits(resources: Resources, ranges: Sequence[KubeObject]) -> Resources:
+    """Return resources with each request raised, and each limit moved, to what ``ranges`` (LimitRange) require."""
     requests, limits = dict(resources.get("requests") or {}), dict(resources.get("limits") or {})
     for name in requests:
         requests[name] = max([requests[name], *_rule_values(ranges, "min", name)], key=_parse_number)
@@ -33,7 +35,7 @@ def apply_limits(resources: KubeObject, ranges: Sequence[KubeObject]) -> KubeObj
 
 
 def _rule_values(ranges: Sequence[KubeObject], rule: str, name: str) -> Iterator[str]:
-    """Yield what each rule for containers or pods says of a resource; such a pod has one container."""
+    """Yield the values of a rule for containers or pods; such a pod has one container."""
     for item in ranges:
         for entry in (item.get("spec") or {}).get("limits") or []:
             if entry.get("type") in ("Container", "Pod") and name in (entry.get(rule) or {}):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which nodes of a cluster a job may run on, and why not the others: judged before anything is submitted.
+"""Decides which nodes of a cluster a job may run on, and why not on the others, before anything is submitted.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -14,24 +14,25 @@ import typing as t
 from types import MappingProxyType
 
 from ....module_utils._model.errors import RefusedError
-from ....module_utils._model.job import Job
-from .spec import FABRIC_LABEL, ISLAND_LABEL, LANE_LABEL, NETWORK_LABEL, KubeObject
+from ....module_utils._model.job import Job, Mount
+from ..api.kinds import JsonObject, KubeObject
+from .spec import FABRIC_LABEL, ISLAND_LABEL, LANE_LABEL, NETWORK_LABEL
 
 # GPU feature discovery writes these.
 _PRODUCT, _MEMORY, _FAMILY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory", "nvidia.com/gpu.family"
 # A card sold as 80 GiB reports a little less.
 _MEMORY_SHARE = 0.95
 _SHOWN = 12
-# Engines that have one more pod beside those of the ranks: mpirun's, Ray's head.
+# Engines with one more pod beside those of the ranks: mpirun's, Ray's head.
 _ENGINES_WITH_EXTRA_POD = ("mpijob", "rayjob")
 _STATE_TAINTS = frozenset(f"node.kubernetes.io/{state}" for state in ("not-ready", "unreachable", "unschedulable"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlacementResult:
-    """A node and what keeps the job off it; no reasons: it may run there.
+    """A node and the reasons why the job cannot run on it, none when it can.
 
-    ``room``: how many pods of the job its GPUs suffice for, None for a job that takes none. ``island``: by its label.
+    ``room``: for how many pods of the job its GPUs suffice, None for a job without GPUs. ``island``: by its label.
     """
 
     node: str
@@ -44,36 +45,36 @@ def judge_nodes(
     job: Job,
     nodes: t.Iterable[KubeObject],
     gpu_resource: str = "nvidia.com/gpu",
-    tolerations: t.Sequence[t.Mapping[str, t.Any]] = (),
+    tolerations: t.Sequence[t.Mapping[str, object]] = (),
     node_labels: t.Mapping[str, str] = MappingProxyType({}),
     *,
     fabric: bool = True,
 ) -> tuple[PlacementResult, ...]:
-    """Return a verdict for each live Node, in the order of their names.
+    """Return the placement result of each live Node, in the order of their names.
 
-    :param tolerations: what a queue adds to the pods' own.
-    :param node_labels: where the queue sends them.
-    :param fabric: whether the last verdict on the nodes' network counts, which it does not for the next one.
+    :param tolerations: those that a queue adds to the pods' own.
+    :param node_labels: the node selector that the queue adds.
+    :param fabric: whether the last verification of the nodes' network counts; it does not for the next verification.
     """
-    found = []
+    results = []
     for node in nodes:
         room = gpu_count(node, gpu_resource) // job.gpus_per_node if job.gpus_per_node else None
         reasons = [*_node_reasons(job, node, gpu_resource, tolerations), *_flavor_reasons(node, node_labels)]
         reasons += _network_reasons(job, node) if fabric else []
-        found.append(PlacementResult(node["metadata"]["name"], tuple(reasons), room, _labels(node).get(ISLAND_LABEL)))
-    return tuple(sorted(found, key=lambda item: item.node))
+        results.append(PlacementResult(node["metadata"]["name"], tuple(reasons), room, _labels(node).get(ISLAND_LABEL)))
+    return tuple(sorted(results, key=lambda item: item.node))
 
 
 def require_placement(job: Job, verdicts: t.Sequence[PlacementResult], one_a_node: bool = False) -> None:
-    """Refuse a job that cannot be placed now or ever, with the table of nodes.
+    """Raise when the job cannot be placed on these nodes, with a table of the nodes.
 
     :param one_a_node: whether a node takes one pod of the job only; else as many as its GPUs suffice for.
-    :raises RefusedError: with one line for people.
+    :raises RefusedError: with all in one line.
     """
     if job.engine == "rayjob" and job.placement.network_mode == "host" and len(verdicts) <= _pod_count(job):
         raise RefusedError(
-            f"job.placement.network_mode: with host a Ray cluster of {_pod_count(job)} workers needs {_pod_count(job) + 1} "
-            f"nodes, one for its head, and there are {len(verdicts)}",
+            f"job.placement.network_mode: with host a Ray cluster of {_pod_count(job)} workers needs "
+            f"{_pod_count(job) + 1} nodes, one for its head, and there are {len(verdicts)}",
             "Use network_mode: pod, or ask for fewer nodes",
         )
     fitting = [item for item in verdicts if not item.reasons]
@@ -89,29 +90,29 @@ def require_placement(job: Job, verdicts: t.Sequence[PlacementResult], one_a_nod
         short = f"with room for {sum(rooms)} of {needed} pods"
     raise RefusedError(
         f"job.placement: {len(fitting)} of {len(verdicts)} nodes fit, {short}: {shown or 'no nodes'}",
-        "Add nodes, or ask for what is there"
-        + ("; a taint is borne by jobs of a queue whose ResourceFlavor tolerates it" if "(taint " in shown else ""),
+        "Add nodes, or request what they offer"
+        + ("; jobs of a queue tolerate a taint when its ResourceFlavor does" if "(taint " in shown else ""),
     )
 
 
 def island_capacity(
     job: Job, verdicts: t.Sequence[PlacementResult], one_a_node: bool, *, by_queue: bool
 ) -> dict[str, int]:
-    """Return how many pods of the gang each island has room for; empty where its islands do not matter.
+    """Return how many pods of the gang each island has room for; empty when the islands do not matter.
 
     :param by_queue: whether the queue has a topology of islands, so that the whole gang is admitted to one of them.
     """
     if not _needs_one_island(job, by_queue):
         return {}
     fitting = [item for item in verdicts if not item.reasons]
-    found: collections.Counter[str] = collections.Counter()
+    capacity: collections.Counter[str] = collections.Counter()
     for item, room in zip(fitting, _capacities(job, fitting, one_a_node), strict=True):
         if item.island:
-            found[item.island] += room
+            capacity[item.island] += room
         elif not by_queue:
-            # What was never verified may lie on any island, and is used.
+            # A node that was never verified may be on any island, and is used.
             return {}
-    return dict(sorted(found.items())) if by_queue or len(found) > 1 else {}
+    return dict(sorted(capacity.items())) if by_queue or len(capacity) > 1 else {}
 
 
 def islands_with_room(job: Job, rooms: t.Mapping[str, int]) -> tuple[str, ...]:
@@ -120,47 +121,49 @@ def islands_with_room(job: Job, rooms: t.Mapping[str, int]) -> tuple[str, ...]:
 
 
 def require_island(job: Job, rooms: t.Mapping[str, int], *, by_queue: bool) -> None:
-    """Refuse a gang that fits into no island, or into several when nobody says which.
+    """Raise when a gang fits into no island, or into several and the job names none of them.
 
-    :raises RefusedError: with what each has room for.
+    :raises RefusedError: with the room of each island.
     """
     fitting = islands_with_room(job, rooms)
     if not fitting and (rooms or (by_queue and _needs_one_island(job, by_queue))):
-        table = ", ".join(f"{name} has room for {room}" for name, room in rooms.items()) or "no node has one"
+        table = (
+            ", ".join(f"{name} has room for {room}" for name, room in rooms.items()) or "no node has an island label"
+        )
         fix = (
             "Ask for fewer nodes" if by_queue else "Ask for fewer nodes, or set job.placement.allow_slow_network: true"
         )
         raise RefusedError(f"job.nodes: no island has room for {_pod_count(job)} pods ({table})", fix)
     if len(fitting) > 1 and not by_queue:
         raise RefusedError(
-            f"job.placement.island: several islands have room ({', '.join(fitting)}), and without one the gang would "
-            "lie on both sides of a slow network",
+            f"job.placement.island: several islands have room ({', '.join(fitting)}), and without a choice the gang "
+            "could be split by a slow network",
             "Name one of them, use a queue whose topology has islands, or set job.placement.allow_slow_network: true",
         )
 
 
 def _needs_one_island(job: Job, by_queue: bool) -> bool:
-    """Return whether the gang has to lie on one island that is still to be found."""
+    """Return whether the gang has to be on one island that the job does not name."""
     return job.nodes > 1 and not job.placement.island and (by_queue or not job.placement.allow_slow_network)
 
 
 def _pod_count(job: Job) -> int:
-    """Return how many pods must have room: an elastic gang starts with fewer."""
+    """Return for how many pods there must be room: an elastic gang starts with fewer."""
     return job.elastic.min or job.nodes
 
 
 def _capacities(job: Job, fitting: t.Sequence[PlacementResult], one_a_node: bool) -> list[int]:
-    """Return how many pods each node takes: what asks for no GPUs goes where the scheduler finds time and memory."""
+    """Return how many pods each node takes; pods without GPUs are left to the scheduler."""
     return [1 if one_a_node else _pod_count(job) if item.room is None else item.room for item in fitting]
 
 
 def rdma_resource(
-    job: Job, nodes: t.Sequence[KubeObject], tolerations: t.Sequence[t.Mapping[str, t.Any]] = ()
+    job: Job, nodes: t.Sequence[KubeObject], tolerations: t.Sequence[t.Mapping[str, object]] = ()
 ) -> str | None:
-    """Return the RDMA resource of which each pod gets one, None for a job that is to have none.
+    """Return the RDMA resource of which each pod gets one, None for a job without RDMA.
 
-    A job that asks gets it; one with GPUs that says nothing, where every node that it may run on offers it: with less
-    it could not be placed. Without GPUs it would be a reason not to be admitted, and of no use.
+    A job that requests it gets it; a job with GPUs that does not say gets it when every node that it may run on offers
+    it. A job without GPUs that does not say gets none: a queue could refuse it for that.
     """
     if job.resources.rdma is False or (job.resources.rdma is None and not job.gpus_per_node):
         return None
@@ -172,38 +175,38 @@ def rdma_resource(
 
 def node_expressions(
     job: Job, nodes: t.Iterable[KubeObject], island: str | None = None, *, fabric: bool = True
-) -> tuple[KubeObject, ...]:
-    """Return the node selector expressions of what the job asks, as labels that every fitting node carries.
+) -> tuple[JsonObject, ...]:
+    """Return the node selector expressions of the job's requirements, by labels that every fitting node has.
 
-    A gang keeps off what failed verification and off slow networks, unless it allows them. ``island`` is where it is
-    kept when the job names none. Models are asked for by part of their name, which no label selector can: all products
-    that fit are listed.
+    A gang avoids nodes that failed verification and slow networks, unless it allows them. ``island`` is the gang's
+    island when the job names none. The job names part of a GPU's model, which a label selector cannot match: all
+    products that fit are listed.
     """
-    found: list[KubeObject] = []
+    expressions: list[JsonObject] = []
     chosen = job.placement.island or island
     if chosen:
-        found.append(_in_expression(ISLAND_LABEL, chosen))
+        expressions.append(_in_expression(ISLAND_LABEL, chosen))
     for kind in job.placement.required_network_types:
-        found.append(_in_expression(NETWORK_LABEL.format(kind), "true"))
+        expressions.append(_in_expression(NETWORK_LABEL.format(kind), "true"))
     if job.nodes > 1 and fabric:
         slow = job.placement.allow_slow_network
-        found.append({"key": LANE_LABEL, "operator": "NotIn", "values": ["E"] if slow else ["D", "E"]})
+        expressions.append({"key": LANE_LABEL, "operator": "NotIn", "values": ["E"] if slow else ["D", "E"]})
         if not slow:
-            found.append({"key": FABRIC_LABEL, "operator": "NotIn", "values": ["fail"]})
+            expressions.append({"key": FABRIC_LABEL, "operator": "NotIn", "values": ["fail"]})
     if job.gpu.model:
         products = {_labels(node).get(_PRODUCT, "") for node in nodes}
         fitting = sorted(name for name in products if _is_model(name, str(job.gpu.model)))
-        found.append(_in_expression(_PRODUCT, *(fitting or [job.gpu.model])))
+        expressions.append(_in_expression(_PRODUCT, *(fitting or [job.gpu.model])))
     if job.gpu.memory_gib_min:
         limit = int(job.gpu.memory_gib_min * 1024 * _MEMORY_SHARE)
-        found.append({"key": _MEMORY, "operator": "Gt", "values": [str(limit - 1)]})
+        expressions.append({"key": _MEMORY, "operator": "Gt", "values": [str(limit - 1)]})
     if job.gpu.arch:
-        found.append(_in_expression(_FAMILY, job.gpu.arch.lower()))
-    return tuple(found)
+        expressions.append(_in_expression(_FAMILY, job.gpu.arch.lower()))
+    return tuple(expressions)
 
 
 def pending_storage_class(claim: KubeObject) -> str:
-    """Return the StorageClass that a claim without a volume waits for, empty when there is none to wait for."""
+    """Return the StorageClass of a claim that has no volume yet, empty for other claims."""
     waits = (claim.get("status") or {}).get("phase") == "Pending"
     return str((claim.get("spec") or {}).get("storageClassName") or "") if waits else ""
 
@@ -211,7 +214,7 @@ def pending_storage_class(claim: KubeObject) -> str:
 def check_volumes(
     job: Job, live: t.Mapping[str, KubeObject], namespace: str, classes: t.Collection[str] | None = None
 ) -> None:
-    """Refuse claims that will get no volume or that several pods cannot use at once.
+    """Raise for claims that will get no volume or that several pods cannot use at the same time.
 
     :param live: the PersistentVolumeClaims of the job's namespace by name.
     :param classes: the names of the cluster's StorageClasses, None when they were not read.
@@ -222,43 +225,46 @@ def check_volumes(
             continue
         if mount.pvc not in live:
             raise RefusedError(
-                f"job.mounts.{mount.name}: there is no claim {mount.pvc} in the namespace {namespace}",
-                "Make it, name another, or set placement.namespace",
+                f"{_pvc_title(mount)} does not exist in the namespace {namespace}",
+                "Create it, name another, or set placement.namespace",
             )
-        claim = live[mount.pvc]
-        phase = (claim.get("status") or {}).get("phase")
-        if phase == "Lost" or (claim["metadata"].get("deletionTimestamp")):
-            raise RefusedError(f"job.mounts.{mount.name}: the claim {mount.pvc} is going away or has lost its volume")
-        wanted = pending_storage_class(claim)
-        if classes is not None and wanted and wanted not in classes:
-            known = f"there are: {', '.join(sorted(classes))}" if classes else "there is none"
-            raise RefusedError(
-                f"job.mounts.{mount.name}: the claim {mount.pvc} has no volume, and no StorageClass is called "
-                f"{wanted} ({known})",
-                "Make the claim anew with one of the cluster's, or name another claim",
-            )
-        modes = set(claim["spec"].get("accessModes") or ())
-        enough = {"ReadWriteMany", *(["ReadOnlyMany"] if mount.read_only else [])}
+        _check_volume(job, mount, live[mount.pvc], classes)
+
+
+def _pvc_title(mount: Mount) -> str:
+    return f"job.mounts.{mount.name}: PersistentVolumeClaim {mount.pvc}"
+
+
+def _check_volume(job: Job, mount: Mount, claim: KubeObject, classes: t.Collection[str] | None) -> None:
+    title = _pvc_title(mount)
+    if (claim.get("status") or {}).get("phase") == "Lost" or claim["metadata"].get("deletionTimestamp"):
+        raise RefusedError(f"{title} is being deleted or has lost its volume")
+    wanted = pending_storage_class(claim)
+    if classes is not None and wanted and wanted not in classes:
+        names = f"the cluster has {', '.join(sorted(classes))}" if classes else "the cluster has none"
+        raise RefusedError(
+            f"{title} has no volume, and its StorageClass {wanted} does not exist ({names})",
+            "Create the claim again with a StorageClass of the cluster, or name another claim",
+        )
+    modes = set(claim["spec"].get("accessModes") or ())
+    enough = {"ReadWriteMany", *(["ReadOnlyMany"] if mount.read_only else [])}
+    # A single worker and the extra pod of its engine may run on the one node that has the volume.
+    if job.nodes > 1 and not modes & enough:
         count = job.nodes + (1 if job.engine in _ENGINES_WITH_EXTRA_POD else 0)
-        # One worker with such a pod beside it may lie on the node to which its volume belongs.
-        if job.nodes > 1 and not modes & enough:
-            raise RefusedError(
-                f"job.mounts.{mount.name}: the claim {mount.pvc} allows {', '.join(sorted(modes))}, "
-                f"and {count} pods would mount it, which may be on several nodes",
-                "Use a claim with access mode ReadWriteMany",
-            )
-        if "ReadOnlyMany" in modes and len(modes) == 1 and not mount.read_only:
-            raise RefusedError(
-                f"job.mounts.{mount.name}: the claim {mount.pvc} can only be read", "Set read_only: true"
-            )
+        raise RefusedError(
+            f"{title} allows {', '.join(sorted(modes))}, but {count} pods, possibly on several nodes, would mount it",
+            "Use a claim with access mode ReadWriteMany",
+        )
+    if modes == {"ReadOnlyMany"} and not mount.read_only:
+        raise RefusedError(f"{title} is read-only", "Set read_only: true")
 
 
 def _node_reasons(
-    job: Job, node: KubeObject, gpu_resource: str, tolerations: t.Sequence[t.Mapping[str, t.Any]]
+    job: Job, node: KubeObject, gpu_resource: str, tolerations: t.Sequence[t.Mapping[str, object]]
 ) -> t.Iterator[str]:
-    """Yield why a node cannot take one of the job's pods; taints that the pods bear are none."""
-    own = [{"key": gpu_resource, "operator": "Exists", "effect": "NoSchedule"}] if job.gpus_per_node else []
-    yield from _state_reasons(node, [*own, *tolerations])
+    """Yield why a node cannot take one of the job's pods; tolerated taints are no reason."""
+    own: JsonObject = {"key": gpu_resource, "operator": "Exists", "effect": "NoSchedule"}
+    yield from _state_reasons(node, [*([own] if job.gpus_per_node else []), *tolerations])
     labels = _labels(node)
     if job.placement.island and labels.get(ISLAND_LABEL) != job.placement.island:
         yield f"island {labels.get(ISLAND_LABEL) or 'unknown'}"
@@ -271,7 +277,7 @@ def _node_reasons(
 
 
 def _network_reasons(job: Job, node: KubeObject) -> t.Iterator[str]:
-    """Yield what the last verdict on the node's network holds against a gang, by the rules of plain hosts."""
+    """Yield why the last verification of the node's network excludes a gang, by the rules of plain hosts."""
     lane, outcome = _labels(node).get(LANE_LABEL), _labels(node).get(FABRIC_LABEL)
     if job.nodes < 2:
         return
@@ -293,7 +299,7 @@ def _rdma_resources(node: KubeObject) -> list[str]:
     return [name for name, count in offered if "rdma/" in name and str(count) != "0"]
 
 
-def _state_reasons(node: KubeObject, tolerations: t.Sequence[t.Mapping[str, t.Any]]) -> t.Iterator[str]:
+def _state_reasons(node: KubeObject, tolerations: t.Sequence[t.Mapping[str, object]]) -> t.Iterator[str]:
     conditions = {item["type"]: item["status"] for item in node.get("status", {}).get("conditions") or ()}
     if conditions.get("Ready") != "True":
         yield "not ready"
@@ -301,14 +307,14 @@ def _state_reasons(node: KubeObject, tolerations: t.Sequence[t.Mapping[str, t.An
     if spec.get("unschedulable"):
         yield "cordoned"
     for taint in spec.get("taints") or ():
-        # What is told by the node's state above, and what the queue or the job itself makes the pods bear.
-        borne = taint["key"] in _STATE_TAINTS or any(_is_tolerated(item, taint) for item in tolerations)
-        if taint["effect"] != "PreferNoSchedule" and not borne:
+        # Taints of the node's state are reported above; the queue or the job may tolerate others.
+        tolerated = taint["key"] in _STATE_TAINTS or any(_is_tolerated(item, taint) for item in tolerations)
+        if taint["effect"] != "PreferNoSchedule" and not tolerated:
             yield f"taint {taint['key']}"
 
 
-def _is_tolerated(toleration: t.Mapping[str, t.Any], taint: t.Mapping[str, t.Any]) -> bool:
-    """Return whether a toleration is one of a taint, by Kubernetes' rules."""
+def _is_tolerated(toleration: t.Mapping[str, object], taint: t.Mapping[str, str]) -> bool:
+    """Return whether a toleration tolerates a taint, by Kubernetes' rules."""
     if toleration.get("effect") not in (None, "", taint["effect"]):
         return False
     if toleration.get("operator") == "Exists":
@@ -343,9 +349,9 @@ def _labels(node: KubeObject) -> dict[str, str]:
 
 
 def _is_model(product: str, wanted: str) -> bool:
-    """Labels write dashes where people write spaces."""
+    """Return whether a product label is of the wanted model; labels have dashes for spaces."""
     return wanted.lower().replace(" ", "-") in product.lower()
 
 
-def _in_expression(key: str, *values: str) -> KubeObject:
+def _in_expression(key: str, *values: str) -> JsonObject:
     return {"key": key, "operator": "In", "values": list(values)}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The pod of a role: one container that runs the pod's program, and what that finds beside it.
+"""Builds the pod template of a role: one container that runs the pod's program, its volumes and its placement.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -13,12 +13,13 @@ import typing as t
 from ....module_utils._model import job_backends, pod_spec
 from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.job import Job
+from ..api.kinds import JsonObject, KubeObject, ObjectMeta
 from . import quantities
-from .spec import CONTAINER, ROLE_LABEL, RUN_LABEL, KubeObject, KubePlan, Queue
+from .spec import CONTAINER, ROLE_LABEL, RUN_LABEL, KubePlan, PodTemplate, Queue
 
-# A node that does not answer is waited for so long before its pods are given up (Kubernetes' own default is 300 s).
+# How long a node may be unreachable before its pods are deleted (Kubernetes' own default is 300 s).
 _LOST_AFTER_S = 60
-# What the pod's program needs after the job's own grace to tell how it ended.
+# The time that the pod's program needs after the job's own grace period to report how it ended.
 _REPORT_S = 30
 _SHM_CPU, _SHM_GPU = 1 << 30, 8 << 30
 _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
@@ -28,36 +29,36 @@ _JOBSET_RESTARTS = "metadata.annotations['jobset.sigs.k8s.io/restart-attempt']"
 def build_template(
     plan: KubePlan,
     role: str,
-    companions: t.Sequence[KubeObject],
+    supporting: t.Sequence[KubeObject],
     *,
     restarts: str | None = _JOBSET_RESTARTS,
     index: str | None = _INDEX,
     devices: bool = True,
-    told: str | None = None,
-    **spec: t.Any,
-) -> KubeObject:
+    spec_of: str | None = None,
+    more: t.Mapping[str, object] | None = None,
+) -> PodTemplate:
     """Return the pod template of a role.
 
-    :param companions: the job's ConfigMaps, whose names hold their content.
-    :param restarts: where the engine counts restarts of the gang; None where it does not.
-    :param index: where the engine tells a pod its number; None where the pod's name or environment does.
+    :param supporting: the job's supporting objects, among them its ConfigMaps.
+    :param restarts: the field in which the engine counts restarts of the gang, None when there is none.
+    :param index: the field with the pod's index, None when the pod's name or environment has it.
     :param devices: whether the role gets the job's resources; a launcher beside the ranks does not.
-    :param told: whose specification the role reads, if not its own.
-    :param spec: further fields of the pod's specification.
+    :param spec_of: the role whose specification this role reads, if not its own.
+    :param more: further fields of the pod's specification.
     """
     labels = {**plan.labels, ROLE_LABEL: role}
     annotations = topology_annotations(plan.queue, plan.job) if plan.queue else {}
-    own: KubeObject = {
+    own: JsonObject = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": plan.job.checkpoints.grace_s + _REPORT_S,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [build_container(plan, role, fields=_downward_fields(restarts, index), devices=devices)],
-        "volumes": build_volumes(plan, told or role, companions),
+        "volumes": build_volumes(plan, spec_of or role, supporting),
         "tolerations": build_tolerations(plan),
         **_build_affinity(plan, role),
-        **spec,
+        **(more or {}),
     }
     if plan.host_network:
         own.update(hostNetwork=True, dnsPolicy="ClusterFirstWithHostNet")
@@ -65,7 +66,7 @@ def build_template(
         own["imagePullSecrets"] = [{"name": name} for name in plan.pull_secrets]
     if plan.job.placement.priority and plan.queue is None:
         own["priorityClassName"] = plan.job.placement.priority
-    meta: KubeObject = {"labels": labels}
+    meta: ObjectMeta = {"labels": labels}
     if annotations:
         meta["annotations"] = annotations
     return {"metadata": meta, "spec": own}
@@ -76,9 +77,9 @@ def pod_command(job: Job, role: str) -> list[str]:
     return [job.python or "python3", "-I", "-S", "-u", pod_spec.PROGRAM, f"{pod_spec.SPEC_DIR}/{role}.json"]
 
 
-def build_container(plan: KubePlan, role: str, *, fields: t.Mapping[str, str], devices: bool = True) -> KubeObject:
+def build_container(plan: KubePlan, role: str, *, fields: t.Mapping[str, str], devices: bool = True) -> JsonObject:
     """Return the container of a role; ``fields`` are variables and the fields of the pod that they hold."""
-    security: KubeObject = {"allowPrivilegeEscalation": False}
+    security: JsonObject = {"allowPrivilegeEscalation": False}
     if plan.rdma and devices:
         # RDMA locks the memory that it registers.
         security["capabilities"] = {"add": ["IPC_LOCK"]}
@@ -95,10 +96,10 @@ def build_container(plan: KubePlan, role: str, *, fields: t.Mapping[str, str], d
     }
 
 
-def build_resources(plan: KubePlan) -> KubeObject:
-    """Return requests and limits of one node of the job; both alike, so that nothing is taken away under load.
+def build_resources(plan: KubePlan) -> JsonObject:
+    """Return requests and limits of one node of the job; both are equal, so that it keeps them under load.
 
-    :raises RefusedError: when RDMA is asked for and the cluster offers none.
+    :raises RefusedError: when the job requests RDMA and the cluster has none.
     """
     wanted = plan.job.resources
     amounts: dict[str, str] = {}
@@ -110,8 +111,8 @@ def build_resources(plan: KubePlan) -> KubeObject:
         amounts[plan.fleet.gpu_resource] = str(plan.job.gpus_per_node)
     if wanted.rdma and plan.fleet.rdma_resource is None:
         raise RefusedError(
-            "job.resources.rdma: no node of the cluster offers an RDMA resource",
-            "Install an RDMA device plugin, or leave it out",
+            "job.resources.rdma: the nodes of the cluster have no RDMA resource",
+            "Install an RDMA device plugin, or leave job.resources.rdma out",
         )
     if plan.rdma:
         amounts[str(plan.fleet.rdma_resource)] = "1"
@@ -119,100 +120,100 @@ def build_resources(plan: KubePlan) -> KubeObject:
 
 
 def shm_size(job: Job) -> int:
-    """Return the size of /dev/shm: as asked, else what loaders need; it counts against the memory limit."""
+    """Return the size of /dev/shm: the job's, else what data loaders need; it counts against the memory limit."""
     if job.resources.shm is not None:
         return job.resources.shm
     usual = _SHM_GPU if job.gpus_per_node else _SHM_CPU
     return min(usual, job.resources.memory // 2) if job.resources.memory else usual
 
 
-def build_volumes(plan: KubePlan, role: str, companions: t.Sequence[KubeObject]) -> list[KubeObject]:
+def build_volumes(plan: KubePlan, role: str, supporting: t.Sequence[KubeObject]) -> list[JsonObject]:
     """Return the pod's volumes."""
-    maps = {_config_map_part(item): item["metadata"]["name"] for item in companions if item["kind"] == "ConfigMap"}
+    maps = {_config_map_part(item): item["metadata"]["name"] for item in supporting if item["kind"] == "ConfigMap"}
     program = [{"key": name, "path": name} for name in pod_spec.PROGRAM_FILES]
-    told = [{"key": f"{role}.json", "path": f"{role}.json"}]
-    found: list[KubeObject] = [
+    spec = [{"key": f"{role}.json", "path": f"{role}.json"}]
+    volumes: list[JsonObject] = [
         {"name": "muster-run", "emptyDir": {}},
         {"name": "muster-program", "configMap": {"name": maps["program"], "items": program}},
-        {"name": "muster-spec", "configMap": {"name": maps["program"], "items": told}},
+        {"name": "muster-spec", "configMap": {"name": maps["program"], "items": spec}},
         {
             "name": "muster-shm",
             "emptyDir": {"medium": "Memory", "sizeLimit": quantities.format_bytes(shm_size(plan.job))},
         },
     ]
     if "code" in maps:
-        found.append({"name": "muster-code", "configMap": {"name": maps["code"]}})
+        volumes.append({"name": "muster-code", "configMap": {"name": maps["code"]}})
     sources = build_secret_sources(plan)
     if sources:
-        found.append({"name": "muster-secrets", "projected": {"sources": sources, "defaultMode": 0o444}})
+        volumes.append({"name": "muster-secrets", "projected": {"sources": sources, "defaultMode": 0o444}})
     for mount in plan.job.mounts:
-        source: KubeObject = {"hostPath": {"path": mount.host_path}}
+        source: JsonObject = {"hostPath": {"path": mount.host_path}}
         if mount.pvc:
             source = {"persistentVolumeClaim": {"claimName": mount.pvc, "readOnly": mount.read_only}}
-        found.append({"name": f"data-{mount.name}", **source})
+        volumes.append({"name": f"data-{mount.name}", **source})
     if _own_checkpoints(plan.job):
-        found.append({"name": "muster-checkpoints", "emptyDir": {}})
-    return found
+        volumes.append({"name": "muster-checkpoints", "emptyDir": {}})
+    return volumes
 
 
-def build_mounts(plan: KubePlan) -> list[KubeObject]:
+def build_mounts(plan: KubePlan) -> list[JsonObject]:
     """Return where the container finds its volumes."""
-    found: list[KubeObject] = [
+    mounts: list[JsonObject] = [
         {"name": "muster-run", "mountPath": pod_spec.RUN_DIR},
         {"name": "muster-program", "mountPath": f"{pod_spec.PROGRAM_DIR}/muster_node", "readOnly": True},
         {"name": "muster-spec", "mountPath": pod_spec.SPEC_DIR, "readOnly": True},
         {"name": "muster-shm", "mountPath": "/dev/shm"},
     ]
     if plan.archive:
-        found.append({"name": "muster-code", "mountPath": pod_spec.CODE_DIR, "readOnly": True})
+        mounts.append({"name": "muster-code", "mountPath": pod_spec.CODE_DIR, "readOnly": True})
     if build_secret_sources(plan):
-        found.append({"name": "muster-secrets", "mountPath": pod_spec.SECRETS_DIR, "readOnly": True})
+        mounts.append({"name": "muster-secrets", "mountPath": pod_spec.SECRETS_DIR, "readOnly": True})
     for mount in plan.job.mounts:
-        found.append({"name": f"data-{mount.name}", "mountPath": mount.path, "readOnly": mount.read_only})
+        mounts.append({"name": f"data-{mount.name}", "mountPath": mount.path, "readOnly": mount.read_only})
     if _own_checkpoints(plan.job):
-        found.append({"name": "muster-checkpoints", "mountPath": plan.job.checkpoints.path})
-    return found
+        mounts.append({"name": "muster-checkpoints", "mountPath": plan.job.checkpoints.path})
+    return mounts
 
 
-def build_secret_sources(plan: KubePlan) -> list[KubeObject]:
+def build_secret_sources(plan: KubePlan) -> list[JsonObject]:
     """Return the projected sources of the job's secrets: files, also for variables, which the program reads itself.
 
-    :raises RefusedError: when the run's own Secret is needed and was not made.
+    :raises RefusedError: when the run's own Secret is needed and the plan has none.
     """
-    found: list[KubeObject] = []
+    sources: list[JsonObject] = []
     for ref in plan.job.secret_refs:
         if ref.deliver == "registry":
             continue
         name, key = (ref.path, ref.key or ref.name) if ref.source == "kubernetes" else (plan.secret, ref.name)
         if name is None:
-            raise RefusedError(f"job.secret_refs: there is no Secret that holds '{ref.name}'")
-        found.append({"secret": {"name": name, "items": [{"key": key, "path": ref.name}]}})
-    return found
+            raise RefusedError(f"job.secret_refs: no Secret holds '{ref.name}'")
+        sources.append({"secret": {"name": name, "items": [{"key": key, "path": ref.name}]}})
+    return sources
 
 
-def build_tolerations(plan: KubePlan) -> list[KubeObject]:
-    """Return what the pods bear: a node that is gone only for a short time, and GPU nodes that keep others off."""
+def build_tolerations(plan: KubePlan) -> list[JsonObject]:
+    """Return the pods' tolerations: of unreachable nodes for a short time, and of the taint of GPU nodes."""
     gone = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-    found: list[KubeObject] = [
+    tolerations: list[JsonObject] = [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _LOST_AFTER_S} for key in gone
     ]
     if plan.job.gpus_per_node:
-        found.append({"key": plan.fleet.gpu_resource, "operator": "Exists", "effect": "NoSchedule"})
-    return found
+        tolerations.append({"key": plan.fleet.gpu_resource, "operator": "Exists", "effect": "NoSchedule"})
+    return tolerations
 
 
-def admission_fields(plan: KubePlan) -> KubeObject:
-    """Return what Kueue gives the job's pods when it admits them, for pods that go where they go without a queue."""
+def admission_fields(plan: KubePlan) -> JsonObject:
+    """Return the fields that Kueue adds to the job's pods at admission, for pods without a queue on the same nodes."""
     if plan.queue is None:
         return {}
-    given: KubeObject = {"tolerations": [*build_tolerations(plan), *(dict(item) for item in plan.queue.tolerations)]}
+    fields: JsonObject = {"tolerations": [*build_tolerations(plan), *(dict(item) for item in plan.queue.tolerations)]}
     if plan.queue.node_labels:
-        given["nodeSelector"] = dict(plan.queue.node_labels)
-    return given
+        fields["nodeSelector"] = dict(plan.queue.node_labels)
+    return fields
 
 
 def topology_annotations(queue: Queue, job: Job) -> dict[str, str]:
-    """Return Kueue's request for places: without one it counts a quota and knows nothing of nodes."""
+    """Return Kueue's annotations for topology-aware scheduling; without them it counts quota only, not nodes."""
     if not queue.topology:
         return {}
     if queue.island_level and job.nodes > 1:
@@ -230,20 +231,20 @@ def queue_labels(plan: KubePlan) -> dict[str, str]:
     return labels
 
 
-def anti_affinity(plan: KubePlan, role: str | None = None) -> KubeObject:
-    """Return the rule that keeps a run's pods, or only those of a role, on a node each."""
+def anti_affinity(plan: KubePlan, role: str | None = None) -> JsonObject:
+    """Return the anti-affinity by which a run's pods, or those of a role, are on a node each."""
     labels = {RUN_LABEL: plan.labels[RUN_LABEL], **({ROLE_LABEL: role} if role else {})}
     term = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
     return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
 
 
-def _build_affinity(plan: KubePlan, role: str) -> KubeObject:
-    affinity: KubeObject = {}
+def _build_affinity(plan: KubePlan, role: str) -> JsonObject:
+    affinity: JsonObject = {}
     if plan.fleet.expressions:
         term = {"matchExpressions": [dict(item) for item in plan.fleet.expressions]}
         affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     if plan.host_network or plan.fleet.whole_node:
-        # Of its own role: what takes no devices, such as mpirun, may lie beside what takes all of them.
+        # Within the role: a pod without devices, such as mpirun's, may be on the node of one with all of them.
         affinity["podAntiAffinity"] = anti_affinity(plan, role)
     return {"affinity": affinity} if affinity else {}
 
@@ -267,5 +268,5 @@ def _own_checkpoints(job: Job) -> bool:
 
 
 def _config_map_part(config_map: KubeObject) -> str:
-    """Return which of the run's ConfigMaps this is: its name ends in the part and a digest."""
+    """Return the part of a run's ConfigMap: its name ends with the part and a digest."""
     return str(config_map["metadata"]["name"]).rsplit("-", 2)[1]

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""RayJob (KubeRay): a Ray cluster for this run alone, the user's script as its driver, all of it gone afterwards.
+"""Builds a RayJob (KubeRay): a Ray cluster for one run with the user's script as its driver, deleted afterwards.
 
-The head takes no work: losing it loses the run, so nothing else runs there. A retry is a new cluster, and what it
-resumes from is on the user's shared storage (see ``_launch/ray.py``), where it also finds which attempt it is.
+The head takes no work: losing it loses the run. A retry is a new cluster; it resumes from the user's shared storage
+(see ``_launch/ray.py``), where it also finds the number of its attempt.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -16,15 +16,16 @@ import typing as t
 
 from ....module_utils._model import pod_spec
 from ....module_utils._model.pod_spec import PodSpec
+from ..api.kinds import JsonObject, KubeObject
 from . import limit_range, pod_template, quantities, supporting_objects
-from .spec import CONTAINER, ROLE_LABEL, KubeObject, KubePlan
+from .spec import CONTAINER, ROLE_LABEL, KubePlan, PodTemplate
 
 DRIVER, HEAD, WORKER, SUBMITTER = "driver", "head", "worker", "submitter"
 _HEAD_MEMORY = 4 << 30
-# So long the Ray cluster stays after its job, its workers' GPUs included: enough to read the driver's last lines.
+# How long the Ray cluster, with its workers' GPUs, is kept after its job: enough to read the driver's last lines.
 _LINGER_S = 60
 _DASHBOARD = 8265
-# KubeRay's operator asks the head's dashboard how the job is. Its chart names it so, its manifests by component.
+# KubeRay's operator reads the job's state from the head's dashboard. Its chart and manifests label it differently.
 _OPERATOR = {
     "from": [
         {
@@ -38,10 +39,10 @@ _OPERATOR = {
 
 
 def build(plan: KubePlan) -> list[KubeObject]:
-    """Return the RayJob behind its companions."""
+    """Return the RayJob after its supporting objects."""
     spec = supporting_objects.complete_spec(plan, DRIVER)
-    around = supporting_objects.build_all(plan, {DRIVER: spec}, reached_by=[_OPERATOR])
-    body: KubeObject = {
+    supporting = supporting_objects.build_all(plan, {DRIVER: spec}, reached_by=[_OPERATOR])
+    body: JsonObject = {
         "entrypoint": shlex.join(pod_template.pod_command(plan.job, DRIVER)),
         "submissionMode": "K8sJobMode",
         "shutdownAfterJobFinishes": True,
@@ -50,7 +51,7 @@ def build(plan: KubePlan) -> list[KubeObject]:
         "rayClusterSpec": {
             "headGroupSpec": {
                 "rayStartParams": {"dashboard-host": "0.0.0.0", "num-cpus": "0", "num-gpus": "0"},
-                "template": _ray_pod(plan, HEAD, spec, around),
+                "template": _ray_pod(plan, HEAD, spec, supporting),
             },
             "workerGroupSpecs": [
                 {
@@ -59,7 +60,7 @@ def build(plan: KubePlan) -> list[KubeObject]:
                     "minReplicas": plan.job.nodes,
                     "maxReplicas": plan.job.nodes,
                     "rayStartParams": {},
-                    "template": _ray_pod(plan, WORKER, spec, around),
+                    "template": _ray_pod(plan, WORKER, spec, supporting),
                 }
             ],
         },
@@ -67,14 +68,16 @@ def build(plan: KubePlan) -> list[KubeObject]:
     }
     if plan.job.timeout_s is not None:
         body["activeDeadlineSeconds"] = plan.job.timeout_s
-    meta = plan.meta(plan.name, **pod_template.queue_labels(plan))
-    return [*around, {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": meta, "spec": body}]
+    meta = plan.metadata(plan.name, **pod_template.queue_labels(plan))
+    return [*supporting, {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": meta, "spec": body}]
 
 
-def _ray_pod(plan: KubePlan, role: str, spec: PodSpec, around: t.Sequence[KubeObject]) -> KubeObject:
+def _ray_pod(plan: KubePlan, role: str, spec: PodSpec, supporting: t.Sequence[KubeObject]) -> PodTemplate:
     """Return the pod of a Ray node: an init container places the code, KubeRay adds what starts Ray."""
     devices = role == WORKER
-    template = pod_template.build_template(plan, role, around, restarts=None, index=None, devices=devices, told=DRIVER)
+    template = pod_template.build_template(
+        plan, role, supporting, restarts=None, index=None, devices=devices, spec_of=DRIVER
+    )
     main = template["spec"]["containers"][0]
     if role == HEAD:
         memory = min(_HEAD_MEMORY, plan.job.resources.memory or _HEAD_MEMORY)
@@ -95,27 +98,27 @@ def _ray_pod(plan: KubePlan, role: str, spec: PodSpec, around: t.Sequence[KubeOb
 
 
 def _worker_environment(plan: KubePlan, spec: PodSpec) -> dict[str, str]:
-    """Return what Ray's workers see beside the driver; their code is found like a script's own folder."""
+    """Return the environment of Ray's workers; they import the code as from a script's own folder."""
     own = {key: value for key, value in spec.env.items() if key.startswith("MUSTER_")}
     user = dict(plan.job.env)
     places = [spec.workdir, *filter(None, [user.pop("PYTHONPATH", "")])]
     return {**own, **user, "PYTHONPATH": ":".join(places)}
 
 
-def _secret_variables(plan: KubePlan) -> list[KubeObject]:
-    """Return secrets for processes that Ray starts: from the Secret itself, as nothing of ours starts them."""
-    found: list[KubeObject] = []
+def _secret_variables(plan: KubePlan) -> list[JsonObject]:
+    """Return secrets for processes that Ray starts: read from the Secret, as the pod's program starts none."""
+    variables: list[JsonObject] = []
     for ref in plan.job.secret_refs:
         if ref.deliver == "file":
-            found.append({"name": f"{ref.name}_FILE", "value": f"{pod_spec.SECRETS_DIR}/{ref.name}"})
+            variables.append({"name": f"{ref.name}_FILE", "value": f"{pod_spec.SECRETS_DIR}/{ref.name}"})
         elif ref.deliver == "env":
             own = ref.source == "kubernetes"
             source = {"name": ref.path if own else plan.secret, "key": (ref.key or ref.name) if own else ref.name}
-            found.append({"name": ref.name, "valueFrom": {"secretKeyRef": source}})
-    return found
+            variables.append({"name": ref.name, "valueFrom": {"secretKeyRef": source}})
+    return variables
 
 
-def _submitter_pod(plan: KubePlan) -> KubeObject:
+def _submitter_pod(plan: KubePlan) -> PodTemplate:
     """Return the pod that submits the driver and prints its output, which carries the marked lines."""
     labels = {**plan.labels, ROLE_LABEL: SUBMITTER}
     amounts = {"cpu": "100m", "memory": "512Mi"}
@@ -128,7 +131,7 @@ def _submitter_pod(plan: KubePlan) -> KubeObject:
         ),
         "securityContext": {"allowPrivilegeEscalation": False},
     }
-    spec: KubeObject = {"restartPolicy": "Never", "automountServiceAccountToken": False, "containers": [main]}
+    spec: JsonObject = {"restartPolicy": "Never", "automountServiceAccountToken": False, "containers": [main]}
     if plan.pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in plan.pull_secrets]
     return {"metadata": {"labels": labels}, "spec": spec}

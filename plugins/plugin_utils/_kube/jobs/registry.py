@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The engines by name: the one place that a new one is added to.
+"""The engines by name; a new engine is added here.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -23,7 +23,7 @@ _ENGINES: dict[str, t.Callable[[KubePlan], list[KubeObject]]] = {
 }
 
 
-# What an engine needs beside Kubernetes: apiVersion, kind, and what brings them.
+# What an engine needs beside Kubernetes: apiVersion, kind, and what installs them.
 NEEDS: dict[str, tuple[str, str, str]] = {
     "jobset": ("jobset.x-k8s.io/v1alpha2", "JobSet", "JobSet 0.10 or newer"),
     "trainjob": ("trainer.kubeflow.org/v1alpha1", "TrainJob", "Kubeflow Trainer 2"),
@@ -34,5 +34,5 @@ NEEDS: dict[str, tuple[str, str, str]] = {
 
 
 def build(plan: KubePlan) -> list[KubeObject]:
-    """Return the objects of the run in the order in which they are made; the last one runs the job."""
+    """Return the objects of the run in the order in which they are created; the last one runs the job."""
     return _ENGINES[plan.job.engine](plan)

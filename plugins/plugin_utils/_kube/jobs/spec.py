@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a builder gets and gives: a plan in, Kubernetes objects out. Pure: the same plan gives the same objects.
+"""The plan of a job on Kubernetes, from which builders make its objects. Pure: the same plan gives the same objects.
 
-Adding an engine is one file with a function ``build(plan) -> objects`` and one line in engines.py. The last object is
-the one that runs the job; the others come before it and belong to it.
+An engine is one file with a function ``build(plan) -> objects`` and one line in registry.py. The last object is the one
+that runs the job; the objects before it are its supporting objects.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -18,25 +18,25 @@ import typing as t
 
 from ....module_utils._model.job import Job
 from ....module_utils._model.pod_spec import PodSpec
-
-KubeObject = dict[str, t.Any]
+from ..api.kinds import KubeObject as KubeObject
+from ..api.kinds import ObjectMeta
 
 PREFIX = "muster.training"
 RUN_LABEL = f"{PREFIX}/run-id"
 CLUSTER_LABEL = f"{PREFIX}/cluster"
 JOB_LABEL = f"{PREFIX}/job"
 ROLE_LABEL = f"{PREFIX}/role"
-# Of the job and its code, on the object that runs it: a run's name may be given by hand.
+# An annotation of the object that runs the job: by it a run of the same name with another job or code is noticed.
 DIGEST = f"{PREFIX}/job-digest"
-# Pods that a run has beside its gang.
+# The roles of pods that a run has beside its gang.
 NETWORK_TEST, LOG_READER = "probe", "reader"
 ATTEMPT_LABEL = f"{PREFIX}/first-attempt"
-# On nodes: written when the fabric was verified, read here.
+# Labels of nodes: written when the fabric was verified, read here.
 ISLAND_LABEL = f"{PREFIX}/island"
 LANE_LABEL = f"{PREFIX}/lane"
 FABRIC_LABEL = f"{PREFIX}/fabric"
 NETWORK_LABEL = f"{PREFIX}/network-{{}}"
-# What comes with a run. Secrets are told by name: listing them shows their values, and few users may.
+# The kinds of supporting objects, but for Secrets: listing those shows their values, and few users may do it.
 SUPPORTING_KINDS = ("v1/ConfigMap", "v1/Service", "networking.k8s.io/v1/NetworkPolicy")
 MANAGER = "muster.training"
 CONTAINER = "node"
@@ -45,32 +45,39 @@ _NAME_LIMIT = 40
 _LABEL_LIMIT = 63
 
 
+class PodTemplate(t.TypedDict):
+    """The pod template of a job (PodTemplateSpec in the API's reference)."""
+
+    metadata: ObjectMeta
+    spec: dict[str, t.Any]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Queue:
     """A LocalQueue of Kueue. ``topology``: whether its flavors have one; ``island_level``: its level of islands.
 
-    ``tolerations``: what its flavors make pods bear when they are admitted; ``node_labels``: where its only flavor
-    sends them, none where it has several. ``covered``: the resources it has quota for, None where that is not known;
-    Kueue admits no pod that asks for another one.
+    ``tolerations``: what its flavors add to pods at admission; ``node_labels``: the node selector of its only flavor,
+    empty when it has several. ``quota_resources``: the resources it has quota for, None where
+    that is not known; Kueue admits no pod that requests another one.
     """
 
     name: str
     topology: bool = False
     island_level: str | None = None
-    tolerations: tuple[t.Mapping[str, t.Any], ...] = ()
+    tolerations: tuple[t.Mapping[str, object], ...] = ()
     node_labels: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
-    covered: frozenset[str] | None = None
+    quota_resources: frozenset[str] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EligibleNodes:
-    """What the cluster's nodes are like. ``expressions`` select the eligible ones, as in a node selector's term.
+    """The nodes that the job may use. ``expressions`` select them, as in a node selector's term.
 
     ``whole_node``: the job takes all of a node, so that no two of its pods may share one. ``rdma_resource`` is the
-    extended resource of the device plugin, None where the fabric gate saw no RDMA.
+    extended resource of the device plugin, None when the nodes have no RDMA.
     """
 
-    expressions: tuple[t.Mapping[str, t.Any], ...] = ()
+    expressions: tuple[t.Mapping[str, object], ...] = ()
     gpu_resource: str = "nvidia.com/gpu"
     rdma_resource: str | None = None
     whole_node: bool = False
@@ -78,13 +85,13 @@ class EligibleNodes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KubePlan:
-    """A job on a cluster, everything decided.
+    """A job on a cluster with all decisions made.
 
     ``pods``: role -> specification, from the launcher. ``program``: file name -> source of what runs in a pod.
     ``archive``: the code (and staged data) as tar.gz. ``secret``: the Secret with the job's secrets by name.
-    ``pull_secrets``: Secrets of type dockerconfigjson. ``egress_denied``: a policy of the namespace forbids egress.
-    ``begun``: Unix seconds of its submission. ``followed``: a controller counts lost nodes while it runs.
-    ``ranges``: the namespace's LimitRanges, which small pods of ours keep to.
+    ``pull_secrets``: Secrets of type dockerconfigjson. ``egress_denied``: a policy of the namespace denies egress.
+    ``begun``: Unix seconds of its submission. ``followed``: a controller follows the run and counts its lost nodes.
+    ``ranges``: the namespace's LimitRanges, within which the small pods beside the gang stay.
     """
 
     job: Job
@@ -110,7 +117,7 @@ class KubePlan:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Return what every object and every pod of the run carries."""
+        """Return the labels of every object and every pod of the run."""
         return {
             "app.kubernetes.io/managed-by": MANAGER,
             RUN_LABEL: label_value(self.run_id),
@@ -121,7 +128,7 @@ class KubePlan:
 
     @property
     def rdma(self) -> bool:
-        """Return whether pods get RDMA devices: as asked, else wherever there are any."""
+        """Return whether pods get RDMA devices: as the job says, else when the nodes have them."""
         wanted = self.job.resources.rdma
         return self.fleet.rdma_resource is not None and wanted is not False
 
@@ -130,13 +137,13 @@ class KubePlan:
         """Return whether pods share their node's network."""
         return self.job.placement.network_mode == "host"
 
-    def meta(self, name: str, **labels: str) -> KubeObject:
+    def metadata(self, name: str, **labels: str) -> ObjectMeta:
         """Return an object's metadata."""
         return {"name": name, "namespace": self.namespace, "labels": {**self.labels, **labels}}
 
 
 def object_name(run_id: str) -> str:
-    """Return a run's name as Kubernetes allows it (RFC 1035); shortened or changed ones stay apart by a digest."""
+    """Return a run's name as Kubernetes allows it (RFC 1035); a shortened or changed name gets a digest."""
     name = re.sub(r"[^a-z0-9-]+", "-", run_id.lower()).strip("-")
     if not name or not name[0].isalpha():
         name = f"run-{name}".rstrip("-")
@@ -147,12 +154,12 @@ def object_name(run_id: str) -> str:
 
 
 def secret_name(name: str) -> str:
-    """Return how the Secret of a run whose objects have this name is called."""
+    """Return the name of the Secret of a run whose objects have this name."""
     return f"{name}-secrets"
 
 
 def label_value(text: str) -> str:
-    """Return ``text`` as a label's value: itself where it is one, else a name that no other text has."""
+    """Return ``text`` as a label's value: unchanged when it is valid, else a name with a digest of the text."""
     if len(text) <= _LABEL_LIMIT and re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", text):
         return text
     return object_name(text)
@@ -164,12 +171,12 @@ def selector(run_id: str) -> str:
 
 
 def gang_selector(run_id: str) -> str:
-    """Return the label selector of the pods that train, without those that prove the network or read logs back."""
+    """Return the label selector of the gang's pods, without those of the network test and the log reader."""
     return f"{selector(run_id)},{ROLE_LABEL} notin ({NETWORK_TEST},{LOG_READER})"
 
 
-def set_owner(companions: t.Iterable[KubeObject], owner: KubeObject) -> list[KubeObject]:
-    """Return the companions as property of the live object ``owner``: they go when it goes."""
+def set_owner(objects: t.Iterable[KubeObject], owner: KubeObject) -> list[KubeObject]:
+    """Return the objects with the live object ``owner`` as their owner: they are deleted with it."""
     reference = {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],
@@ -178,4 +185,4 @@ def set_owner(companions: t.Iterable[KubeObject], owner: KubeObject) -> list[Kub
         "blockOwnerDeletion": False,
         "controller": False,
     }
-    return [{**item, "metadata": {**item["metadata"], "ownerReferences": [reference]}} for item in companions]
+    return [{**item, "metadata": {**item["metadata"], "ownerReferences": [reference]}} for item in objects]

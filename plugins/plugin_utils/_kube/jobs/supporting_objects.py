@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What comes with a job: its program, its code, and the policy that lets its pods, and only them, talk to each other.
+"""Builds a job's supporting objects: its program, its code, and the NetworkPolicy that isolates its pods.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -16,7 +16,24 @@ import typing as t
 from ....module_utils._model import pod_spec
 from ....module_utils._model.errors import InputError
 from ....module_utils._model.pod_spec import PodSpec
-from .spec import ROLE_LABEL, RUN_LABEL, KubeObject, KubePlan
+from ..api.kinds import JsonObject, KubeObject
+from .spec import ROLE_LABEL, RUN_LABEL, KubePlan
+
+
+class LabelSelector(t.TypedDict, total=False):
+    """A label selector of Kubernetes (LabelSelector in the API's reference)."""
+
+    matchLabels: dict[str, str]
+    matchExpressions: list[LabelExpression]
+
+
+class LabelExpression(t.TypedDict):
+    """One requirement of a label selector."""
+
+    key: str
+    operator: str
+    values: t.NotRequired[list[str]]
+
 
 # A ConfigMap holds at most 1 MiB, its keys included.
 ARCHIVE_LIMIT = 900 << 10
@@ -24,7 +41,7 @@ _CODE_KEY = "code.tar.gz"
 
 
 def build_program(plan: KubePlan, specs: t.Mapping[str, PodSpec]) -> KubeObject:
-    """Return the ConfigMap of the pods' program and of what each role is told."""
+    """Return the ConfigMap of the pods' program and of each role's specification."""
     data = {f"{role}.json": spec.to_json() for role, spec in sorted(specs.items())}
     data.update({name: plan.program[name] for name in pod_spec.PROGRAM_FILES})
     return _config_map(plan, "program", {"data": data})
@@ -40,33 +57,33 @@ def build_code(plan: KubePlan) -> KubeObject | None:
     if len(plan.archive) > ARCHIVE_LIMIT:
         raise InputError(
             "job.code",
-            f"is {len(plan.archive) >> 10} KiB when packed, a pod can be given {ARCHIVE_LIMIT >> 10} KiB",
+            f"is {len(plan.archive) >> 10} KiB when packed, the limit is {ARCHIVE_LIMIT >> 10} KiB",
             "Leave out data, or put the code in the image (from: image) or on a claim (mounts)",
         )
     return _config_map(plan, "code", {"binaryData": {_CODE_KEY: base64.b64encode(plan.archive).decode()}})
 
 
-def build_network_policy(plan: KubePlan, *, extra: t.Sequence[KubeObject] = ()) -> KubeObject:
-    """Return the policy of the job's pods: they reach each other at every port, others reach them at none.
+def build_network_policy(plan: KubePlan, *, extra: t.Sequence[JsonObject] = ()) -> KubeObject:
+    """Return the policy of the job's pods: they reach each other at every port, other pods reach them at none.
 
-    Egress is named only where the namespace denies it: a policy that names it would else be the one that denies it.
+    Egress is listed only when the namespace denies it: a policy that lists it denies all other egress.
 
     :param extra: further ingress rules, for an engine whose operator must reach a pod.
     """
     own = {"podSelector": {"matchLabels": {RUN_LABEL: plan.labels[RUN_LABEL]}}}
-    spec: KubeObject = {**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own]}, *extra]}
+    spec: JsonObject = {**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own]}, *extra]}
     if plan.egress_denied:
-        # Without a destination: a node's own resolver has no pod to select.
+        # Without a destination: a node-local resolver is not a pod that could be selected.
         names = {"ports": [{"protocol": kind, "port": 53} for kind in ("UDP", "TCP")]}
         spec.update(policyTypes=["Ingress", "Egress"], egress=[{"to": [own]}, names])
-    meta = plan.meta(f"{plan.name}-peers")
+    meta = plan.metadata(f"{plan.name}-peers")
     return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": meta, "spec": spec}
 
 
-def denies_egress(policies: t.Iterable[t.Mapping[str, t.Any]], labels: t.Mapping[str, str]) -> bool:
-    """Return whether one of a namespace's policies takes the egress of pods with these labels.
+def denies_egress(policies: t.Iterable[KubeObject], labels: t.Mapping[str, str]) -> bool:
+    """Return whether one of a namespace's policies denies the egress of pods with these labels.
 
-    Labels that only controllers add to pods are not known here: a policy that asks for one is taken for another's.
+    Labels that only controllers add to pods are not known here: a policy that selects by one is ignored.
     """
     return any(
         "Egress" in policy["spec"].get("policyTypes", ())
@@ -75,22 +92,22 @@ def denies_egress(policies: t.Iterable[t.Mapping[str, t.Any]], labels: t.Mapping
     )
 
 
-def _matches_selector(selector: t.Mapping[str, t.Any], labels: t.Mapping[str, str]) -> bool:
-    """Return whether a label selector of Kubernetes takes these labels; an empty one takes all."""
+def _matches_selector(selector: LabelSelector, labels: t.Mapping[str, str]) -> bool:
+    """Return whether a label selector of Kubernetes matches these labels; an empty one matches all."""
     wanted: t.Mapping[str, str] = selector.get("matchLabels") or {}
-    met = [labels.get(key) == value for key, value in wanted.items()]
+    matches = [labels.get(key) == value for key, value in wanted.items()]
     for item in selector.get("matchExpressions") or ():
         value = labels.get(item["key"])
-        met.append(
+        matches.append(
             {
                 "In": value in (item.get("values") or ()),
-                # Also of pods that do not carry the label at all.
+                # Also matches pods without the label.
                 "NotIn": value not in (item.get("values") or ()),
                 "Exists": value is not None,
                 "DoesNotExist": value is None,
             }.get(item["operator"], False)
         )
-    return all(met)
+    return all(matches)
 
 
 def build_headless_service(plan: KubePlan, role: str, name: str = "") -> KubeObject:
@@ -100,27 +117,31 @@ def build_headless_service(plan: KubePlan, role: str, name: str = "") -> KubeObj
         "publishNotReadyAddresses": True,
         "selector": {RUN_LABEL: plan.labels[RUN_LABEL], ROLE_LABEL: role},
     }
-    return {"apiVersion": "v1", "kind": "Service", "metadata": plan.meta(name or plan.name), "spec": spec}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": plan.metadata(name or plan.name), "spec": spec}
 
 
 def build_all(
-    plan: KubePlan, specs: t.Mapping[str, PodSpec], *more: KubeObject, reached_by: t.Sequence[KubeObject] = ()
+    plan: KubePlan, specs: t.Mapping[str, PodSpec], *more: KubeObject, reached_by: t.Sequence[JsonObject] = ()
 ) -> list[KubeObject]:
-    """Return all companions of a job whose pods get ``specs``; ``reached_by`` are further rules of its policy."""
+    """Return all supporting objects of a job; ``specs``: of its pods; ``reached_by``: further rules of its policy."""
     parts = [build_program(plan, specs), build_code(plan), build_network_policy(plan, extra=reached_by), *more]
     return [part for part in parts if part is not None]
 
 
-def complete_spec(plan: KubePlan, role: str, **changes: t.Any) -> PodSpec:
-    """Return a role's specification with what only the engine knows."""
-    archive = pod_spec.ARCHIVE if plan.archive else None
+def complete_spec(plan: KubePlan, role: str, coordinator: str | None = None) -> PodSpec:
+    """Return a role's specification with what the plan and the engine decide; ``coordinator``: its first pod's name."""
     spec = plan.pods[role]
-    known = {"archive": archive, "rdma": plan.rdma and spec.gpus > 0, "begun": plan.begun}
-    return dataclasses.replace(spec, **{**known, **changes})
+    return dataclasses.replace(
+        spec,
+        archive=pod_spec.ARCHIVE if plan.archive else None,
+        rdma=plan.rdma and spec.gpus > 0,
+        begun=plan.begun,
+        coordinator=coordinator or spec.coordinator,
+    )
 
 
 def _config_map(plan: KubePlan, part: str, content: KubeObject) -> KubeObject:
-    # The content is in the name: what a running gang has mounted is never exchanged below it.
+    # The digest of the content is in the name: what a running gang has mounted never changes.
     digest = hashlib.sha256(repr(sorted(content.items())).encode()).hexdigest()[:8]
-    meta = plan.meta(f"{plan.name}-{part}-{digest}")
+    meta = plan.metadata(f"{plan.name}-{part}-{digest}")
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "immutable": True, **content}

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A Volcano Job: its own scheduler places all pods or none, and starts the gang again when one of them fails.
+"""Builds a Volcano Job: its own scheduler places all pods or none, and the gang restarts when one of them fails.
 
-``queue`` is one of Volcano's. All pods carry its scheduler's name; another scheduler knows nothing of what it promised.
+``queue`` is one of Volcano's. All pods have the name of its scheduler; another scheduler would place them singly.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -11,8 +11,9 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 from ....module_utils._model.pod_spec import EXIT_REFUSED
+from ..api.kinds import JsonObject, KubeObject
 from . import jobset, pod_template, supporting_objects
-from .spec import KubeObject, KubePlan
+from .spec import KubePlan
 
 ROLE = jobset.ROLE
 SCHEDULER = "volcano"
@@ -20,21 +21,23 @@ _RETRIES = "metadata.annotations['volcano.sh/job-retry-count']"
 
 
 def build(plan: KubePlan) -> list[KubeObject]:
-    """Return the Job behind its companions."""
+    """Return the Job after its supporting objects."""
     spec = supporting_objects.complete_spec(plan, ROLE, coordinator=f"{plan.name}-{ROLE}-0.{plan.name}")
-    around = supporting_objects.build_all(plan, {ROLE: spec})
-    template = pod_template.build_template(plan, ROLE, around, restarts=_RETRIES, index=None, schedulerName=SCHEDULER)
+    supporting = supporting_objects.build_all(plan, {ROLE: spec})
+    template = pod_template.build_template(
+        plan, ROLE, supporting, restarts=_RETRIES, index=None, more={"schedulerName": SCHEDULER}
+    )
     if plan.job.timeout_s is not None:
         # A Volcano Job knows no time limit; its pods do.
         template["spec"]["activeDeadlineSeconds"] = plan.job.timeout_s
-    task: KubeObject = {
+    task: JsonObject = {
         "name": ROLE,
         "replicas": plan.job.nodes,
         "minAvailable": plan.job.nodes,
         "template": template,
         "policies": [{"event": "TaskCompleted", "action": "CompleteJob"}],
     }
-    body: KubeObject = {
+    body: JsonObject = {
         "schedulerName": SCHEDULER,
         "minAvailable": plan.job.nodes,
         # Volcano counts every restart, whatever its cause.
@@ -49,12 +52,12 @@ def build(plan: KubePlan) -> list[KubeObject]:
         body["queue"] = plan.job.placement.queue
     if plan.job.placement.priority:
         body["priorityClassName"] = plan.job.placement.priority
-    meta = plan.meta(plan.name)
-    return [*around, {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": meta, "spec": body}]
+    meta = plan.metadata(plan.name)
+    return [*supporting, {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": meta, "spec": body}]
 
 
-def build_policies(plan: KubePlan) -> list[KubeObject]:
-    """Return what a pod's end means; the first rule that fits holds, so fatal exit codes come before failures."""
+def build_policies(plan: KubePlan) -> list[JsonObject]:
+    """Return the failure policies; the first match counts, so fatal exit codes come before failures."""
     codes = sorted({*plan.job.restart.fatal_exit_codes, EXIT_REFUSED})
     lost = "RestartJob" if plan.job.lost_budget else "AbortJob"
     failed = "RestartJob" if plan.job.restart.max_crashes else "AbortJob"

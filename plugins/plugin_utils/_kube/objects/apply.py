@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Server-side apply of many objects: in order, over eight connections, and only what differs.
+"""Applies many objects by server-side apply: in stages, eight at a time, and only those that differ.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -10,27 +10,27 @@ from __future__ import annotations
 
 import re
 import typing as t
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from ....module_utils._model.errors import MusterError, RefusedError, TransportError
 from ..api.client import MANAGER, Client
 from ..api.errors import NO_PATH, KubeError, ends_soon
-from ..api.kinds import DEFINITIONS, KubeObject
+from ..api.kinds import DEFINITIONS, Condition, KubeObject
 from . import apply_plan, manifests
 from . import diff as texts
 from .apply_noop import applied_fields
 from .apply_plan import ApplyStep, ApplyTarget, Prune
 
 Action = t.Literal["created", "configured", "adopted", "unchanged", "pruned"]
-# So long a refusal that ends by itself is met again.
+# How long a transient refusal is retried.
 _SOON_S = 10.0
 _SHOWN_ERRORS = 3
-# How those who admit objects say that another one is not there (compiled when it is first looked for).
+# How admission webhooks say that another object does not exist (compiled at the first use).
 _MISSING = r"""['"]([a-z0-9.-]+)['"] not found|not found: ['"]?([a-z0-9.-]+)"""
 
 
 class Change(t.NamedTuple):
-    """What became of one object. ``adopted``: its content was as wanted, and its fields are ours from now on."""
+    """The change of one object. ``adopted``: its content was as wanted, and our field manager now owns its fields."""
 
     target: ApplyTarget
     action: Action
@@ -40,8 +40,8 @@ class Change(t.NamedTuple):
     def __repr__(self) -> str:
         return f"Change(target={self.target.title!r}, action={self.action!r})"
 
-    def to_dict(self) -> dict[str, t.Any]:
-        """Return the entry of a result."""
+    def to_dict(self) -> dict[str, str | None]:
+        """Return the change as an entry of a module's result."""
         resource = self.target.resource
         return {
             "apiVersion": resource.api_version,
@@ -53,7 +53,7 @@ class Change(t.NamedTuple):
 
 
 class ApplyResult(t.NamedTuple):
-    """What an apply did, in the order of the objects; removed ones follow.
+    """The changes of an apply in the order of the objects, then the pruned ones.
 
     ``requests`` counts all requests, ``writes`` those that were not reads (in check mode these were dry runs).
     """
@@ -65,8 +65,8 @@ class ApplyResult(t.NamedTuple):
 
     def diff(self) -> list[dict[str, str]]:
         """Return Ansible's diff of what changed; values of Secrets are not shown."""
-        moved = [change for change in self.changes if change.action != "unchanged"]
-        return [texts.diff_entry(change.target.title, change.before, change.after) for change in moved]
+        changes = [change for change in self.changes if change.action != "unchanged"]
+        return [texts.diff_entry(change.target.title, change.before, change.after) for change in changes]
 
     def objects(self) -> list[KubeObject | None]:
         """Return the objects as the server has them, in the order they were given."""
@@ -75,7 +75,7 @@ class ApplyResult(t.NamedTuple):
 
 def apply(
     client: Client,
-    objects: t.Any,
+    objects: object,
     manager: str = MANAGER,
     force: bool = False,
     check: bool = False,
@@ -85,83 +85,77 @@ def apply(
     validate: bool = False,
     timeout_s: float = 60.0,
 ) -> ApplyResult:
-    """Make the server hold ``objects`` (objects, lists of them, or YAML text) and return what was done.
+    """Apply ``objects`` (objects, lists of them, or YAML text) and return the changes.
 
-    Namespaces go first, then definitions (which are waited for, ``timeout_s`` at most), then parts, work and admission
-    webhooks. What is as wanted already is not sent again. ``force`` takes fields over from other managers. With
+    Namespaces are applied first, then definitions (which are waited for, ``timeout_s`` at most), then parts, work and
+    admission webhooks. An object that is as wanted is not sent. ``force`` takes over fields from other managers. With
     ``check`` everything that differs is sent as a dry run and nothing is changed; ``validate`` does that first and then
     the real thing. ``namespace`` is for objects that name none.
 
     Raises :class:`KubeError` (conflicts, refusals), :class:`RefusedError` (being deleted) and :class:`TransportError`;
-    the message says which object, and how many were applied before.
+    the message names the object, and how many were applied before.
     """
     before = client.requests, client.writes
-    wanted = apply_plan.resolve_targets(client, manifests.collect(objects, "objects"), namespace)
-    planned = apply_plan.make_plan(client, wanted, manager, prune)
-    run = ApplyRun(client, planned, manager, force, timeout_s)
+    targets = apply_plan.resolve_targets(client, manifests.collect(objects, "objects"), namespace)
+    plan = apply_plan.make_plan(client, targets, manager, prune)
+    run = ApplyRun(client, plan, manager, force, timeout_s)
     if check or validate:
-        changes = run.rehearse()
+        changes = run.dry_run()
     if not check:
-        changes = run.carry_out()
+        changes = run.execute()
     changed = any(change.action != "unchanged" for change in changes)
     return ApplyResult(changed, tuple(changes), client.requests - before[0], client.writes - before[1])
 
 
 class ApplyRun:
-    """Carries a plan out, or rehearses it."""
+    """Executes a plan, or sends it as a dry run."""
 
-    def __init__(
-        self, client: Client, planned: apply_plan.ApplyPlan, manager: str, force: bool, timeout_s: float
-    ) -> None:
+    def __init__(self, client: Client, plan: apply_plan.ApplyPlan, manager: str, force: bool, timeout_s: float) -> None:
         self._client = client
-        self._plan = planned
+        self._plan = plan
         self._manager = manager
         self._force = force
         self._timeout_s = timeout_s
-        self._early: dict[tuple[str, str, str, str], KubeObject | KubeError] = {}
-        self._new = {step.target.key for step in planned.steps if step.live is None}
+        self._new = {step.target.key for step in plan.steps if step.live is None}
 
-    def rehearse(self) -> list[Change]:
+    def dry_run(self) -> list[Change]:
         """Send everything as a dry run; all refusals are reported together."""
-        self._send_together(self._plan.steps, dry_run=True)
-        outcomes = self._each(self._rehearse_one, self._plan.steps)
-        removals = apply_plan.run_parallel(self._rehearse_removal, self._plan.doomed)
-        self._report([*outcomes, *removals], done=0, rehearsed=True)
+        outcomes = apply_plan.run_parallel(self._dry_run_step, self._plan.steps)
+        removals = apply_plan.run_parallel(self._dry_run_removal, self._plan.removals)
+        self._raise_errors([*outcomes, *removals], applied=0)
         return t.cast("list[Change]", [*outcomes, *removals])
 
-    def carry_out(self) -> list[Change]:
-        """Apply stage after stage; nothing of a later stage is sent when something was refused."""
-        done: dict[tuple[str, str, str, str], Change] = {}
-        for number in sorted({step.target.stage for step in self._plan.steps}):
-            steps = [step for step in self._plan.steps if step.target.stage == number]
-            self._send_together(steps, dry_run=False)
-            outcomes = self._each(self._apply_one, steps)
-            written = sum(change.action != "unchanged" for change in done.values())
-            good = [outcome for outcome in outcomes if isinstance(outcome, Change)]
-            self._report(outcomes, done=written + sum(change.action != "unchanged" for change in good))
-            done |= {change.target.key: change for change in good}
-            if number == DEFINITIONS:
-                self._await_definitions(good)
-        changes = [done[step.target.key] for step in self._plan.steps]
-        return [*changes, *apply_plan.run_parallel(self._remove, self._plan.doomed)]
+    def execute(self) -> list[Change]:
+        """Apply stage after stage; after a refusal no later stage is sent."""
+        changes: dict[tuple[str, str, str, str], Change] = {}
+        for stage in sorted({step.target.stage for step in self._plan.steps}):
+            steps = [step for step in self._plan.steps if step.target.stage == stage]
+            outcomes = apply_plan.run_parallel(self._apply_one, steps)
+            applied = [outcome for outcome in outcomes if isinstance(outcome, Change)]
+            changes |= {change.target.key: change for change in applied}
+            self._raise_errors(outcomes, applied=sum(change.action != "unchanged" for change in changes.values()))
+            if stage == DEFINITIONS:
+                self._await_definitions(applied)
+        in_order = [changes[step.target.key] for step in self._plan.steps]
+        return [*in_order, *apply_plan.run_parallel(self._remove, self._plan.removals)]
 
-    def _rehearse_one(self, step: ApplyStep) -> Change | MusterError:
+    def _dry_run_step(self, step: ApplyStep) -> Change | MusterError:
         if not step.needed:
             return Change(step.target, "unchanged", step.live, step.live)
         try:
-            return self._changed(step, self._send(step.target, dry_run=True))
+            return self._make_change(step, self._send(step.target, dry_run=True))
         except KubeError as error:
-            # What it lies in, defines it or is named by it is among the objects and will be there by then.
-            if step.live is None and self._will_be_there(step.target, error):
+            # The namespace, definition or other object that it needs is among the objects of this apply.
+            if step.live is None and self._needs_new_object(step.target, error):
                 return Change(step.target, "created", None, step.target.value)
             return error
         except MusterError as error:
             return error
 
-    def _will_be_there(self, target: ApplyTarget, error: KubeError) -> bool:
+    def _needs_new_object(self, target: ApplyTarget, error: KubeError) -> bool:
         if error.status in (403, 422):
-            # Admission looks for it, as Kubeflow's does for the runtime of a TrainJob.
-            missing = {name for found in re.findall(_MISSING, error.detail) for name in found if name}
+            # Admission checks that it exists, as Kubeflow's does for the runtime of a TrainJob.
+            missing = {name for names in re.findall(_MISSING, error.detail) for name in names if name}
             return any(key[3] in missing for key in self._new - {target.key})
         if error.status != 404:
             return False
@@ -173,53 +167,29 @@ class ApplyRun:
     def _apply_one(self, step: ApplyStep) -> Change | MusterError:
         if not step.needed:
             return Change(step.target, "unchanged", step.live, step.live)
-        clock = self._client.line.clock
+        clock = self._client.transport.clock
         end, pause = clock.monotonic() + _SOON_S, 0.2
         while True:
             try:
-                return self._changed(step, self._send(step.target, dry_run=False))
+                return self._make_change(step, self._send(step.target, dry_run=False))
             except KubeError as error:
-                if clock.monotonic() + pause > end or not self._passes(step.target, error):
+                if clock.monotonic() + pause > end or not self._is_worth_repeating(step.target, error):
                     return error
             except MusterError as error:
                 return error
             clock.sleep(pause)
             pause = min(2 * pause, 2.0)
 
-    def _passes(self, target: ApplyTarget, error: KubeError) -> bool:
+    def _is_worth_repeating(self, target: ApplyTarget, error: KubeError) -> bool:
         if error.status == 404:
-            # A definition is served by each API server a moment after it is established.
+            # An API server serves a definition a moment after it is established.
             return target.stage > DEFINITIONS and error.reason == NO_PATH
         return ends_soon(error.detail)
 
-    def _send_together(self, steps: Sequence[ApplyStep], *, dry_run: bool) -> None:
-        """Send what is needed at once; what gets no plain answer is sent again by itself, with patience."""
-        due = [step.target for step in steps if step.needed]
-        if len(due) > 1:
-            values = [target.value for target in due]
-            answers = self._client.apply_together(values, self._manager, force=self._force, dry_run=dry_run)
-            found = zip(due, answers, strict=True)
-            self._early = {target.key: answer for target, answer in found if answer is not None}
-
-    def _each(
-        self, work: Callable[[ApplyStep], Change | MusterError], steps: Sequence[ApplyStep]
-    ) -> list[Change | MusterError]:
-        """Return ``work`` of each step; those that have to wait for the server do so beside each other."""
-        known = [not step.needed or isinstance(self._early.get(step.target.key), dict) for step in steps]
-        rest = iter(
-            apply_plan.run_parallel(work, [step for step, ready in zip(steps, known, strict=True) if not ready])
-        )
-        return [work(step) if ready else next(rest) for step, ready in zip(steps, known, strict=True)]
-
     def _send(self, target: ApplyTarget, *, dry_run: bool) -> KubeObject:
-        early = self._early.pop(target.key, None)
-        if isinstance(early, KubeError):
-            raise early
-        if early is not None:
-            return early
         return self._client.apply(target.value, self._manager, force=self._force, dry_run=dry_run)
 
-    def _changed(self, step: ApplyStep, after: KubeObject) -> Change:
+    def _make_change(self, step: ApplyStep, after: KubeObject) -> Change:
         if step.live is None:
             return Change(step.target, "created", None, after)
         if texts.strip_server_fields(step.live) != texts.strip_server_fields(after):
@@ -230,7 +200,7 @@ class ApplyRun:
         )
         return Change(step.target, "unchanged" if same else "adopted", step.live, after)
 
-    def _rehearse_removal(self, target: ApplyTarget) -> Change | MusterError:
+    def _dry_run_removal(self, target: ApplyTarget) -> Change | MusterError:
         try:
             return self._remove(target, dry_run=True)
         except MusterError as error:
@@ -241,28 +211,28 @@ class ApplyRun:
         self._client.delete(target.resource, target.name, target.namespace, uid=uid, dry_run=dry_run)
         return Change(target, "pruned", target.value)
 
-    def _report(self, outcomes: Sequence[Change | MusterError], *, done: int, rehearsed: bool = False) -> None:
-        """Raise one error for all that were refused."""
-        failed = [outcome for outcome in outcomes if not isinstance(outcome, Change)]
-        if not failed:
+    def _raise_errors(self, outcomes: Sequence[Change | MusterError], *, applied: int) -> None:
+        """Raise one error for all objects that were refused; ``applied``: how many were changed before."""
+        errors = [outcome for outcome in outcomes if not isinstance(outcome, Change)]
+        if not errors:
             return
-        state = "nothing was changed" if rehearsed or not done else f"{done} of {len(self._plan.steps)} were applied"
-        if len(failed) == 1:
-            raise _with_context(failed[0], state, self._explain(failed[0]))
-        shown = "; ".join(error.message for error in failed[:_SHOWN_ERRORS])
-        more = f"; and {len(failed) - _SHOWN_ERRORS} more" if len(failed) > _SHOWN_ERRORS else ""
-        raise RefusedError(f"{len(failed)} objects were refused ({state}): {shown}{more}", failed[0].fix)
+        state = f"{applied} of {len(self._plan.steps)} were applied" if applied else "nothing was changed"
+        if len(errors) == 1:
+            raise _with_context(errors[0], state, self._explain(errors[0]))
+        shown = "; ".join(error.message for error in errors[:_SHOWN_ERRORS])
+        more = f"; and {len(errors) - _SHOWN_ERRORS} more" if len(errors) > _SHOWN_ERRORS else ""
+        raise RefusedError(f"{len(errors)} objects were refused ({state}): {shown}{more}", errors[0].fix)
 
     def _explain(self, error: MusterError) -> str:
-        """Return what more can be said: what holds a namespace that is being deleted."""
+        """Return what a terminating namespace waits for, empty for other errors."""
         namespace = next((step.target.namespace for step in self._plan.steps if step.target.namespace), None)
         if not isinstance(error, KubeError) or not any(cause[0] == "NamespaceTerminating" for cause in error.causes):
             return ""
         try:
-            found = self._client.get("v1/Namespace", namespace or "") or {}
+            live = self._client.get("v1/Namespace", namespace or "")
         except MusterError:
             return ""
-        return apply_plan.deletion_blockers(found) if found else ""
+        return apply_plan.deletion_blockers(live) if live else ""
 
     def _await_definitions(self, changes: Sequence[Change]) -> None:
         waiting = {
@@ -274,7 +244,7 @@ class ApplyRun:
         kind = changes[0].target.resource
         with self._client.watch(kind, since=str(min(versions)), timeout_s=self._timeout_s) as events:
             for event in events:
-                name = event.object.get("metadata", {}).get("name")
+                name = (event.object.get("metadata") or {}).get("name") or ""
                 if name in waiting:
                     waiting[name] = event.object
                     if is_established(event.object):
@@ -282,21 +252,22 @@ class ApplyRun:
                 if not waiting:
                     return
         name, item = next(iter(waiting.items()))
-        said = "; ".join(f"{c.get('type')}={c.get('status')} {c.get('message', '')}" for c in _conditions(item))
-        raise TransportError(f"CustomResourceDefinition {name} is not established after {self._timeout_s:g} s: {said}")
+        conditions = "; ".join(f"{c.get('type')}={c.get('status')} {c.get('message', '')}" for c in _conditions(item))
+        message = f"CustomResourceDefinition {name} is not established after {self._timeout_s:g} s: {conditions}"
+        raise TransportError(message)
 
 
-def is_established(definition: Mapping[str, t.Any]) -> bool:
+def is_established(definition: KubeObject) -> bool:
     """Return whether the server serves what a CustomResourceDefinition defines."""
     return any(c.get("type") == "Established" and c.get("status") == "True" for c in _conditions(definition))
 
 
-def _conditions(item: Mapping[str, t.Any]) -> list[Mapping[str, t.Any]]:
+def _conditions(item: KubeObject) -> list[Condition]:
     return (item.get("status") or {}).get("conditions") or []
 
 
 def _with_context(error: MusterError, state: str, more: str) -> MusterError:
-    """Return the error with what else the user must know at its end."""
+    """Return the error with ``more`` and the state of the apply at the end of its message."""
     message = f"{error.message}{f' ({more})' if more else ''} ({state})"
     if isinstance(error, KubeError):
         detail = message[len(error.what) + 2 :]

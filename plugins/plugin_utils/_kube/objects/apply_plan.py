@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What has to be done so that a server holds a set of objects: read once per kind, compare, decide.
+"""Plans an apply: reads the live objects once per kind, compares, and decides what is applied and what is removed.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -17,7 +17,7 @@ from ..api import discovery
 from ..api.client import Client
 from ..api.errors import KubeError
 from ..api.kinds import KubeObject, Resource, apply_stage, title
-from ..api.pages import ListPage, Question
+from ..api.pages import ListPage
 from ..api.transport import IN_FLIGHT
 from .apply_noop import applied_fields, is_noop
 
@@ -32,37 +32,37 @@ class ApplyTarget(t.NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What tells objects of one server apart."""
+        """The object's key among all objects of a server."""
         return (*self.resource.family, self.namespace or "", self.name)
 
     @property
     def title(self) -> str:
-        """What errors and results call it."""
+        """The object's name in errors and results."""
         return title(self.resource.kind, self.namespace, self.name)
 
     @property
     def stage(self) -> int:
-        """When it is applied."""
+        """The stage in which it is applied."""
         return apply_stage(self.resource)
 
 
 class ApplyStep(t.NamedTuple):
-    """A target, the object that is there, and whether an apply is needed."""
+    """A target, the live object, and whether an apply is needed."""
 
     target: ApplyTarget
     live: KubeObject | None
     needed: bool
 
 
-# What others' objects go with: these are removed only by who names the kind.
-_HOLDERS = frozenset({("", "Namespace"), ("apiextensions.k8s.io", "CustomResourceDefinition")})
+# With these kinds all objects in them or of them are deleted: they are pruned only when they are named.
+_CONTAINER_KINDS = frozenset({("", "Namespace"), ("apiextensions.k8s.io", "CustomResourceDefinition")})
 
 
 class Prune(t.NamedTuple):
-    """What to remove: objects with all these labels that our field manager applied and nobody wants any more.
+    """What to remove: objects with all these labels that our field manager applied and that are no longer wanted.
 
-    ``kinds`` are looked through beside those of the wanted objects; namespaces and definitions, with which other
-    people's objects go, only when they are among ``kinds``. A kind of an API that the server has not has no objects.
+    ``kinds`` are searched beside those of the wanted objects; namespaces and definitions, with which other users'
+    objects are deleted, only when they are among ``kinds``. A kind of an API that the server lacks has no objects.
     """
 
     labels: t.Mapping[str, str]
@@ -78,11 +78,11 @@ class ApplyPlan(t.NamedTuple):
     """Steps in the order of the wanted objects, and the objects to remove."""
 
     steps: tuple[ApplyStep, ...]
-    doomed: tuple[ApplyTarget, ...] = ()
+    removals: tuple[ApplyTarget, ...] = ()
 
 
 def run_parallel[T, R](work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """Return ``work`` of each item in order, eight at a time."""
+    """Return the results of ``work`` for the items in their order, eight at a time."""
     if len(items) < 2:
         return [work(item) for item in items]
     with ThreadPoolExecutor(min(IN_FLIGHT, len(items))) as pool:
@@ -90,30 +90,32 @@ def run_parallel[T, R](work: Callable[[T], R], items: Sequence[T]) -> list[R]:
 
 
 def resolve_targets(client: Client, objects: Sequence[KubeObject], namespace: str | None = None) -> list[ApplyTarget]:
-    """Return where the objects go; definitions among them are known to the client's catalog from here on."""
+    """Return the objects with their resources and namespaces; the client's catalog learns new definitions' kinds."""
     for value in objects:
         if value["kind"] == "CustomResourceDefinition":
-            client.catalog.teach(discovery.parse_definition(value))
-    found = [_resolve_target(client, value, namespace) for value in objects]
-    seen: set[tuple[str, str, str, str]] = set()
-    for target in found:
-        if target.key in seen:
+            client.catalog.add(discovery.parse_definition(value))
+    targets = [_resolve_target(client, value, namespace) for value in objects]
+    keys: set[tuple[str, str, str, str]] = set()
+    for target in targets:
+        if target.key in keys:
             raise InputError("objects", f"{target.title} is given twice")
-        seen.add(target.key)
-    return found
+        keys.add(target.key)
+    return targets
 
 
 def _resolve_target(client: Client, value: KubeObject, namespace: str | None) -> ApplyTarget:
     resource = client.catalog.find(value["apiVersion"], value["kind"])
-    meta = value["metadata"]
-    place = str(meta.get("namespace") or namespace or client.namespace) if resource.namespaced else None
-    rest = {key: part for key, part in meta.items() if key != "namespace"}
-    placed = {**value, "metadata": {**rest, **({"namespace": place} if place else {})}}
-    return ApplyTarget(resource, place, str(meta["name"]), placed)
+    meta = value["metadata"].copy()
+    space = str(meta.pop("namespace", None) or namespace or client.namespace) if resource.namespaced else None
+    if space is None:
+        meta.pop("namespace", None)
+    else:
+        meta["namespace"] = space
+    return ApplyTarget(resource, space, str(meta["name"]), {**value, "metadata": meta})
 
 
 def make_plan(client: Client, wanted: Sequence[ApplyTarget], manager: str, prune: Prune | None = None) -> ApplyPlan:
-    """Read what is there and return what is to be done."""
+    """Read the live objects and return what has to be done."""
     if prune is not None:
         _check_labels(wanted, prune)
     groups: dict[Resource, list[ApplyTarget]] = {}
@@ -123,38 +125,36 @@ def make_plan(client: Client, wanted: Sequence[ApplyTarget], manager: str, prune
     for resource in named:
         groups.setdefault(resource, [])
     selector = prune.selector if prune else ""
-    places = {target.namespace or "" for target in wanted if target.namespace}
-    readings = [KindReader(client, *group, selector, places) for group in groups.items()]
-    early = client.read_together([reading.question() for reading in readings])
-    read = run_parallel(lambda pair: pair[0].objects(pair[1]), list(zip(readings, early, strict=True)))
-    found = {_object_key(group, item): item for group, items in zip(groups, read, strict=True) for item in items}
-    steps = tuple(_plan_step(target, found.get(target.key), manager) for target in wanted)
-    keys = {target.key for target in wanted}
-    doomed = [
-        ApplyTarget(group, (item["metadata"].get("namespace")), item["metadata"]["name"], item)
-        for group, items in zip(groups, read, strict=True)
-        for item in items
-        if prune is not None
-        and (group.family not in _HOLDERS or group in named)
-        and _object_key(group, item) not in keys
-        and _is_prunable(item, manager, prune)
-        # The same set may lie in other namespaces, too: those are another call's.
-        and (not places or item["metadata"].get("namespace") in {None, *places})
-    ]
-    return ApplyPlan(steps, tuple(sorted(doomed, key=lambda target: -target.stage)))
+    namespaces = {target.namespace or "" for target in wanted if target.namespace}
+    readers = [KindReader(client, *group, selector, namespaces) for group in groups.items()]
+    lists = zip(groups, run_parallel(KindReader.objects, readers), strict=True)
+    live = {_object_key(group, item): (group, item) for group, items in lists for item in items}
+    objects = {key: item for key, (_unused, item) in live.items()}
+    steps = tuple(_plan_step(target, objects.get(target.key), manager) for target in wanted)
+    removals: list[ApplyTarget] = []
+    if prune is not None:
+        keys = {target.key for target in wanted}
+        removals = [
+            ApplyTarget(group, item["metadata"].get("namespace"), item["metadata"]["name"], item)
+            for key, (group, item) in live.items()
+            if key not in keys
+            and (group.family not in _CONTAINER_KINDS or group in named)
+            and _is_prunable(item, manager, prune, namespaces)
+        ]
+    return ApplyPlan(steps, tuple(sorted(removals, key=lambda target: -target.stage)))
 
 
 def _resolve_kinds(client: Client, kinds: Sequence[str]) -> list[Resource]:
-    """Return the kinds that the server has; of an API that it has not, it has no objects either."""
-    found = []
+    """Return the resources of the kinds; a kind of an API that the server lacks is left out."""
+    resources = []
     for kind in kinds:
         try:
-            found.append(client.resource(kind))
+            resources.append(client.resource(kind))
         except InputError:
             api_version, _unused, name = kind.rpartition("/")
             if not name or not api_version or client.catalog.serves(api_version):
                 raise
-    return found
+    return resources
 
 
 def _check_labels(wanted: Sequence[ApplyTarget], prune: Prune) -> None:
@@ -166,12 +166,17 @@ def _check_labels(wanted: Sequence[ApplyTarget], prune: Prune) -> None:
             raise InputError("prune_labels", f"{target.title} does not have the labels {prune.selector}")
 
 
-def _is_prunable(item: KubeObject, manager: str, prune: Prune) -> bool:
+def _is_prunable(item: KubeObject, manager: str, prune: Prune, namespaces: set[str]) -> bool:
     meta = item["metadata"]
+    # The same set of objects may exist in other namespaces: those belong to another call.
+    if namespaces and meta.get("namespace") not in {None, *namespaces}:
+        return False
     labels = meta.get("labels") or {}
-    owned = any(owner.get("controller") for owner in meta.get("ownerReferences") or [])
-    fits = all(labels.get(key) == value for key, value in prune.labels.items())
-    return fits and not owned and not meta.get("deletionTimestamp") and applied_fields(item, manager) is not None
+    controlled = any(owner.get("controller") for owner in meta.get("ownerReferences") or [])
+    matches = all(labels.get(key) == value for key, value in prune.labels.items())
+    return (
+        matches and not controlled and not meta.get("deletionTimestamp") and applied_fields(item, manager) is not None
+    )
 
 
 def _object_key(resource: Resource, item: KubeObject) -> tuple[str, str, str, str]:
@@ -181,85 +186,77 @@ def _object_key(resource: Resource, item: KubeObject) -> tuple[str, str, str, st
 
 def _plan_step(target: ApplyTarget, live: KubeObject | None, manager: str) -> ApplyStep:
     if live is not None and live["metadata"].get("deletionTimestamp"):
-        waits = ", ".join(live["metadata"].get("finalizers") or []) or deletion_blockers(live)
-        raise RefusedError(f"{target.title} is being deleted and waits for: {waits}", "Wait until it is gone")
+        blockers = ", ".join(live["metadata"].get("finalizers") or []) or deletion_blockers(live)
+        raise RefusedError(f"{target.title} is being deleted and waits for: {blockers}", "Wait until it is deleted")
     return ApplyStep(target, live, live is None or not is_noop(target.value, live, manager))
 
 
-def deletion_blockers(live: KubeObject) -> str:
-    """Return what a namespace still waits for, as its conditions tell."""
-    said = [
-        str(item.get("message"))
-        for item in (live.get("status") or {}).get("conditions") or []
-        if item.get("status") == "True" and item.get("message")
+def deletion_blockers(namespace: KubeObject) -> str:
+    """Return what a terminating namespace waits for, by its conditions."""
+    messages = [
+        str(condition.get("message"))
+        for condition in (namespace.get("status") or {}).get("conditions") or []
+        if condition.get("status") == "True" and condition.get("message")
     ]
-    return "; ".join(said)[:300] or "its end"
+    return "; ".join(messages)[:300] or "its deletion"
 
 
 class KindReader(t.NamedTuple):
-    """Reads what is there of one kind, with as little as possible."""
+    """Reads the live objects of one kind with as few requests as possible."""
 
     client: Client
     resource: Resource
     wanted: list[ApplyTarget]
     selector: str
-    places: set[str]
+    namespaces: set[str]
 
-    def question(self) -> Question:
-        """Return what is asked first: the one wanted object, or a list of as little as holds them all."""
-        if len(self.wanted) == 1 and not self.selector:
-            return Question(self.resource, self.wanted[0].namespace, self.wanted[0].name)
-        named = self._places()
-        space = next(iter(named)) if self.resource.namespaced and len(named) == 1 else None
-        return Question(self.resource, space, labels=self.selector)
-
-    def objects(self, early: ListPage | KubeError | None) -> list[KubeObject]:
-        """Return the objects; none for a kind that is not served yet. ``early``: the answer, where it is known."""
+    def objects(self) -> list[KubeObject]:
+        """Return the objects; none for a kind that is not served yet."""
         try:
-            return self._objects(early)
+            if len(self.wanted) == 1 and not self.selector:
+                return self._each(self.wanted)
+            return self._objects()
         except KubeError as error:
             if error.status == 404:
                 return []
             raise
 
-    def _objects(self, early: ListPage | KubeError | None) -> list[KubeObject]:
-        asked = self.question()
+    def _objects(self) -> list[KubeObject]:
+        named = sorted(self._wanted_namespaces()) if self.resource.namespaced else []
+        space = named[0] if len(named) == 1 else None
         try:
-            if isinstance(early, KubeError):
-                raise early
-            if asked.name:
-                return self._each(self.wanted) if early is None else early.items
-            return self._rest(early or self._first(asked.namespace), asked.namespace)
+            return self._rest(self._first(space), space)
         except KubeError as error:
-            if error.status != 403 or asked.name:
+            if error.status != 403:
                 raise
             refused = error
-        places = sorted(self._places()) if asked.namespace is None and self.resource.namespaced else []
-        if places:
-            # Who may not read the whole cluster may read namespaces.
+        if named and space is None:
+            # A user without the right to list in the whole cluster may have it in single namespaces.
             try:
-                return [item for items in run_parallel(self._of_place, places) for item in items]
+                return [item for items in run_parallel(self._of_namespace, named) for item in items]
             except KubeError as error:
                 if error.status != 403:
                     raise
                 refused = error
         if self.selector:
             raise refused
-        # Who may not list may still read what is named.
+        # A user without the right to list may still get single objects.
         return self._each(self.wanted)
 
-    def _of_place(self, place: str) -> list[KubeObject]:
+    def _of_namespace(self, namespace: str) -> list[KubeObject]:
         try:
-            return self._rest(self._first(place), place)
+            return self._rest(self._first(namespace), namespace)
         except KubeError as error:
-            if error.status != 403 or any(target.namespace == place for target in self.wanted):
+            if error.status != 403 or any(target.namespace == namespace for target in self.wanted):
                 raise
-            # Nothing of this kind is to be there, and who may not look has put nothing there.
+            # No object of this kind is wanted there, and a user without the right to list has created none.
             return []
 
-    def _places(self) -> set[str]:
-        """Return the namespaces to look into. Where something is to go, it may lie where no such object is wanted."""
-        return self.places if self.selector else {target.namespace or "" for target in self.wanted} or self.places
+    def _wanted_namespaces(self) -> set[str]:
+        """Return the namespaces to read; with a selector also those without wanted objects of this kind."""
+        return (
+            self.namespaces if self.selector else {target.namespace or "" for target in self.wanted} or self.namespaces
+        )
 
     def _first(self, namespace: str | None) -> ListPage:
         return self.client.list(self.resource, namespace, labels=self.selector, whole=False)
@@ -268,10 +265,10 @@ class KindReader(t.NamedTuple):
         if not first.remaining:
             return first.items
         if first.remaining > 4 * len(self.wanted) and not self.selector:
-            # Few of many: one by one is less than all pages.
+            # A few objects of many: single requests are fewer than all pages.
             return self._each([target for target in self.wanted if namespace in (None, target.namespace)])
         return self.client.list(self.resource, namespace, labels=self.selector).items
 
     def _each(self, wanted: Sequence[ApplyTarget]) -> list[KubeObject]:
-        found = run_parallel(lambda target: self.client.get(self.resource, target.name, target.namespace), wanted)
-        return [item for item in found if item is not None]
+        items = run_parallel(lambda target: self.client.get(self.resource, target.name, target.namespace), wanted)
+        return [item for item in items if item is not None]

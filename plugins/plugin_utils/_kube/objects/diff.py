@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What changed, for people: two YAML texts per object, without the server's bookkeeping and without secret values.
+"""Renders Ansible's diff: two YAML texts per object, without the fields that the server writes and without secrets.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -15,25 +15,27 @@ import typing as t
 
 import yaml
 
-from ..api.kinds import KubeObject
+from ..api.kinds import KubeObject, ObjectMeta
 
 _DUMPER: t.Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _NOISE = ("managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink")
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-# Tells equal values from different ones within one run, and nothing about them to anybody else.
+# Shows within one run whether two values are equal, and nothing else about them.
 _KEY = os.urandom(16)
 
 
 def strip_server_fields(value: KubeObject | None) -> KubeObject:
-    """Return an object without status and what the server notes about it; empty for none."""
+    """Return an object without its status and the metadata that the server writes; empty for None."""
     if not value:
         return {}
-    item = {key: part for key, part in value.items() if key != "status"}
-    meta = {key: part for key, part in item.get("metadata", {}).items() if key not in _NOISE}
-    notes = {key: part for key, part in (meta.get("annotations") or {}).items() if key != _LAST_APPLIED}
-    if "annotations" in meta:
-        meta = {**{k: v for k, v in meta.items() if k != "annotations"}, **({"annotations": notes} if notes else {})}
-    return {**item, "metadata": meta}
+    stripped = value.copy()
+    stripped.pop("status", None)
+    meta = t.cast("ObjectMeta", {key: part for key, part in value.get("metadata", {}).items() if key not in _NOISE})
+    annotations = {key: text for key, text in (meta.pop("annotations", {}) or {}).items() if key != _LAST_APPLIED}
+    if annotations:
+        meta["annotations"] = annotations
+    stripped["metadata"] = meta
+    return stripped
 
 
 def to_yaml(value: KubeObject | None) -> str:
@@ -42,7 +44,7 @@ def to_yaml(value: KubeObject | None) -> str:
     if not item:
         return ""
     if item.get("kind") == "Secret":
-        item = {**item, "data": {key: _mask(str(part)) for key, part in (item.get("data") or {}).items()}}
+        item["data"] = {key: _mask(str(text)) for key, text in (item.get("data") or {}).items()}
     return str(yaml.dump(item, Dumper=_DUMPER, sort_keys=True, default_flow_style=False, width=110))
 
 

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a cluster says about why something does not start: warning events, pods and workloads, read as causes.
+"""Reads why something does not start from warning events, pods and Workloads of Kueue.
 
-This is the one wording of such causes: whoever waits for something tells them by ``Cause.text``, each ``key`` once.
-Pure but for ``read``.
+Every workflow that waits reports these problems by ``StartProblem.text``, each ``key`` once. Pure but for
+``read_problems``.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -24,7 +24,7 @@ from . import status as objects_status
 ProblemCode = t.Literal[
     "quota", "admission", "webhook", "unschedulable", "image", "volume", "queue", "crash", "node", "container", "other"
 ]
-# The first that fits; reasons are those of Kubernetes' own controllers, of JobSet and of Kueue.
+# The first match counts; reasons are those of Kubernetes' own controllers, of JobSet and of Kueue.
 _RULES: t.Final[tuple[tuple[ProblemCode, str, str], ...]] = (
     ("webhook", "", r"failed calling webhook"),
     ("quota", "", r"exceeded quota|must specify .* for: "),
@@ -39,64 +39,60 @@ _RULES: t.Final[tuple[tuple[ProblemCode, str, str], ...]] = (
     ("queue", "Pending|Inadmissible|QuotaReserved|AdmissionCheck.*", ""),
     ("container", "Failed|FailedCreatePodSandBox|FailedPostStartHook|CreateContainer.*|RunContainerError", ""),
 )
-# What happens before something starts and passes by itself, unless it goes on.
-_PASSING: t.Final = frozenset({"unschedulable", "queue", "volume", "node"})
-# What Kubernetes warns of in every run that is well.
+# Problems that usually pass by themselves.
+_TRANSIENT: t.Final = frozenset({"unschedulable", "queue", "volume", "node"})
+# Warnings of Kubernetes that come in every healthy run.
 _USUAL: t.Final = re.compile(
-    # … and of engines that end or restart a gang, which is told by what became of it.
+    # The last four are of engines that end or restart a gang; the run reports that by itself.
     "Unhealthy|FailedToRetrieveImagePullSecret|DNSConfigForming|BackoffLimitExceeded.*|.*FailurePolicy.*|SetPodTemplate.*"
 )
-# What a container waits for in every run that is well.
+# What a container waits for in every healthy run.
 _STARTING: t.Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 _WORDS: t.Final[t.Mapping[ProblemCode, str]] = {
     "quota": "the namespace's quota is used up",
-    "admission": "the cluster does not allow it",
-    "webhook": "a webhook of the cluster does not answer",
+    "admission": "refused by an admission rule of the cluster",
+    "webhook": "an admission webhook of the cluster does not answer",
     "unschedulable": "no node has room for it",
     "image": "its image cannot be pulled",
     "volume": "a volume is missing",
-    "queue": "it waits in its queue",
-    "crash": "its container ends again and again",
+    "queue": "waiting in its queue",
+    "crash": "its container crashes repeatedly",
     "node": "its node is lost or busy",
     "container": "its container cannot be started",
-    "other": "the cluster warns",
+    "other": "warning of the cluster",
 }
-_FOREIGN_WORDS: t.Final = "its image is not made for the architecture of its node"
-# In the words of containerd, Docker and CRI-O, and of Linux where the image does not say what it is made for.
-_FOREIGN: t.Final = re.compile(
+_WRONG_ARCHITECTURE_TEXT: t.Final = "its image is not made for the architecture of its node"
+# Messages of containerd, Docker and CRI-O, and of Linux where the image does not name its architecture.
+_WRONG_ARCHITECTURE: t.Final = re.compile(
     "no match for platform|no matching manifest for|no image found in .* for architecture|exec format error"
 )
-
-
-# What the kubelet says when it has tried to pull more than once, or cannot try: a first try may fail for a moment.
+# Messages of the kubelet after more than one pull, or when it cannot pull: a first pull may fail for a moment.
 _NO_IMAGE: t.Final = re.compile("ImagePullBackOff|ErrImageNeverPull|InvalidImageName|Back-off pulling")
-# Who admits pods has read less of the cluster than who makes them: it has not seen their owner yet.
+# An admission webhook whose cache is behind: it does not know the pods' owner yet.
 _BEHIND: t.Final = re.compile(r"denied the request: [\w.-]+ \"?[\w.-]+\"? not found")
-# Registries that are busy or away say so; what they say else of an image is their answer.
+# Messages of registries that are overloaded or unreachable; any other message is final.
 _REGISTRY_AWAY: t.Final = re.compile(
     "toomanyrequests|429|50[0234] |dial tcp|i/o timeout|TLS handshake|connection reset|no such host|deadline exceeded"
 )
-
-
-DEACTIVATED = "; it goes on when somebody sets its spec.active to true"
+DEACTIVATED = "; set its spec.active to true to continue"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StartProblem:
-    """Why something does not start. ``passing``: it may end by itself, such as a lack of room or a moved pod."""
+    """Why something does not start. ``transient``: it may pass by itself, such as a lack of room or a moved pod."""
 
     code: ProblemCode
     object: str
     line: str
     count: int
-    passing: bool
+    transient: bool
     uid: str = ""
 
     @property
     def text(self) -> str:
-        """Return the cause for people: what it is about, what is wrong, and the cluster's own words."""
+        """Return the problem in one line: the object, the problem, and the cluster's own message."""
         words = (
-            _FOREIGN_WORDS
+            _WRONG_ARCHITECTURE_TEXT
             if self.code in ("image", "container") and is_wrong_architecture(self.line)
             else _WORDS[self.code]
         )
@@ -104,36 +100,35 @@ class StartProblem:
 
     @property
     def final(self) -> bool:
-        """Whether no waiting mends it: pods that are made again meet it again."""
+        """Whether waiting does not help: a new pod would have the same problem."""
         if self.code in ("image", "container") and is_wrong_architecture(self.line):
             return True
         if self.code == "image":
-            # This one says nothing of the reason, which others tell.
+            # This message does not name the reason; other events do.
             if self.line.endswith("Error: ImagePullBackOff"):
                 return False
             return bool(_NO_IMAGE.search(self.line)) and not _REGISTRY_AWAY.search(self.line)
-        return self.code in ("admission", "queue") and not self.passing
+        return self.code in ("admission", "queue") and not self.transient
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Return what tells it from others: the same of one object in other words is the same cause.
+        """Return the identity of the problem: the same code of one object in other words is the same problem.
 
-        That it waits in a queue is another one than why it does, which Kueue says a moment later, and another than that
-        somebody set it aside.
+        That it is queued is another problem than why, which Kueue writes a moment later, and than its deactivation.
         """
-        apart = self.code == "other" or self.line == objects_status.QUEUED or self.line.endswith(DEACTIVATED)
-        return self.object, self.code, self.line if apart else ""
+        by_line = self.code == "other" or self.line == objects_status.QUEUED or self.line.endswith(DEACTIVATED)
+        return self.object, self.code, self.line if by_line else ""
 
 
-def is_wrong_architecture(said: str) -> bool:
-    """Return whether words about an image or a container mean that it is made for another architecture."""
-    return bool(_FOREIGN.search(said))
+def is_wrong_architecture(message: str) -> bool:
+    """Return whether a message about an image or a container says that it was built for another architecture."""
+    return bool(_WRONG_ARCHITECTURE.search(message))
 
 
 def parse_event(event: KubeObject) -> StartProblem | None:
-    """Return what a warning event (``v1/Event``) says, None for one that is no warning or comes in every run."""
+    """Return the problem of a warning event (``v1/Event``), None for other events and those of every healthy run."""
     reason = server_text(event.get("reason") or "")
-    # A probe that cannot even be asked is none of what passes: the image lacks the program (KubeRay's need wget).
+    # A probe whose command is missing never passes: the image lacks the program (KubeRay's probes need wget).
     usual = _USUAL.fullmatch(reason) and "command not found" not in str(event.get("message"))
     if event.get("type") != "Warning" or usual:
         return None
@@ -144,14 +139,14 @@ def parse_event(event: KubeObject) -> StartProblem | None:
 
 
 def find_pod_problem(pod: KubeObject) -> StartProblem | None:
-    """Return what keeps a pod from starting by its own status, None for one that is on its way."""
+    """Return what keeps a pod from starting by its own status, None when nothing does."""
     meta, status = pod.get("metadata") or {}, pod.get("status") or {}
     name, uid = title("Pod", meta.get("namespace"), meta.get("name")), str(meta.get("uid"))
     for entry in status.get("initContainerStatuses") or []:
         ended = (entry.get("state") or {}).get("terminated") or {}
         if ended.get("exitCode"):
-            said = ": ".join(server_text(part) for part in (ended.get("reason"), ended.get("message")) if part)
-            line = f"{entry.get('name')} ended with exit code {ended['exitCode']}{f' ({said})' if said else ''}"
+            text = ": ".join(server_text(part) for part in (ended.get("reason"), ended.get("message")) if part)
+            line = f"{entry.get('name')} exited with code {ended['exitCode']}{f' ({text})' if text else ''}"
             return StartProblem("container", name, line, 1, False, uid)
     for entry in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
         waits = (entry.get("state") or {}).get("waiting") or {}
@@ -159,7 +154,7 @@ def find_pod_problem(pod: KubeObject) -> StartProblem | None:
         if reason not in _STARTING:
             return _classify(name, reason, server_text(waits.get("message") or ""), 1, uid)
     placed = objects_status.conditions(pod).get("PodScheduled") or {}
-    # A gate is how Kueue keeps a pod waiting; what for, its Workload says.
+    # Kueue holds a pod by a gate; its Workload says why.
     if placed.get("status") != "False" or placed.get("reason") == "SchedulingGated":
         return None
     return _classify(name, "FailedScheduling", server_text(placed.get("message") or placed.get("reason") or ""), 1, uid)
@@ -168,44 +163,43 @@ def find_pod_problem(pod: KubeObject) -> StartProblem | None:
 def find_workload_problem(workload: KubeObject) -> StartProblem | None:
     """Return what keeps a job in its queue by the status of its Workload, None for one that is admitted.
 
-    It is final when Kueue has given the job up: nobody activates it again unless asked. Whoever deactivated it by hand
-    may do so.
+    It is final when Kueue has deactivated the Workload. A Workload that a user has deactivated may be activated again.
     """
-    now = objects_status.read_state(workload)
+    state = objects_status.read_state(workload)
     inactive = (workload.get("spec") or {}).get("active") is False
-    if now.phase != "waiting" and not (now.phase == "failed" and inactive):
+    if state.phase != "waiting" and not (state.phase == "failed" and inactive):
         return None
     meta = workload.get("metadata") or {}
     name = title("Workload", meta.get("namespace"), meta.get("name"))
-    line, final = now.reason, inactive and objects_status.is_deactivated_by_kueue(workload)
+    line, final = state.reason, inactive and objects_status.is_deactivated_by_kueue(workload)
     if inactive and not final:
         line += DEACTIVATED
     return StartProblem("queue", name, line, 1, not final, str(meta.get("uid")))
 
 
-def find_unqueued_problem(job: KubeObject, looked: bool = True) -> StartProblem | None:
-    """Return what keeps a suspended job that no Workload stands for, None for one that is not suspended.
+def find_unqueued_problem(job: KubeObject, searched: bool = True) -> StartProblem | None:
+    """Return what keeps a suspended job without a Workload from starting, None for one that is not suspended.
 
-    :param looked: whether its Workload was looked for.
+    :param searched: whether its Workload was searched for.
     """
-    now = objects_status.read_state(job)
-    if now.phase != "waiting" or not objects_status.is_suspended(job):
+    state = objects_status.read_state(job)
+    if state.phase != "waiting" or not objects_status.is_suspended(job):
         return None
     meta = job.get("metadata") or {}
     name = title(str(job.get("kind")), meta.get("namespace"), meta.get("name"))
-    why = "Kueue has made no Workload of it: it may not know this kind (its logs say so)"
-    if not looked:
-        why = "it waits in a queue that cannot be read from here, or somebody has suspended it"
-    line = f"{now.reason if now.reason.startswith('is suspended') else 'is suspended'}; {why}"
+    why = "Kueue has not created a Workload for it: check Kueue's logs, it may not support this kind"
+    if not searched:
+        why = "it waits in a queue that cannot be read from here, or a user has suspended it"
+    line = f"{state.reason if state.reason.startswith('is suspended') else 'is suspended'}; {why}"
     return StartProblem("queue", name, line, 1, True, str(meta.get("uid")))
 
 
 def _classify(name: str, reason: str, message: str, count: int, uid: str) -> StartProblem:
-    code: ProblemCode = next((found for found, *rule in _RULES if _matches(rule[0], rule[1], reason, message)), "other")
+    code: ProblemCode = next((code for code, *rule in _RULES if _matches(rule[0], rule[1], reason, message)), "other")
     line = ": ".join(part for part in (reason, message) if part)
-    # What was asked too early is asked again by the controllers that ask.
+    # A controller repeats a request that came too early.
     early = code == "admission" and bool(ends_soon(line) or _BEHIND.search(line))
-    return StartProblem(code, name, line, count, early or code in _PASSING, uid)
+    return StartProblem(code, name, line, count, early or code in _TRANSIENT, uid)
 
 
 def _matches(reasons: str, words: str, reason: str, message: str) -> bool:
@@ -213,29 +207,29 @@ def _matches(reasons: str, words: str, reason: str, message: str) -> bool:
 
 
 def parse_events(events: Iterable[KubeObject]) -> Iterator[StartProblem]:
-    """Yield what warning events say, each cause of an object once, in the order of their first coming."""
-    seen: set[tuple[str, str, str]] = set()
+    """Yield the problems of warning events, each once, in the order of their first event."""
+    keys: set[tuple[str, str, str]] = set()
     for event in events:
-        found = parse_event(event)
-        if found is not None and found.key not in seen:
-            seen.add(found.key)
-            yield found
+        problem = parse_event(event)
+        if problem is not None and problem.key not in keys:
+            keys.add(problem.key)
+            yield problem
 
 
 def read_problems(client: Client, namespace: str) -> list[StartProblem]:
-    """Return the causes that the events of a namespace tell now."""
+    """Return the problems by the present events of a namespace."""
     listing = client.list("v1/Event", namespace, fields="type=Warning")
     return list(parse_events(sorted(listing.items, key=_first_seen)))
 
 
-def is_stale(event: KubeObject, since: KubeObject) -> bool:
-    """Return whether an event was last seen before ``since`` was made: it is about an object of its name before it."""
+def is_stale(event: KubeObject, owner: KubeObject) -> bool:
+    """Return whether an event was last seen before ``owner`` was created: it is about an earlier object of its name."""
     series, meta = event.get("series") or {}, event.get("metadata") or {}
-    told = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
-    seen = next((at for at in (*told, event.get("firstTimestamp"), meta.get("creationTimestamp")) if at), None)
-    made = since["metadata"].get("creationTimestamp")
-    # All in UTC and in whole seconds before the fraction (RFC 3339), so that their text has the order of time.
-    return bool(seen and made) and str(seen)[:19] < str(made)[:19]
+    times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
+    seen = next((at for at in (*times, event.get("firstTimestamp"), meta.get("creationTimestamp")) if at), None)
+    created = owner["metadata"].get("creationTimestamp")
+    # All are UTC with whole seconds before the fraction (RFC 3339): their text has the order of time.
+    return bool(seen and created) and str(seen)[:19] < str(created)[:19]
 
 
 def _first_seen(event: KubeObject) -> str:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Manifests as people write them, made into the objects that are applied.
+"""Reads manifests (YAML, JSON, values of a play) and turns them into the objects that are applied.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -22,8 +22,8 @@ from ..api.kubeconfig import register_secret
 
 _LOADER: t.Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MAX_FILE = 64 * 1024 * 1024
-# What the server writes; an exported object may hold it, and applying it would be refused or never settle.
-_SERVERS = (
+# Metadata that the server writes; an exported object holds it, and applying it would be refused or never be a no-op.
+_SERVER_FIELDS = (
     "managedFields",
     "resourceVersion",
     "uid",
@@ -38,41 +38,44 @@ _TEXT = ("scalar", "tag:yaml.org,2002:str")
 _MAP = ("mapping", "tag:yaml.org,2002:map")
 _SEQUENCE = ("sequence", "tag:yaml.org,2002:seq")
 _PLAIN = frozenset({str, int, float, bool})
-# YAML 1.1 makes dates of texts, numbers of times ("12:30" is 750), and refuses a bare "=". Others do not, nor kubectl.
+# YAML 1.1 reads texts as dates, times as numbers ("12:30" is 750), and refuses a bare "="; kubectl does none of that.
 _LEFT_OUT = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value")
 
 
 class _UnsupportedValueError(Exception):
-    """What a manifest cannot hold, and what to do."""
+    """A value that a manifest cannot hold, and what to do."""
 
 
 class _DuplicateKeyError(yaml.MarkedYAMLError):
     """A key that is given twice in one mapping."""
 
 
+_Node = yaml.ScalarNode | yaml.MappingNode | yaml.SequenceNode
+
+
 class _Loader(_LOADER):  # type: ignore[misc]
     """YAML without dates and sexagesimal numbers: a manifest's text is text."""
 
-    def construct_document(self, node: t.Any) -> t.Any:
-        """Return what a document says; PyYAML's own way takes nearly as long as reading the text."""
-        return self._made(node)
+    def construct_document(self, node: _Node) -> object:
+        """Return the value of a document; PyYAML's own way takes nearly as long as reading the text."""
+        return self._construct(node)
 
-    def _made(self, node: t.Any) -> t.Any:
+    def _construct(self, node: _Node) -> object:
         form = node.id, node.tag
         if form == _TEXT:
             return node.value
         if form == _MAP and all((key.id, key.tag) == _TEXT for key, _unused in node.value):
-            found = {key.value: self._made(value) for key, value in node.value}
-            if len(found) != len(node.value):
-                raise self._twice(node)
-            return found
+            mapping = {key.value: self._construct(value) for key, value in node.value}
+            if len(mapping) != len(node.value):
+                raise self._duplicate_key(node)
+            return mapping
         if form == _SEQUENCE:
-            return [self._made(item) for item in node.value]
-        # Numbers and the like, keys that are no texts, merges, and tags that are refused.
-        return self.construct_object(node, deep=True)
+            return [self._construct(item) for item in node.value]
+        # Numbers and the like, keys that are not text, merges, and tags that are refused.
+        return t.cast("object", self.construct_object(node, deep=True))
 
     @staticmethod
-    def _twice(node: t.Any) -> _DuplicateKeyError:
+    def _duplicate_key(node: _Node) -> _DuplicateKeyError:
         names = [key.value for key, _unused in node.value]
         again = next(key for number, (key, _unused) in enumerate(node.value) if key.value in names[:number])
         return _DuplicateKeyError(problem=again.value, problem_mark=again.start_mark)
@@ -121,25 +124,25 @@ def read(path: str | pathlib.Path, base: pathlib.Path) -> list[KubeObject]:
         raise InputError("src", f"{place} is not UTF-8 text") from None
 
 
-def collect(given: t.Any, source: str) -> list[KubeObject]:
+def collect(value: object, source: str) -> list[KubeObject]:
     """Return the objects in a value: text, one object, a ``List``, or a list of any of these."""
-    if isinstance(given, str):
-        return parse(given, source)
-    if isinstance(given, Mapping):
-        return list(_flatten(given, source))
-    if isinstance(given, Iterable):
-        return [item for number, value in enumerate(given) for item in collect(value, f"{source}[{number}]")]
+    if isinstance(value, str):
+        return parse(value, source)
+    if isinstance(value, Mapping):
+        return list(_flatten(value, source))
+    if isinstance(value, Iterable):
+        return [item for number, part in enumerate(value) for item in collect(part, f"{source}[{number}]")]
     raise InputError(source, "must be objects or YAML text")
 
 
-def _flatten(value: t.Any, source: str) -> Iterator[KubeObject]:
+def _flatten(value: object, source: str) -> Iterator[KubeObject]:
     if value is None or value == "":
         return
+    if isinstance(value, list):
+        for item in value:
+            yield from _flatten(item, source)
+        return
     if not isinstance(value, Mapping):
-        if isinstance(value, list):
-            for item in value:
-                yield from _flatten(item, source)
-            return
         raise InputError(source, "holds a document that is not an object with apiVersion and kind")
     if str(value.get("kind", "")).endswith("List") and isinstance(value.get("items"), list):
         for item in value["items"]:
@@ -149,12 +152,12 @@ def _flatten(value: t.Any, source: str) -> Iterator[KubeObject]:
     yield clean(value)
 
 
-def clean(value: Mapping[str, t.Any]) -> KubeObject:
-    """Return an object as it is applied: without nulls, status and what the server writes; Secret texts encoded."""
-    item = t.cast(KubeObject, _to_plain(value))
+def clean(value: Mapping[str, object]) -> KubeObject:
+    """Return an object as it is applied: without nulls, status and the server's fields; Secret texts encoded."""
+    item = t.cast("KubeObject", _to_plain(value))
     item.pop("status", None)
-    for key in _SERVERS:
-        item["metadata"].pop(key, None)
+    for key in _SERVER_FIELDS:
+        item["metadata"].pop(key, None)  # type: ignore[misc]
     _get_mapping(item["metadata"], item, "labels")
     if item["kind"] == "Secret" and item["apiVersion"] == "v1":
         texts, data = _get_mapping(item, item, "stringData"), _get_mapping(item, item, "data")
@@ -165,17 +168,20 @@ def clean(value: Mapping[str, t.Any]) -> KubeObject:
     return item
 
 
-def _get_mapping(part: KubeObject, item: KubeObject, key: str) -> KubeObject:
-    """Return the mapping under ``key``, empty for none. What is no mapping is not shown: it may be a secret."""
-    found = part.get(key, {})
-    if not isinstance(found, dict):
+def _get_mapping(part: Mapping[str, object], item: KubeObject, key: str) -> dict[str, str]:
+    """Return the mapping under ``key``, empty for None. A value that is not a mapping is not shown: it may be a secret.
+
+    :raises InputError: naming the object and the key.
+    """
+    value = part.get(key, {})
+    if not isinstance(value, dict):
         kind, name = item["kind"], item["metadata"]["name"]
         raise InputError(f"manifest of {kind} {name}", f"{key} must be a mapping", "Write it as key: value")
-    return found
+    return value
 
 
-def _register_values(data: KubeObject) -> None:
-    """Keep the values of a Secret out of all output from here on."""
+def _register_values(data: Mapping[str, str]) -> None:
+    """Register the values of a Secret, so that no output shows them from here on."""
     for text in data.values():
         try:
             value = base64.b64decode(str(text)).decode()
@@ -184,17 +190,17 @@ def _register_values(data: KubeObject) -> None:
         register_secret(value)
 
 
-def _to_plain(value: Mapping[str, t.Any]) -> t.Any:
+def _to_plain(value: Mapping[str, object]) -> object:
     """Return an object of plain values without nulls; errors name it."""
     try:
         return _without_nulls(value, 0)
     except _UnsupportedValueError as exc:
-        name = f"manifest of {value['kind']} {value['metadata']['name']}"
-        raise InputError(name, *exc.args) from None
+        _unused, kind, name = identity(value)
+        raise InputError(f"manifest of {kind} {name}", *exc.args) from None
 
 
-def _without_nulls(value: t.Any, depth: int) -> t.Any:
-    # Nearly all of a manifest is plain; to ask the abstract types for each part is slow.
+def _without_nulls(value: object, depth: int) -> object:
+    # Nearly all of a manifest is plain; isinstance() with the abstract types for each part is slow.
     if type(value) in _PLAIN:
         return value
     if depth > _DEEPEST:
@@ -203,15 +209,15 @@ def _without_nulls(value: t.Any, depth: int) -> t.Any:
         return {_key(key): _without_nulls(item, depth + 1) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
         return [_without_nulls(item, depth + 1) for item in value]
-    # Ansible marks what came from files and templates; the parts below know plain values only.
+    # Ansible marks values of files and templates with types of its own.
     for kind in (str, int, float):
         if isinstance(value, kind):
             return kind(value)
-    # Ansible's own YAML makes dates of what looks like one.
-    what = "a date" if hasattr(value, "isoformat") else "what is neither text nor number"
+    # Ansible's own YAML reads some texts as dates.
+    what = "a date" if hasattr(value, "isoformat") else "a value that is neither text nor number"
     raise _UnsupportedValueError(f"holds {what}", "Write it as text, in quotes")
 
 
-def _key(key: t.Any) -> str:
-    # YAML takes a bare "on" for true; JSON knows texts only.
+def _key(key: object) -> str:
+    # YAML reads a bare "on" as true; JSON's keys are texts.
     return str(key).lower() if isinstance(key, bool) else str(key)

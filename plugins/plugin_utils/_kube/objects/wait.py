@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Waiting for any number of objects with one watch per kind.
+"""Waits for any number of objects with one watch per kind.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -31,7 +31,7 @@ _SHOWN = 5
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WaitTarget:
-    """What is waited for: one object by its name, or at least ``count`` objects with labels."""
+    """The target of a wait: one object by its name, or at least ``count`` objects with labels."""
 
     resource: Resource
     namespace: str | None
@@ -41,7 +41,7 @@ class WaitTarget:
 
     @property
     def title(self) -> str:
-        """What errors and results call it."""
+        """The target's name in errors and results."""
         return title(self.resource.kind, self.namespace, self.name or f"with {self.labels or 'any labels'}")
 
 
@@ -49,7 +49,7 @@ class WaitTarget:
 class WaitOutcome:
     """How a wait ended: ``done``, ``failed`` (one object failed) or ``timeout``, and each object's state then.
 
-    ``outages`` counts how often the API server was out of reach meanwhile.
+    ``outages`` counts the outages of the API server during the wait.
     """
 
     end: t.Literal["done", "failed", "timeout"]
@@ -59,8 +59,8 @@ class WaitOutcome:
     outages: int
     objects: tuple[KubeObject, ...] = dataclasses.field(default=(), repr=False)
 
-    def line(self) -> str:
-        """Return what is not done, in one line."""
+    def summary(self) -> str:
+        """Return the objects that are not done, in one line."""
         phase = "failed" if self.end == "failed" else "waiting"
         shown = [f"{name} {state.reason}".strip() for name, state in self.states if state.phase == phase]
         more = f"; and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
@@ -69,7 +69,7 @@ class WaitOutcome:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _WatchScope:
-    """What one watch covers."""
+    """The scope of one watch."""
 
     resource: Resource
     namespace: str | None
@@ -79,163 +79,161 @@ class _WatchScope:
 
 def wait(
     client: Client,
-    wishes: Sequence[WaitTarget],
+    targets: Sequence[WaitTarget],
     *,
     until: Until = "done",
     rule: Predicate | None = None,
     timeout_s: float = 300.0,
-    tell: Callable[[str, State], None] = lambda _name, _state: None,
+    report: Callable[[str, State], None] = lambda _name, _state: None,
 ) -> WaitOutcome:
-    """Wait until all wishes are fulfilled, one object failed, or ``timeout_s`` passed.
+    """Wait until all targets are reached, one object failed, or ``timeout_s`` passed.
 
-    ``rule`` replaces the rule of the kinds. ``tell(name, state)`` is called when an object's state changes. An API
-    server that is away for less than the client's patience only delays the end. Raises :class:`KubeError` when
-    something may not be read, :class:`TransportError` when the server stays away.
+    ``rule`` replaces the rule of the kinds. ``report(name, state)`` is called when an object's state changes. An outage
+    of the API server within the client's patience only delays the end. Raises :class:`KubeError` when the user may not
+    read something, :class:`TransportError` when the outage is longer.
     """
-    if not wishes:
+    if not targets:
         raise InputError("objects", "there is nothing to wait for")
-    return _Waiter(client, wishes, until, rule, tell).run(timeout_s)
+    return _Waiter(client, targets, until, rule, report).run(timeout_s)
 
 
 class _Waiter:
     def __init__(
         self,
         client: Client,
-        wishes: Sequence[WaitTarget],
+        targets: Sequence[WaitTarget],
         until: Until,
         rule: Predicate | None,
-        tell: Callable[[str, State], None],
+        report: Callable[[str, State], None],
     ) -> None:
         self._client = client
-        self._wishes = wishes
+        self._targets = targets
         self._until = until
         self._rule = rule or (status.read_start_state if until == "running" else status.read_state)
-        self._tell = tell
-        self._told: dict[str, State] = {}
+        self._report = report
+        self._reported: dict[str, State] = {}
         self._events: queue.Queue[tuple[_WatchScope, WatchEvent | MusterError]] = queue.Queue()
         self._objects: dict[ObjectKey, KubeObject] = {}
-        self._removed: set[ObjectKey] = set()
+        self._deleted: set[ObjectKey] = set()
         self._synced: set[_WatchScope] = set()
-        self._feeds: dict[_WatchScope, WatchStream] = {}
+        self._watches: dict[_WatchScope, WatchStream] = {}
 
     def run(self, timeout_s: float) -> WaitOutcome:
-        clock = self._client.line.clock
-        end, began, sent = Deadline(clock, timeout_s), clock.monotonic(), self._client.requests
-        for feed in _plan_watches(self._wishes):
-            self._start(feed)
-        verdict: t.Literal["done", "failed", "timeout"] = "timeout"
+        clock = self._client.transport.clock
+        end, began, requests = Deadline(clock, timeout_s), clock.monotonic(), self._client.requests
+        for scope in _plan_watches(self._targets):
+            self._start(scope)
+        result: t.Literal["done", "failed", "timeout"] = "timeout"
         try:
-            while end.remaining() > 0:
+            while end.remaining() > 0 and result == "timeout":
                 self._step(min(_TICK_S, end.remaining()))
-                states = self._states()
-                if any(state.phase == "failed" for _unused, state in states):
-                    verdict = "failed"
-                    break
-                if len(self._synced) == len(self._feeds) and all(state.phase == "done" for _unused, state in states):
-                    verdict = "done"
-                    break
+                phases = {state.phase for _unused, state in self._states()}
+                if "failed" in phases:
+                    result = "failed"
+                elif len(self._synced) == len(self._watches) and phases <= {"done"}:
+                    result = "done"
         finally:
-            for watch in self._feeds.values():
+            for watch in self._watches.values():
                 watch.close()
-        outages = sum(watch.outages for watch in self._feeds.values())
+        outages = sum(watch.outages for watch in self._watches.values())
         seconds = clock.monotonic() - began
-        found = tuple(item for wish in self._wishes for item in self._fitting(wish))
-        return WaitOutcome(verdict, tuple(self._states()), self._client.requests - sent, seconds, outages, found)
+        objects = tuple(item for target in self._targets for item in self._find_objects(target))
+        return WaitOutcome(result, tuple(self._states()), self._client.requests - requests, seconds, outages, objects)
 
-    def _start(self, feed: _WatchScope) -> None:
-        selector = f"metadata.name={feed.name}" if feed.name else ""
-        watch = self._client.watch(feed.resource, feed.namespace, labels=feed.labels, fields=selector)
-        self._feeds[feed] = watch
-        threading.Thread(target=self._follow, args=(feed, watch), daemon=True, name="kube-wait").start()
+    def _start(self, scope: _WatchScope) -> None:
+        selector = f"metadata.name={scope.name}" if scope.name else ""
+        watch = self._client.watch(scope.resource, scope.namespace, labels=scope.labels, fields=selector)
+        self._watches[scope] = watch
+        threading.Thread(target=self._follow, args=(scope, watch), daemon=True, name="kube-wait").start()
 
-    def _follow(self, feed: _WatchScope, watch: WatchStream) -> None:
+    def _follow(self, scope: _WatchScope, watch: WatchStream) -> None:
         try:
             for event in watch:
-                self._events.put((feed, event))
+                self._events.put((scope, event))
         except MusterError as error:
-            self._events.put((feed, error))
+            self._events.put((scope, error))
         except Exception as error:
-            # A defect of ours must end the wait, not this thread alone.
-            self._events.put((feed, MusterError(f"internal error while watching: {type(error).__name__}")))
+            # A programming error must end the wait, not this thread alone.
+            self._events.put((scope, MusterError(f"internal error while watching: {type(error).__name__}")))
 
     def _step(self, timeout_s: float) -> None:
-        """Take the next event and all that came with it."""
+        """Handle the next event and all that have arrived with it."""
         try:
-            self._take(*self._events.get(timeout=timeout_s))
+            self._handle(*self._events.get(timeout=timeout_s))
             while True:
-                self._take(*self._events.get_nowait())
+                self._handle(*self._events.get_nowait())
         except queue.Empty:
             return
 
-    def _take(self, feed: _WatchScope, event: WatchEvent | MusterError) -> None:
+    def _handle(self, scope: _WatchScope, event: WatchEvent | MusterError) -> None:
         if isinstance(event, MusterError):
-            if isinstance(event, KubeError) and event.status == 403 and self._narrow(feed):
+            if isinstance(event, KubeError) and event.status == 403 and self._narrow(scope):
                 return
             raise event
         if event.type == "SYNCED":
-            self._synced.add(feed)
+            self._synced.add(scope)
             return
         meta = event.object.get("metadata") or {}
-        key = (feed.resource, feed.labels, str(meta.get("namespace") or ""), str(meta.get("name")))
+        key = (scope.resource, scope.labels, str(meta.get("namespace") or ""), str(meta.get("name")))
         if event.type == "DELETED":
             self._objects.pop(key, None)
-            self._removed.add(key)
+            self._deleted.add(key)
         else:
-            event.object.setdefault("apiVersion", feed.resource.api_version)
-            event.object.setdefault("kind", feed.resource.kind)
+            event.object.setdefault("apiVersion", scope.resource.api_version)
+            event.object.setdefault("kind", scope.resource.kind)
             self._objects[key] = event.object
 
-    def _narrow(self, feed: _WatchScope) -> bool:
-        """Watch each namespace by itself where the whole cluster may not be watched; false when it was so before."""
-        if feed.namespace is not None or not feed.resource.namespaced:
+    def _narrow(self, scope: _WatchScope) -> bool:
+        """Watch each namespace by itself when the user may not watch the cluster; false when that is done already."""
+        if scope.namespace is not None or not scope.resource.namespaced:
             return False
-        mine = [wish for wish in self._wishes if wish.resource == feed.resource and wish.labels == feed.labels]
-        places = {wish.namespace for wish in mine}
-        if None in places:
+        group = [
+            target for target in self._targets if target.resource == scope.resource and target.labels == scope.labels
+        ]
+        namespaces = {target.namespace for target in group}
+        if None in namespaces:
             return False
-        self._feeds.pop(feed).close()
-        for place in sorted(str(place) for place in places):
-            self._start(dataclasses.replace(feed, namespace=place))
+        self._watches.pop(scope).close()
+        for namespace in sorted(str(namespace) for namespace in namespaces):
+            self._start(dataclasses.replace(scope, namespace=namespace))
         return True
 
-    def _fitting(self, wish: WaitTarget) -> list[KubeObject]:
-        if wish.name:
-            found = self._objects.get(_key(wish))
-            return [found] if found else []
-        # A feed with labels holds nothing but objects that have them.
+    def _find_objects(self, target: WaitTarget) -> list[KubeObject]:
+        if target.name:
+            item = self._objects.get(_key(target))
+            return [item] if item else []
+        # A watch with labels returns only objects that have them.
         return [
             item
             for (resource, labels, namespace, _unused), item in self._objects.items()
-            if (resource, labels) == (wish.resource, wish.labels) and wish.namespace in (None, namespace)
+            if (resource, labels) == (target.resource, target.labels) and target.namespace in (None, namespace)
         ]
 
     def _states(self) -> list[tuple[str, State]]:
-        states: list[tuple[str, State]] = []
-        for wish in self._wishes:
-            states += self._of(wish)
+        states = [pair for target in self._targets for pair in self._target_states(target)]
         for name, state in states:
-            if self._told.get(name) != state:
-                self._told[name] = state
-                self._tell(name, state)
+            if self._reported.get(name) != state:
+                self._reported[name] = state
+                self._report(name, state)
         return states
 
-    def _of(self, wish: WaitTarget) -> list[tuple[str, State]]:
-        found = self._fitting(wish)
+    def _target_states(self, target: WaitTarget) -> list[tuple[str, State]]:
+        objects = self._find_objects(target)
         if self._until == "absent":
-            if not found:
-                return [(wish.title, State("done", "is gone"))]
-            return [(_title(wish.resource, item), State("waiting", _deletion_text(item))) for item in found]
+            if not objects:
+                return [(target.title, State("done", "is deleted"))]
+            return [(_title(target.resource, item), State("waiting", _deletion_text(item))) for item in objects]
         missing: list[tuple[str, State]] = []
-        if len(found) < wish.count:
-            text = "does not exist yet" if wish.name else f"{len(found)} of {wish.count} exist"
-            text = "was removed" if _key(wish) in self._removed else text
-            missing = [(wish.title, State("waiting", text))]
+        if len(objects) < target.count:
+            text = "does not exist yet" if target.name else f"{len(objects)} of {target.count} exist"
+            text = "was deleted" if _key(target) in self._deleted else text
+            missing = [(target.title, State("waiting", text))]
         rule = (lambda _item: State("done", "exists")) if self._until == "present" else self._rule
-        return missing + [(_title(wish.resource, item), rule(item)) for item in found]
+        return missing + [(_title(target.resource, item), rule(item)) for item in objects]
 
 
-def _key(wish: WaitTarget) -> ObjectKey:
-    return wish.resource, wish.labels, wish.namespace or "", wish.name
+def _key(target: WaitTarget) -> ObjectKey:
+    return target.resource, target.labels, target.namespace or "", target.name
 
 
 def _title(resource: Resource, item: KubeObject) -> str:
@@ -246,20 +244,20 @@ def _title(resource: Resource, item: KubeObject) -> str:
 def _deletion_text(item: KubeObject) -> str:
     meta = item.get("metadata") or {}
     if not meta.get("deletionTimestamp"):
-        return "is still there, nobody asked for its removal"
-    holders = ", ".join(meta.get("finalizers") or [])
-    return f"is being deleted{f', held by {holders}' if holders else ''}"
+        return "still exists, and its deletion was not requested"
+    finalizers = ", ".join(meta.get("finalizers") or [])
+    return f"is being deleted{f', waits for {finalizers}' if finalizers else ''}"
 
 
-def _plan_watches(wishes: Sequence[WaitTarget]) -> list[_WatchScope]:
-    """Return the watches that cover all wishes: one per kind and label selector."""
+def _plan_watches(targets: Sequence[WaitTarget]) -> list[_WatchScope]:
+    """Return the scopes of the watches for all targets: one per kind and label selector."""
     groups: dict[tuple[Resource, str], list[WaitTarget]] = {}
-    for wish in wishes:
-        groups.setdefault((wish.resource, wish.labels), []).append(wish)
-    feeds: list[_WatchScope] = []
-    for (resource, labels), mine in groups.items():
-        spaces = {wish.namespace for wish in mine}
-        space = mine[0].namespace if len(spaces) == 1 else None
-        names = {wish.name for wish in mine}
-        feeds.append(_WatchScope(resource, space, mine[0].name if len(names) == 1 else "", labels))
-    return feeds
+    for target in targets:
+        groups.setdefault((target.resource, target.labels), []).append(target)
+    scopes: list[_WatchScope] = []
+    for (resource, labels), group in groups.items():
+        spaces = {target.namespace for target in group}
+        space = group[0].namespace if len(spaces) == 1 else None
+        names = {target.name for target in group}
+        scopes.append(_WatchScope(resource, space, group[0].name if len(names) == 1 else "", labels))
+    return scopes

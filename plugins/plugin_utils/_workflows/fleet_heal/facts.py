@@ -84,7 +84,7 @@ def look(request: RunRequest, home: StateHome, context: node_pool_present.Contex
     told |= {str(name): "its provider gave notice" for name in options.get("preempted_nodes") or []}
     names = list(dict.fromkeys([*([] if client else request.hosts), *(run.names if run else ())]))
     live = client.list("v1/Node").items if client else []
-    clock = client.line.tally.server_time() if client else None
+    clock = client.transport.stats.server_time() if client else None
     states = _in_cluster(live, clock, names) if client else _answers(request, names)
     if client is not None and not options.get("cluster_id"):
         # Nodes of the same names on another cluster are somebody else's, whatever run there is or none.

@@ -50,7 +50,7 @@ def open_client(
     wanted = select_connection(options, base)
     client = connect({**wanted, "context": wanted["context"] or context})
     if tell is not None:
-        client.line.tally.tell = tell
+        client.transport.stats.report = tell
     return client
 
 
@@ -61,7 +61,7 @@ def post_review(client: Client, what: str, path: str, body: Mapping[str, t.Any])
     """
     headers = {"Accept": "application/json", "Content-Type": "application/json", "User-Agent": USER_AGENT}
     request = Request("POST", path, (), headers, json.dumps(body).encode(), True)
-    return decode_json(client.line.send(what, request).body)
+    return decode_json(client.transport.send(what, request).body)
 
 
 def select_connection(options: Mapping[str, t.Any], base: pathlib.Path) -> Dict:

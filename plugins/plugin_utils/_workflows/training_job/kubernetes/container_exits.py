@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 
+from ...._kube.api.kinds import Fields
 from ...._kube.jobs import rayjob
 from ...._kube.jobs.spec import CONTAINER, ROLE_LABEL, KubeObject
 
@@ -28,7 +29,7 @@ class ContainerExits:
         self._killed: dict[str, tuple[float, str, str]] = {}
         self._early: dict[str, dict[str, str]] = {}
 
-    def of_container(self, pod: KubeObject, container: KubeObject, node: str, begun: bool) -> list[str]:
+    def of_container(self, pod: KubeObject, container: Fields, node: str, begun: bool) -> list[str]:
         """Return what is to be said of a container that has ended. ``begun``: whether any rank of the run has."""
         code = container["state"]["terminated"].get("exitCode")
         early = self.before_any_rank(pod, f"exit code {code}", begun) if code not in (None, 0, _STOPPED) else []
@@ -57,12 +58,12 @@ class ContainerExits:
         """Return node and words of the last container that was killed for its memory after ``moment``."""
         return next(((node, words) for at, node, words in reversed(self._killed.values()) if at > moment), None)
 
-    def _out_of_memory(self, pod: KubeObject, container: KubeObject, node: str) -> list[str]:
+    def _out_of_memory(self, pod: KubeObject, container: Fields, node: str) -> list[str]:
         uid = str(pod["metadata"]["uid"])
         # Later news of the same pod are no second end, and none of the attempt that runs by then.
         if uid in self._killed or container["state"]["terminated"].get("reason") != "OOMKilled":
             return []
-        about: KubeObject = next((item for item in pod["spec"]["containers"] if item["name"] == CONTAINER), {})
+        about: Fields = next((item for item in pod["spec"]["containers"] if item["name"] == CONTAINER), {})
         limit = ((about.get("resources") or {}).get("limits") or {}).get("memory")
         words = f"the container on {node} was killed for its memory (OOMKilled, limit {limit or 'of the node'})"
         self._killed[uid] = (time.time(), node, words)

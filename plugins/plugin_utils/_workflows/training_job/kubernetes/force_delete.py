@@ -7,9 +7,6 @@ Kubernetes keeps such a pod for ever, its gang is not started again, and what it
 off by force only when it is being deleted already (the node's taint, the engine or a user asked for it) and its node
 does not answer. Whoever may not read nodes waits for the pod's own deadline and some more.
 
-Before it goes it gets the end that its kubelet cannot report, as Kubernetes' own collector of orphaned pods gives it:
-without that, engines take its loss for a crash.
-
 A node that only lost its network or its kubelet still runs the pod's program. That stops by itself where attempts
 share their checkpoints: ``_node/pod_fence.py``.
 
@@ -26,13 +23,13 @@ from ...._kube.api.client import Client
 from ...._kube.api.errors import KubeError
 from ...._kube.api.kinds import parse_time
 from ...._kube.jobs.spec import KubeObject
+from ...._kube.nodes import lost_pods
 from ...._kube.objects import status
 from ...shared.progress import Progress
 
 _INTERVAL_S = 2.0
 # Without a word on the node: so long after the time that the pod had to end.
 _LATE_S = 30.0
-_FORBIDDEN = (401, 403)
 NodeState = t.Literal["answers", "silent", "gone", "unknown"]
 
 
@@ -66,36 +63,21 @@ class ForcedDeletions:
         try:
             found = self._client.get("v1/Node", name)
         except KubeError as exc:
-            return "unknown" if exc.status in _FORBIDDEN else "answers"
+            return "unknown" if exc.is_forbidden else "answers"
         except MusterError:
             return "answers"
         return node_state(found)
 
     def _take_off(self, pod: KubeObject, node: str) -> bool:
         meta = pod["metadata"]
-        self._call_failed(pod)
         try:
-            self._client.delete("v1/Pod", meta["name"], meta["namespace"], uid=meta["uid"], grace_s=0)
+            lost_pods.delete_lost_pod(self._client, pod, node)
         except MusterError as exc:
             self._progress.say(f"{meta['name']} is stuck on {node}: {exc.message}")
             return False
         self.forced.add(meta["uid"])
         self._progress.say(f"{node}: does not answer, {meta['name']} is taken off it")
         return True
-
-    def _call_failed(self, pod: KubeObject) -> None:
-        """Give the pod the end that its kubelet cannot report: by that, the engine tells a lost node from a crash."""
-        meta = pod["metadata"]
-        about = {key: meta[key] for key in ("name", "namespace", "uid")}
-        end = {"phase": "Failed", "reason": "NodeLost", "message": "its node does not answer"}
-        value = {"apiVersion": "v1", "kind": "Pod", "metadata": about, "status": end}
-        if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
-            return
-        try:
-            self._client.apply(value, force=True, subresource="status")
-        except MusterError:
-            # A team's rights may end here; the loss then counts as a crash.
-            return
 
 
 def node_state(node: KubeObject | None) -> NodeState:

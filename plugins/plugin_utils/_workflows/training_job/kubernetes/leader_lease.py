@@ -20,7 +20,7 @@ import typing as t
 from .....module_utils._model.errors import MusterError, RefusedError
 from ...._kube.api.client import Client
 from ...._kube.api.errors import KubeError
-from ...._kube.api.kinds import parse_time
+from ...._kube.api.kinds import JsonObject, ObjectMeta, parse_time
 from ...._kube.jobs.spec import KubeObject, KubePlan
 from ...shared.progress import Progress
 from ...shared.state_dir import StateHome
@@ -29,7 +29,6 @@ DURATION_S = 60
 RENEW_S = 15.0
 _POLL_S = 0.5
 _KIND = "coordination.k8s.io/v1/Lease"
-_FORBIDDEN = (401, 403)
 
 
 class LeaderLease:
@@ -49,7 +48,7 @@ class LeaderLease:
         try:
             self._take(take_over)
         except KubeError as error:
-            if error.status not in _FORBIDDEN:
+            if not error.is_forbidden:
                 raise
             self._progress.say("warning: leases may not be used here: nobody keeps other controllers from this run")
             return
@@ -106,10 +105,14 @@ class LeaderLease:
     def _write(self, live: KubeObject | None) -> bool:
         """Write our name into the lease as it was read; return whether nobody was faster."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        spec: KubeObject = {"holderIdentity": self._holder, "leaseDurationSeconds": DURATION_S, "renewTime": now}
+        spec: JsonObject = {"holderIdentity": self._holder, "leaseDurationSeconds": DURATION_S, "renewTime": now}
         try:
             if live is None:
-                meta = {"name": self._made.name, "namespace": self._made.namespace, "labels": dict(self._made.labels)}
+                meta: ObjectMeta = {
+                    "name": self._made.name,
+                    "namespace": self._made.namespace,
+                    "labels": dict(self._made.labels),
+                }
                 api_version, _unused, kind = _KIND.rpartition("/")
                 spec["acquireTime"] = now
                 self._client.create({"apiVersion": api_version, "kind": kind, "metadata": meta, "spec": spec})
@@ -145,7 +148,7 @@ class LeaderLease:
 
 def delete_stale(client: Client, name: str, namespace: str) -> None:
     """Remove the Lease of a run that has ended when its holder renews it no more: it was killed while it followed."""
-    now = client.line.tally.server_time()
+    now = client.transport.stats.server_time()
     with contextlib.suppress(MusterError):
         live = client.get(_KIND, name, namespace) or {}
         renewed = parse_time((live.get("spec") or {}).get("renewTime"))

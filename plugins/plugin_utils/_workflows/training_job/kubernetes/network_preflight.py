@@ -74,7 +74,7 @@ def run_preflight(
             delete_objects(client, [main, *companions])
         if not said:
             break
-        if not client.line.recovering():
+        if not client.transport.is_recovering():
             raise RefusedError(
                 f"pods of the namespace {plan.namespace} do not reach each other: {said}",
                 "Look at the network policies of the namespace, the pod network and cluster DNS",
@@ -106,11 +106,11 @@ def _wait_for_pods(client: Client, plan: KubePlan, main: KubeObject, progress: P
         seen.close()
     if outcome.end == "timeout":
         raise RefusedError(
-            f"the probe {plan.namespace}/{wish.name} did not end within {_LIMIT_S:.0f} s: {outcome.line()}",
+            f"the probe {plan.namespace}/{wish.name} did not end within {_LIMIT_S:.0f} s: {outcome.summary()}",
             "Look at what its pods wait for",
         )
     if outcome.end != "done":
-        said = _read_errors(client, plan, main) or outcome.line() or outcome.end
+        said = _read_errors(client, plan, main) or outcome.summary() or outcome.end
         if events.is_wrong_architecture(said):
             raise _wrong_architecture(plan.job.image, said)
         return said
@@ -164,7 +164,7 @@ class _StartProblems:
             self._told.add(cause.key)
             self._progress.say(f"probe: {cause.text}")
         # What answers just after an outage may not know the cluster yet.
-        if not cause.final or self._client.line.recovering():
+        if not cause.final or self._client.transport.is_recovering():
             return
         if events.is_wrong_architecture(cause.line):
             self._final = _wrong_architecture(self._image, cause.line)

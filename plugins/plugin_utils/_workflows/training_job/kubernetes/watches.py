@@ -142,7 +142,7 @@ class ClusterWatches:
         for line in stream:
             if not self._room.enter(_line_size(line)):
                 return
-            self.heard.put(("line", (uid, stream.place, line)))
+            self.heard.put(("line", (uid, stream.position, line)))
         self.heard.put(("end", uid))
 
     def _run(self, name: str, work: t.Callable[[], None]) -> None:

@@ -45,8 +45,8 @@ def token(**claims: t.Any) -> str:
 )
 def test_when_a_token_is_kept(now: float, account: str, uid: str, serves: bool) -> None:
     found = subject.read_token(token())
-    assert found is not None and found.serves(account, "vision", uid, now) is serves
-    assert not found.serves(account, "rival", uid, now)
+    assert found is not None and found.is_valid_for(account, "vision", uid, now) is serves
+    assert not found.is_valid_for(account, "rival", uid, now)
 
 
 @given(st.one_of(st.text(), st.text().map(lambda body: f"a.{body}.c")))
@@ -57,7 +57,7 @@ def test_what_is_no_token(text: str) -> None:
 @pytest.mark.parametrize("claims", [{"exp": "soon"}, {"kubernetes.io": None}, {"kubernetes.io": {}}, {"sub": None}])
 def test_claims_of_another_kind(claims: dict[str, t.Any]) -> None:
     found = subject.read_token(token(**claims))
-    assert found is None or not found.serves("member", "vision", "u-1", 1000)
+    assert found is None or not found.is_valid_for("member", "vision", "u-1", 1000)
 
 
 def config(**cluster: t.Any) -> dict[str, t.Any]:

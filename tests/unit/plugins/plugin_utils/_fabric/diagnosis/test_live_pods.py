@@ -107,7 +107,7 @@ def test_pods_that_were_never_made_are_explained_by_what_the_cluster_says_of_the
 
 
 def test_a_job_in_its_queue_is_not_broken() -> None:
-    found = diagnosed(told=[("queue", "Workload a/run: it waits in its queue: is queued")], size=0)
+    found = diagnosed(told=[("queue", "Workload a/run: waiting in its queue: is queued")], size=0)
     assert found.outcome == "unproven" and codes(found) == [("job_queued", None)]
 
 

@@ -31,7 +31,7 @@ def read(
 
     line: t.Any = types.SimpleNamespace(clock=FakeClock(), open=open_)
     stream = LogStream(line, LogRequest("n", "p", "node", after=after))
-    return [(text, stream.place) for text in stream], asked
+    return [(text, stream.position) for text in stream], asked
 
 
 def test_each_line_has_a_place() -> None:

@@ -167,12 +167,17 @@ def claim(*modes: str, **changes: t.Any) -> dict[str, KubeObject]:
 @pytest.mark.parametrize(
     ("live", "mount", "nodes", "problem"),
     [
-        ({}, CLAIM, 2, "there is no claim claim"),
-        (claim("ReadWriteOnce"), CLAIM, 2, "allows ReadWriteOnce, and 2 pods would mount it"),
+        ({}, CLAIM, 2, "PersistentVolumeClaim claim does not exist"),
+        (
+            claim("ReadWriteOnce"),
+            CLAIM,
+            2,
+            "allows ReadWriteOnce, but 2 pods, possibly on several nodes, would mount it",
+        ),
         (claim("ReadWriteOncePod"), CLAIM, 2, "allows ReadWriteOncePod"),
         (claim("ReadOnlyMany"), CLAIM, 2, "allows ReadOnlyMany"),
-        (claim("ReadOnlyMany"), CLAIM, 1, "can only be read. Set read_only"),
-        (claim("ReadWriteMany", deletionTimestamp="2026-11-21T00:00:00Z"), CLAIM, 2, "is going away"),
+        (claim("ReadOnlyMany"), CLAIM, 1, "is read-only. Set read_only"),
+        (claim("ReadWriteMany", deletionTimestamp="2026-11-21T00:00:00Z"), CLAIM, 2, "is being deleted or has lost"),
         (claim("ReadWriteMany"), CLAIM, 2, None),
         (claim("ReadWriteOnce"), CLAIM, 1, None),
         (claim("ReadOnlyMany"), {**CLAIM, "read_only": True}, 2, None),
@@ -192,8 +197,8 @@ def test_a_claim_that_several_nodes_cannot_use_is_refused(
 @pytest.mark.parametrize(
     ("phase", "wanted", "classes", "problem"),
     [
-        ("Pending", "fast", ("slow", "local"), r"no StorageClass is called fast \(there are: local, slow\)"),
-        ("Pending", "fast", (), r"no StorageClass is called fast \(there is none\)"),
+        ("Pending", "fast", ("slow", "local"), r"its StorageClass fast does not exist \(the cluster has local, slow\)"),
+        ("Pending", "fast", (), r"its StorageClass fast does not exist \(the cluster has none\)"),
         ("Pending", "fast", ("fast",), None),
         ("Pending", "fast", None, None),
         ("Pending", "", (), None),
@@ -297,7 +302,7 @@ def test_a_queue_of_islands_wants_nodes_that_lie_on_one() -> None:
     for item in nodes:
         del item["metadata"]["labels"]["muster.training/island"]
     rooms = placement.island_capacity(job, placement.judge_nodes(job, nodes), True, by_queue=True)
-    with pytest.raises(RefusedError, match="no node has one"):
+    with pytest.raises(RefusedError, match="no node has an island label"):
         placement.require_island(job, rooms, by_queue=True)
 
 
@@ -314,7 +319,9 @@ def test_nodes_that_were_never_verified_are_used() -> None:
 def test_the_pod_beside_the_ranks_mounts_a_claim_too() -> None:
     """With one worker both may lie on the node to which the volume belongs; with two they cannot."""
     placement.check_volumes(plan(nodes=1, mounts=[CLAIM], launcher="mpi").job, claim("ReadWriteOnce"), "team")
-    with pytest.raises(RefusedError, match="allows ReadWriteOnce, and 3 pods would mount it"):
+    with pytest.raises(
+        RefusedError, match="allows ReadWriteOnce, but 3 pods, possibly on several nodes, would mount it"
+    ):
         placement.check_volumes(plan(nodes=2, mounts=[CLAIM], launcher="mpi").job, claim("ReadWriteOnce"), "team")
 
 

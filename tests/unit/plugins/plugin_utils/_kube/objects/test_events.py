@@ -48,7 +48,7 @@ def event(reason: str, message: str, kind: str = "Pod", **more: t.Any) -> dict[s
 def test_causes(reason: str, message: str, code: str, passing: bool) -> None:
     found = events.parse_event(event(reason, message))
     assert found is not None
-    assert (found.code, found.passing, found.object) == (code, passing, "Pod n/x")
+    assert (found.code, found.transient, found.object) == (code, passing, "Pod n/x")
     assert found.line == f"{reason}: {message}"
 
 
@@ -64,7 +64,7 @@ def test_causes(reason: str, message: str, code: str, passing: bool) -> None:
 )
 def test_a_refusal_is_final_unless_it_only_came_too_early(message: str, final: bool) -> None:
     found = events.parse_event(event("FailedCreate", message))
-    assert found is not None and (found.code, found.final, found.passing) == ("admission", final, not final)
+    assert found is not None and (found.code, found.final, found.transient) == ("admission", final, not final)
 
 
 def test_what_is_no_warning_is_none_and_repetitions_are_one() -> None:
@@ -105,7 +105,7 @@ def test_a_workload_waits_in_its_queue_until_it_is_admitted() -> None:
     value = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "w", "namespace": "n"}}
     reserved = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "no quota"}
     found = events.find_workload_problem({**value, "status": {"conditions": [reserved]}})
-    assert found is not None and found.text == "Workload n/w: it waits in its queue: is queued: Pending: no quota"
+    assert found is not None and found.text == "Workload n/w: waiting in its queue: is queued: Pending: no quota"
     assert (
         events.find_workload_problem({**value, "status": {"conditions": [{"type": "Admitted", "status": "True"}]}})
         is None
@@ -128,3 +128,42 @@ def test_what_comes_in_every_run_is_no_cause(reason: str) -> None:
 def test_any_text_is_one_line(reason: str, message: str) -> None:
     found = events.parse_event(event(reason, message))
     assert found is not None and found.line == one_line(found.line)
+
+
+# Images for another architecture, in the words of containerd 1.7, Docker, CRI-O and the kubelet 1.34.
+WORDS = "its image is not made for the architecture of its node"
+PULL = "rpc error: code = NotFound desc = failed to pull and unpack image"
+
+
+def image_pod(reason: str, message: str) -> dict[str, object]:
+    waits = [{"name": "c", "state": {"waiting": {"reason": reason, "message": message}}}]
+    return {"kind": "Pod", "metadata": {"name": "x", "namespace": "n"}, "status": {"containerStatuses": waits}}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        f'{PULL} "r/x:1": no match for platform in manifest: not found',
+        f'{PULL} "r/x:1": no match for platform in manifest sha256:0f: not found',
+        "no matching manifest for linux/amd64 in the manifest list entries",
+        'choosing an image from manifest list: no image found in image index for architecture "amd64", OS "linux"',
+    ],
+)
+@pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff"])
+def test_an_image_without_the_nodes_architecture_says_so(reason: str, message: str) -> None:
+    found = events.find_pod_problem(image_pod(reason, message))
+    assert found is not None and found.code == "image"
+    assert found.text == f"Pod n/x: {WORDS}: {reason}: {message}"
+    about = {"kind": "Pod", "namespace": "n", "name": "x"}
+    told = events.parse_event({"type": "Warning", "reason": "Failed", "message": message, "involvedObject": about})
+    assert told is not None and told.text == f"Pod n/x: {WORDS}: Failed: {message}"
+
+
+def test_other_causes_keep_their_words() -> None:
+    found = events.find_pod_problem(image_pod("ErrImagePull", f'{PULL} "r/x:1": r/x:1: not found'))
+    assert found is not None and found.text.startswith("Pod n/x: its image cannot be pulled: ")
+
+
+def test_what_linux_says_of_a_foreign_program_is_known() -> None:
+    assert events.is_wrong_architecture("exec /usr/bin/python3: exec format error")
+    assert not events.is_wrong_architecture("exec /usr/bin/python3: no such file or directory")

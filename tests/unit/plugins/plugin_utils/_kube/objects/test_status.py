@@ -44,7 +44,7 @@ CASES: list[tuple[Object, str, str]] = [
             },
         ),
         "failed",
-        "container c ended with status 137 (OOMKilled)",
+        "container c exited with status 137 (OOMKilled)",
     ),
     (
         make(
@@ -66,7 +66,11 @@ CASES: list[tuple[Object, str, str]] = [
     ),
     (make("v1/Pod"), "waiting", "not started"),
     (make("apps/v1/Deployment", ROLLED, spec={"replicas": 2}), "done", "2 available"),
-    (make("apps/v1/Deployment", {**ROLLED, "observedGeneration": 1}, spec={"replicas": 2}), "waiting", "has not seen"),
+    (
+        make("apps/v1/Deployment", {**ROLLED, "observedGeneration": 1}, spec={"replicas": 2}),
+        "waiting",
+        "has not observed",
+    ),
     (make("apps/v1/Deployment", {**ROLLED, "replicas": 3}, spec={"replicas": 2}), "waiting", "3 in all"),
     (
         make("apps/v1/Deployment", {**ROLLED, "availableReplicas": 1}, spec={"replicas": 2}),
@@ -85,7 +89,7 @@ CASES: list[tuple[Object, str, str]] = [
             {**ROLLED, "observedGeneration": 1, **told("Progressing", "False", "ProgressDeadlineExceeded")},
         ),
         "waiting",
-        "its controller has not seen it yet",
+        "its controller has not observed it yet",
     ),
     (
         make("apps/v1/Deployment", {"observedGeneration": 2, **told("ReplicaFailure", message="exceeded quota")}),
@@ -94,7 +98,7 @@ CASES: list[tuple[Object, str, str]] = [
     ),
     (make("apps/v1/DaemonSet", {"observedGeneration": 2}), "done", "0 available"),
     (make("apps/v1/DaemonSet", {"observedGeneration": 2, "desiredNumberScheduled": 2}), "waiting", "0 of 2"),
-    (make("apps/v1/DaemonSet", {}), "waiting", "has not seen"),
+    (make("apps/v1/DaemonSet", {}), "waiting", "has not observed"),
     (make("apps/v1/StatefulSet", {"observedGeneration": 2, "readyReplicas": 1}), "done", "1 ready"),
     (
         make(
@@ -201,7 +205,7 @@ CASES: list[tuple[Object, str, str]] = [
         "FlavorNotFound",
     ),
     (make("v1/ConfigMap"), "done", "exists"),
-    (make("vendor.example/v1/Thing", {"observedGeneration": 1, **told("Ready")}), "waiting", "has not seen"),
+    (make("vendor.example/v1/Thing", {"observedGeneration": 1, **told("Ready")}), "waiting", "has not observed"),
 ]
 
 
@@ -241,7 +245,7 @@ def test_running_jobs_are_done_for_who_wants_to_follow(kind: str) -> None:
         [objects_status.read_start_state(make(kind, status)) for status in statuses] for statuses in STARTS[kind]
     )
     assert {state.phase for state in wait} == {"waiting"}
-    assert {(state.phase, state.reason) for state in run} == {("done", "runs")}
+    assert {(state.phase, state.reason) for state in run} == {("done", "is running")}
     # What runs is not at its end, for who waits for that.
     assert {objects_status.read_state(make(kind, status)).phase for status in STARTS[kind][1]} == {"waiting"}
 

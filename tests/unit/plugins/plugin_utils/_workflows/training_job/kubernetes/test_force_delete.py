@@ -27,8 +27,8 @@ class Cluster:
         self.nodes = nodes
         self.asked: list[str] = []
         self.deleted: list[tuple[str, str, int]] = []
-        self.applied: list[tuple[str, Dict]] = []
-        self.may_apply = True
+        self.patched: list[tuple[str, Dict]] = []
+        self.may_patch = True
 
     def get(self, _kind: str, name: str) -> Dict | None:
         self.asked.append(name)
@@ -38,11 +38,12 @@ class Cluster:
             return None
         return {"status": {"conditions": [{"type": "Ready", "status": self.nodes[name]}]}}
 
-    def apply(self, value: Dict, *, force: bool, subresource: str) -> None:
-        if not self.may_apply:
+    def patch(self, _kind: str, _name: str, body: Dict, _space: str, *, how: str, subresource: str) -> None:
+        if not self.may_patch:
             raise KubeError("x", "forbidden", status=403)
-        assert force and subresource == "status" and value["metadata"]["uid"] not in {uid for _, uid, _ in self.deleted}
-        self.applied.append((value["metadata"]["uid"], value["status"]))
+        uid = body["metadata"]["uid"]
+        assert (how, subresource) == ("strategic", "status") and uid not in {uid for _, uid, _ in self.deleted}
+        self.patched.append((uid, body["status"]))
 
     def delete(self, _kind: str, name: str, _space: str, *, uid: str, grace_s: int) -> bool:
         self.deleted.append((name, uid, grace_s))
@@ -99,9 +100,10 @@ def test_a_pod_that_is_taken_off_has_failed_first_where_one_may_say_so() -> None
     """The engine's policy looks at failed pods only: a loss would else count as a crash."""
     cluster = Cluster(silent="Unknown")
     assert look(cluster, pod("a", "silent")) == ["u-a"]
-    assert [(uid, status["phase"]) for uid, status in cluster.applied] == [("u-a", "Failed")]
+    ((uid, status),) = cluster.patched
+    assert (uid, status["phase"], status["conditions"][0]["type"]) == ("u-a", "Failed", "DisruptionTarget")
     limited = Cluster(silent="Unknown")
-    limited.may_apply = False
+    limited.may_patch = False
     assert look(limited, pod("a", "silent")) == ["u-a"] and limited.deleted
 
 

@@ -54,8 +54,8 @@ class Warnings:
 
 def causes(*told: tuple[str, str, str], outage: bool = False) -> tuple[network_preflight._StartProblems, list[str]]:
     said: list[str] = []
-    line = types.SimpleNamespace(recovering=lambda: outage)
-    client = types.SimpleNamespace(watch=lambda *_a, **_k: Warnings(*told), line=line)
+    transport = types.SimpleNamespace(is_recovering=lambda: outage)
+    client = types.SimpleNamespace(watch=lambda *_a, **_k: Warnings(*told), transport=transport)
     plan = types.SimpleNamespace(namespace="n", job=types.SimpleNamespace(image="i:1"))
     made = network_preflight._StartProblems(t.cast(t.Any, client), t.cast(t.Any, plan), MADE, t.cast(t.Any, Said(said)))
     for _ in range(200):
@@ -117,7 +117,7 @@ def test_what_may_pass_is_told_and_waited_for() -> None:
     )
     assert made.rule(JOB).phase == "waiting"
     assert said == [
-        "probe: Job n/r-probe: a webhook of the cluster does not answer: FailedCreate: failed calling webhook x"
+        "probe: Job n/r-probe: an admission webhook of the cluster does not answer: FailedCreate: failed calling webhook x"
     ]
 
 

@@ -116,7 +116,7 @@ def test_a_run_that_is_suspended_out_of_sight_says_so(
     threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
     _, _, progress = follow(tmp_path, told)
     found = [line for line in progress.lines if "JobSet r" in line]
-    assert len(found) == 1 and "somebody has suspended it" in found[0]
+    assert len(found) == 1 and "a user has suspended it" in found[0]
 
 
 def test_what_ranks_say_when_they_are_told_to_end_is_heard(tmp_path: pathlib.Path, told: Told) -> None:
@@ -172,7 +172,7 @@ def test_an_init_container_that_fails_is_named(tmp_path: pathlib.Path, told: Tol
     told.tell_pod("a", containerStatuses=waits, initContainerStatuses=[ended])
     threading.Timer(0.3, lambda: told.tell_main("Failed")).start()
     _, _, progress = follow(tmp_path, told)
-    said = "Pod n/r-a: its container cannot be started: code ended with exit code 78 (Error: no room)"
+    said = "Pod n/r-a: its container cannot be started: code exited with code 78 (Error: no room)"
     assert progress.lines.count(said) == 1
 
 

@@ -148,7 +148,7 @@ def test_what_keeps_it_from_starting_is_said_once(tmp_path: pathlib.Path, told: 
     assert causes == [
         "Job n/r-node-0: the namespace's quota is used up: FailedCreate: exceeded quota: q",
         "Pod n/r-a: its image cannot be pulled: Failed: Failed to pull image",
-        "Workload n/jobset-r: it waits in its queue: is queued: Pending: no room",
+        "Workload n/jobset-r: waiting in its queue: is queued: Pending: no room",
     ]
     kept = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     assert [line["detail"] for line in kept if line["kind"] == "cluster"] == causes
@@ -162,8 +162,8 @@ def test_a_suspended_job_that_no_queue_knows_is_named(
     told.tell_main("Suspended")
     threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
     _, _, progress = follow(tmp_path, told)
-    found = [line for line in progress.lines if line.startswith("JobSet r: it waits in its queue: is suspended")]
-    assert len(found) == 1 and "Kueue has made no Workload of it" in found[0]
+    found = [line for line in progress.lines if line.startswith("JobSet r: waiting in its queue: is suspended")]
+    assert len(found) == 1 and "Kueue has not created a Workload for it" in found[0]
 
 
 FATAL = 'Error creating: pods "x" is forbidden: violates PodSecurity "restricted:latest"'
@@ -227,7 +227,7 @@ def test_a_run_that_somebody_set_aside_waits_and_says_so(tmp_path: pathlib.Path,
     threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
     outcome, _, progress = follow(tmp_path, told)
     assert outcome.outcome == "succeeded"
-    assert any("it goes on when somebody sets its spec.active to true" in line for line in progress.lines)
+    assert any("set its spec.active to true to continue" in line for line in progress.lines)
 
 
 def test_a_run_that_was_given_up_and_activated_again_waits(tmp_path: pathlib.Path, told: Told) -> None:

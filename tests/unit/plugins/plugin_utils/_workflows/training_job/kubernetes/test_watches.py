@@ -49,7 +49,7 @@ def test_the_gangs_own_job_tells_whether_its_time_was_over(
 class _Stream(list[bytes]):
     """A log, or a watch, that is there from the beginning."""
 
-    place = ("2026-11-21T10:00:00Z", 1)
+    position = ("2026-11-21T10:00:00Z", 1)
     closed = False
 
     def close(self) -> None:

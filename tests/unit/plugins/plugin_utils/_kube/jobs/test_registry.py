@@ -1,0 +1,111 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every engine's objects: valid by the API's schemas, reproducible, and labelled with the run."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.job_backends import ENGINE_LAUNCHERS
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import (
+    registry,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import spec as jobs_spec
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import EligibleNodes, KubeObject, Queue
+from ansible_collections.muster.training.tests.support.kube_schemas import problems
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._kube.jobs.plans import (
+    CLAIM,
+    ENGINES,
+    RUN_ID,
+    build,
+    pod_of,
+)
+
+ISLAND = {"key": "muster.training/island", "operator": "In", "values": ["a"]}
+
+
+RICH: dict[str, t.Any] = {
+    "gpus_per_node": 2,
+    "mounts": [CLAIM, {"name": "scratch", "path": "/scratch", "host_path": "/mnt", "read_only": True}],
+    "checkpoints": {"path": "/data/run", "grace_s": 90},
+    "resources": {"cpu": 0.5, "memory": "3Gi", "rdma": True},
+    "timeout_s": 600,
+    "env": {"PYTHONPATH": "/opt", "X": "1"},
+    "secret_refs": [
+        {"name": "TOKEN", "from": "env"},
+        {"name": "KEY", "from": "kubernetes", "path": "theirs", "key": "k", "as": "file"},
+        {"name": "PULL", "from": "kubernetes", "path": "run-pull", "as": "registry"},
+    ],
+    "restart": {"fatal_exit_codes": [65, 3], "max_crashes": 5},
+}
+
+
+RICH_PLAN: dict[str, t.Any] = {
+    "secret": "run-secrets",
+    "pull_secrets": ("run-pull",),
+    "queue": Queue("gpus", topology=True, island_level="muster.training/island"),
+    "fleet": EligibleNodes((ISLAND,), rdma_resource="rdma/hca", whole_node=True),
+    "egress_denied": True,
+}
+
+
+def variants(engine: str) -> list[list[KubeObject]]:
+    """Return an engine's objects for the smallest job, one with everything, and one on the nodes' own network."""
+    changes, place = ENGINES[engine], ENGINES[engine].get("placement", {})
+    host = {**RICH, "placement": {**place, "network_mode": "host", "priority": "high"}}
+    found = [build(**changes), build(RICH_PLAN, **{**changes, **RICH}), build(RICH_PLAN, **{**changes, **host})]
+    if engine not in ("trainjob", "rayjob"):
+        found.append(build(**{**changes, "ttl_after_finished_s": 60}))
+    if engine in ("jobset", "indexed_job"):
+        found.append(build(**{**changes, "elastic": {"min": 1}}))
+    return found
+
+
+def templates(value: t.Any) -> t.Iterator[KubeObject]:
+    """Yield every pod template in an object."""
+    if isinstance(value, dict):
+        if "containers" in value.get("spec", {}):
+            yield value
+        for item in value.values():
+            yield from templates(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from templates(item)
+
+
+def test_every_engine_of_the_model_is_there() -> None:
+    assert set(registry._ENGINES) == set(ENGINE_LAUNCHERS) == set(ENGINES)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_api_server_would_take_the_objects(engine: str) -> None:
+    for objects in variants(engine):
+        assert {(item["kind"], problem) for item in objects for problem in problems(item)} == set()
+
+
+def test_the_schemas_refuse_what_an_api_server_would() -> None:
+    item = build()[-1]
+    pod_of(item)["tolerationz"] = []
+    item["spec"]["failurePolicy"]["maxRestarts"] = "three"
+    found = " ".join(problems(item))
+    assert "tolerationz" in found and "'three' is not of type 'integer'" in found
+    policy = build()[-2]
+    policy["spec"]["egres"] = []
+    assert problems(policy)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_same_plan_gives_the_same_objects_and_all_belong_to_the_run(engine: str) -> None:
+    for first, second in zip(variants(engine), variants(engine), strict=True):
+        assert json.dumps(first) == json.dumps(second)
+        for item in first:
+            assert item["metadata"]["namespace"] == "team-a"
+            assert item["metadata"]["labels"][jobs_spec.RUN_LABEL] == RUN_ID
+        for template in templates(first):
+            # The policy and the follower find pods by it.
+            assert template["metadata"]["labels"][jobs_spec.RUN_LABEL] == RUN_ID
+            assert template["metadata"]["labels"][jobs_spec.ROLE_LABEL]
