@@ -43,13 +43,8 @@ def claim(namespace: str, storage_class: str, *modes: str) -> dict[str, t.Any]:
 def test_a_claim_that_waits_for_a_class_that_is_not_there_is_refused(client: Client, namespace: str) -> None:
     client.create(claim(namespace, namespace, "ReadWriteMany"))
     wanted = parse_job(JOB)
-<<<<<<< d462f3f18a191dc55b8608951ecc0112b67afa75
     facts = read_cluster_facts(client, wanted, namespace)
-    expected = rf"job\.mounts\.data: the claim data has no volume, and no StorageClass is called {namespace}"
-=======
-    facts = kubernetes_plan.look(client, wanted, namespace)
     expected = rf"job\.mounts\.data: PersistentVolumeClaim data has no volume, and its StorageClass {namespace}"
->>>>>>> a6d2ca4427654e5e48a72741f327bd2d76aec680
     with pytest.raises(RefusedError, match=expected):
         kubernetes_plan.require_runnable(wanted, facts, kubernetes_plan.decide_placement(wanted, facts), namespace)
     kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": namespace}}

@@ -29,11 +29,6 @@ from ..._kube.jobs.spec import CONTAINER, RUN_LABEL, KubeObject, gang_selector, 
 from ..._kube.objects import events
 from ..._kube.objects import status as objects_status
 
-<<<<<<< d462f3f18a191dc55b8608951ecc0112b67afa75
-_FORBIDDEN = (401, 403)
-=======
-Dict = dict[str, t.Any]
->>>>>>> a6d2ca4427654e5e48a72741f327bd2d76aec680
 _TAIL = 50_000
 _READ_S = 30.0
 _AT_ONCE = 8

@@ -40,13 +40,8 @@ from .kubernetes_gang import UserJob
 
 _LIMIT_S = 300.0
 _READ_S = 20.0
-<<<<<<< d462f3f18a191dc55b8608951ecc0112b67afa75
-_FORBIDDEN = (401, 403)
 _ENDED = ("Succeeded", "Failed")
 # The field manager of the labels: a label that the next verdict does not set is removed.
-=======
-# Its fields of a Node are its own: what a verdict wrote goes when the next one does not say it.
->>>>>>> a6d2ca4427654e5e48a72741f327bd2d76aec680
 MANAGER = "muster-fabric"
 _FIX = "Look at the node (kubectl describe node), then verify again"
 _HOSTNAME = "kubernetes.io/hostname"
@@ -192,19 +187,11 @@ class KubernetesTarget:
             self._request.progress.say(f"not tested: {', '.join(excluded[:8])}")
         return usable, [self._absent_node(name, "the node is not ready") for name in not_ready]
 
-<<<<<<< d462f3f18a191dc55b8608951ecc0112b67afa75
     def _placement_job(self, names: t.Sequence[str]) -> Job:
         """Return the job by which nodes are chosen: where there are GPUs, nodes without one are excluded."""
-        any_gpu = any(node_facts.node_record(self._nodes[name])["gpu"]["count"] for name in names)
+        any_gpu = any(placement.gpu_count(self._nodes[name]) for name in names)
         gpus = self._user_job.gpus_per_node or int(any_gpu and self._request.options.get("backend") != "gloo")
         return dataclasses.replace(self._job, gpus_per_node=gpus)
-=======
-    def _judged_as(self, candidates: t.Sequence[KubeObject]) -> Job:
-        """Return the job by which nodes are chosen: where there are GPUs, nodes without one are not for it."""
-        some = any(placement.gpu_count(item) for item in candidates)
-        wants = self._gpus or int(some and self._request.options.get("backend") != "gloo")
-        return dataclasses.replace(self._job, gpus_per_node=wants)
->>>>>>> a6d2ca4427654e5e48a72741f327bd2d76aec680
 
     def _busy_nodes(self) -> set[str]:
         """Return the nodes with a pod of a training run, as far as pods may be listed."""
@@ -270,17 +257,10 @@ class KubernetesTarget:
                     name = event.object["metadata"]["name"]
                     states[name] = FactsPod.from_object(event.object)
                     cause = events.find_pod_problem(event.object)
-<<<<<<< d462f3f18a191dc55b8608951ecc0112b67afa75
-                    stuck = cause is not None and not cause.passing
+                    stuck = cause is not None and not cause.transient
                     if states[name].phase in _ENDED or event.type == "DELETED" or stuck:
                         finished.add(name)
                 if len(finished) >= count or time.monotonic() > end:
-=======
-                    over = (event.object.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-                    if over or event.type == "DELETED" or (cause is not None and not cause.transient):
-                        stuck.add(name)
-                if len(stuck) >= count or time.monotonic() > end:
->>>>>>> a6d2ca4427654e5e48a72741f327bd2d76aec680
                     break
         return states
 

@@ -20,7 +20,6 @@ from ...._kube.jobs import placement
 from ...._kube.jobs import registry as jobs_registry
 from ...._kube.jobs.spec import ISLAND_LABEL, KubeObject, Queue
 
-_FORBIDDEN = (401, 403)
 _QUEUE = "kueue.x-k8s.io/v1beta2"
 
 
@@ -138,7 +137,7 @@ def _read_secret_keys(client: Client, job: Job, namespace: str) -> dict[str, fro
         try:
             live = client.get("v1/Secret", name, namespace)
         except KubeError as exc:
-            if exc.status not in _FORBIDDEN:
+            if not exc.is_forbidden:
                 raise
             continue
         keys[name] = None if live is None else frozenset(live.get("data") or {})
@@ -154,7 +153,7 @@ def _list_readable(client: Client, kind: str, namespace: str | None) -> list[Kub
     try:
         return client.list(kind, namespace).items
     except KubeError as exc:
-        if exc.status in _FORBIDDEN:
+        if exc.is_forbidden:
             return None
         raise
 
@@ -195,12 +194,12 @@ def _read_queue(client: Client, local: KubeObject) -> Queue:
         borne = tuple(rule for item in live_flavors for rule in (item or {}).get("spec", {}).get("tolerations") or ())
         labels = (live_flavors[0] or {}).get("spec", {}).get("nodeLabels") if len(live_flavors) == 1 else None
         covered = frozenset(str(item) for group in groups for item in group.get("coveredResources") or [])
-        queue = Queue(name, tolerations=borne, node_labels=labels or {}, covered=covered)
+        queue = Queue(name, tolerations=borne, node_labels=labels or {}, quota_resources=covered)
         if not topologies or not all(topologies):
             return queue
         levels = (client.get(f"{_QUEUE}/Topology", topologies[0]) or {}).get("spec", {}).get("levels") or []
     except KubeError as exc:
-        if exc.status in _FORBIDDEN:
+        if exc.is_forbidden:
             return Queue(name)
         raise
     islands = any(level.get("nodeLabel") == ISLAND_LABEL for level in levels)

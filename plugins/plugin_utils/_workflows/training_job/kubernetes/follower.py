@@ -76,13 +76,8 @@ class ClusterFollower(Follower):
         self.image_ids: set[str] = set()
         self.admitted_at: float | None = None
         self.warnings = RunWarnings(sources.plan, [mount.pvc for mount in job.mounts if mount.pvc])
-<<<<<<< d462f3f18a191dc55b8608951ecc0112b67afa75
-        self.pending = PendingCauses(sources.plan.queue is not None, sources.client.line.recovering)
+        self.pending = PendingCauses(sources.plan.queue is not None, sources.client.transport.is_recovering)
         self.exits = ContainerExits(self.main["kind"], job.nodes)
-=======
-        self.waits = PendingCauses(sources.plan.queue is not None, sources.client.transport.is_recovering)
-        self.ends = ContainerExits(self.main["kind"], job.nodes)
->>>>>>> a6d2ca4427654e5e48a72741f327bd2d76aec680
         self._ending: tuple[RunOutcome, float] | None = None
         self._is_engine_done = False
         self.refusal: RunOutcome | None = None

@@ -19,15 +19,8 @@ from ...._kube.jobs import code_archive, placement, supporting_objects
 from ...._kube.jobs import registry as jobs_registry
 from ...._kube.jobs.spec import ROLE_LABEL, EligibleNodes, KubeObject, KubePlan, object_name, secret_name
 from ...._launch import registry
-<<<<<<< d462f3f18a191dc55b8608951ecc0112b67afa75
 from .. import source as code_source
 from .cluster_facts import ClusterFacts, uses_kueue
-=======
-from ...._launch.base import RunContext
-from ..hosts import plan as hosts_plan
-
-_QUEUE = "kueue.x-k8s.io/v1beta2"
->>>>>>> a6d2ca4427654e5e48a72741f327bd2d76aec680
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,45 +64,7 @@ def decide_placement(job: Job, facts: ClusterFacts, *, fabric: bool = True) -> P
     return Placement(results, one_pod_a_node, islands, uids, target)
 
 
-<<<<<<< d462f3f18a191dc55b8608951ecc0112b67afa75
 def require_runnable(job: Job, facts: ClusterFacts, decided: Placement, namespace: str) -> None:
-=======
-def _secrets(client: Client, job: Job, namespace: str) -> dict[str, frozenset[str] | None]:
-    """Return the keys of the Secrets that the job names, None for one that is not there."""
-    found: dict[str, frozenset[str] | None] = {}
-    for name in dict.fromkeys(str(ref.path) for ref in job.secret_refs if ref.source == "kubernetes"):
-        try:
-            live = client.get("v1/Secret", name, namespace)
-        except KubeError as exc:
-            if not exc.is_forbidden:
-                raise
-            continue
-        found[name] = None if live is None else frozenset(live.get("data") or {})
-    return found
-
-
-def _judge_secrets(job: Job, facts: Facts, namespace: str) -> None:
-    for ref in job.secret_refs:
-        if ref.source != "kubernetes" or str(ref.path) not in facts.secrets:
-            continue
-        keys, what = facts.secrets[str(ref.path)], f"job.secret_refs: '{ref.name}'"
-        if keys is None:
-            fix = "Make it (muster.training.kube_secret), or name another"
-            raise RefusedError(f"{what}: there is no Secret {ref.path} in the namespace {namespace}", fix)
-        wanted = (".dockerconfigjson", ".dockercfg") if ref.deliver == "registry" else (ref.key or ref.name,)
-        if not keys & set(wanted):
-            known = f"it has {', '.join(sorted(keys))}" if keys else "it has none"
-            fix = "Name a Secret for images" if ref.deliver == "registry" else "Set key to one of them"
-            raise RefusedError(f"{what}: the Secret {ref.path} has no key {wanted[0]} ({known})", fix)
-
-
-def _for_kueue(job: Job) -> bool:
-    """Return whether Kueue admits the job; Volcano has queues and priorities of its own, which are its to judge."""
-    return job.engine != "volcano"
-
-
-def judge(job: Job, facts: Facts, namespace: str) -> None:
->>>>>>> a6d2ca4427654e5e48a72741f327bd2d76aec680
     """Refuse what the cluster cannot run.
 
     :raises RefusedError: naming the option and what there is instead.
@@ -218,96 +173,7 @@ def _pack(source: code_source.CodeSource) -> bytes:
     return code_archive.pack(files) if files else b""
 
 
-<<<<<<< d462f3f18a191dc55b8608951ecc0112b67afa75
 def _takes_whole_node(job: Job, nodes: t.Sequence[KubeObject]) -> bool:
-=======
-def _names(listed: list[KubeObject] | None) -> tuple[str, ...] | None:
-    return None if listed is None else tuple(item["metadata"]["name"] for item in listed)
-
-
-def _readable(client: Client, kind: str, namespace: str | None) -> list[KubeObject] | None:
-    try:
-        return client.list(kind, namespace).items
-    except KubeError as exc:
-        if exc.is_forbidden:
-            return None
-        raise
-
-
-def _queues(client: Client, namespace: str, asked: str | None) -> list[KubeObject] | None:
-    """Return the LocalQueues, none where the cluster has no Kueue; None where they may not be read.
-
-    :raises RefusedError: when one was asked for and the cluster's Kueue is too old.
-    """
-    found = [entry.resource for entry in client.catalog.entries() if entry.resource.group == "kueue.x-k8s.io"]
-    if any(resource.api_version == _QUEUE for resource in found):
-        return _readable(client, f"{_QUEUE}/LocalQueue", namespace)
-    if found and asked:
-        versions = ", ".join(sorted({resource.api_version for resource in found}))
-        raise RefusedError(
-            f"job.placement.queue: this cluster's Kueue serves {versions}, and {_QUEUE} is needed",
-            "Upgrade Kueue to 0.15 or newer, or leave the queue out",
-        )
-    return []
-
-
-def insist_engine(client: Client, job: Job) -> None:
-    """Refuse an engine whose operator the cluster lacks.
-
-    :raises RefusedError: naming what to install, and the way without it.
-    """
-    api_version, kind, component = jobs_registry.NEEDS.get(job.engine, ("", "", ""))
-    if not kind:
-        return
-    try:
-        client.catalog.find(api_version, kind)
-    except InputError:
-        plain = job.launcher in ENGINE_LAUNCHERS["indexed_job"]
-        raise RefusedError(
-            f"job.placement.engine: {job.engine} needs {component}, and the API server does not serve "
-            f"{api_version} {kind}",
-            "Install it, or set placement.engine: indexed_job, which needs nothing else" if plain else "Install it",
-        ) from None
-
-
-def _chosen(job: Job, names: t.Sequence[str]) -> str | None:
-    """Return the queue to submit to: as asked, else the only one there is."""
-    if job.placement.queue:
-        return job.placement.queue if job.placement.queue in names else None
-    return names[0] if len(names) == 1 else None
-
-
-def _queue(client: Client, local: KubeObject) -> Queue:
-    """Return the queue with what its flavors say of topology and nodes."""
-    name = local["metadata"]["name"]
-    try:
-        outer = client.get(f"{_QUEUE}/ClusterQueue", str(local["spec"].get("clusterQueue")))
-        groups = ((outer or {}).get("spec") or {}).get("resourceGroups") or []
-        flavors = [item["name"] for group in groups for item in group.get("flavors") or []]
-        found = [client.get(f"{_QUEUE}/ResourceFlavor", flavor) for flavor in dict.fromkeys(flavors)]
-        topologies = [str((item or {}).get("spec", {}).get("topologyName") or "") for item in found]
-        borne = tuple(rule for item in found for rule in (item or {}).get("spec", {}).get("tolerations") or ())
-        labels = (found[0] or {}).get("spec", {}).get("nodeLabels") if len(found) == 1 else None
-        covered = frozenset(str(item) for group in groups for item in group.get("coveredResources") or [])
-        queue = Queue(name, tolerations=borne, node_labels=labels or {}, quota_resources=covered)
-        if not topologies or not all(topologies):
-            return queue
-        levels = (client.get(f"{_QUEUE}/Topology", topologies[0]) or {}).get("spec", {}).get("levels") or []
-    except KubeError as exc:
-        if exc.is_forbidden:
-            return Queue(name)
-        raise
-    islands = any(level.get("nodeLabel") == ISLAND_LABEL for level in levels)
-    return dataclasses.replace(queue, topology=True, island_level=ISLAND_LABEL if islands else None)
-
-
-def _one_a_node(job: Job, nodes: t.Sequence[KubeObject]) -> bool:
-    """Return whether a node takes one pod of the job only."""
-    return job.placement.network_mode == "host" or _whole(job, nodes)
-
-
-def _whole(job: Job, nodes: t.Sequence[KubeObject]) -> bool:
->>>>>>> a6d2ca4427654e5e48a72741f327bd2d76aec680
     """Return whether a pod takes all GPUs of every node that has enough of them."""
     if not job.gpus_per_node:
         return False

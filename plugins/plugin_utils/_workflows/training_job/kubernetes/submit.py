@@ -29,13 +29,8 @@ from ...._kube.jobs.spec import (
     set_owner,
 )
 from ...._kube.objects.apply import apply
-<<<<<<< d462f3f18a191dc55b8608951ecc0112b67afa75
-from ...kube_secret import manifest
-from .. import source as code_source
-=======
 from ...._kube.objects.secrets import build_secret
-from ..hosts import plan as hosts_plan
->>>>>>> a6d2ca4427654e5e48a72741f327bd2d76aec680
+from .. import source as code_source
 from . import network_preflight
 from . import plan as kubernetes_plan
 
@@ -74,24 +69,11 @@ def submit(
     *companions, main = kubernetes_plan.build_objects(made)
     meta = main["metadata"]
     main = {**main, "metadata": {**meta, "annotations": {**(meta.get("annotations") or {}), DIGEST: digest}}}
-<<<<<<< d462f3f18a191dc55b8608951ecc0112b67afa75
     secret = kubernetes_plan.secret_data(made, values)
     if secret is not None:
         data = {name: base64.b64encode(value).decode() for name, value in secret.items()}
-        options = {"name": made.secret, "labels": made.labels, "data_base64": data, "type": "Opaque"}
-        stored = manifest(options)
-        companions.append({**stored, "metadata": {**stored["metadata"], "namespace": made.namespace}})
-=======
-    wanted = kubernetes_plan.secret(made, values)
-    if wanted:
-        data = {name: base64.b64encode(value).decode() for name, value in wanted["data"].items()}
-        secret_meta: ObjectMeta = {
-            "name": wanted["name"],
-            "namespace": made.namespace,
-            "labels": wanted["labels"],
-        }
+        secret_meta: ObjectMeta = {"name": str(made.secret), "namespace": made.namespace, "labels": made.labels}
         companions.append(build_secret(secret_meta, "Opaque", {}, data))
->>>>>>> a6d2ca4427654e5e48a72741f327bd2d76aec680
     # All is judged before anything is made; what was there before belongs to somebody else and stays in any case.
     judged = apply(client, [*companions, main], check=True)
     created = [change.after for change in judged.changes if change.action == "created" and change.after]

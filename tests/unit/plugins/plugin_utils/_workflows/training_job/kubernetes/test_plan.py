@@ -57,13 +57,8 @@ CASES: list[tuple[dict[str, t.Any], ClusterFacts, str]] = [
     ({"placement": {"network_mode": "host"}, "gpus_per_node": 1}, facts(node("a")), r"1 of 1 nodes fit, 2 are needed"),
     ({"gpus_per_node": 8}, facts(node("a")), r"1 of 1 nodes fit, 2 are needed"),
     ({"gpus_per_node": 1}, facts(node("a", taint="node.kubernetes.io/disk-pressure")), r"taint node\.kubernetes"),
-<<<<<<< d462f3f18a191dc55b8608951ecc0112b67afa75
     ({"resources": {"rdma": True}}, facts(), r"job\.resources\.rdma: nodes cannot be read with this kubeconfig"),
-    ({"mounts": [CLAIM]}, facts(node("a"), node("b")), r"there is no claim claim in"),
-=======
-    ({"resources": {"rdma": True}}, facts(), r"job\.resources\.rdma: nodes may not be read here"),
     ({"mounts": [CLAIM]}, facts(node("a"), node("b")), r"PersistentVolumeClaim claim does not exist in"),
->>>>>>> a6d2ca4427654e5e48a72741f327bd2d76aec680
     (
         {"gpus_per_node": 8},
         facts(node("a"), node("b"), queue=Queue("main", node_labels={"pool": "rented"})),
