@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, epoch, iso
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, format_time, parse_time
 from ansible_collections.muster.training.tests.e2e.playbook_world import Play, everything, until
 from ansible_collections.muster.training.tests.e2e.test_release_of_runs import Weekend
 
@@ -90,7 +90,7 @@ def preempted(weekend: Weekend) -> None:
     # A listing may lag for a minute behind what the ledger says; this was some time ago.
     ledger = weekend.rent.root / "state" / "lab" / "ledger.jsonl"
     events = [LedgerEvent.from_dict(json.loads(line)) for line in ledger.read_text().splitlines()]
-    past = [dataclasses.replace(event, at=iso(epoch(event.at) - 7200)) for event in events]
+    past = [dataclasses.replace(event, at=format_time(parse_time(event.at) - 7200)) for event in events]
     ledger.write_text("".join(event.line() for event in past))
 
 

@@ -30,13 +30,13 @@ RELEASES = ("success", "always", "never")
 _TOKEN = re.compile(r"[0-9a-f]{8}\Z")
 
 
-def iso(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     """Return a Unix time as ISO 8601 in UTC with milliseconds, as all files of the state home hold it."""
     moment = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
-def epoch(value: t.Any, path: str = "at") -> float:
+def parse_time(value: t.Any, path: str = "at") -> float:
     """Return the Unix time of an ISO 8601 text; a text without zone is refused."""
     try:
         moment = datetime.datetime.fromisoformat(f.text(value, path).replace("Z", "+00:00"))
@@ -47,22 +47,22 @@ def epoch(value: t.Any, path: str = "at") -> float:
         raise InputError(path, "must be a time such as 2026-11-21T10:00:00Z") from None
 
 
-def _token(value: t.Any, path: str) -> str:
+def _parse_token(value: t.Any, path: str) -> str:
     text = f.text(value, path)
     if not _TOKEN.match(text):
         raise InputError(path, "must be 8 hexadecimal digits")
     return text
 
 
-def _time(value: t.Any, path: str) -> str:
-    epoch(value, path)
+def _parse_time(value: t.Any, path: str) -> str:
+    parse_time(value, path)
     return str(value)
 
 
-def _evidence(value: t.Any, path: str) -> t.Mapping[str, t.Any]:
-    found = f.mapping(value, path)
+def _parse_evidence(value: t.Any, path: str) -> t.Mapping[str, t.Any]:
+    found = f.dictionary(value, path)
     if "until" in found:
-        epoch(found["until"], f"{path}.until")
+        parse_time(found["until"], f"{path}.until")
     return found
 
 
@@ -70,9 +70,9 @@ def _evidence(value: t.Any, path: str) -> t.Mapping[str, t.Any]:
 class LedgerEvent:
     """One line of ``ledger.jsonl`` (contract "Lease ledger"); ``schema`` is added when it is written."""
 
-    at: str = f.field(_time)
+    at: str = f.field(_parse_time)
     cluster: str = f.field(f.text)
-    token: str = f.field(_token)
+    token: str = f.field(_parse_token)
     event: EventKind = f.field(f.choice(*EVENTS))
     resource: Resource = f.field(f.choice(*RESOURCES))
     provider: str = f.field(f.text)
@@ -83,12 +83,12 @@ class LedgerEvent:
     id: str | None = f.field(f.text, None)
     run_id: str | None = f.field(f.text, None)
     price_usd_per_hour: float | None = f.field(f.decimal(0), None)
-    deadline: str | None = f.field(_time, None)
+    deadline: str | None = f.field(_parse_time, None)
     release: str | None = f.field(f.choice(*RELEASES), None)
     max_cost_usd: float | None = f.field(f.decimal(0), None)
     settled: bool | None = f.field(f.boolean, None)
     reason: str | None = f.field(f.text, None)
-    evidence: t.Mapping[str, t.Any] | None = f.field(_evidence, None)
+    evidence: t.Mapping[str, t.Any] | None = f.field(_parse_evidence, None)
 
     def to_dict(self) -> dict[str, t.Any]:
         """Return the JSON form; what is not known is left out."""
@@ -101,7 +101,7 @@ class LedgerEvent:
 
         Raises InputError for another schema, or for a known key that is missing or wrong.
         """
-        given = f.mapping(value, path)
+        given = f.dictionary(value, path)
         if given.get("schema") != 1:
             raise InputError(f"{path}.schema", "is not 1", "Use the version of the collection that wrote the ledger")
         known = {item.name for item in dataclasses.fields(cls)}
@@ -174,8 +174,8 @@ class Lease:
         return self.price_usd_per_hour * max(0.0, now - since) / 3600
 
 
-def _begin(event: LedgerEvent) -> Lease:
-    at = epoch(event.at)
+def _first_lease(event: LedgerEvent) -> Lease:
+    at = parse_time(event.at)
     return Lease(
         token=event.token,
         resource=event.resource,
@@ -193,37 +193,37 @@ def _begin(event: LedgerEvent) -> Lease:
     )
 
 
-def _advance(lease: Lease, event: LedgerEvent) -> Lease:
-    at = epoch(event.at)
+def _apply_event(lease: Lease, event: LedgerEvent) -> Lease:
+    at = parse_time(event.at)
     settled = event.settled if event.settled is not None else event.event != "intent"
     ids = lease.ids if event.id is None or event.id in lease.ids else (*lease.ids, event.id)
     kept = ("region", "run_id", "price_usd_per_hour", "deadline", "release", "max_cost_usd")
     found: dict[str, t.Any] = {key: getattr(event, key) for key in kept if getattr(event, key) is not None}
     created = at if event.event == "created" and lease.created_at is None else lease.created_at
-    found |= _run(lease, event)
+    found |= _run_changes(lease, event)
     if event.evidence and "until" in event.evidence:
-        found["until"] = epoch(event.evidence["until"])
+        found["until"] = parse_time(event.evidence["until"])
     return dataclasses.replace(
         lease, state=event.event, settled=settled, ids=ids, changed_at=at, created_at=created, **found
     )
 
 
-def _run(lease: Lease, event: LedgerEvent) -> dict[str, t.Any]:
+def _run_changes(lease: Lease, event: LedgerEvent) -> dict[str, t.Any]:
     """Return what an event changes about the run that has the lease: another run brings its own rules, or none."""
     place = (event.evidence or {}).get("run_place")
     found: dict[str, t.Any] = {"run_place": place} if isinstance(place, t.Mapping) else {}
     if event.run_id is None or event.run_id == lease.run_id:
         return found
-    found = {"run_place": None, **found, "run_at": epoch(event.at)}
+    found = {"run_place": None, **found, "run_at": parse_time(event.at)}
     if lease.run_id is not None:
         found |= {"release": event.release, "max_cost_usd": event.max_cost_usd}
     return found
 
 
-def fold(events: t.Iterable[LedgerEvent]) -> dict[tuple[str, str], Lease]:
+def fold_events(events: t.Iterable[LedgerEvent]) -> dict[tuple[str, str], Lease]:
     """Return the lease of every (token, resource) in the order of their first lines."""
     leases: dict[tuple[str, str], Lease] = {}
     for event in events:
         key = (event.token, event.resource)
-        leases[key] = _advance(leases.get(key) or _begin(event), event)
+        leases[key] = _apply_event(leases.get(key) or _first_lease(event), event)
     return leases

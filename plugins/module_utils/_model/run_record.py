@@ -26,7 +26,7 @@ T = t.TypeVar("T")
 def _text(value: t.Any, path: str) -> str:
     """Return text of any content: details quote programs."""
     if not isinstance(value, str):
-        raise InputError(path, f"must be text, not {f.kind(value)}")
+        raise InputError(path, f"must be text, not {f.describe_type(value)}")
     return value
 
 
@@ -34,8 +34,8 @@ def _section(cls: type[T]) -> f.Parser[T]:
     """Return a parser into ``cls`` that keeps unknown keys in its field ``extra``."""
 
     def parse(value: t.Any, path: str) -> T:
-        given = f.mapping(value, path)
-        names = set(f.keys(cls)) - {"extra"}
+        given = f.dictionary(value, path)
+        names = set(f.fields_by_key(cls)) - {"extra"}
         known = {key: item for key, item in given.items() if key in names}
         unknown = {key: item for key, item in given.items() if key not in names}
         return f.section(cls)({**known, "extra": unknown}, path)
@@ -45,7 +45,7 @@ def _section(cls: type[T]) -> f.Parser[T]:
 
 def _to_dict(value: t.Any) -> t.Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        values = {key: _to_dict(getattr(value, item.name)) for key, item in f.keys(type(value)).items()}
+        values = {key: _to_dict(getattr(value, item.name)) for key, item in f.fields_by_key(type(value)).items()}
         extra = values.pop("extra")
         return {**values, **extra}
     if isinstance(value, tuple):
@@ -62,7 +62,7 @@ class RunNode:
     since: str | None = f.field(_text, None, key="from")
     until: str | None = f.field(_text, None, key="to")
     price_usd_per_hour: float | None = f.field(f.decimal(0), None)
-    extra: t.Mapping[str, object] = f.field(f.mapping, {})
+    extra: t.Mapping[str, object] = f.field(f.dictionary, {})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class RunAttempt:
     rank_list: tuple[int, ...] = f.field(f.list_of(f.integer(-(2**31))), ())
     nodes: tuple[RunNode, ...] = f.field(f.list_of(_section(RunNode)), ())
     logs: tuple[str, ...] = f.field(f.list_of(_text), ())
-    extra: t.Mapping[str, object] = f.field(f.mapping, {})
+    extra: t.Mapping[str, object] = f.field(f.dictionary, {})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class WorldSize:
 
     asked: int | None = f.field(f.integer(0), None)
     seen: int | None = f.field(f.integer(0), None)
-    extra: t.Mapping[str, object] = f.field(f.mapping, {})
+    extra: t.Mapping[str, object] = f.field(f.dictionary, {})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class RunCost:
 
     usd: float | None = f.field(f.decimal(0), None)
     complete: bool | None = f.field(f.boolean, None)
-    extra: t.Mapping[str, object] = f.field(f.mapping, {})
+    extra: t.Mapping[str, object] = f.field(f.dictionary, {})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class SavedCheckpoint:
 
     step: int | None = f.field(f.integer(-(2**53), 2**53), None)
     path: str | None = f.field(_text, None)
-    extra: t.Mapping[str, object] = f.field(f.mapping, {})
+    extra: t.Mapping[str, object] = f.field(f.dictionary, {})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class BackendRef:
     uid: str | None = f.field(_text, None)
     context: str | None = f.field(_text, None)
     cluster_id: str | None = f.field(_text, None)
-    extra: t.Mapping[str, object] = f.field(f.mapping, {})
+    extra: t.Mapping[str, object] = f.field(f.dictionary, {})
 
     @property
     def kind_name(self) -> str:
@@ -141,7 +141,7 @@ class RunRecord:
 
     schema: int = f.field(f.integer(1))
     run_id: str = f.field(f.text)
-    job: t.Mapping[str, t.Any] = f.field(f.mapping)
+    job: t.Mapping[str, t.Any] = f.field(f.dictionary)
     state: State = f.field(f.choice(*t.get_args(State)))
     submitted_at: str = f.field(f.text)
     submitted_by: str | None = f.field(_text, None)
@@ -156,7 +156,7 @@ class RunRecord:
     first_step_at: str | None = f.field(_text, None)
     ended_at: str | None = f.field(_text, None)
     duration_s: float | None = f.field(f.decimal(0), None)
-    versions: t.Mapping[str, t.Any] = f.field(f.mapping, {})
+    versions: t.Mapping[str, t.Any] = f.field(f.dictionary, {})
     outcome: RunEnd | None = f.field(f.choice(*t.get_args(RunEnd)), None)
     exit_code: int | None = f.field(f.integer(-(2**31)), None)
     cause: str | None = f.field(_text, None)
@@ -168,13 +168,13 @@ class RunRecord:
     steps_lost: int | None = f.field(f.integer(-(2**53), 2**53), None)
     seconds_lost: float | None = f.field(f.decimal(-1e15), None)
     cost: RunCost = f.field(_section(RunCost), RunCost())
-    fabric: t.Mapping[str, t.Any] | None = f.field(f.mapping, None)
+    fabric: t.Mapping[str, t.Any] | None = f.field(f.dictionary, None)
     metrics_file: str | None = f.field(_text, None)
     generation: int = f.field(f.integer(0), 1)
-    derived: t.Mapping[str, t.Any] | None = f.field(f.mapping, None)
+    derived: t.Mapping[str, t.Any] | None = f.field(f.dictionary, None)
     hosts: tuple[str, ...] = f.field(f.list_of(_text), ())
-    drill: t.Mapping[str, t.Any] | None = f.field(f.mapping, None)
-    extra: t.Mapping[str, object] = f.field(f.mapping, {})
+    drill: t.Mapping[str, t.Any] | None = f.field(f.dictionary, None)
+    extra: t.Mapping[str, object] = f.field(f.dictionary, {})
 
     @classmethod
     def from_dict(cls, value: t.Any, path: str = "run") -> RunRecord:

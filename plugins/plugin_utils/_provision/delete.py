@@ -13,8 +13,8 @@ import functools
 import typing as t
 
 from ...module_utils._model.errors import ApiError, TransportError
-from ...module_utils._model.lease import LeaseProof, Leftover, Rental, TeardownProof
-from ...module_utils._model.ledger import Lease, iso
+from ...module_utils._model.lease import Instance, LeaseProof, Leftover, TeardownProof
+from ...module_utils._model.ledger import Lease, format_time
 from . import delete_plan
 from .api import Keeper, Stage
 from .create_state import Discard, Drop, Listed, Look
@@ -158,7 +158,7 @@ def _unlisted(state: GivebackState) -> dict[str, str]:
 
 def _times(claim: Claim) -> tuple[str, str]:
     first, second = claim.absent_at[:2]
-    return iso(first), iso(second)
+    return format_time(first), format_time(second)
 
 
 def _billing(claim: Claim, state: GivebackState) -> dict[str, t.Any]:
@@ -179,7 +179,7 @@ def _billing(claim: Claim, state: GivebackState) -> dict[str, t.Any]:
     }
 
 
-def _rental(item: Rental) -> dict[str, t.Any]:
+def _rental(item: Instance) -> dict[str, t.Any]:
     return {
         "provider": item.provider,
         "resource": item.resource,

@@ -42,7 +42,7 @@ def connection_variables(root: str | None, connection: str) -> dict[str, object]
     """Return the connection variables of the local nodes: over the running sshd, else the local connection."""
     path = local_nodes_folder(root)
     state = files.read_json(path / "sshd.json") or {}
-    if connection == "local" or processes.alive(state.get("process")) is None:
+    if connection == "local" or processes.living_pid(state.get("process")) is None:
         return {"ansible_connection": "local"}
     return {
         "ansible_connection": "ssh",
@@ -61,7 +61,7 @@ def start_local_nodes(root: str | None, count: int, check: bool) -> dict[str, ob
         return {"changed": False, "connection": "local", "reason": reason}
     path = local_nodes_folder(root)
     state = files.read_json(path / "sshd.json") or {}
-    if processes.alive(state.get("process")) is not None and state["count"] >= count:
+    if processes.living_pid(state.get("process")) is not None and state["count"] >= count:
         return {"changed": False, "connection": "ssh", "reason": ""}
     if not check:
         stop_local_nodes(root, False)
@@ -72,7 +72,7 @@ def start_local_nodes(root: str | None, count: int, check: bool) -> dict[str, ob
 def stop_local_nodes(root: str | None, check: bool) -> dict[str, object]:
     """Stop the sshd and remove its files."""
     path = local_nodes_folder(root)
-    pid = processes.alive((files.read_json(path / "sshd.json") or {}).get("process"))
+    pid = processes.living_pid((files.read_json(path / "sshd.json") or {}).get("process"))
     changed = path.exists()
     if not check:
         if pid:

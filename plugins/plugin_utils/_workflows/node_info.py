@@ -12,13 +12,17 @@ import time
 import typing as t
 
 from ...module_utils._model import checks
-from .._hosts.node_client import Remote
+from .._hosts.node_client import NodeClient
 
 
-def gather_node_info(remote: Remote, python: str, packages: t.Sequence[str], facts: bool) -> dict[str, object]:
+def gather_node_info(remote: NodeClient, python: str, packages: t.Sequence[str], facts: bool) -> dict[str, object]:
     """Return ``{changed, node, checks}``: the node's facts, and whether it can take part in a job."""
     began = time.time()
     info = remote.call("info", python=python, packages=list(packages), facts=facts)
     skew = info["time"] - (began + time.time()) / 2
-    node_checks = checks.node(remote.name, info, skew)
-    return {"changed": False, "node": {**info, "clock_skew_s": round(skew, 3)}, "checks": checks.result(node_checks)}
+    node_checks = checks.check_node(remote.name, info, skew)
+    return {
+        "changed": False,
+        "node": {**info, "clock_skew_s": round(skew, 3)},
+        "checks": checks.build_result(node_checks),
+    }

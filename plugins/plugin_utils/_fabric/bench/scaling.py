@@ -71,7 +71,7 @@ def read_point(document: object) -> ScalingPoint:
 
     :raises InputError: when the document is not one.
     """
-    value = f.mapping(document, "acceptance")
+    value = f.dictionary(document, "acceptance")
     if value.get("schema") != 1:
         raise InputError("acceptance.schema", "is not 1")
     ranks = tuple(f.section(RankTimes)(item, "acceptance.per_rank") for item in value.get("per_rank") or [])

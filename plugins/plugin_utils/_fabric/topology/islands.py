@@ -17,7 +17,7 @@ import re
 import typing as t
 
 from ....module_utils._model.errors import InputError
-from ....module_utils._model.island import Island, IslandOverride, Lane, Link, Path, Reach
+from ....module_utils._model.island import Island, IslandOverride, Lane, Link, NetworkPath, PairPath
 from ....module_utils._model.node import Node
 from ..rails import Rails, find_rails
 from .links import Paths, is_one_machine, lan_rate_gbps
@@ -38,7 +38,7 @@ class _Traits:
 
 
 def find_islands(
-    nodes: t.Iterable[Node], reachability: t.Iterable[Reach] = (), overrides: t.Iterable[IslandOverride] = ()
+    nodes: t.Iterable[Node], reachability: t.Iterable[PairPath] = (), overrides: t.Iterable[IslandOverride] = ()
 ) -> list[Island]:
     """Return the islands of a fleet; every node is in exactly one, ordered by their first node.
 
@@ -78,7 +78,7 @@ def _group_nodes(names: t.Sequence[str], paths: Paths) -> list[Group]:
     fast = [name for name in names if paths.rails[name]]
     plain = [name for name in names if not paths.rails[name]]
     groups = _partition(fast, lambda a, b: _same_rails(a, b, paths))
-    kinds: tuple[Path, ...] = ("lan", "mesh_direct", "mesh_relayed")
+    kinds: tuple[NetworkPath, ...] = ("lan", "mesh_direct", "mesh_relayed")
     for count in range(1, len(kinds) + 1):
         parts = _partition(plain, paths.within(*kinds[:count]))
         groups += [group for group in parts if len(group) > 1]

@@ -12,7 +12,7 @@ import dataclasses
 import ipaddress
 import typing as t
 
-from ....module_utils._model.island import Path, Reach
+from ....module_utils._model.island import NetworkPath, PairPath
 from ....module_utils._model.node import Node
 from ..rails import find_rails
 
@@ -85,18 +85,18 @@ def lan_rate_gbps(node: Node) -> float | None:
 class Paths:
     """Nodes and the paths between them: as probed, else as facts and inventory show."""
 
-    def __init__(self, nodes: t.Mapping[str, Node], probes: t.Iterable[Reach]) -> None:
+    def __init__(self, nodes: t.Mapping[str, Node], probes: t.Iterable[PairPath]) -> None:
         self.nodes = nodes
         self.probes = {frozenset((probe.a, probe.b)): probe for probe in probes}
         self.rails = {name: find_rails(node) for name, node in nodes.items()}
         self._addresses = {name: LanAddresses.of(node) for name, node in nodes.items()}
 
-    def path(self, a: str, b: str) -> Path:
+    def path(self, a: str, b: str) -> NetworkPath:
         """Return the path between two nodes; a probe overrides the facts."""
         probe = self.probes.get(frozenset((a, b)))
         return probe.path if probe else self._infer_path(a, b)
 
-    def within(self, *wanted: Path) -> t.Callable[[str, str], bool]:
+    def within(self, *wanted: NetworkPath) -> t.Callable[[str, str], bool]:
         """Return a test whether the path between two nodes is one of ``wanted``."""
         return lambda a, b: self.path(a, b) in wanted
 
@@ -109,7 +109,7 @@ class Paths:
         probe = self.probes.get(frozenset((a, b)))
         return probe.rate_gbps if probe else None
 
-    def _infer_path(self, left: str, right: str) -> Path:
+    def _infer_path(self, left: str, right: str) -> NetworkPath:
         a, b = self.nodes[left], self.nodes[right]
         if is_one_machine(a, b):
             return "lan"

@@ -16,7 +16,7 @@ import dataclasses
 import itertools
 import typing as t
 
-from ....module_utils._model.island import Path, Reach
+from ....module_utils._model.island import NetworkPath, PairPath
 from ....module_utils._model.node import Node
 from .links import Paths, is_one_machine
 
@@ -63,7 +63,7 @@ def read_paths(
     nodes: t.Sequence[Node],
     targets: t.Mapping[str, t.Mapping[str, t.Sequence[End]]],
     answers: t.Mapping[str, ReachAnswer],
-) -> list[Reach]:
+) -> list[PairPath]:
     """Return the paths of the pairs that were tried, as far as the answers show them.
 
     :param targets: as :func:`connection_targets` returned them.
@@ -78,7 +78,7 @@ def read_paths(
         for b, ends in peers.items():
             path = _judge_path(inferred.path(a, b), by_name[b], set(ends) & answers[a].ends, answers[a].mesh)
             if path:
-                reaches.append(Reach(a, b, path))
+                reaches.append(PairPath(a, b, path))
     return reaches
 
 
@@ -101,12 +101,14 @@ def _is_local(address: str) -> bool:
     return address.startswith(("127.", "169.254.", "fe80:")) or address == "::1"
 
 
-def _judge_path(inferred: Path, other: Node, ends: t.Collection[End], mesh: t.Mapping[str, str]) -> Path | None:
+def _judge_path(
+    inferred: NetworkPath, other: Node, ends: t.Collection[End], mesh: t.Mapping[str, str]
+) -> NetworkPath | None:
     """Return the path that the answers show; None where they add nothing to the facts."""
     answered = {address for address, _port in ends}
     peer_addresses = {item.address for item in other.addresses.mesh}
     mesh_kinds = {mesh.get(address) for address in peer_addresses}
-    over_mesh: Path | None = None
+    over_mesh: NetworkPath | None = None
     if answered & peer_addresses:
         over_mesh = "mesh_relayed" if "relayed" in mesh_kinds and "direct" not in mesh_kinds else "mesh_direct"
     if inferred == "lan":

@@ -18,16 +18,16 @@ from ....module_utils._model.island import Lane
 from ....module_utils._model.verdict import (
     Bandwidth,
     Cause,
-    Checks,
     Outcome,
     PairProof,
     Ranks,
     SlowestPair,
-    Transport,
+    TransportProof,
     TransportVerdict,
     Verdict,
+    VerdictChecks,
     exit_code,
-    worst,
+    worst_outcome,
 )
 from ..topology import unreachable as absence
 from ..topology.unreachable import AbsentNode
@@ -80,7 +80,7 @@ class IslandEvidence:
     island: str
     nodes: tuple[str, ...]
     lane: Lane | None = None
-    transport: Transport = dataclasses.field(default_factory=Transport)
+    transport: TransportProof = dataclasses.field(default_factory=TransportProof)
     measurement: Measurement | None = None
     expectation: Expectation | None = None
     wrong_values: int | None = None
@@ -104,7 +104,7 @@ def judge_island(evidence: IslandEvidence) -> Verdict:
         "correctness": _judge_values(evidence.wrong_values),
         "attendance": _judge_attendance(evidence),
     }
-    outcome = worst(part[0] for part in parts.values())
+    outcome = worst_outcome(part[0] for part in parts.values())
     causes = _collect_causes(evidence, transport, parts)
     reasons = [f"{name}: {text}" for name, (_outcome, text) in parts.items() if text]
     return Verdict(
@@ -120,7 +120,7 @@ def judge_island(evidence: IslandEvidence) -> Verdict:
         started_at=evidence.started_at,
         duration_s=evidence.duration_s,
         exit_code=exit_code(outcome),
-        checks=Checks(**{name: part[0] for name, part in parts.items()}),
+        checks=VerdictChecks(**{name: part[0] for name, part in parts.items()}),
         reasons=tuple(dict.fromkeys((*reasons, *evidence.reasons))),
     )
 
@@ -142,7 +142,7 @@ def count_ranks(expected: int | None, seen: t.Iterable[int] | None) -> Ranks:
     return Ranks(expected, len(present), tuple(rank for rank in range(expected) if rank not in present))
 
 
-def _judge_transport(transport: Transport, evidence: IslandEvidence) -> Part:
+def _judge_transport(transport: TransportProof, evidence: IslandEvidence) -> Part:
     if len(evidence.nodes) < 2:
         return "pass", ""
     if transport.verdict == "mixed":
@@ -255,7 +255,7 @@ def _judge_values(wrong: int | None) -> Part:
 def _judge_attendance(evidence: IslandEvidence) -> Part:
     """Judge the ranks that took part, and the nodes that did not answer."""
     parts = [_judge_ranks(evidence.ranks), absence.judge_attendance(evidence.absent, len(evidence.nodes))]
-    return worst(outcome for outcome, _text in parts), "; ".join(text for _outcome, text in parts if text)
+    return worst_outcome(outcome for outcome, _text in parts), "; ".join(text for _outcome, text in parts if text)
 
 
 def _judge_ranks(ranks: Ranks) -> Part:
@@ -268,7 +268,9 @@ def _judge_ranks(ranks: Ranks) -> Part:
     return "pass", ""
 
 
-def _collect_causes(evidence: IslandEvidence, transport: Transport, parts: t.Mapping[str, Part]) -> tuple[Cause, ...]:
+def _collect_causes(
+    evidence: IslandEvidence, transport: TransportProof, parts: t.Mapping[str, Part]
+) -> tuple[Cause, ...]:
     """Return the causes in the evidence, of absent nodes, and those that the four parts show."""
     causes = [*evidence.causes, *(node.cause for node in evidence.absent)]
     codes = {cause.code for cause in causes}
@@ -286,7 +288,7 @@ def _collect_causes(evidence: IslandEvidence, transport: Transport, parts: t.Map
     return tuple(causes)
 
 
-def _shows_gpudirect(transport: Transport) -> bool:
+def _shows_gpudirect(transport: TransportProof) -> bool:
     """Return whether the evidence can show GPUDirect at all; counters cannot."""
     return any(pair.gdr is not None for pair in transport.pairs)
 

@@ -12,7 +12,7 @@ import json
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ....module_utils._http.messages import Method, Request
+from ....module_utils._http.messages import HttpRequest, Method
 from ....module_utils._http.version import USER_AGENT
 from ....module_utils._model.errors import RefusedError, TransportError
 from . import discovery, pages
@@ -285,7 +285,7 @@ class Client:
 
     def discover(self, path: str, headers: Mapping[str, str]) -> Mapping[str, object]:
         """Return a discovery document of the server."""
-        request = Request("GET", path, headers={"Accept": "application/json", **headers})
+        request = HttpRequest("GET", path, headers={"Accept": "application/json", **headers})
         return self._object(request, self.transport.send(f"discovery {path}", request).body)
 
     def _namespace(self, resource: Resource, namespace: str | None) -> str | None:
@@ -306,15 +306,15 @@ class Client:
         content: str = "application/json",
         *,
         repeatable: bool | None = None,
-    ) -> Request:
+    ) -> HttpRequest:
         headers = {"Accept": "application/json", "User-Agent": USER_AGENT}
         data: bytes | None = None
         if body is not None:
             headers["Content-Type"] = content
             data = _JSON.encode(body).encode()
-        return Request(method, path, tuple(query or ()), headers, data, repeatable)
+        return HttpRequest(method, path, tuple(query or ()), headers, data, repeatable)
 
-    def _object(self, request: Request, body: bytes) -> KubeObject:
+    def _object(self, request: HttpRequest, body: bytes) -> KubeObject:
         value = pages.decode_object(body)
         if value is None:
             fix = "Check the address of the API server, and whether a proxy or login page answers in its place"

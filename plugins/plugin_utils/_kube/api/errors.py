@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ....module_utils._http.messages import Response, decode_json
+from ....module_utils._http.messages import HttpResponse, decode_json
 from ....module_utils._model.errors import TransportError, one_line
 
 _SHOWN = 400
@@ -91,17 +91,17 @@ def read_status(body: bytes) -> Status:
     return t.cast("Status", value) if isinstance(value, dict) and value.get("kind") == "Status" else {}
 
 
-def is_webhook_unavailable(response: Response) -> bool:
+def is_webhook_unavailable(response: HttpResponse) -> bool:
     """Return whether a write was refused because an admission webhook did not answer."""
     return response.status == 500 and re.search(_WEBHOOK, str(read_status(response.body).get("message"))) is not None
 
 
-def is_store_unavailable(response: Response) -> bool:
+def is_store_unavailable(response: HttpResponse) -> bool:
     """Return whether the server's store, etcd, did not accept a request: it had no leader, or timed out."""
     return response.status == 500 and re.search(_STORE, str(read_status(response.body).get("message"))) is not None
 
 
-def refusal_error(what: str, response: Response) -> KubeError:
+def refusal_error(what: str, response: HttpResponse) -> KubeError:
     """Return the error for an answer about the object or request ``what``."""
     status = read_status(response.body)
     if response.status == 404 and not status:

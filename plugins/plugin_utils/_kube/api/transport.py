@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from ....module_utils._http.client import HttpClient
 from ....module_utils._http.clock import SYSTEM_CLOCK, Clock, Deadline
 from ....module_utils._http.connection_pool import Exchange
-from ....module_utils._http.errors import WireFailure
-from ....module_utils._http.messages import Request, Response
-from ....module_utils._http.retry import RetryPolicy, Timeouts, http_date
+from ....module_utils._http.errors import ExchangeError
+from ....module_utils._http.messages import HttpRequest, HttpResponse
+from ....module_utils._http.retry import RetryPolicy, Timeouts, parse_http_date
 from ....module_utils._http.stream import Stream
 from ....module_utils._http.urls import Origin
 from ....module_utils._model.errors import TransportError
@@ -54,7 +54,7 @@ def _error_detail(body: Mapping[str, object]) -> str:
 class StreamingExchange(Exchange, t.Protocol):
     """An exchange that can also return an answer as a stream."""
 
-    def stream(self, origin: Origin, request: Request, deadline: Deadline) -> Response | Stream:
+    def stream(self, origin: Origin, request: HttpRequest, deadline: Deadline) -> HttpResponse | Stream:
         """Send ``request`` and return a stream, or a response when the status is not 200."""
 
 
@@ -83,17 +83,17 @@ class TransportStats:
         self._clock = clock
         self._lock = threading.Lock()
 
-    def count_request(self, request: Request) -> None:
+    def count_request(self, request: HttpRequest) -> None:
         """Count a request that is about to be sent."""
         with self._lock:
             self.requests += 1
             self.writes += not request.safe
 
-    def __call__(self, origin: Origin, request: Request, deadline: Deadline) -> Response:
+    def __call__(self, origin: Origin, request: HttpRequest, deadline: Deadline) -> HttpResponse:
         self.count_request(request)
         try:
             answer = self.inner(origin, request, deadline)
-        except WireFailure as failure:
+        except ExchangeError as failure:
             self._note_failure(failure, request)
             raise
         self._server_date = answer.headers.get("date", ""), self._clock.monotonic()
@@ -101,19 +101,19 @@ class TransportStats:
         self.note_status(200 if answer.status == 429 and request.path.endswith("/eviction") else answer.status)
         return answer
 
-    def stream(self, origin: Origin, request: Request, deadline: Deadline) -> Response | Stream:
+    def stream(self, origin: Origin, request: HttpRequest, deadline: Deadline) -> HttpResponse | Stream:
         self.count_request(request)
         try:
             answer = self.inner.stream(origin, request, deadline)
-        except WireFailure as failure:
+        except ExchangeError as failure:
             self._note_failure(failure, request)
             raise
         self.note_status(
-            answer.status if isinstance(answer, Response) and not _is_answered_by_kubelet(request) else 200
+            answer.status if isinstance(answer, HttpResponse) and not _is_answered_by_kubelet(request) else 200
         )
         return answer
 
-    def _note_failure(self, failure: WireFailure, request: Request) -> None:
+    def _note_failure(self, failure: ExchangeError, request: HttpRequest) -> None:
         if failure.transient and not _is_answered_by_kubelet(request):
             self._note_outage("does not answer")
 
@@ -160,10 +160,10 @@ class TransportStats:
         Dates of the cluster's objects are compared with this time: this machine's clock may be minutes off.
         """
         date, received_at = self._server_date
-        seconds = http_date(date)
+        seconds = parse_http_date(date)
         return None if seconds is None else seconds + self._clock.monotonic() - received_at
 
-    def may_retry(self, response: Response) -> bool:
+    def may_retry(self, response: HttpResponse) -> bool:
         """Return whether a request that got 429, 502, 503 or 504 is worth repeating."""
         if self.served and response.status != 429:
             # A load balancer may answer for a server that is down; the call's own limit ends the wait.
@@ -172,12 +172,12 @@ class TransportStats:
         return since is None or self._clock.monotonic() - since < _REFUSING_S
 
 
-def _is_answered_by_kubelet(request: Request) -> bool:
+def _is_answered_by_kubelet(request: HttpRequest) -> bool:
     """Return whether the answer comes from a kubelet: its silence says nothing about the API server."""
     return request.path.endswith("/log")
 
 
-def _is_worth_repeating(request: Request, response: Response) -> bool:
+def _is_worth_repeating(request: HttpRequest, response: HttpResponse) -> bool:
     """Return whether a 500 may be transient: to a read, or of a store without a leader."""
     if response.status != 500 or is_webhook_unavailable(response):
         return False
@@ -218,7 +218,9 @@ class ApiTransport:
         self._first = HttpClient(access.server, timeouts=FIRST, retry=_FIRST_RETRY, **common)
         self._later = HttpClient(access.server, timeouts=later, retry=_LATER_RETRY, **common)
 
-    def send(self, what: str, request: Request, allow: t.Collection[int] = (), *, patient: bool = True) -> Response:
+    def send(
+        self, what: str, request: HttpRequest, allow: t.Collection[int] = (), *, patient: bool = True
+    ) -> HttpResponse:
         """Return the answer to ``request``; an error status that is not in ``allow`` raises :class:`KubeError`.
 
         With ``patient`` false, an outage is raised after seconds, for callers that have their own retries.
@@ -246,7 +248,7 @@ class ApiTransport:
         """Return whether the server was unreachable minutes ago: pods of the cluster may still be restarting."""
         return self.clock.monotonic() - self.stats.outage_at < _RECOVERY_S
 
-    def _is_transient(self, what: str, response: Response) -> bool:
+    def _is_transient(self, what: str, response: HttpResponse) -> bool:
         """Return whether an error belongs to an outage that has just ended; the request changed nothing."""
         if not is_webhook_unavailable(response):
             return response.status == 403 and self.is_settling()
@@ -257,7 +259,7 @@ class ApiTransport:
             )
         return self.is_recovering()
 
-    def _send(self, what: str, http: HttpClient, request: Request, allow: t.Collection[int]) -> Response:
+    def _send(self, what: str, http: HttpClient, request: HttpRequest, allow: t.Collection[int]) -> HttpResponse:
         try:
             return http.send(request, allow=(*_FINAL, *allow))
         except TransportError as error:
@@ -274,14 +276,14 @@ class ApiTransport:
         fix = "Log in again, or give another credential"
         return KubeError(what, f"{self._describe_credential()} (401)", fix, status=401, reason="Unauthorized")
 
-    def open(self, what: str, request: Request) -> Stream:
+    def open(self, what: str, request: HttpRequest) -> Stream:
         """Return the stream that answers ``request``; it is repeated only after a 401.
 
         :raises WireFailure: when no answer came; :class:`KubeError` for an error status.
         """
         for attempt in (1, 2):
             headers = {**request.headers, **self.credential.headers()}
-            sent = Request(request.method, self.server.path + request.path, request.query, headers)
+            sent = HttpRequest(request.method, self.server.path + request.path, request.query, headers)
             limit = Deadline(self.clock, FIRST.total_s)
             answer = self.stats.stream(self.server.origin, sent, limit)
             if isinstance(answer, Stream):

@@ -13,7 +13,7 @@ import typing as t
 from decimal import Decimal
 
 from ....module_utils._model.job import Job
-from ....module_utils._model.quantity import amount
+from ....module_utils._model.quantity import parse_quantity
 from . import placement
 from .spec import RUN_LABEL, KubeObject, label_value
 
@@ -77,4 +77,4 @@ def _sum_requests(
 
 
 def _parse_number(text: object) -> Decimal:
-    return amount(str(text or "0")) or Decimal(0)
+    return parse_quantity(str(text or "0")) or Decimal(0)

@@ -12,7 +12,7 @@ import decimal
 import typing as t
 from collections.abc import Iterator, Mapping, Sequence
 
-from ....module_utils._model.quantity import amount
+from ....module_utils._model.quantity import parse_quantity
 from ..api.kinds import KubeObject
 
 # Requests and limits, each by resource.
@@ -43,4 +43,4 @@ def _rule_values(ranges: Sequence[KubeObject], rule: str, name: str) -> Iterator
 
 
 def _parse_number(text: str) -> decimal.Decimal:
-    return amount(text) or decimal.Decimal(0)
+    return parse_quantity(text) or decimal.Decimal(0)

@@ -20,7 +20,7 @@ import json
 import typing as t
 from collections.abc import Mapping
 
-from ....module_utils._model.quantity import amount
+from ....module_utils._model.quantity import parse_quantity
 from ..api.kinds import BUILT_IN_GROUPS, JsonObject, KubeObject
 
 _MISSING: t.Final = object()
@@ -254,7 +254,7 @@ def _decode_base64(text: str) -> bytes:
 
 def _parse_quantity(value: object) -> decimal.Decimal | None:
     plain = isinstance(value, str | int | float) and not isinstance(value, bool)
-    return amount(str(value)) if plain else None
+    return parse_quantity(str(value)) if plain else None
 
 
 def _equal_quantities(one: object, other: object) -> bool:

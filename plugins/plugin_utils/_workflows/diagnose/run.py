@@ -22,7 +22,7 @@ from ..._fabric.diagnosis.file import FileDiagnosis
 from ..._fabric.diagnosis.live import NodeObservation, RunDiagnosis, RunObservation
 from ..._fabric.diagnosis.live_rules import diagnose_live, diagnose_text
 from ..._hosts import log_follow
-from ..._hosts.node_client import Remote, each
+from ..._hosts.node_client import NodeClient, on_each_node
 from ..shared.progress import Reporter
 from ..shared.state_dir import StateHome, read_record
 from .logs import write_if_changed
@@ -45,7 +45,7 @@ class DiagnoseRequest:
     run_id: str | None
     hosts: t.Sequence[str]
     hostvars: t.Container[str]
-    connect: t.Callable[[t.Sequence[str]], list[Remote]]
+    connect: t.Callable[[t.Sequence[str]], list[NodeClient]]
     progress: Reporter
     window_s: float = 1.0
     ras_s: float = 5.0
@@ -96,7 +96,7 @@ class HostInfo:
     live_runs: tuple[str, ...]
 
     @classmethod
-    def read(cls, remote: Remote) -> HostInfo:
+    def read(cls, remote: NodeClient) -> HostInfo:
         """Ask a host for its facts and runs."""
         info = remote.call("info", facts=True)
         node = Node.from_dict({**info["facts"], "name": remote.name}, f"{remote.name}.facts")
@@ -112,12 +112,14 @@ def run(request: DiagnoseRequest) -> dict[str, object]:
     if not names:
         raise RefusedError("no host of the run is in the inventory", "Name its hosts: muster_train_hosts")
     remotes = request.connect(names)
-    infos, errors = each(remotes, HostInfo.read)
+    infos, errors = on_each_node(remotes, HostInfo.read)
     run_id = request.run_id or _find_live_run(infos) or (record.run_id if record else None)
     if run_id is None:
         raise _no_run_error(names, errors)
     answering = [remote for remote in remotes if remote.name in infos]
-    nodes, failed = each(answering, lambda remote: _observe_node(remote, run_id, infos[remote.name].node, request))
+    nodes, failed = on_each_node(
+        answering, lambda remote: _observe_node(remote, run_id, infos[remote.name].node, request)
+    )
     errors.update(failed)
     found = any(node.answer and (node.ranks or node.answer["units"]) for node in nodes.values())
     if not found and not errors:
@@ -198,7 +200,7 @@ def _no_run_error(names: t.Sequence[str], errors: t.Mapping[str, MusterError]) -
     return RefusedError(f"no run is running on {hosts}, and no run is recorded", "Name it: muster_run_id")
 
 
-def _observe_node(remote: Remote, run_id: str, node: Node, request: DiagnoseRequest) -> NodeObservation:
+def _observe_node(remote: NodeClient, run_id: str, node: Node, request: DiagnoseRequest) -> NodeObservation:
     answer = remote.call("examine", run_id=run_id, window_s=request.window_s, ras_s=request.ras_s)
     metrics = remote.call("read", run_id=run_id, pattern="metrics.jsonl", limit=_METRICS_BYTES)["files"]
     # A log that was not written since the newest start belongs to an earlier attempt.
@@ -218,7 +220,7 @@ def _diagnose_texts(node: str, logs: t.Mapping[str, str]) -> tuple[FileDiagnosis
 
 def _read_steps(texts: t.Iterable[str]) -> t.Iterator[tuple[float, int]]:
     for text in texts:
-        for line in log_follow.lines(text):
+        for line in log_follow.parse_json_lines(text):
             at, step = line.get("at"), line.get("step")
             if isinstance(at, int | float) and isinstance(step, int):
                 yield float(at), step

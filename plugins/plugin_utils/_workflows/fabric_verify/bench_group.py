@@ -25,7 +25,7 @@ from ..._fabric.bench.plan import BenchStage
 from ..._fabric.bench.result import BenchResult
 from ..._fabric.diagnosis.scan import scan_log
 from ..._hosts import log_follow
-from ..._hosts.node_client import Remote, each
+from ..._hosts.node_client import NodeClient, on_each_node
 from ..shared.state_dir import StateHome, read_record
 from ..training_job import run as training_job
 
@@ -211,7 +211,7 @@ def _recorded_ranks(folder: pathlib.Path) -> tuple[int, ...]:
 def read_events(folder: pathlib.Path) -> list[t.Mapping[str, object]]:
     """Return the events that the controller holds of a run; none when there is no such file."""
     path = folder / "events.jsonl"
-    return list(log_follow.lines(path.read_text(errors="replace"))) if path.exists() else []
+    return list(log_follow.parse_json_lines(path.read_text(errors="replace"))) if path.exists() else []
 
 
 def _collect_output(request: training_job.RunRequest, group: tuple[str, ...], run_id: str, bench: Bench) -> BenchOutput:
@@ -224,7 +224,7 @@ def _collect_output(request: training_job.RunRequest, group: tuple[str, ...], ru
         ("units/agent/log", bench.tool == "nccl_tests", _LOG_BYTES),
     )
 
-    def read_files(remote: Remote) -> list[list[tuple[str, str]]]:
+    def read_files(remote: NodeClient) -> list[list[tuple[str, str]]]:
         """Return (path, text) of the files of each pattern."""
         files = []
         for pattern, needed, limit in patterns:
@@ -234,11 +234,11 @@ def _collect_output(request: training_job.RunRequest, group: tuple[str, ...], ru
         return files
 
     output = BenchOutput()
-    answers, _unused = each(request.connect(group), read_files)
+    answers, _unused = on_each_node(request.connect(group), read_files)
     for node, (results, nccl_logs, event_files, launcher_logs) in answers.items():
         if node == group[0]:
             output.text = "".join(text for _path, text in launcher_logs)
-        output.events += [line for _path, text in event_files for line in log_follow.lines(text)]
+        output.events += [line for _path, text in event_files for line in log_follow.parse_json_lines(text)]
         output.documents += [text for _path, text in results]
         output.logs.update({f"{node}/{path}": text for path, text in nccl_logs})
     return output

@@ -12,7 +12,7 @@ import dataclasses
 import pathlib
 import typing as t
 
-from ....module_utils._model.verdict import Verdict, exit_code, worst
+from ....module_utils._model.verdict import Verdict, exit_code, worst_outcome
 from ....module_utils._node import files
 from ..._fabric.verdict import drift
 from ..._fabric.verdict.drift import IslandMeasurement
@@ -46,7 +46,7 @@ def read_measurements(folder: pathlib.Path) -> list[IslandMeasurement]:
         text = (folder / _FILE).read_text(errors="replace")
     except OSError:
         return []
-    return drift.read_measurements(log_follow.lines(text))
+    return drift.read_measurements(log_follow.parse_json_lines(text))
 
 
 def compare_verdict(
@@ -59,7 +59,7 @@ def compare_verdict(
     result = drift.compare_with_history(now, before)
     if not result.causes:
         return verdict, list(result.changes)
-    outcome = worst([verdict.outcome, "warn"])
+    outcome = worst_outcome([verdict.outcome, "warn"])
     changed = dataclasses.replace(
         verdict,
         outcome=outcome,

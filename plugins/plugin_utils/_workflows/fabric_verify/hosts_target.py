@@ -12,14 +12,14 @@ import dataclasses
 import typing as t
 
 from ....module_utils._model.errors import InputError, MusterError
-from ....module_utils._model.island import Reach
+from ....module_utils._model.island import PairPath
 from ....module_utils._model.node import Node
 from ..._fabric.bench.plan import BenchStage
 from ..._fabric.topology import reachability
 from ..._fabric.topology.node_labels import NodePatch
 from ..._fabric.topology.reachability import ReachAnswer
 from ..._fabric.topology.unreachable import AbsentNode
-from ..._hosts.node_client import Remote, each, first_error
+from ..._hosts.node_client import NodeClient, most_telling_error, on_each_node
 from ..training_job import run as training_job
 from . import bench_group
 from .bench_group import Bench, GroupRun
@@ -54,7 +54,7 @@ class Target(t.Protocol):
     def find_nodes(self) -> TargetNodes:
         """Return the nodes; raise the first node's error when none of them answers."""
 
-    def find_paths(self, nodes: t.Sequence[Node]) -> list[Reach]:
+    def find_paths(self, nodes: t.Sequence[Node]) -> list[PairPath]:
         """Return which nodes reach each other, as far as a short connection attempt shows it."""
 
     def addresses(self, names: t.Iterable[str]) -> dict[str, str]:
@@ -77,29 +77,29 @@ class HostsTarget:
 
     def __init__(self, request: training_job.RunRequest) -> None:
         self._request = request
-        self._remotes: list[Remote] = []
+        self._remotes: list[NodeClient] = []
 
     def find_nodes(self) -> TargetNodes:
         """Return the facts of all hosts; a host that does not answer is listed as absent and the others are tested."""
         request = self._request
         self._remotes = list(request.connect(request.hosts))
-        infos, errors = each(self._remotes, lambda remote: remote.call("info", facts=True))
+        infos, errors = on_each_node(self._remotes, lambda remote: remote.call("info", facts=True))
         if not infos and errors:
-            raise first_error(errors)
+            raise most_telling_error(errors)
         nodes = tuple(self._node(name, infos[name]["facts"]) for name in request.hosts if name in infos)
         absent = tuple(self._absent_node(name, errors[name]) for name in request.hosts if name in errors)
         return TargetNodes(nodes, frozenset(name for name, info in infos.items() if info["live_runs"]), absent)
 
-    def find_paths(self, nodes: t.Sequence[Node]) -> list[Reach]:
+    def find_paths(self, nodes: t.Sequence[Node]) -> list[PairPath]:
         """Return which nodes reach each other, from short connection attempts to their addresses."""
         targets = reachability.connection_targets(nodes, self.addresses(node.name for node in nodes))
 
-        def connect(remote: Remote) -> ReachAnswer:
+        def connect(remote: NodeClient) -> ReachAnswer:
             ends = [list(end) for peers in targets[remote.name].values() for end in peers]
             mesh = reachability.mesh_addresses(nodes, remote.name)
             return ReachAnswer.from_dict(remote.call("reach", targets=ends, mesh=mesh, seconds=_REACH_S))
 
-        answers, _unused = each([remote for remote in self._remotes if remote.name in targets], connect)
+        answers, _unused = on_each_node([remote for remote in self._remotes if remote.name in targets], connect)
         paths = reachability.read_paths(nodes, targets, answers)
         for path in paths:
             if path.path == "none":

@@ -15,7 +15,7 @@ import typing as t
 
 from ....module_utils._model import job_templates
 from ....module_utils._model.errors import InputError, MusterError, NodeError, RefusedError
-from ....module_utils._model.island import Reach
+from ....module_utils._model.island import PairPath
 from ....module_utils._model.job import Job, merge, parse_job
 from ....module_utils._model.node import Node
 from ..._fabric.bench.plan import BenchStage
@@ -123,7 +123,7 @@ class KubernetesTarget:
             raise RefusedError(f"no node of the cluster could be tested: {problems_text}")
         return TargetNodes(tuple(nodes), frozenset(self._busy_nodes()), tuple(absent))
 
-    def find_paths(self, nodes: t.Sequence[Node]) -> list[Reach]:
+    def find_paths(self, nodes: t.Sequence[Node]) -> list[PairPath]:
         """Return nothing: pods reach each other by the cluster's rules, and the tests show how fast."""
         return []
 
@@ -284,7 +284,7 @@ class KubernetesTarget:
             raise NodeError(node, state.problem or f"its pod did not end within {_LIMIT_S:.0f} s")
         lines = self.client.stream_log(self.namespace, name, node_facts.CONTAINER, follow=False, timeout_s=_READ_S)
         text = b"\n".join(lines).decode(errors="replace")
-        answer = agent_package.parse(node, state.exit_code, text, text)
+        answer = agent_package.parse_answer(node, state.exit_code, text, text)
         if answer.get("problem"):
             raise NodeError(node, str(answer["problem"]))
         return dict(answer["facts"])

@@ -18,7 +18,7 @@ from ....module_utils._model.errors import InputError
 from ....module_utils._model.expectation import ExpectationRow
 from ....module_utils._model.island import Island, IslandOverride
 from ....module_utils._model.node import Node
-from ....module_utils._model.verdict import OUTCOMES, Outcome, Verdict, exit_code, worst
+from ....module_utils._model.verdict import OUTCOMES, Outcome, Verdict, exit_code, worst_outcome
 from ....module_utils._node import files
 from ..._fabric.bench import plan as plans
 from ..._fabric.bench.expectation import compute_expectation, with_expectation
@@ -262,7 +262,7 @@ def _build_result(
     outcomes = [item.verdict.outcome for item in results] or [_read_outcome(entry) for entry in entries]
     if work.absent:
         outcomes.append("unproven")
-    outcome = worst(outcomes)
+    outcome = worst_outcome(outcomes)
     result: dict[str, object] = {
         "changed": False,
         "fabric": document,

@@ -17,8 +17,8 @@ import typing as t
 
 from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.job import Job
-from ....module_utils._model.lease import parse_name
-from ....module_utils._model.ledger import Lease, LedgerEvent, iso
+from ....module_utils._model.lease import parse_instance_name
+from ....module_utils._model.ledger import Lease, LedgerEvent, format_time
 from ....module_utils._secrets.scrubber import scrub_value
 from ..._provision.api import Keeper, RealStage, Stage
 from ..._provision.delete import give_back
@@ -212,7 +212,7 @@ def _tenants(leases: t.Collection[Lease], places: t.Sequence[Place]) -> list[tup
     found: dict[str, tuple[Lease, list[Place]]] = {}
     for place in places:
         owner = place.node.get("owner") or {}
-        parts = parse_name(place.node.get("name"))
+        parts = parse_instance_name(place.node.get("name"))
         token = owner.get("token") or (parts.token if parts else None)
         for lease in leases:
             fits = lease.token == token and lease.provider == place.node.get("provider")
@@ -268,7 +268,7 @@ def _event(lease: Lease, job: Job, run_id: str, place: Dict, now: float) -> Ledg
 
 def _line(lease: Lease, now: float) -> LedgerEvent:
     return LedgerEvent(
-        at=iso(now),
+        at=format_time(now),
         cluster=lease.cluster,
         token=lease.token,
         event=lease.state,

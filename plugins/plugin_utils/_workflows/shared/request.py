@@ -12,7 +12,7 @@ import dataclasses
 import pathlib
 import typing as t
 
-from ..._hosts.node_client import Remote
+from ..._hosts.node_client import NodeClient
 from .progress import Progress
 
 Dict = dict[str, t.Any]
@@ -27,5 +27,5 @@ class RunRequest:
     hostvars: t.Mapping[str, t.Any]
     base: pathlib.Path
     check: bool
-    connect: t.Callable[[t.Sequence[str]], list[Remote]]
+    connect: t.Callable[[t.Sequence[str]], list[NodeClient]]
     progress: Progress

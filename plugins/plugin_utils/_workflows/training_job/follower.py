@@ -69,7 +69,7 @@ class Follower:
         for name, feed in (("events", self.story.event), ("metrics", self.story.metric)):
             kept = _read_text(folder / f"{name}.jsonl")
             self._kept[name] = frozenset(kept.split("\n")[-_RECENT_LINES:])
-            for line in log_follow.lines(kept):
+            for line in log_follow.parse_json_lines(kept):
                 feed(line)
 
     def run(self) -> RunOutcome:
@@ -98,10 +98,10 @@ class Follower:
             fix = "Make room for it, or move what is in its place: the same command then follows the run on"
             raise MusterError(f"{place} cannot be written: {exc.strerror}", fix) from None
         if stream == "events":
-            for line in log_follow.lines(text):
+            for line in log_follow.parse_json_lines(text):
                 self.story.event(line)
         elif stream == "metrics":
-            for line in log_follow.lines(text):
+            for line in log_follow.parse_json_lines(text):
                 self.story.metric(line)
         elif stream == "log" and self.pattern:
             self._parse_log(text)

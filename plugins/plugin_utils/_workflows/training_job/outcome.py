@@ -90,7 +90,7 @@ def add_error_line(folder: pathlib.Path, outcome: RunOutcome) -> RunOutcome:
 def drill_proof(job: Job, follower: Follower) -> t.Mapping[str, object] | None:
     if follower.drilled_at is None:
         return None
-    return drill.verdict(follower.story, follower.drilled_at, job.checkpoints.interval_steps, job.world_size)
+    return drill.judge_drill(follower.story, follower.drilled_at, job.checkpoints.interval_steps, job.world_size)
 
 
 def build_result(record: RunRecord, folder: pathlib.Path, changed: bool) -> Result:

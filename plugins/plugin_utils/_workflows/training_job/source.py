@@ -26,7 +26,7 @@ _PORT_FIRST, _PORT_PAIRS = 20_000, 5_000
 class CodeSource:
     """The trees of a job on the controller: its code (with the git commit, if any) and its datasets."""
 
-    placed: tuple[gang.Placed, ...]
+    placed: tuple[gang.PlacedTree, ...]
     code_sha256: str | None
     commit: str | None
 
@@ -37,23 +37,25 @@ class CodeSource:
 
 def read_source(job: Job, base: pathlib.Path, cache: pathlib.Path) -> CodeSource:
     """Return the job's trees, read from the controller (relative paths are relative to ``base``)."""
-    placed: list[gang.Placed] = []
+    placed: list[gang.PlacedTree] = []
     code_sha = commit = None
     if job.code is not None and job.code.source != "image":
         folder = pathlib.Path(base, job.code.ref).expanduser()
         if job.code.source == "git":
-            folder, commit = file_sync.from_git(job.code.ref, cache, "job.code.ref")
-        tree = file_sync.read(folder, "job.code.ref")
+            folder, commit = file_sync.checkout_git(job.code.ref, cache, "job.code.ref")
+        tree = file_sync.read_tree(folder, "job.code.ref")
         code_sha = tree.sha256
         if job.code.sha256 and job.code.sha256 != code_sha:
             raise RefusedError(
                 f"job.code.sha256: the code has checksum {code_sha}", "Check the code, or update job.code.sha256"
             )
         _require_script(job, tree)
-        placed.append(gang.Placed(tree, environment.CODE_DIR, False))
+        placed.append(gang.PlacedTree(tree, environment.CODE_DIR, False))
     for dataset in job.datasets:
-        tree = file_sync.read(pathlib.Path(base, str(dataset.path)).expanduser(), f"job.datasets.{dataset.name}.path")
-        placed.append(gang.Placed(tree, f"{environment.DATA_DIR}/{dataset.name}", dataset.read_only))
+        tree = file_sync.read_tree(
+            pathlib.Path(base, str(dataset.path)).expanduser(), f"job.datasets.{dataset.name}.path"
+        )
+        placed.append(gang.PlacedTree(tree, f"{environment.DATA_DIR}/{dataset.name}", dataset.read_only))
     return CodeSource(tuple(placed), code_sha, commit)
 
 
@@ -80,7 +82,7 @@ def build_context(job: Job, identity: str, attempt: int) -> RunContext:
     return RunContext(identity, rendezvous_port(identity), attempt, f"{path.rstrip('/')}/{identity}" if path else None)
 
 
-def _require_script(job: Job, tree: file_sync.Tree) -> None:
+def _require_script(job: Job, tree: file_sync.FileTree) -> None:
     if not job.script or job.script.startswith("/") or job.code is None:
         return
     wanted = str(pathlib.PurePosixPath(job.code.workdir, job.script))

@@ -17,7 +17,7 @@ import typing as t
 from .....module_utils._model import drill
 from .....module_utils._model.run_record import RunRecord
 from ...._hosts import gang
-from ...._hosts.node_client import Remote
+from ...._hosts.node_client import NodeClient
 from ...shared import run_record
 from ...shared.request import RunRequest
 from ..follower import Follower
@@ -30,7 +30,7 @@ from .state import HostsPlan
 def follow_run(
     request: RunRequest,
     plan: HostsPlan,
-    members: t.Sequence[gang.Member],
+    members: t.Sequence[gang.GangMember],
     folder: pathlib.Path,
     record: RunRecord,
     drilling: drill.Drill | None,
@@ -42,10 +42,10 @@ def follow_run(
     claim = json.loads((folder / "claim.json").read_text())
     prices = {host.name: host.price_usd_per_hour for host in plan.hosts}
 
-    def restart(remote: Remote) -> None:
-        member = dataclasses.replace(gang.alone(by_name[remote.name], members), missing={})
-        gang.prepare([member], plan.source.placed, claim, plan.run_id)
-        gang.start([by_name[remote.name]], plan.run_id)
+    def restart(remote: NodeClient) -> None:
+        member = dataclasses.replace(gang.without_peers(by_name[remote.name], members), missing={})
+        gang.prepare_gang([member], plan.source.placed, claim, plan.run_id)
+        gang.start_gang([by_name[remote.name]], plan.run_id)
 
     def save(follower: Follower) -> None:
         nonlocal record
@@ -60,7 +60,7 @@ def follow_run(
     except KeyboardInterrupt:
         request.progress.say(interrupted_message(plan.run_id))
         raise
-    gang.stop(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
+    gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
     outcome = add_error_line(folder, check_attendance(plan.job, follower, outcome))
     ended = record_end(follower, outcome, record, prices)
     return guard.delete_due(build_result(ended, folder, changed), outcome.outcome)

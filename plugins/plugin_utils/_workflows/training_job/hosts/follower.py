@@ -19,7 +19,7 @@ from .....module_utils._model.job import TORCHRUN_FAMILY, Job
 from .....module_utils._model.run_record import RunEnd
 from .....module_utils._node import files
 from ...._hosts import log_follow
-from ...._hosts.node_client import Remote
+from ...._hosts.node_client import NodeClient
 from ...shared.progress import Progress
 from ..follower import Follower, RunOutcome
 
@@ -37,9 +37,9 @@ class HostsFollower(Follower):
         job: Job,
         run_id: str,
         folder: pathlib.Path,
-        remotes: t.Sequence[Remote],
+        remotes: t.Sequence[NodeClient],
         progress: Progress,
-        restart: t.Callable[[Remote], None],
+        restart: t.Callable[[NodeClient], None],
         save: t.Callable[[Follower], None],
         drill: drills.Drill | None,
         stop_reason: t.Callable[[], str] = lambda: "",
@@ -56,7 +56,7 @@ class HostsFollower(Follower):
         """Follow until the run has ended; the caller stops what is left on the nodes."""
         batch = 0.2 if self.drill else 1.0
         parent = os.getppid()
-        following = log_follow.Watch(list(self.remotes.values()), self.run_id, self.offsets, batch)
+        following = log_follow.LogFollow(list(self.remotes.values()), self.run_id, self.offsets, batch)
         try:
             for update in following.updates(_IDLE_S):
                 if os.getppid() != parent:
@@ -74,7 +74,7 @@ class HostsFollower(Follower):
             self._save(force=True)
         raise MusterError(f"run {self.run_id} is no longer followed")
 
-    def _take(self, update: log_follow.Update) -> None:
+    def _take(self, update: log_follow.NodeUpdate) -> None:
         if update.error is not None:
             self._note_silence(update.node, update.error)
             return
@@ -163,7 +163,7 @@ class HostsFollower(Follower):
         return None
 
     def _drill_if_due(self) -> None:
-        if not self.drill or self.drilled_at is not None or not drills.due(self.drill, self.story, log_follow.now()):
+        if not self.drill or self.drilled_at is not None or not drills.is_due(self.drill, self.story, log_follow.now()):
             return
         node = t.cast(str, self.drill.node)
         try:

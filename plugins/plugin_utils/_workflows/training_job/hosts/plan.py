@@ -15,9 +15,9 @@ import typing as t
 from .....module_utils._model.errors import InputError, RefusedError
 from .....module_utils._model.job import Job
 from ...._hosts import gang
-from ...._hosts.node_client import Remote
+from ...._hosts.node_client import NodeClient
 from ...._launch import environment, registry
-from ...._launch.base import Launch, RunContext, Slot
+from ...._launch.base import Launch, NodeSlot, RunContext
 from .. import source as code_source
 
 _REACH_S = 15
@@ -75,7 +75,7 @@ def build_info_request(
         "run_id": identity,
         "reserve": reserve if index == 0 else None,
         "python": host.python,
-        "packages": list(registry.packages(job)),
+        "packages": list(registry.required_packages(job)),
         "env": {key: job.env[key] for key in ("PYTHONPATH",) if key in job.env},
         "address": host.address,
         "ports": [[host.address, wanted]]
@@ -83,7 +83,7 @@ def build_info_request(
         else ([[host.address, wanted + 1]] if job.launcher == "mpi" else []),
         "paths": paths,
         "files": absolute,
-        "tools": list(registry.tools(job, index)),
+        "tools": list(registry.required_tools(job, index)),
         "blobs": found.blobs(),
         "facts": bool(job.gpus_per_node),
     }
@@ -91,10 +91,10 @@ def build_info_request(
 
 def build_slots(
     found: t.Sequence[TrainingHost], infos: t.Mapping[str, t.Mapping[str, t.Any]], identity: str
-) -> tuple[Slot, ...]:
+) -> tuple[NodeSlot, ...]:
     """Return the nodes as launchers see them."""
     return tuple(
-        Slot(
+        NodeSlot(
             name=host.name,
             rank=index,
             address=host.address,
@@ -109,7 +109,7 @@ def build_slots(
     )
 
 
-def build_launch(job: Job, nodes: tuple[Slot, ...], identity: str, attempt: int) -> tuple[Launch, RunContext]:
+def build_launch(job: Job, nodes: tuple[NodeSlot, ...], identity: str, attempt: int) -> tuple[Launch, RunContext]:
     """Return what every node starts for the attempts from ``attempt`` on."""
     context = code_source.build_context(job, identity, attempt)
     return registry.launch(job, nodes, context), context
@@ -117,20 +117,20 @@ def build_launch(job: Job, nodes: tuple[Slot, ...], identity: str, attempt: int)
 
 def build_members(
     job: Job,
-    remotes: t.Sequence[Remote],
-    nodes: tuple[Slot, ...],
+    remotes: t.Sequence[NodeClient],
+    nodes: tuple[NodeSlot, ...],
     plan: Launch,
     context: RunContext,
     infos: t.Mapping[str, t.Mapping[str, t.Any]],
     secrets: tuple[dict[str, str], dict[str, bytes]],
-) -> list[gang.Member]:
+) -> list[gang.GangMember]:
     """Return what each node needs: unit, store, files, and the meeting that proves that the gang can form."""
     result = []
     meet = {"host": nodes[0].address, "port": context.port, "seconds": _REACH_S}
     for index, (remote, slot, item) in enumerate(zip(remotes, nodes, plan.nodes, strict=True)):
         first_without_store = index == 0 and plan.store is None and len(nodes) > 1
         result.append(
-            gang.Member(
+            gang.GangMember(
                 remote=remote,
                 spec=_build_agent_spec(job, slot, plan, context, index, secrets),
                 files=item.files,
@@ -148,7 +148,7 @@ def build_members(
 
 def _build_agent_spec(
     job: Job,
-    slot: Slot,
+    slot: NodeSlot,
     plan: Launch,
     context: RunContext,
     index: int,
@@ -177,7 +177,7 @@ def _build_agent_spec(
     )
 
 
-def _build_store_spec(job: Job, slot: Slot, plan: Launch, context: RunContext) -> dict[str, t.Any]:
+def _build_store_spec(job: Job, slot: NodeSlot, plan: Launch, context: RunContext) -> dict[str, t.Any]:
     where = {"host": slot.address, "port": context.port}
     return gang.unit_spec(
         job,

@@ -13,7 +13,7 @@ import dataclasses
 from .....module_utils._model import checks, fabric_gate
 from .....module_utils._model.job import Job
 from .....module_utils._model.run_record import RunRecord
-from ...._hosts.node_client import Remote
+from ...._hosts.node_client import NodeClient
 from ...shared.request import Dict, RunRequest
 from ...shared.state_dir import StateHome
 from .. import source as code_source
@@ -34,11 +34,11 @@ class HostsPlan:
     run_id: str
     hosts: list[hosts_plan.TrainingHost]
     source: code_source.CodeSource
-    remotes: list[Remote]
+    remotes: list[NodeClient]
     infos: dict[str, Dict]
     checks: list[checks.Check]
     derived: Dict
-    gate: fabric_gate.Gate
+    gate: fabric_gate.FabricGate
 
 
 def build_claim(request: RunRequest, home: StateHome, job: Job) -> Dict:

@@ -123,7 +123,7 @@ def build_plan(
         cluster=cluster,
         namespace=namespace,
         pods=registry.pods(job, code_source.build_context(job, run_id, attempt)),
-        program={name: agent_package.sources()[name] for name in PROGRAM_FILES},
+        program={name: agent_package.read_sources()[name] for name in PROGRAM_FILES},
         archive=_pack(source),
         queue=facts.queue,
         fleet=decided.target,

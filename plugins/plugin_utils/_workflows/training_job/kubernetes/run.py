@@ -17,7 +17,7 @@ import typing as t
 from .....module_utils._model import advice, drill, job_backends
 from .....module_utils._model.errors import InputError, MusterError
 from .....module_utils._model.job import Job, to_yaml_names
-from .....module_utils._model.ledger import epoch
+from .....module_utils._model.ledger import parse_time
 from .....module_utils._model.run_record import BackendRef, RunRecord
 from .....module_utils._node import files
 from ...._kube.api.client import Client
@@ -127,7 +127,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Dict:
         if not _continues(asked, live):
             submit.require_recorded_end(run_id, before, live, bool(request.options.get("recreate")))
             kubernetes_plan.require_runnable(job, facts, placement, namespace)
-        for warning in (*facts.warnings, *job_backends.warnings(job)):
+        for warning in (*facts.warnings, *job_backends.backend_warnings(job)):
             request.progress.say(f"warning: {warning}")
         if request.check:
             return _check(asked)
@@ -187,7 +187,7 @@ def _parse_drill(request: RunRequest, job: Job, facts: ClusterFacts) -> drill.Dr
     named = str(value.get("node") or "") if isinstance(value, dict) else ""
     # Where each rank will be only the scheduler knows; a node that is named must be one of the cluster's.
     known = [str(item["metadata"]["name"]) for item in facts.nodes or []] or [named]
-    found = drill.parse(value, job.world_size, known if named else [""] * job.nodes, job.nproc)
+    found = drill.parse_drill(value, job.world_size, known if named else [""] * job.nodes, job.nproc)
     if found.target == "worker":
         raise InputError("drill.target", "a single rank cannot be killed on Kubernetes", "Use agent: the rank's pod")
     return found
@@ -330,7 +330,7 @@ def _follow(
     follower = ClusterFollower(made.job, made.run_id, folder, sources, request.progress, save, drilling, over)
     if record.admitted_at:
         # Whoever followed it before has seen it start: its time limit does not begin anew.
-        follower.admitted_at = admission_time(follower.story, epoch(record.admitted_at))
+        follower.admitted_at = admission_time(follower.story, parse_time(record.admitted_at))
     try:
         outcome = follower.run()
     except KeyboardInterrupt:
@@ -376,7 +376,7 @@ def _build_reference(live: KubeObject, made: KubePlan, request: RunRequest) -> B
 
 
 def _derive(made: KubePlan) -> Dict:
-    derived = advice.derive(made.job, bandwidth_gb_s=None, prices_usd_per_hour=[None] * made.job.nodes)
+    derived = advice.derive_advice(made.job, bandwidth_gb_s=None, prices_usd_per_hour=[None] * made.job.nodes)
     derived.update({"connection": "kubernetes", "lane": "network", "run_id": made.run_id})
     return derived
 

@@ -17,9 +17,9 @@ from ansible_collections.muster.training.plugins.module_utils._model.ledger impo
     EVENTS,
     RESOURCES,
     LedgerEvent,
-    epoch,
-    fold,
-    iso,
+    fold_events,
+    format_time,
+    parse_time,
 )
 
 LINE = {
@@ -37,7 +37,7 @@ LINE = {
 words = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1, max_size=20)
 events = st.builds(
     LedgerEvent,
-    at=st.floats(0, 4e9).map(iso),
+    at=st.floats(0, 4e9).map(format_time),
     cluster=words,
     token=st.from_regex(r"[0-9a-f]{8}", fullmatch=True),
     event=st.sampled_from(EVENTS),
@@ -49,7 +49,7 @@ events = st.builds(
     region=st.none() | words,
     id=st.none() | words,
     price_usd_per_hour=st.none() | st.floats(0, 1e6),
-    deadline=st.none() | st.floats(0, 4e9).map(iso),
+    deadline=st.none() | st.floats(0, 4e9).map(format_time),
     release=st.none() | st.sampled_from(["success", "always", "never"]),
     settled=st.none() | st.booleans(),
     evidence=st.none() | st.dictionaries(words, words, max_size=3),
@@ -83,7 +83,7 @@ def test_anything_is_an_event_or_an_input_error(value: t.Any) -> None:
 @given(st.dictionaries(st.sampled_from([*LINE, "id", "deadline", "evidence"]), st.integers() | st.text() | st.none()))
 def test_changed_fields_never_end_in_another_error(changes: dict[str, t.Any]) -> None:
     try:
-        fold([line(**changes)])
+        fold_events([line(**changes)])
     except InputError as error:
         assert "\n" not in str(error)
 
@@ -113,13 +113,13 @@ def test_a_newer_field_is_ignored() -> None:
 
 
 def test_times() -> None:
-    assert iso(0.0015) == "1970-01-01T00:00:00.001Z"
-    assert epoch("1970-01-01T01:00:00+01:00") == 0.0
-    assert epoch(iso(1_795_255_200.25)) == 1_795_255_200.25
+    assert format_time(0.0015) == "1970-01-01T00:00:00.001Z"
+    assert parse_time("1970-01-01T01:00:00+01:00") == 0.0
+    assert parse_time(format_time(1_795_255_200.25)) == 1_795_255_200.25
 
 
 def test_an_intent_without_an_answer_is_open_and_not_settled() -> None:
-    lease = fold([line()])[("1f2e3d4c", "instance")]
+    lease = fold_events([line()])[("1f2e3d4c", "instance")]
     assert (lease.state, lease.settled, lease.open, lease.id) == ("intent", False, True, None)
 
 
@@ -130,22 +130,24 @@ def test_a_life() -> None:
         line(event="joined", at="2026-11-21T10:05:00Z"),
         line(event="deleted", id="i-1", at="2026-11-21T11:00:00Z"),
     ]
-    lease = fold(lives)[("1f2e3d4c", "instance")]
+    lease = fold_events(lives)[("1f2e3d4c", "instance")]
     assert (lease.state, lease.settled, lease.open, lease.id) == ("deleted", True, True, "i-1")
-    assert lease.created_at == epoch("2026-11-21T10:00:05Z")
+    assert lease.created_at == parse_time("2026-11-21T10:00:05Z")
     assert lease.deadline == "2026-11-22T10:00:00Z"
-    assert lease.cost_usd(epoch("2026-11-21T10:30:00Z")) == pytest.approx(1.0)
-    done = fold([*lives, line(event="verified")])[("1f2e3d4c", "instance")]
+    assert lease.cost_usd(parse_time("2026-11-21T10:30:00Z")) == pytest.approx(1.0)
+    done = fold_events([*lives, line(event="verified")])[("1f2e3d4c", "instance")]
     assert not done.open
 
 
 def test_every_id_of_a_token_is_remembered() -> None:
-    lease = fold([line(), line(event="created", id="a"), line(event="adopted", id="b")])[("1f2e3d4c", "instance")]
+    lease = fold_events([line(), line(event="created", id="a"), line(event="adopted", id="b")])[
+        ("1f2e3d4c", "instance")
+    ]
     assert lease.ids == ("a", "b")
 
 
 def test_things_of_one_token_are_leases_of_their_own() -> None:
-    assert set(fold([line(), line(resource="device", event="adopted", id="n1")])) == {
+    assert set(fold_events([line(), line(resource="device", event="adopted", id="n1")])) == {
         ("1f2e3d4c", "instance"),
         ("1f2e3d4c", "device"),
     }
