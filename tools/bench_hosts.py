@@ -24,7 +24,7 @@ import time
 import typing as t
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import plan as hosts_plan
@@ -235,9 +235,9 @@ def requests_and_idempotence(world: World) -> list[Line]:
     """Count what one start asks of a node, and run the same job again while it runs."""
     job = world.job("again")
     first = world.request(job, "again", wait=False)
-    counted: list[Remote] = []
+    counted: list[NodeClient] = []
 
-    def connect(names: t.Sequence[str]) -> list[Remote]:
+    def connect(names: t.Sequence[str]) -> list[NodeClient]:
         counted[:] = world.remotes(names)
         return counted
 

@@ -122,7 +122,7 @@ def floor(data: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
 
 def plugin(data: pathlib.Path, folder: pathlib.Path, *, constructable: bool = False) -> pathlib.Path:
     """Prepare the collection's plugin to be answered with ``data``; return the inventory source."""
-    from ansible_collections.muster.training.plugins.module_utils._http.messages import Response
+    from ansible_collections.muster.training.plugins.module_utils._http.messages import HttpResponse
     from ansible_collections.muster.training.plugins.plugin_utils._inventory import base
     from ansible_collections.muster.training.plugins.plugin_utils._providers import connection
 
@@ -132,8 +132,8 @@ def plugin(data: pathlib.Path, folder: pathlib.Path, *, constructable: bool = Fa
         def __init__(self, **_options: t.Any) -> None:
             pass
 
-        def __call__(self, *_call: t.Any) -> Response:
-            return Response(200, {"content-type": "application/json"}, data.read_bytes())
+        def __call__(self, *_call: t.Any) -> HttpResponse:
+            return HttpResponse(200, {"content-type": "application/json"}, data.read_bytes())
 
     # The places where the plugin takes its wire and its constructor from.
     t.cast(t.Any, connection).Wire = File

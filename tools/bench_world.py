@@ -13,7 +13,7 @@ import sys
 import time
 import typing as t
 
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -67,9 +67,9 @@ class World:
             **values,
         }
 
-    def remotes(self, names: t.Sequence[str]) -> list[Remote]:
+    def remotes(self, names: t.Sequence[str]) -> list[NodeClient]:
         """Return remotes that run requests as local processes, as the local connection does."""
-        return [Remote(name, shell, sys.executable, str(self.root / "nodes")) for name in names]
+        return [NodeClient(name, shell, sys.executable, str(self.root / "nodes")) for name in names]
 
     def request(self, job: dict[str, t.Any], run_id: str, **options: t.Any) -> training_job.Request:
         """Return a request as the action plugin makes it."""

@@ -13,7 +13,7 @@ import typing as t
 from collections.abc import Callable, Iterator
 
 from ansible_collections.muster.training.plugins.module_utils._http.clock import Deadline
-from ansible_collections.muster.training.plugins.module_utils._http.messages import Request, Response
+from ansible_collections.muster.training.plugins.module_utils._http.messages import HttpRequest, HttpResponse
 from ansible_collections.muster.training.plugins.module_utils._http.urls import Origin
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
 from ansible_collections.muster.training.plugins.module_utils._model.lease import TeardownProof
@@ -118,7 +118,7 @@ class CrashWire:
         self.plan = plan
         self.count = 0
 
-    def __call__(self, origin: Origin, request: Request, deadline: Deadline) -> Response:
+    def __call__(self, origin: Origin, request: HttpRequest, deadline: Deadline) -> HttpResponse:
         self.count += 1
         if self.plan and self.count == self.plan.nth:
             self.plan, plan = None, self.plan

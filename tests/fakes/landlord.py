@@ -10,15 +10,15 @@ import typing as t
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import ApiError, TransportError
 from ansible_collections.muster.training.plugins.module_utils._model.lease import (
-    CreateAnswer,
-    Created,
+    Instance,
+    InstanceState,
     Leftover,
-    Rental,
-    RentalState,
+    OrderAccepted,
+    OrderResult,
+    OrderUnsettled,
+    ProviderTraits,
     SshEndpoint,
-    Traits,
-    Unsettled,
-    parse_name,
+    parse_instance_name,
 )
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Offer, OfferQuery, Order
 from ansible_collections.muster.training.plugins.plugin_utils._provision.readiness import ProbeReport
@@ -37,7 +37,7 @@ class SimMachine:
     boot_s: float
     visible_from: float
     host: str | None = None
-    state: RentalState | None = None
+    state: InstanceState | None = None
 
 
 class SimLandlord:
@@ -49,18 +49,18 @@ class SimLandlord:
         name: str = "lambda",
         *,
         account: str = "acc1",
-        traits: Traits | None = None,
+        traits: ProviderTraits | None = None,
         offers: t.Sequence[Offer] = (),
         boot_s: float = 60.0,
     ) -> None:
         self.name = name
         self.account = account
-        self.traits = traits or Traits()
+        self.traits = traits or ProviderTraits()
         self.clock = clock
         self.stock = list(offers)
         self.boot_s = boot_s
         self.machines: dict[str, SimMachine] = {}
-        self.answers: list[CreateAnswer | float | None] = []
+        self.answers: list[OrderResult | float | None] = []
         self.list_faults: list[t.Any] = []
         self.offer_faults: list[t.Any] = []
         self.delete_faults: list[t.Any] = []
@@ -69,7 +69,7 @@ class SimLandlord:
         self.deleted: list[str] = []
         self.lag_s = 0.0
         self.hosts: list[str] = []
-        self.states: list[RentalState] = []
+        self.states: list[InstanceState] = []
         self.left: tuple[Leftover, ...] = ()
         self._count = 0
 
@@ -87,31 +87,31 @@ class SimLandlord:
         self.machines[key] = SimMachine(key, name, price, now, self.boot_s, now + self.lag_s, host, state)
         return key
 
-    def create(self, order: Order) -> CreateAnswer:
+    def create(self, order: Order) -> OrderResult:
         self.orders.append(order)
         self.order_times.append(self.clock.time())
         answer = self.answers.pop(0) if self.answers else None
         if answer is None:
-            return Created(self.make(order.name, order.offer.price_usd_per_hour))
+            return OrderAccepted(self.make(order.name, order.offer.price_usd_per_hour))
         if isinstance(answer, float):
             self.clock.later(answer, lambda: t.cast(None, self.make(order.name)))
-            return Unsettled("timed out")
-        if isinstance(answer, Created):
-            return Created(self.make(order.name), answer.usable, answer.reason)
+            return OrderUnsettled("timed out")
+        if isinstance(answer, OrderAccepted):
+            return OrderAccepted(self.make(order.name), answer.usable, answer.reason)
         return answer
 
-    def rentals(self) -> tuple[Rental, ...]:
+    def rentals(self) -> tuple[Instance, ...]:
         fault = _next(self.list_faults)
         if fault == "empty":
             return ()
         now = self.clock.time()
         return tuple(self._rental(item, now) for item in self.machines.values() if item.visible_from <= now)
 
-    def _rental(self, item: SimMachine, now: float) -> Rental:
-        running: RentalState = "running" if now >= item.made_at + item.boot_s else "creating"
+    def _rental(self, item: SimMachine, now: float) -> Instance:
+        running: InstanceState = "running" if now >= item.made_at + item.boot_s else "creating"
         state = item.state or running
-        parts = parse_name(item.name)
-        return Rental(
+        parts = parse_instance_name(item.name)
+        return Instance(
             provider=self.name,
             id=item.id,
             name=item.name,
@@ -124,7 +124,7 @@ class SimLandlord:
             host=item.host,
         )
 
-    def delete(self, rental: Rental) -> bool:
+    def delete(self, rental: Instance) -> bool:
         fault = _next(self.delete_faults)
         if fault == "404":
             return False
@@ -152,7 +152,7 @@ class SimProber:
         self.reports = list(reports)
         self.seen: list[str] = []
 
-    def probe(self, machine: Rental) -> ProbeReport:
+    def probe(self, machine: Instance) -> ProbeReport:
         self.seen.append(machine.id)
         return self.reports.pop(0) if self.reports else ProbeReport("ready", True)
 

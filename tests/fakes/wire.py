@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.module_utils._http.clock import Deadline
-from ansible_collections.muster.training.plugins.module_utils._http.connection_pool import Wire
-from ansible_collections.muster.training.plugins.module_utils._http.errors import WireFailure
-from ansible_collections.muster.training.plugins.module_utils._http.messages import Request, Response
+from ansible_collections.muster.training.plugins.module_utils._http.connection_pool import ConnectionPool
+from ansible_collections.muster.training.plugins.module_utils._http.errors import ExchangeError
+from ansible_collections.muster.training.plugins.module_utils._http.messages import HttpRequest, HttpResponse
 from ansible_collections.muster.training.plugins.module_utils._http.urls import Origin
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
 from ansible_collections.muster.training.plugins.plugin_utils._providers.connection import Access
@@ -25,13 +25,13 @@ class FakeWire:
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
         # The sockets live in real time: a deadline in virtual time would cut them short.
-        self._wire = Wire()
+        self._wire = ConnectionPool()
 
-    def __call__(self, origin: Origin, request: Request, deadline: Deadline) -> Response:
+    def __call__(self, origin: Origin, request: HttpRequest, deadline: Deadline) -> HttpResponse:
         response = self._wire(origin, request, _REAL)
         if response.headers.get("x-fake-silence"):
             self._clock.sleep(READ_TIMEOUT_S)
-            raise WireFailure(f"no answer within {READ_TIMEOUT_S:g} s", sent=True, transient=True)
+            raise ExchangeError(f"no answer within {READ_TIMEOUT_S:g} s", sent=True, transient=True)
         return response
 
 

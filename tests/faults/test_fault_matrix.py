@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.lease import TeardownProof
-from ansible_collections.muster.training.plugins.module_utils._model.ledger import fold
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import fold_events
 from ansible_collections.muster.training.tests.fakes.api import FAULTS, Fault, FaultKind
 from ansible_collections.muster.training.tests.fakes.cycle import NODES, PRODUCTS, CallCrash, Cycle, Server
 from ansible_collections.muster.training.tests.fakes.wire import TOKEN
@@ -43,7 +43,7 @@ def check(cycle: Cycle, proof: TeardownProof, case: str, group: str) -> list[str
     alive = cycle.settle()
     if alive:
         problems.append(f"{alive} things alive")
-    leases = fold(cycle.ledger.events)
+    leases = fold_events(cycle.ledger.events)
     open_ones = [f"{lease.token} {lease.state}" for lease in leases.values() if lease.open]
     if open_ones:
         problems.append(f"not verified: {open_ones}")

@@ -12,7 +12,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._http import connection_pool
-from ansible_collections.muster.training.plugins.module_utils._http.messages import Response
+from ansible_collections.muster.training.plugins.module_utils._http.messages import HttpResponse
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
@@ -143,7 +143,7 @@ def test_an_overloaded_server_is_waited_for(client: Client, api: ApiServer, name
     limited = connect({"kubeconfig": api.config({"token": READER})})
     _level, flow = apply(client, no_seats(namespace)).objects()
     rule = str((flow or {})["metadata"]["uid"])
-    heard: list[Response] = []
+    heard: list[HttpResponse] = []
     inner = limited.line.tally.inner
 
     class Heard:

@@ -29,7 +29,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._node import files, processes
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import agent_package, gang
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 
 FAKES = pathlib.Path(__file__).resolve().parents[1] / "fakes"
 _VARIABLE = "MUSTER_TEST_LAB"
@@ -78,14 +78,14 @@ class NodeLab:
         (tools / "python3").symlink_to(sys.executable)
         self.env = {"PATH": str(tools), _VARIABLE: str(root)}
 
-    def remote(self, name: str, **changes: t.Any) -> Remote:
+    def remote(self, name: str, **changes: t.Any) -> NodeClient:
         """Return a node; ``changes`` are fields of Remote."""
         values = {"shell": NodeShell(self.env), "python": sys.executable, "state_root": str(self.nodes), **changes}
-        return Remote(name, **values)
+        return NodeClient(name, **values)
 
-    def installed(self, name: str, **changes: t.Any) -> Remote:
+    def installed(self, name: str, **changes: t.Any) -> NodeClient:
         """Return a node that has the agent installed, copied from one that any lab of this session has compiled."""
-        made = self.root.parent / f"agent-{agent_package.version()}"
+        made = self.root.parent / f"agent-{agent_package.agent_version()}"
         if not made.exists():
             place = files.private_dir(made.with_suffix(f".{os.getpid()}"))
             package = files.private_dir(place / "muster_node")
@@ -95,7 +95,7 @@ class NodeLab:
             (place / "run.py").write_text(request["entry"])
             compileall.compile_dir(package, quiet=2)
             place.rename(made)
-        program = self.state(name) / "agent" / agent_package.version()
+        program = self.state(name) / "agent" / agent_package.agent_version()
         shutil.copytree(made, program)
         self.state(name).chmod(0o700)
         return self.remote(name, program=str(program), **changes)
@@ -119,12 +119,12 @@ class NodeLab:
         values = {"argv": list(argv), "policy": "never", "generation": 1, "grace_s": 5, **changes}
         return gang.unit_spec(job, name, str(self.run(name, run_id)), run_id, values.pop("unit", "agent"), **values)
 
-    def prepare(self, remote: Remote, run_id: str, **values: t.Any) -> dict[str, t.Any]:
+    def prepare(self, remote: NodeClient, run_id: str, **values: t.Any) -> dict[str, t.Any]:
         """Claim and prepare a run on a node."""
         claim = {"owner": "me", "controller": "here", "gpus": 0}
         return remote.ask("prepare", **{"run_id": run_id, "claim": claim, "program": remote.program, **values})
 
-    def start(self, remote: Remote, run_id: str, argv: t.Sequence[str], **changes: t.Any) -> dict[str, t.Any]:
+    def start(self, remote: NodeClient, run_id: str, argv: t.Sequence[str], **changes: t.Any) -> dict[str, t.Any]:
         """Start the agent of a prepared run."""
         spec = self.spec(remote.name, run_id, argv, **changes)
         return remote.ask("start", run_id=run_id, program=remote.program, spec=spec)

@@ -10,7 +10,7 @@ import sys
 import typing as t
 import uuid
 
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
 from ansible_collections.muster.training.tests.support.node_lab import NodeLab
@@ -38,7 +38,7 @@ class RunWorld:
     def __init__(self, root: pathlib.Path) -> None:
         self.root, self.lab, self.said = root, NodeLab(root), Said()
         self.run_id = f"r-{uuid.uuid4().hex[:8]}"
-        self.nodes: dict[str, Remote] = {}
+        self.nodes: dict[str, NodeClient] = {}
         for name in "ab":
             self.lab.installed(name)
 
@@ -55,7 +55,7 @@ class RunWorld:
         own = {"name": "x", "nodes": 2, "launcher": "command", "command": list(command), "python": sys.executable}
         return {**own, "checkpoints": {"grace_s": 5}, **changes}
 
-    def connect(self, names: t.Sequence[str]) -> list[Remote]:
+    def connect(self, names: t.Sequence[str]) -> list[NodeClient]:
         """Return nodes; those that a test has put into ``nodes`` are used as they are."""
         return [self.nodes.get(name) or self.lab.remote(name) for name in names]
 

@@ -12,8 +12,8 @@ import urllib.parse
 from collections.abc import Callable, Mapping
 
 from ansible_collections.muster.training.plugins.module_utils._http.clock import Deadline
-from ansible_collections.muster.training.plugins.module_utils._http.errors import WireFailure
-from ansible_collections.muster.training.plugins.module_utils._http.messages import Request, Response
+from ansible_collections.muster.training.plugins.module_utils._http.errors import ExchangeError
+from ansible_collections.muster.training.plugins.module_utils._http.messages import HttpRequest, HttpResponse
 from ansible_collections.muster.training.plugins.module_utils._http.urls import Origin
 
 
@@ -31,7 +31,7 @@ class Call:
     answer: t.Any = None
     raw: bytes | None = None
     answer_headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    failure: WireFailure | None = None
+    failure: ExchangeError | None = None
     query: list[tuple[str, str]] | None = None
     body: t.Any = dataclasses.field(default=...)
     form: Mapping[str, str] | None = None
@@ -39,7 +39,7 @@ class Call:
     without: tuple[str, ...] = ()
     effect: Callable[[], None] | None = None
 
-    def check(self, request: Request) -> None:
+    def check(self, request: HttpRequest) -> None:
         """Compare the request that came with the one that was expected."""
         assert (request.method, request.path) == (self.method, self.path)
         if self.query is not None:
@@ -55,7 +55,7 @@ class Call:
         for name in self.without:
             assert name.lower() not in sent, f"{self.method} {self.path}: header {name} must not be sent"
 
-    def response(self) -> Response:
+    def response(self) -> HttpResponse:
         """Return the scripted answer or raise the scripted failure."""
         if self.effect is not None:
             self.effect()
@@ -63,7 +63,7 @@ class Call:
             raise self.failure
         body = self.raw if self.raw is not None else b"" if self.answer is None else json.dumps(self.answer).encode()
         headers = {"content-type": "application/json", **{k.lower(): v for k, v in self.answer_headers.items()}}
-        return Response(self.status, headers, body)
+        return HttpResponse(self.status, headers, body)
 
 
 class Script:
@@ -71,10 +71,10 @@ class Script:
 
     def __init__(self, *calls: Call) -> None:
         self._calls = list(calls)
-        self.done: list[Request] = []
+        self.done: list[HttpRequest] = []
         self.origins: list[Origin] = []
 
-    def __call__(self, origin: Origin, request: Request, deadline: Deadline) -> Response:
+    def __call__(self, origin: Origin, request: HttpRequest, deadline: Deadline) -> HttpResponse:
         assert self._calls, f"unexpected call {request.method} {request.path}"
         call = self._calls.pop(0)
         call.check(request)

@@ -21,9 +21,9 @@ from collections.abc import Callable, Collection, Mapping
 
 from .._model.errors import ApiError, TransportError
 from .clock import SYSTEM_CLOCK, Clock, Deadline
-from .connection_pool import Exchange, Wire
-from .errors import WireFailure
-from .messages import Answer, Request, Response, check_headers, decode_json, json_request
+from .connection_pool import ConnectionPool, Exchange
+from .errors import ExchangeError
+from .messages import HttpRequest, HttpResponse, JsonResponse, check_headers, decode_json, json_request
 from .retry import TRANSIENT_STATUS, Pacer, RetryPolicy, Timeouts, parse_retry_after
 from .urls import BaseUrl, Query, parse_base_url, redirect_target
 from .version import USER_AGENT
@@ -39,7 +39,7 @@ _FIXES = {
 }
 
 
-class _NoTurn(WireFailure):
+class _PaceTooSlow(ExchangeError):
     """The API's pace leaves no time for the call before its deadline."""
 
 
@@ -58,7 +58,7 @@ def no_detail(_body: t.Any) -> str:
     return ""
 
 
-def always_retry(_response: Response) -> bool:
+def always_retry(_response: HttpResponse) -> bool:
     """Allow the retry of any answer whose status says that it is worth one."""
     return True
 
@@ -84,7 +84,7 @@ class HttpClient:
         *,
         auth: Auth | None = None,
         error_detail: Callable[[t.Any], str] = no_detail,
-        may_retry: Callable[[Response], bool] = always_retry,
+        may_retry: Callable[[HttpResponse], bool] = always_retry,
         advice: Mapping[int, str] | None = None,
         pacer: Pacer | None = None,
         timeouts: Timeouts | None = None,
@@ -101,7 +101,7 @@ class HttpClient:
         self._pacer = pacer
         self._timeouts = timeouts or Timeouts()
         self._retry = retry or RetryPolicy()
-        self._exchange = exchange or Wire(timeouts=self._timeouts, clock=clock)
+        self._exchange = exchange or ConnectionPool(timeouts=self._timeouts, clock=clock)
         self._clock = clock
         self._rng = rng or random.Random()
 
@@ -109,7 +109,7 @@ class HttpClient:
         """Return the decoded JSON of a GET that succeeded."""
         return self.call(json_request("GET", path, query=query)).data
 
-    def call(self, request: Request, *, allow: Collection[int] = (), pacer: Pacer | None = None) -> Answer:
+    def call(self, request: HttpRequest, *, allow: Collection[int] = (), pacer: Pacer | None = None) -> JsonResponse:
         """Send ``request`` and decode its JSON answer.
 
         Statuses in ``allow`` are returned like a success (their data is None where it is no JSON); any other
@@ -120,11 +120,11 @@ class HttpClient:
             data = decode_json(response.body)
         except ValueError:
             if response.status in allow:
-                return Answer(response.status, None, response.headers)
+                return JsonResponse(response.status, None, response.headers)
             raise self.unexpected(request, response) from None
-        return Answer(response.status, data, response.headers)
+        return JsonResponse(response.status, data, response.headers)
 
-    def send(self, request: Request, *, allow: Collection[int] = (), pacer: Pacer | None = None) -> Response:
+    def send(self, request: HttpRequest, *, allow: Collection[int] = (), pacer: Pacer | None = None) -> HttpResponse:
         """Send ``request``, again where that is harmless, and return the answer with its raw body."""
         deadline = Deadline(self._clock, self._timeouts.total_s)
         attempt, refreshed = 0, False
@@ -133,9 +133,9 @@ class HttpClient:
             attempt += 1
             try:
                 response = self._once(request, deadline, pacer)
-            except WireFailure as failure:
+            except ExchangeError as failure:
                 problem = self._broken(request, failure)
-                if isinstance(failure, _NoTurn):
+                if isinstance(failure, _PaceTooSlow):
                     # What went wrong before is what the user needs to know.
                     raise (earlier or problem) from None
                 if not (failure.transient and request.repeatable and self._pause(attempt, None, deadline)):
@@ -152,7 +152,7 @@ class HttpClient:
             if not (self._worth_retry(request, response) and self._pause(attempt, wish, deadline)):
                 raise earlier
 
-    def unexpected(self, request: Request, response: Response) -> TransportError:
+    def unexpected(self, request: HttpRequest, response: HttpResponse) -> TransportError:
         """Return the error for an answer of another shape than the API promises (HTML, cut JSON, wrong type)."""
         return TransportError(
             f"{self._name(request)}: unexpected answer ({len(response.body)} bytes, {response.content_type()})",
@@ -160,7 +160,7 @@ class HttpClient:
             ambiguous=not request.safe,
         )
 
-    def _once(self, request: Request, deadline: Deadline, pacer: Pacer | None) -> Response:
+    def _once(self, request: HttpRequest, deadline: Deadline, pacer: Pacer | None) -> HttpResponse:
         """Send the request one time, following redirects that stay on the same server."""
         step = request._replace(path=self.base.path + request.path)
         for _hop in range(_MAX_REDIRECTS + 1):
@@ -171,9 +171,9 @@ class HttpClient:
             if onward is None:
                 return response
             step = request._replace(path=onward[0], query=onward[1])
-        raise WireFailure("too many redirects")
+        raise ExchangeError("too many redirects")
 
-    def _exchange_one(self, request: Request, deadline: Deadline, pacer: Pacer | None) -> Response:
+    def _exchange_one(self, request: HttpRequest, deadline: Deadline, pacer: Pacer | None) -> HttpResponse:
         credential = self._auth.headers() if self._auth else {}
         headers = {"User-Agent": USER_AGENT, **request.headers, **credential}
         check_headers(headers)
@@ -182,7 +182,7 @@ class HttpClient:
                 if turn is not None:
                     turn.wait(deadline)
         except TimeoutError:
-            raise _NoTurn(f"no turn within {self._timeouts.total_s:g} s", sent=False) from None
+            raise _PaceTooSlow(f"no turn within {self._timeouts.total_s:g} s", sent=False) from None
         return self._exchange(self.base.origin, request._replace(headers=headers), deadline)
 
     def _pause(self, attempt: int, wish: float | None, deadline: Deadline) -> bool:
@@ -195,20 +195,20 @@ class HttpClient:
         self._clock.sleep(delay)
         return True
 
-    def _worth_retry(self, request: Request, response: Response) -> bool:
+    def _worth_retry(self, request: HttpRequest, response: HttpResponse) -> bool:
         status = response.status
         transient = status in TRANSIENT_STATUS or (status == 500 and request.safe)
         # A 429 says that nothing was done: even a create may be sent again.
         return (status == 429 or (transient and request.repeatable)) and self._may_retry(response)
 
-    def _name(self, request: Request) -> str:
+    def _name(self, request: HttpRequest) -> str:
         return f"{request.method} {self.base}{request.path}"
 
-    def _broken(self, request: Request, failure: WireFailure) -> TransportError:
+    def _broken(self, request: HttpRequest, failure: ExchangeError) -> TransportError:
         ambiguous = failure.sent and not request.safe
         return TransportError(f"{self._name(request)}: {failure.message}", failure.fix, ambiguous=ambiguous)
 
-    def _refused(self, request: Request, response: Response) -> ApiError:
+    def _refused(self, request: HttpRequest, response: HttpResponse) -> ApiError:
         path, status = f"{self.base}{request.path}", response.status
         if 300 <= status < 400:
             fix = "Redirects to another address are not followed; set the API address to the new one"
@@ -216,7 +216,7 @@ class HttpClient:
         fix = self._advice.get(status, "")
         return ApiError(request.method, path, status, self._detail(response), request_id=response.request_id(), fix=fix)
 
-    def _detail(self, response: Response) -> str:
+    def _detail(self, response: HttpResponse) -> str:
         # Cloudflare bans by User-Agent or address with this bare line, which looks like a permission error.
         if response.body[:20].startswith(b"error code: 10"):
             return f"blocked by Cloudflare ({response.body[:16].decode('ascii', 'replace')})"

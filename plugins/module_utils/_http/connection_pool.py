@@ -14,8 +14,8 @@ import threading
 import typing as t
 
 from .clock import SYSTEM_CLOCK, Clock, Deadline
-from .errors import OTHER_PROTOCOL, WireFailure
-from .messages import Request, Response
+from .errors import OTHER_PROTOCOL, ExchangeError
+from .messages import HttpRequest, HttpResponse
 from .retry import Timeouts
 from .sockets import TimedSocket, connect
 from .stream import Stream
@@ -33,11 +33,11 @@ class Exchange(t.Protocol):
     Raises :class:`WireFailure`.
     """
 
-    def __call__(self, origin: Origin, request: Request, deadline: Deadline) -> Response:
+    def __call__(self, origin: Origin, request: HttpRequest, deadline: Deadline) -> HttpResponse:
         """Exchange ``request`` for a response before ``deadline``."""
 
 
-class Wire:
+class ConnectionPool:
     """The real exchange. Threads may share it; each call has a connection to itself.
 
     ``proxy`` is ``env``, ``none``, a URL, or a :class:`Proxy` that is used for every address.
@@ -109,18 +109,18 @@ class Wire:
                 sock.shut()
             self._idle.clear()
 
-    def __call__(self, origin: Origin, request: Request, deadline: Deadline) -> Response:
+    def __call__(self, origin: Origin, request: HttpRequest, deadline: Deadline) -> HttpResponse:
         # A kept connection may be dead already; a call that must not be sent twice never meets one.
         kept = self.kept(origin) if request.repeatable else None
         if kept is not None:
             try:
                 return self._exchange(origin, request, kept, deadline)
-            except WireFailure:
+            except ExchangeError:
                 if kept.received or not deadline.remaining():
                     raise
         return self._exchange(origin, request, self._open(origin, deadline), deadline)
 
-    def stream(self, origin: Origin, request: Request, deadline: Deadline) -> Response | Stream:
+    def stream(self, origin: Origin, request: HttpRequest, deadline: Deadline) -> HttpResponse | Stream:
         """Send ``request`` on a connection of its own and return its answer while it is still coming.
 
         ``deadline`` is for the answer's head, and for the whole answer when its status is not 200: that one is
@@ -132,18 +132,18 @@ class Wire:
         kept = False
         try:
             sock.arm(deadline, self._timeouts.read_s)
-            answer = http1.ask(origin, self._hop(origin), request, sock, gzip=False)
+            answer = http1.send_request(origin, self._hop(origin), request, sock, gzip=False)
             if answer.status == 200:
                 kept = True
                 return Stream(answer, sock, self._clock)
             headers = {name.lower(): value for name, value in answer.getheaders()}
-            return Response(answer.status, headers, http1.read_body(answer, self._max_body_bytes))
+            return HttpResponse(answer.status, headers, http1.read_body(answer, self._max_body_bytes))
         except TimeoutError:
-            raise WireFailure("no answer in time", transient=True) from None
+            raise ExchangeError("no answer in time", transient=True) from None
         except (ConnectionError, ssl.SSLError):
-            raise WireFailure("the connection was lost before an answer came", transient=True) from None
+            raise ExchangeError("the connection was lost before an answer came", transient=True) from None
         except (OSError, ValueError):
-            raise WireFailure("the answer is not HTTP", fix=OTHER_PROTOCOL) from None
+            raise ExchangeError("the answer is not HTTP", fix=OTHER_PROTOCOL) from None
         finally:
             if not kept:
                 sock.shut()
@@ -156,36 +156,36 @@ class Wire:
         try:
             return connect(origin, proxy, self._tls_context, deadline, self._timeouts, self._tls.server_name)
         except TimeoutError:
-            raise WireFailure("no connection in time", sent=False, transient=True) from None
+            raise ExchangeError("no connection in time", sent=False, transient=True) from None
         except OSError as exc:
             reason = (exc.strerror or "connection lost").lower()
-            raise WireFailure(f"no connection ({reason})", sent=False, transient=True) from None
+            raise ExchangeError(f"no connection ({reason})", sent=False, transient=True) from None
 
-    def _exchange(self, origin: Origin, request: Request, sock: TimedSocket, deadline: Deadline) -> Response:
+    def _exchange(self, origin: Origin, request: HttpRequest, sock: TimedSocket, deadline: Deadline) -> HttpResponse:
         keep = False
         try:
             sock.arm(deadline, self._timeouts.read_s)
             answer, keep = self._talk(origin, request, sock)
         except TimeoutError:
-            raise WireFailure("no complete answer in time", transient=True) from None
+            raise ExchangeError("no complete answer in time", transient=True) from None
         except (ConnectionError, ssl.SSLError):
-            raise WireFailure("the connection was lost before the answer was complete", transient=True) from None
+            raise ExchangeError("the connection was lost before the answer was complete", transient=True) from None
         except (OSError, ValueError):
-            raise WireFailure("the answer is not HTTP", fix=OTHER_PROTOCOL) from None
+            raise ExchangeError("the answer is not HTTP", fix=OTHER_PROTOCOL) from None
         finally:
             if not keep:
                 sock.shut()
         self._keep(origin, sock)
         return answer
 
-    def _talk(self, origin: Origin, request: Request, sock: TimedSocket) -> tuple[Response, bool]:
+    def _talk(self, origin: Origin, request: HttpRequest, sock: TimedSocket) -> tuple[HttpResponse, bool]:
         # Late: who speaks HTTP over a lent connection does without, and http.client takes milliseconds to import.
         from . import http1
 
-        response = http1.ask(origin, self._hop(origin), request, sock, gzip=True)
+        response = http1.send_request(origin, self._hop(origin), request, sock, gzip=True)
         headers = {name.lower(): value for name, value in response.getheaders()}
         body = http1.read_body(response, self._max_body_bytes)
-        return Response(response.status, headers, body), not response.will_close
+        return HttpResponse(response.status, headers, body), not response.will_close
 
     def _hop(self, origin: Origin) -> Proxy | None:
         """Return the proxy that is asked in the server's place: that of plain http."""

@@ -13,7 +13,7 @@ CHUNK = 64 * 1024
 OTHER_PROTOCOL = "Check the port, and https:// or http:// in the address"
 
 
-class WireFailure(Exception):
+class ExchangeError(Exception):
     """A failed exchange, inside this package only; the client turns it into a ``TransportError``.
 
     :param message: what happened, without the address.

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import zlib
 
-from .errors import WireFailure
+from .errors import ExchangeError
 
 
-def too_large(limit: int) -> WireFailure:
+def too_large(limit: int) -> ExchangeError:
     """Return the failure of an answer that is larger than it may be."""
-    return WireFailure(f"the answer is larger than {limit} bytes")
+    return ExchangeError(f"the answer is larger than {limit} bytes")
 
 
 class Gunzip:
@@ -31,7 +31,7 @@ class Gunzip:
         try:
             piece = self._decoder.decompress(data, self._limit - self._size + 1)
         except zlib.error:
-            raise WireFailure("the answer's compression is broken") from None
+            raise ExchangeError("the answer's compression is broken") from None
         self._size += len(piece)
         if self._size > self._limit or self._decoder.unconsumed_tail:
             raise too_large(self._limit)
@@ -40,4 +40,4 @@ class Gunzip:
     def finish(self) -> None:
         """Raise :class:`WireFailure` when the end is missing."""
         if not self._decoder.eof:
-            raise WireFailure("the answer was cut short", transient=True)
+            raise ExchangeError("the answer was cut short", transient=True)

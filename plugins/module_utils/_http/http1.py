@@ -11,14 +11,14 @@ from __future__ import annotations
 import http.client
 import typing as t
 
-from .errors import CHUNK, WireFailure
+from .errors import CHUNK, ExchangeError
 from .gunzip import Gunzip, too_large
-from .messages import Request
+from .messages import HttpRequest
 from .sockets import TimedSocket
 from .urls import Origin, Proxy
 
 
-def _pieces(response: http.client.HTTPResponse, limit: int) -> t.Iterator[bytes]:
+def _read_pieces(response: http.client.HTTPResponse, limit: int) -> t.Iterator[bytes]:
     """Yield the raw body; fail when it is larger than ``limit`` or ends before its announced length."""
     announced = response.length
     if announced is not None and announced > limit:
@@ -28,7 +28,7 @@ def _pieces(response: http.client.HTTPResponse, limit: int) -> t.Iterator[bytes]
         try:
             piece = response.read(CHUNK)
         except http.client.IncompleteRead:
-            raise WireFailure("the answer was cut short", transient=True) from None
+            raise ExchangeError("the answer was cut short", transient=True) from None
         except http.client.HTTPException:
             raise ValueError("not HTTP") from None
         if not piece:
@@ -38,7 +38,7 @@ def _pieces(response: http.client.HTTPResponse, limit: int) -> t.Iterator[bytes]
             raise too_large(limit)
         yield piece
     if announced is not None and size < announced:
-        raise WireFailure("the answer was cut short", transient=True)
+        raise ExchangeError("the answer was cut short", transient=True)
 
 
 def read_body(response: http.client.HTTPResponse, limit: int) -> bytes:
@@ -48,19 +48,19 @@ def read_body(response: http.client.HTTPResponse, limit: int) -> bytes:
     """
     encoding = (response.getheader("Content-Encoding") or "identity").strip().lower()
     if encoding == "identity":
-        return b"".join(_pieces(response, limit))
+        return b"".join(_read_pieces(response, limit))
     if encoding not in ("gzip", "x-gzip"):
-        raise WireFailure("the answer has a compression that was not asked for")
+        raise ExchangeError("the answer has a compression that was not asked for")
     gunzip = Gunzip(limit)
-    parts = [gunzip.feed(piece) for piece in _pieces(response, limit)]
+    parts = [gunzip.feed(piece) for piece in _read_pieces(response, limit)]
     # Answers without a body (HEAD, 204, 304) may still name the encoding that one would have.
     if parts:
         gunzip.finish()
     return b"".join(parts)
 
 
-def ask(
-    origin: Origin, proxy: Proxy | None, request: Request, sock: TimedSocket, *, gzip: bool
+def send_request(
+    origin: Origin, proxy: Proxy | None, request: HttpRequest, sock: TimedSocket, *, gzip: bool
 ) -> http.client.HTTPResponse:
     """Send ``request`` and return the answer, its body not read yet; ``proxy`` gets it in the place of ``origin``.
 

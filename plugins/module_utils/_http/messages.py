@@ -28,7 +28,7 @@ _TOKEN = frozenset(string.ascii_letters + string.digits + "!#$%&'*+.^_`|~-")
 _REQUEST_IDS = ("x-request-id", "request-id", "x-amzn-requestid", "x-amz-request-id", "cf-ray")
 
 
-class Request(t.NamedTuple):
+class HttpRequest(t.NamedTuple):
     """One call. ``path`` begins with a slash and is already encoded (see :func:`.address.route`).
 
     ``idempotent`` says whether sending it twice is harmless; by default the method decides (RFC 9110 section
@@ -61,7 +61,7 @@ class Request(t.NamedTuple):
         return self.method in _IDEMPOTENT if self.idempotent is None else self.idempotent
 
 
-class Response(t.NamedTuple):
+class HttpResponse(t.NamedTuple):
     """One answer. Header names are lower case; ``body`` is whole and unpacked."""
 
     status: int
@@ -85,7 +85,7 @@ class Response(t.NamedTuple):
         return re.sub(r"[^a-z0-9.+/-]", "", value)[:60] or "no content type"
 
 
-class Answer(t.NamedTuple):
+class JsonResponse(t.NamedTuple):
     """A decoded JSON answer: ``data`` is None when the body is empty."""
 
     status: int
@@ -113,7 +113,7 @@ def json_request(
     form: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
     idempotent: bool | None = None,
-) -> Request:
+) -> HttpRequest:
     """Build a call that expects JSON; ``body`` is sent as JSON or ``form`` as a web form, not both."""
     sent = {"Accept": "application/json", **(headers or {})}
     data: bytes | None = None
@@ -123,7 +123,7 @@ def json_request(
     elif body is not None:
         data = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
         sent.setdefault("Content-Type", "application/json")
-    return Request(method, path, tuple(query), sent, data, idempotent)
+    return HttpRequest(method, path, tuple(query), sent, data, idempotent)
 
 
 def _refuse_constant(name: str) -> t.NoReturn:

@@ -60,11 +60,11 @@ def parse_retry_after(value: str | None, now: float) -> float | None:
     text = (value or "").strip()
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text, re.ASCII):
         return min(float(text), 1e9)
-    date = http_date(text)
+    date = parse_http_date(text)
     return None if date is None else max(0.0, date - now)
 
 
-def http_date(text: str) -> float | None:
+def parse_http_date(text: str) -> float | None:
     """Return the Unix seconds of a date in a header (RFC 9110 section 5.6.7), None for what is none."""
     try:
         return email.utils.parsedate_to_datetime(text).timestamp()

@@ -15,7 +15,7 @@ import threading
 import typing as t
 
 from .clock import Deadline
-from .errors import CHUNK, OTHER_PROTOCOL, WireFailure
+from .errors import CHUNK, OTHER_PROTOCOL, ExchangeError
 from .retry import Timeouts
 from .urls import Origin, Proxy, is_address
 
@@ -114,11 +114,11 @@ def resolve(host: str, port: int, timeout_s: float) -> list[_Address]:
     if isinstance(found, (OSError, UnicodeError)):
         reason = "no answer from the name server" if isinstance(found, TimeoutError) else "unknown host name"
         fix = "Check the address and this machine's DNS"
-        raise WireFailure(f"{host} cannot be resolved ({reason})", fix=fix, sent=False, transient=True)
-    return _alternate([(entry[0], entry[4]) for entry in found])
+        raise ExchangeError(f"{host} cannot be resolved ({reason})", fix=fix, sent=False, transient=True)
+    return _alternate_families([(entry[0], entry[4]) for entry in found])
 
 
-def _alternate(addresses: list[_Address]) -> list[_Address]:
+def _alternate_families(addresses: list[_Address]) -> list[_Address]:
     """Put families in turn (RFC 8305 section 4), so that a dead IPv6 route costs one attempt only."""
     first = [entry for entry in addresses if entry[0] == addresses[0][0]]
     rest = [entry for entry in addresses if entry[0] != addresses[0][0]]
@@ -146,10 +146,10 @@ def dial(host: str, port: int, limit: Deadline) -> socket.socket:
             continue
         return raw
     fix = "Check that the server is up, its address, and what lies between (VPN, firewall, proxy)"
-    raise WireFailure(f"no connection to {host} port {port} ({problem})", fix=fix, sent=False, transient=True)
+    raise ExchangeError(f"no connection to {host} port {port} ({problem})", fix=fix, sent=False, transient=True)
 
 
-def _tunnel(sock: TimedSocket, origin: Origin, proxy: Proxy) -> None:
+def _open_tunnel(sock: TimedSocket, origin: Origin, proxy: Proxy) -> None:
     """Ask ``proxy`` for a tunnel to ``origin`` (CONNECT, RFC 9110 section 9.3.6)."""
     host = f"[{origin.host}]" if ":" in origin.host else origin.host
     lines = [f"CONNECT {host}:{origin.port} HTTP/1.1", f"Host: {host}:{origin.port}"]
@@ -161,24 +161,24 @@ def _tunnel(sock: TimedSocket, origin: Origin, proxy: Proxy) -> None:
     while not answer.endswith(b"\r\n\r\n"):
         byte = bytearray(1)
         if not sock.receive_into(byte) or len(answer) > _MAX_PROXY_ANSWER:
-            raise WireFailure("the proxy closed the connection", sent=False, transient=True)
+            raise ExchangeError("the proxy closed the connection", sent=False, transient=True)
         answer += bytes(byte)
     status = answer.split(None, 2)[1:2]
     if not status or not status[0].startswith(b"2"):
         shown = status[0].decode("ascii", "replace")[:3] if status else "nothing"
-        raise WireFailure(f"the proxy refused the tunnel ({shown})", fix="Check the proxy setting", sent=False)
+        raise ExchangeError(f"the proxy refused the tunnel ({shown})", fix="Check the proxy setting", sent=False)
 
 
-def _secure(raw: socket.socket, name: str, context: ssl.SSLContext, timeout_s: float) -> socket.socket:
+def _start_tls(raw: socket.socket, name: str, context: ssl.SSLContext, timeout_s: float) -> socket.socket:
     raw.settimeout(timeout_s)
     try:
         return context.wrap_socket(raw, server_hostname=name)
     except ssl.SSLCertVerificationError as exc:
         fix = "Check the host name, the clock of this machine and the CA option"
-        raise WireFailure(f"the TLS certificate was refused ({exc.verify_message})", fix=fix, sent=False) from None
+        raise ExchangeError(f"the TLS certificate was refused ({exc.verify_message})", fix=fix, sent=False) from None
     except ssl.SSLError as exc:
         message = "the server does not speak TLS" if exc.reason in _NO_TLS else f"TLS failed ({exc.reason or 'closed'})"
-        raise WireFailure(message, fix=OTHER_PROTOCOL, sent=False) from None
+        raise ExchangeError(message, fix=OTHER_PROTOCOL, sent=False) from None
 
 
 def connect(
@@ -198,8 +198,8 @@ def connect(
     try:
         if origin.scheme == "https":
             if proxy:
-                _tunnel(TimedSocket(raw, deadline, timeouts.connect_s), origin, proxy)
-            raw = _secure(raw, server_name or origin.host, context(), deadline.within(timeouts.connect_s))
+                _open_tunnel(TimedSocket(raw, deadline, timeouts.connect_s), origin, proxy)
+            raw = _start_tls(raw, server_name or origin.host, context(), deadline.within(timeouts.connect_s))
     except BaseException:
         raw.close()
         raise

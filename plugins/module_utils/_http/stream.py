@@ -14,7 +14,7 @@ import threading
 import typing as t
 
 from .clock import Clock, Deadline
-from .errors import CHUNK, WireFailure
+from .errors import CHUNK, ExchangeError
 from .sockets import TimedSocket
 
 if t.TYPE_CHECKING:
@@ -26,7 +26,7 @@ _MAX_SIZE_LINE = 1024
 _KEEPALIVE = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 25_000))
 
 
-class _Chunks:
+class _ChunkDecoder:
     """Takes the framing off a chunked body (RFC 9112 section 7.1), whatever pieces it comes in.
 
     ``http.client`` loses its place when a read times out between two pieces; this does not.
@@ -56,7 +56,7 @@ class _Chunks:
         match = _SIZE.match(self._held)
         if match is None:
             if len(self._held) > _MAX_SIZE_LINE:
-                raise WireFailure("the answer is not HTTP")
+                raise ExchangeError("the answer is not HTTP")
             return False
         self._left = int(match.group(1), 16)
         self._held = self._held[match.end() :]
@@ -72,7 +72,7 @@ class Stream:
         self._body, t.cast(t.Any, response).fp = response.fp, None
         self._sock = sock
         self._clock = clock
-        self._chunks = _Chunks() if response.chunked else None
+        self._chunks = _ChunkDecoder() if response.chunked else None
         self._left: int | None = None if response.chunked else response.length
         self._closed = False
         self._reading = False
@@ -109,12 +109,12 @@ class Stream:
             except TimeoutError:
                 if wait.remaining() > 0.1:
                     # Long before its time: the kernel gave up, the peer no longer answers probes.
-                    raise WireFailure("the connection was lost", transient=True) from None
+                    raise ExchangeError("the connection was lost", transient=True) from None
                 return None
             except (OSError, ValueError):
                 if self._closed:
                     break
-                raise WireFailure("the connection was lost", transient=True) from None
+                raise ExchangeError("the connection was lost", transient=True) from None
             if not piece:
                 self._check_end()
                 break
@@ -136,7 +136,7 @@ class Stream:
 
     def _check_end(self) -> None:
         if not self._closed and (self._chunks is not None or self._left):
-            raise WireFailure("the answer was cut short", transient=True)
+            raise ExchangeError("the answer was cut short", transient=True)
 
     def close(self) -> None:
         """End the answer; a read in another thread returns at once."""

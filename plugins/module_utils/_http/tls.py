@@ -13,7 +13,7 @@ import ssl
 import tempfile
 import typing as t
 
-from .errors import WireFailure
+from .errors import ExchangeError
 
 
 class TlsOptions(t.NamedTuple):
@@ -43,9 +43,11 @@ class TlsOptions(t.NamedTuple):
             if self.client_pem:
                 _load_pem(context, self.client_pem)
             elif self.client_cert:
-                context.load_cert_chain(self.client_cert, self.client_key or None, password=_no_password)
+                context.load_cert_chain(self.client_cert, self.client_key or None, password=_refuse_password)
         except (OSError, ValueError) as exc:
-            raise WireFailure(f"a TLS file cannot be used ({_reason(exc)})", fix="Check ca_path", sent=False) from None
+            raise ExchangeError(
+                f"a TLS file cannot be used ({_reason(exc)})", fix="Check ca_path", sent=False
+            ) from None
         if self.ca_pem:
             # Private CAs often leave out what RFC 5280 wants of public ones, and Python 3.13 began to insist on it.
             context.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -63,7 +65,7 @@ def _reason(exc: Exception) -> str:
     return "the key has a password" if "password" in str(exc) else "it is not PEM"
 
 
-def _no_password() -> t.NoReturn:
+def _refuse_password() -> t.NoReturn:
     # Without this, OpenSSL asks on the terminal and a play hangs.
     raise ValueError("a password is needed")
 
@@ -74,11 +76,11 @@ def _load_pem(context: ssl.SSLContext, pem: str) -> None:
         with tempfile.NamedTemporaryFile() as stream:
             stream.write(pem.encode())
             stream.flush()
-            context.load_cert_chain(stream.name, password=_no_password)
+            context.load_cert_chain(stream.name, password=_refuse_password)
         return
     number = os.memfd_create("pem", os.MFD_CLOEXEC)
     try:
         os.write(number, pem.encode())
-        context.load_cert_chain(f"/proc/self/fd/{number}", password=_no_password)
+        context.load_cert_chain(f"/proc/self/fd/{number}", password=_refuse_password)
     finally:
         os.close(number)

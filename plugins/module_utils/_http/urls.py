@@ -86,16 +86,16 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _unsafe(url: str) -> bool:
+def _has_unsafe_characters(url: str) -> bool:
     """Tell whether ``url`` holds what has no place in one, and what others may read as something else."""
     return not (url.isascii() and url.isprintable()) or " " in url or "\\" in url
 
 
-def _split(url: str, option: str) -> urllib.parse.SplitResult:
+def _split_url(url: str, option: str) -> urllib.parse.SplitResult:
     """Split ``url`` or raise an ``InputError`` that does not echo it: it may hold a password."""
     if not isinstance(url, str) or not url.strip():
         raise InputError(option, "must be a URL such as https://api.example.com/v1")
-    if _unsafe(url):
+    if _has_unsafe_characters(url):
         raise InputError(option, "must not contain spaces, control or non-ASCII characters")
     try:
         parts = urllib.parse.urlsplit(url)
@@ -107,7 +107,7 @@ def _split(url: str, option: str) -> urllib.parse.SplitResult:
     return parts
 
 
-def _origin(parts: urllib.parse.SplitResult) -> Origin:
+def _parse_origin(parts: urllib.parse.SplitResult) -> Origin:
     scheme: t.Literal["http", "https"] = "https" if parts.scheme.lower() == "https" else "http"
     port = parts.port if parts.port is not None else _DEFAULT_PORTS[scheme]
     return Origin(scheme, (parts.hostname or "").lower(), port)
@@ -119,12 +119,12 @@ def parse_base_url(url: str, option: str, *, allow_http: bool = False) -> BaseUr
     Plain ``http`` would show the credential to the network: it is refused but for this machine itself or with
     ``allow_http``. ``option`` names the option in errors. Raises :class:`InputError`.
     """
-    parts = _split(url, option)
+    parts = _split_url(url, option)
     if parts.username is not None or parts.password is not None:
         raise InputError(option, "must not contain a user or password", "Give the credential in its own option")
     if parts.query or parts.fragment or "?" in url or "#" in url:
         raise InputError(option, "must not contain a query or fragment")
-    origin = _origin(parts)
+    origin = _parse_origin(parts)
     if origin.scheme == "http" and not allow_http and not is_loopback(origin.host):
         raise InputError(option, "must use https", "Plain http sends the credential in the clear")
     return BaseUrl(origin, parts.path.rstrip("/"))
@@ -141,12 +141,12 @@ def route(template: str, **values: t.Any) -> str:
 
 def encode_query(query: Query) -> str:
     """Return ``?a=1&b=2`` for pairs in their order, keys may repeat; empty for no pairs."""
-    return _encoded(tuple(query)) if query else ""
+    return _encode_pairs(tuple(query)) if query else ""
 
 
 # Hundreds of objects are sent with one and the same query.
 @functools.lru_cache(16)
-def _encoded(pairs: tuple[tuple[str, str], ...]) -> str:
+def _encode_pairs(pairs: tuple[tuple[str, str], ...]) -> str:
     return "?" + urllib.parse.urlencode(pairs)
 
 
@@ -155,11 +155,11 @@ def redirect_target(origin: Origin, target: str, location: str) -> tuple[str, Qu
 
     A redirect to another host or scheme is never followed: it would carry the credential away or lose it.
     """
-    if not location or _unsafe(location):
+    if not location or _has_unsafe_characters(location):
         return None
     try:
         parts = urllib.parse.urlsplit(urllib.parse.urljoin(f"{origin}{target}", location))
-        same = parts.scheme in _DEFAULT_PORTS and _origin(parts) == origin and parts.username is None
+        same = parts.scheme in _DEFAULT_PORTS and _parse_origin(parts) == origin and parts.username is None
         query = urllib.parse.parse_qsl(parts.query, keep_blank_values=True, max_num_fields=100)
     except ValueError:
         return None
@@ -168,7 +168,7 @@ def redirect_target(origin: Origin, target: str, location: str) -> tuple[str, Qu
 
 def parse_proxy(url: str, option: str) -> Proxy:
     """Return the proxy that ``url`` names. Only HTTP proxies are known; https goes through them by CONNECT."""
-    parts = _split(url if "://" in url else f"http://{url}", option)
+    parts = _split_url(url if "://" in url else f"http://{url}", option)
     if parts.scheme.lower() != "http":
         raise InputError(option, "must be an http:// proxy")
     credentials = ""
@@ -178,7 +178,7 @@ def parse_proxy(url: str, option: str) -> Proxy:
     return Proxy((parts.hostname or "").lower(), parts.port or 80, credentials)
 
 
-def _bypassed(origin: Origin, no_proxy: str) -> bool:
+def _is_bypassed(origin: Origin, no_proxy: str) -> bool:
     for entry in (part.strip().lower() for part in no_proxy.split(",")):
         if entry == "*" or entry in (origin.host, origin.authority):
             return True
@@ -204,6 +204,6 @@ def proxy_for(origin: Origin, setting: str, environ: Mapping[str, str]) -> Proxy
     # A web server's CGI sets HTTP_PROXY from a client's "Proxy:" header (httpoxy); it is no setting of the user.
     plain = environ.get("http_proxy", "") if "REQUEST_METHOD" in environ else variable("http_proxy")
     url = (variable("https_proxy") if origin.scheme == "https" else plain) or variable("all_proxy")
-    if not url or _bypassed(origin, variable("no_proxy")):
+    if not url or _is_bypassed(origin, variable("no_proxy")):
         return None
     return parse_proxy(url, f"{origin.scheme}_proxy")

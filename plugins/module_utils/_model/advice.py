@@ -13,7 +13,7 @@ import typing as t
 from .job import Job
 
 
-def derive(
+def derive_advice(
     job: Job, *, bandwidth_gb_s: float | None, prices_usd_per_hour: t.Iterable[float | None]
 ) -> dict[str, t.Any]:
     """Return what follows from the job and its nodes; unknown is null.

@@ -17,7 +17,7 @@ from .job import Job
 
 MAX_SKEW_S = 60.0
 _MIN_FREE = 64 << 20
-Info = t.Mapping[str, t.Any]
+NodeInfo = t.Mapping[str, t.Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Check:
     fix: str = ""
 
 
-def result(checks: t.Sequence[Check]) -> dict[str, t.Any]:
+def build_result(checks: t.Sequence[Check]) -> dict[str, t.Any]:
     """Return the flat check result."""
     failures = [check.name for check in checks if not check.ok]
     return {
@@ -44,7 +44,7 @@ def result(checks: t.Sequence[Check]) -> dict[str, t.Any]:
     }
 
 
-def refuse(checks: t.Sequence[Check]) -> None:
+def raise_first_failure(checks: t.Sequence[Check]) -> None:
     """Raise the first failed check as the reason why nothing was started."""
     failed = [check for check in checks if not check.ok]
     if failed:
@@ -54,8 +54,8 @@ def refuse(checks: t.Sequence[Check]) -> None:
         raise RefusedError(f"{where}{first.problem}{more}", first.fix)
 
 
-def preflight(
-    job: Job, infos: t.Mapping[str, Info], skews: t.Mapping[str, float], run_id: str, owner: str
+def check_gang(
+    job: Job, infos: t.Mapping[str, NodeInfo], skews: t.Mapping[str, float], run_id: str, owner: str
 ) -> list[Check]:
     """Return every check of a job on its nodes.
 
@@ -64,30 +64,49 @@ def preflight(
     """
     checks: list[Check] = []
     for name, info in infos.items():
-        checks += [_clock(name, skews[name]), _state(name, info), *_paths(name, info), *_ports(name, info)]
-        checks += [_interpreter(name, info), *_packages(job, name, info), *_tools(name, info), *_files(name, info)]
-        checks += [_busy(job, name, info, run_id), _claimed(name, info, run_id, owner), _gpus(job, name, info)]
-    checks += [_same_version(package, infos) for package in _shared_packages(infos)]
+        checks += [
+            _check_clock(name, skews[name]),
+            _check_state_folder(name, info),
+            *_check_paths(name, info),
+            *_check_ports(name, info),
+        ]
+        checks += [
+            _check_interpreter(name, info),
+            *_check_packages(job, name, info),
+            *_check_tools(name, info),
+            *_check_files(name, info),
+        ]
+        checks += [
+            _check_idle(job, name, info, run_id),
+            _check_owner(name, info, run_id, owner),
+            _check_gpus(job, name, info),
+        ]
+    checks += [_check_same_version(package, infos) for package in _shared_packages(infos)]
     return checks
 
 
-def node(name: str, info: Info, skew: float) -> list[Check]:
+def check_node(name: str, info: NodeInfo, skew: float) -> list[Check]:
     """Return the checks that hold for any job on a node."""
-    return [_clock(name, skew), _state(name, info), _interpreter(name, info), *_installed(name, info)]
+    return [
+        _check_clock(name, skew),
+        _check_state_folder(name, info),
+        _check_interpreter(name, info),
+        *_check_installed_packages(name, info),
+    ]
 
 
-def _installed(node: str, info: Info) -> list[Check]:
+def _check_installed_packages(node: str, info: NodeInfo) -> list[Check]:
     training = info.get("training") or {}
     checks = []
     for package, version in training.get("packages", {}).items():
         problem = f"{training.get('executable')} has no package {package}"
         fix = "Run the bootstrap playbook, or install it in the interpreter that muster_training_python names"
-        checks.append(_check(f"package_{package}", node, version is not None, version, "any", problem, fix))
+        checks.append(_build_check(f"package_{package}", node, version is not None, version, "any", problem, fix))
     return checks
 
 
-def _clock(node: str, skew: float) -> Check:
-    return _check(
+def _check_clock(node: str, skew: float) -> Check:
+    return _build_check(
         "clock",
         node,
         abs(skew) <= MAX_SKEW_S,
@@ -98,13 +117,13 @@ def _clock(node: str, skew: float) -> Check:
     )
 
 
-def _state(node: str, info: Info) -> Check:
+def _check_state_folder(node: str, info: NodeInfo) -> Check:
     state = info["state"]
     problem = state["problem"]
     if not problem and state["free_bytes"] < _MIN_FREE:
         problem = f"has only {state['free_bytes'] >> 20} MiB free"
     text = f"the state folder {state['path']} {problem}"
-    return _check(
+    return _build_check(
         "state_folder",
         node,
         not problem,
@@ -115,31 +134,34 @@ def _state(node: str, info: Info) -> Check:
     )
 
 
-def _paths(node: str, info: Info) -> list[Check]:
+def _check_paths(node: str, info: NodeInfo) -> list[Check]:
     fix = "Name a folder on a disk with room in checkpoints.path"
     found = info.get("paths", {}).items()
     return [
-        _check("path", node, not p["problem"], path, "writable", f"{path} {p['problem']}", fix) for path, p in found
+        _build_check("path", node, not p["problem"], path, "writable", f"{path} {p['problem']}", fix)
+        for path, p in found
     ]
 
 
-def _ports(node: str, info: Info) -> list[Check]:
+def _check_ports(node: str, info: NodeInfo) -> list[Check]:
     fix = "Another program holds the port: stop it, or choose another run id (muster_run_id)"
     running = any(unit["alive"] for unit in info.get("units", {}).values())
     return [
-        _check("port", node, running or reason is None, port, "free", f"port {port} cannot be used: {reason}", fix)
+        _build_check(
+            "port", node, running or reason is None, port, "free", f"port {port} cannot be used: {reason}", fix
+        )
         for port, reason in info.get("ports", {}).items()
     ]
 
 
-def _interpreter(node: str, info: Info) -> Check:
+def _check_interpreter(node: str, info: NodeInfo) -> Check:
     training = info.get("training") or {}
     problem = training.get("problem") or ""
     fix = "Install it, or name the job's interpreter in job.python or the host variable muster_training_python"
-    return _check("python", node, not problem, training.get("version"), "runs", problem, fix)
+    return _build_check("python", node, not problem, training.get("version"), "runs", problem, fix)
 
 
-def _packages(job: Job, node: str, info: Info) -> list[Check]:
+def _check_packages(job: Job, node: str, info: NodeInfo) -> list[Check]:
     training = info.get("training") or {}
     checks = []
     for package, version in training.get("packages", {}).items():
@@ -148,22 +170,22 @@ def _packages(job: Job, node: str, info: Info) -> list[Check]:
         problem = missing if version is None else f"{package} {version} does not satisfy {wanted}"
         ok = version is not None and satisfies(version, wanted)
         fix = f"Install it on the node: {training.get('executable')} -m pip install '{package}{wanted}'"
-        checks.append(_check(f"package_{package}", node, ok, version, wanted or "any", problem, fix))
+        checks.append(_build_check(f"package_{package}", node, ok, version, wanted or "any", problem, fix))
     return checks
 
 
-def _shared_packages(infos: t.Mapping[str, Info]) -> list[str]:
+def _shared_packages(infos: t.Mapping[str, NodeInfo]) -> list[str]:
     names = {name: None for info in infos.values() for name in (info.get("training") or {}).get("packages", {})}
     return list(names)
 
 
-def _same_version(package: str, infos: t.Mapping[str, Info]) -> Check:
+def _check_same_version(package: str, infos: t.Mapping[str, NodeInfo]) -> Check:
     found = {node: (info.get("training") or {}).get("packages", {}).get(package) for node, info in infos.items()}
     # A build suffix such as +cu128 or +cpu is another build of the same release.
     versions = {str(version).partition("+")[0] for version in found.values() if version is not None}
     shown = ", ".join(f"{node} has {version}" for node, version in found.items())
     text = f"the nodes have different versions of {package}: {shown}"
-    return _check(
+    return _build_check(
         f"same_{package}",
         None,
         len(versions) <= 1,
@@ -174,20 +196,20 @@ def _same_version(package: str, infos: t.Mapping[str, Info]) -> Check:
     )
 
 
-def _tools(node: str, info: Info) -> list[Check]:
+def _check_tools(node: str, info: NodeInfo) -> list[Check]:
     found = info.get("tools", {}).items()
     return [
-        _check(
+        _build_check(
             f"tool_{name}", node, bool(place), place, "installed", f"there is no {name}", f"Install {name} on the node"
         )
         for name, place in found
     ]
 
 
-def _files(node: str, info: Info) -> list[Check]:
+def _check_files(node: str, info: NodeInfo) -> list[Check]:
     found = info.get("files", {}).items()
     return [
-        _check(
+        _build_check(
             "file",
             node,
             ok,
@@ -200,11 +222,11 @@ def _files(node: str, info: Info) -> list[Check]:
     ]
 
 
-def _busy(job: Job, node: str, info: Info, run_id: str) -> Check:
+def _check_idle(job: Job, node: str, info: NodeInfo, run_id: str) -> Check:
     others = [run for run in info.get("live_runs", []) if run["run_id"] != run_id]
     clash = [run["run_id"] for run in others if job.gpus_per_node and run["gpus"]]
     text = f"run {', '.join(clash)} is using this node's GPUs"
-    return _check(
+    return _build_check(
         "idle",
         node,
         not clash,
@@ -215,17 +237,17 @@ def _busy(job: Job, node: str, info: Info, run_id: str) -> Check:
     )
 
 
-def _claimed(node: str, info: Info, run_id: str, owner: str) -> Check:
+def _check_owner(node: str, info: NodeInfo, run_id: str, owner: str) -> Check:
     claim = info.get("claim") or {}
     foreign = bool(claim) and claim.get("owner") != owner
     text = f"run {run_id} belongs to another controller ({claim.get('controller', 'unknown')})"
     fix = "Follow or cancel it there, or take it over with muster_take_over: true"
-    return _check("owner", node, not foreign, claim.get("controller"), "this controller", text, fix)
+    return _build_check("owner", node, not foreign, claim.get("controller"), "this controller", text, fix)
 
 
-def _gpus(job: Job, node: str, info: Info) -> Check:
+def _check_gpus(job: Job, node: str, info: NodeInfo) -> Check:
     if not job.gpus_per_node:
-        return _check("gpus", node, True, None, 0, "", "")
+        return _build_check("gpus", node, True, None, 0, "", "")
     gpu = (info.get("facts") or {}).get("gpu") or {}
     count = gpu.get("count") or 0
     problem = f"{count} GPUs were found, {job.gpus_per_node} are needed" if count < job.gpus_per_node else ""
@@ -234,7 +256,7 @@ def _gpus(job: Job, node: str, info: Info) -> Check:
         problem = f"the GPUs are {model or 'of unknown model'}, not {job.gpu.model}"
     if not problem and job.gpu.memory_gib_min and memory < job.gpu.memory_gib_min:
         problem = f"the GPUs have {memory} GiB, {job.gpu.memory_gib_min} are needed"
-    return _check(
+    return _build_check(
         "gpus",
         node,
         not problem,
@@ -247,12 +269,12 @@ def _gpus(job: Job, node: str, info: Info) -> Check:
 
 def satisfies(version: str, wanted: str) -> bool:
     """Return whether ``version`` meets ``wanted``: comma-separated parts such as ``>=2.1``."""
-    numbers = _numbers(version)
+    numbers = _parse_version(version)
     for part in filter(None, (item.strip() for item in wanted.split(","))):
         found = re.fullmatch(r"(>=|==|<=|<|>|!=)\s*([0-9][0-9A-Za-z.+]*)", part)
         if not found:
             return False
-        operator, limit = found.group(1), _numbers(found.group(2))
+        operator, limit = found.group(1), _parse_version(found.group(2))
         width = max(len(numbers), len(limit))
         left, right = (item + (0,) * (width - len(item)) for item in (numbers, limit))
         outcome = {">=": left >= right, "==": left == right, "<=": left <= right, "<": left < right, ">": left > right}
@@ -261,10 +283,10 @@ def satisfies(version: str, wanted: str) -> bool:
     return True
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _parse_version(version: str) -> tuple[int, ...]:
     found = re.match(r"[0-9]+(\.[0-9]+)*", version.split("+")[0])
     return tuple(int(item) for item in found.group(0).split(".")) if found else (0,)
 
 
-def _check(name: str, node: str | None, ok: bool, value: t.Any, expected: t.Any, problem: str, fix: str) -> Check:
+def _build_check(name: str, node: str | None, ok: bool, value: t.Any, expected: t.Any, problem: str, fix: str) -> Check:
     return Check(name, ok, node, value, expected, "" if ok else problem, "" if ok else fix)

@@ -30,7 +30,7 @@ class Drill:
     after_s: float | None = f.field(f.decimal(0), None)
 
 
-def parse(value: t.Any, world_size: int, nodes: t.Sequence[str], nproc: int) -> Drill:
+def parse_drill(value: t.Any, world_size: int, nodes: t.Sequence[str], nproc: int) -> Drill:
     """Return the drill with its node and rank resolved.
 
     :raises InputError: when it names a node or a rank that the job does not have.
@@ -50,7 +50,7 @@ def parse(value: t.Any, world_size: int, nodes: t.Sequence[str], nproc: int) -> 
     return dataclasses.replace(drill, node=node, rank=rank)
 
 
-def due(drill: Drill, story: Story, now: float) -> bool:
+def is_due(drill: Drill, story: Story, now: float) -> bool:
     """Return whether the moment has come."""
     if drill.at_step is not None:
         return story.last.get("step", -1) >= drill.at_step
@@ -58,7 +58,7 @@ def due(drill: Drill, story: Story, now: float) -> bool:
     return first is not None and now - first >= (drill.after_s or 0.0)
 
 
-def verdict(story: Story, fault_at: float, interval_steps: int | None, asked: int) -> dict[str, t.Any]:
+def judge_drill(story: Story, fault_at: float, interval_steps: int | None, asked: int) -> dict[str, t.Any]:
     """Return what the drill proved about the attempt before and the attempt after ``fault_at``.
 
     ``resumed`` is proven only by the step counter: the first step after the fault continues a checkpoint that is at

@@ -12,7 +12,7 @@ import dataclasses
 import typing as t
 
 from . import validators as f
-from .node import plain, tolerant
+from .node import to_plain, tolerant_section
 
 Source = t.Literal["computed", "override", "peer"]
 ExpectedTransport = t.Literal["rdma_gdr", "rdma_no_gdr", "tcp", "mnnvl"]
@@ -43,11 +43,11 @@ class Expectation:
     @classmethod
     def from_dict(cls, value: t.Any, path: str = "expectation") -> Expectation:
         """Return the expectation in ``value``; raise InputError with the dotted path of what cannot be read."""
-        return tolerant(cls)(value, path)
+        return tolerant_section(cls)(value, path)
 
     def to_dict(self) -> dict[str, t.Any]:
         """Return the expectation as JSON types."""
-        return t.cast("dict[str, t.Any]", plain(self))
+        return t.cast("dict[str, t.Any]", to_plain(self))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -16,17 +16,17 @@ import typing as t
 from .errors import MusterError, RefusedError
 from .job import Job
 
-Verdict = t.Mapping[str, t.Any]
+VerdictRecord = t.Mapping[str, t.Any]
 _VERIFY = "Run the verify_fabric playbook"
 # Links flap and nodes are re-cabled: what was proven longer ago than this is worth a look before a long run.
 STALE_DAYS = 7.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Gate:
+class FabricGate:
     """What is known of the network: the verdict on the island that holds all nodes (or None), and warnings."""
 
-    verdict: Verdict | None
+    verdict: VerdictRecord | None
     warnings: tuple[str, ...]
 
     @property
@@ -36,7 +36,9 @@ class Gate:
         return found
 
 
-def judge(job: Job, hosts: t.Sequence[str], verdicts: t.Sequence[Verdict] | t.Any, now: float | None = None) -> Gate:
+def judge_fabric(
+    job: Job, hosts: t.Sequence[str], verdicts: t.Sequence[VerdictRecord] | t.Any, now: float | None = None
+) -> FabricGate:
     """Return what the verdicts say about a job on ``hosts``.
 
     Synchronous jobs run on lanes A to C; lane D needs ``allow_slow_network``; lane E, and a fabric that failed, are
@@ -48,16 +50,18 @@ def judge(job: Job, hosts: t.Sequence[str], verdicts: t.Sequence[Verdict] | t.An
     :raises RefusedError: naming the island and what to do.
     """
     if len(hosts) < 2:
-        return Gate(None, ())
+        return FabricGate(None, ())
     # Older writers left out what they did not know.
     known = (
-        [{"lane": None, **item} for item in verdicts if _readable(item)] if isinstance(verdicts, (list, tuple)) else []
+        [{"lane": None, **item} for item in verdicts if _is_readable(item)]
+        if isinstance(verdicts, (list, tuple))
+        else []
     )
     damaged = bool(verdicts) and (not isinstance(verdicts, (list, tuple)) or len(known) < len(verdicts))
     notes = (f"a part of fabric.json is damaged and was left out. {_VERIFY}",) if damaged else ()
     verdict = next((item for item in known if set(hosts) <= set(item.get("nodes") or [])), None)
     if verdict is None:
-        return Gate(None, (*notes, _apart(job, hosts, known)))
+        return FabricGate(None, (*notes, _warn_unverified_nodes(job, hosts, known)))
     name, lane, outcome = verdict["island"], verdict.get("lane"), verdict["outcome"]
     slow = job.placement.allow_slow_network
     if lane == "E":
@@ -65,13 +69,15 @@ def judge(job: Job, hosts: t.Sequence[str], verdicts: t.Sequence[Verdict] | t.An
             f"island {name}: its nodes reach each other through a relay only (lane E)", "Get a direct path"
         )
     if lane == "D":
-        _refuse(slow, f"island {name} is a mesh or the open network (lane D)", "Choose hosts of one LAN")
+        _refuse_unless_allowed(slow, f"island {name} is a mesh or the open network (lane D)", "Choose hosts of one LAN")
     if outcome == "fail":
-        _refuse(slow, f"island {name} failed verification: {_reason(verdict)}", f"Mend it and verify again. {_VERIFY}")
-    return Gate(verdict, (*notes, *_warnings(verdict, time.time() if now is None else now)))
+        _refuse_unless_allowed(
+            slow, f"island {name} failed verification: {_first_reason(verdict)}", f"Mend it and verify again. {_VERIFY}"
+        )
+    return FabricGate(verdict, (*notes, *_verdict_warnings(verdict, time.time() if now is None else now)))
 
 
-def _readable(item: t.Any) -> bool:
+def _is_readable(item: t.Any) -> bool:
     """Return whether an entry is a verdict as it is written, with the list of its nodes."""
     if not isinstance(item, dict):
         return False
@@ -88,13 +94,13 @@ def _readable(item: t.Any) -> bool:
     return True
 
 
-def _apart(job: Job, hosts: t.Sequence[str], known: t.Sequence[Verdict]) -> str:
+def _warn_unverified_nodes(job: Job, hosts: t.Sequence[str], known: t.Sequence[VerdictRecord]) -> str:
     """Return the warning for nodes that no verdict holds together; several islands are refused unless allowed."""
     touched = [item for item in known if set(hosts) & set(item.get("nodes") or [])]
     names = ", ".join(str(item["island"]) for item in touched)
     if len(touched) > 1:
         problem = f"the nodes lie on different islands ({names})"
-        _refuse(job.placement.allow_slow_network, problem, "Choose hosts of one island")
+        _refuse_unless_allowed(job.placement.allow_slow_network, problem, "Choose hosts of one island")
         return f"the nodes lie on different islands: {names}"
     missing = [host for host in hosts if not any(host in (item.get("nodes") or []) for item in known)]
     if touched and missing:
@@ -102,10 +108,10 @@ def _apart(job: Job, hosts: t.Sequence[str], known: t.Sequence[Verdict]) -> str:
     return f"the network of these nodes was never verified. {_VERIFY}"
 
 
-def _warnings(verdict: Verdict, now: float) -> t.Iterator[str]:
+def _verdict_warnings(verdict: VerdictRecord, now: float) -> t.Iterator[str]:
     name, outcome = verdict["island"], verdict["outcome"]
     if outcome != "pass":
-        yield f"fabric of island {name}: {outcome} ({_reason(verdict)})"
+        yield f"fabric of island {name}: {outcome} ({_first_reason(verdict)})"
     for line in verdict.get("drift") or []:
         yield f"fabric of island {name} has changed: {line}"
     age = _age_days(verdict.get("started_at"), now)
@@ -113,7 +119,7 @@ def _warnings(verdict: Verdict, now: float) -> t.Iterator[str]:
         yield f"fabric of island {name} was verified {age:.0f} days ago. {_VERIFY}"
 
 
-def _reason(verdict: Verdict) -> str:
+def _first_reason(verdict: VerdictRecord) -> str:
     default = "it failed verification" if verdict["outcome"] == "fail" else "no reason was noted"
     return str(next(iter(verdict.get("reasons") or []), default))
 
@@ -129,6 +135,6 @@ def _age_days(started_at: t.Any, now: float) -> float | None:
     return (now - began.timestamp()) / 86400
 
 
-def _refuse(allowed: bool, problem: str, fix: str) -> None:
+def _refuse_unless_allowed(allowed: bool, problem: str, fix: str) -> None:
     if not allowed:
         raise RefusedError(problem, f"{fix}, or set job.placement.allow_slow_network: true")

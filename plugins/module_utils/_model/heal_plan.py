@@ -16,16 +16,26 @@ import dataclasses
 import typing as t
 
 # In the order in which they are safe: a program saves before its machine goes, which goes before its pods are freed.
-Kind = t.Literal[
+HealKind = t.Literal[
     "mark_lost", "stop", "drain", "give_back", "release", "admit", "rent", "join", "resume", "wait", "fail", "refuse"
 ]
-KINDS: tuple[Kind, ...] = t.get_args(Kind)
+HEAL_KINDS: tuple[HealKind, ...] = t.get_args(HealKind)
 # What an action changes; the others only say something.
-CHANGES: tuple[str, ...] = ("mark_lost", "stop", "drain", "give_back", "release", "admit", "rent", "join", "resume")
+CHANGING_KINDS: tuple[str, ...] = (
+    "mark_lost",
+    "stop",
+    "drain",
+    "give_back",
+    "release",
+    "admit",
+    "rent",
+    "join",
+    "resume",
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Node:
+class FleetNode:
     """A node of the fleet.
 
     ``token`` is its lease's, None for a machine that is not rented. ``listed`` is what the provider says: usable, not
@@ -48,7 +58,7 @@ class Node:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Run:
+class FleetRun:
     """The run to heal. ``least`` is the smallest number of nodes that it may shrink to, None when it may not."""
 
     run_id: str
@@ -60,11 +70,11 @@ class Run:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Facts:
+class FleetFacts:
     """What is known. ``terms``: how to rent was said; ``joins``: how a new node joins the cluster was said."""
 
-    nodes: tuple[Node, ...]
-    run: Run | None = None
+    nodes: tuple[FleetNode, ...]
+    run: FleetRun | None = None
     kubernetes: bool = False
     terms: bool = False
     joins: bool = False
@@ -72,10 +82,10 @@ class Facts:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Action:
+class HealAction:
     """One thing to do or to say. ``nodes`` are names; ``count`` is how many machines or nodes."""
 
-    kind: Kind
+    kind: HealKind
     nodes: tuple[str, ...] = ()
     reason: str = ""
     count: int = 0
@@ -85,7 +95,7 @@ class Action:
         return {"kind": self.kind, "nodes": list(self.nodes), "reason": self.reason, "count": self.count}
 
 
-def why_lost(node: Node, facts: Facts) -> str:
+def loss_reason(node: FleetNode, facts: FleetFacts) -> str:
     """Return why a node is lost, empty when it is not, or not yet."""
     if node.told:
         return node.told
@@ -99,50 +109,52 @@ def why_lost(node: Node, facts: Facts) -> str:
     return ""
 
 
-def heal_plan(facts: Facts) -> tuple[Action, ...]:
+def build_heal_plan(facts: FleetFacts) -> tuple[HealAction, ...]:
     """Return what to do, in order; nothing when all is well."""
-    lost = {node.name: reason for node in facts.nodes if (reason := why_lost(node, facts))}
+    lost = {node.name: reason for node in facts.nodes if (reason := loss_reason(node, facts))}
     left = [node for node in facts.nodes if node.name not in lost]
-    actions = [*_losses(facts, lost), *_silent(facts, left)]
-    actions += [Action("admit", (node.name,), "it is back") for node in left if node.tainted and node.ready]
+    actions = [*_plan_losses(facts, lost), *_plan_silent_nodes(facts, left)]
+    actions += [HealAction("admit", (node.name,), "it is back") for node in left if node.tainted and node.ready]
     if facts.run is not None:
-        actions += _gang(facts, facts.run, lost, left)
-        actions += _leaving(facts, facts.run, lost, actions)
-    return tuple(sorted(actions, key=lambda action: KINDS.index(action.kind)))
+        actions += _plan_run(facts, facts.run, lost, left)
+        actions += _plan_early_stop(facts, facts.run, lost, actions)
+    return tuple(sorted(actions, key=lambda action: HEAL_KINDS.index(action.kind)))
 
 
-def _losses(facts: Facts, lost: t.Mapping[str, str]) -> t.Iterator[Action]:
+def _plan_losses(facts: FleetFacts, lost: t.Mapping[str, str]) -> t.Iterator[HealAction]:
     """Note each loss, end its lease with proof (and what may still run there), and only then free its pods."""
     for node in facts.nodes:
         if node.name not in lost:
             continue
         if node.token is not None and not node.marked:
-            yield Action("mark_lost", (node.name,), lost[node.name])
+            yield HealAction("mark_lost", (node.name,), lost[node.name])
         if node.token is not None and facts.kubernetes and node.joined and node.ready and node.listed is not False:
-            yield Action("drain", (node.name,), "its kubelet still answers, so that programs on it may save")
+            yield HealAction("drain", (node.name,), "its kubelet still answers, so that programs on it may save")
         if node.token is not None:
-            yield Action(
+            yield HealAction(
                 "give_back", (node.name,), "its lease ends with proof, and with it whatever may still run there"
             )
         if facts.kubernetes and node.joined:
-            yield Action("release", (node.name,), lost[node.name])
+            yield HealAction("release", (node.name,), lost[node.name])
 
 
-def _silent(facts: Facts, left: t.Sequence[Node]) -> t.Iterator[Action]:
+def _plan_silent_nodes(facts: FleetFacts, left: t.Sequence[FleetNode]) -> t.Iterator[HealAction]:
     """Say which nodes do not answer and are not taken for lost."""
     for node in left:
         if node.ready is not False:
             continue
         if node.silent_s < facts.patience_s:
             rest = facts.patience_s - node.silent_s
-            yield Action("wait", (node.name,), f"it does not answer; it is given {rest:.0f} s more")
+            yield HealAction("wait", (node.name,), f"it does not answer; it is given {rest:.0f} s more")
         else:
-            yield Action(
+            yield HealAction(
                 "wait", (node.name,), "it does not answer, and nobody says that it is off: name it as lost if it is"
             )
 
 
-def _gang(facts: Facts, run: Run, lost: t.Mapping[str, str], left: t.Sequence[Node]) -> t.Iterator[Action]:
+def _plan_run(
+    facts: FleetFacts, run: FleetRun, lost: t.Mapping[str, str], left: t.Sequence[FleetNode]
+) -> t.Iterator[HealAction]:
     """Say how the run goes on."""
     hit = [name for name in run.names if name in lost]
     if not hit and not run.ended:
@@ -150,57 +162,61 @@ def _gang(facts: Facts, run: Run, lost: t.Mapping[str, str], left: t.Sequence[No
     waiting = [node.name for node in left if node.ready is False]
     ready = [node.name for node in left if node.ready and not node.unfit]
     if len(ready) < run.nodes and hit and run.on_lost_node == "fail":
-        yield Action("fail", tuple(hit), "on_lost_node is fail")
+        yield HealAction("fail", tuple(hit), "on_lost_node is fail")
         return
     if len(ready) >= run.nodes:
         # A spare is nearer than any machine that could be rented.
-        yield from _go_on(facts, run, ready[: run.nodes], hit)
+        yield from _plan_resume(facts, run, ready[: run.nodes], hit)
         return
     missing = run.nodes - len(ready)
     if run.on_lost_node == "shrink" and run.least is not None and len(ready) >= run.least and not waiting:
-        yield from _go_on(facts, run, ready, hit)
+        yield from _plan_resume(facts, run, ready, hit)
     elif run.on_lost_node == "replace" and not waiting:
-        yield from _replace(facts, run, ready, hit, missing)
+        yield from _plan_replacement(facts, run, ready, hit, missing)
     else:
         other = [f"{node.name}: {node.unfit}" for node in left if node.ready and node.unfit]
         told = f"{len(ready)} of {run.nodes} nodes are there (on_lost_node is {run.on_lost_node})"
-        yield Action("wait", tuple(waiting), "; ".join([told, *other]))
+        yield HealAction("wait", tuple(waiting), "; ".join([told, *other]))
 
 
-def _replace(facts: Facts, run: Run, ready: t.Sequence[str], hit: t.Sequence[str], missing: int) -> t.Iterator[Action]:
+def _plan_replacement(
+    facts: FleetFacts, run: FleetRun, ready: t.Sequence[str], hit: t.Sequence[str], missing: int
+) -> t.Iterator[HealAction]:
     if not facts.terms:
-        yield Action(
+        yield HealAction(
             "refuse", (), "how to rent a replacement was not said: set rented_nodes_pool and its candidates", missing
         )
         return
     if facts.kubernetes and not facts.joins:
-        yield Action("refuse", (), "how a new node joins the cluster was not said: set muster_join_role", missing)
+        yield HealAction("refuse", (), "how a new node joins the cluster was not said: set muster_join_role", missing)
         return
-    yield Action("rent", (), f"{missing} of {run.nodes} nodes are missing", missing)
+    yield HealAction("rent", (), f"{missing} of {run.nodes} nodes are missing", missing)
     if facts.kubernetes:
-        yield Action("join", (), "the new machines become nodes of the cluster", missing)
-    yield from _go_on(facts, run, ready, hit, run.nodes)
+        yield HealAction("join", (), "the new machines become nodes of the cluster", missing)
+    yield from _plan_resume(facts, run, ready, hit, run.nodes)
 
 
-def _go_on(
-    facts: Facts, run: Run, names: t.Sequence[str], hit: t.Sequence[str], count: int | None = None
-) -> t.Iterator[Action]:
+def _plan_resume(
+    facts: FleetFacts, run: FleetRun, names: t.Sequence[str], hit: t.Sequence[str], count: int | None = None
+) -> t.Iterator[HealAction]:
     """On hosts what is left of the gang is stopped before; on a cluster its engine starts it again by itself."""
     if facts.kubernetes and not run.ended:
         return
     if hit and not run.ended:
-        yield Action("stop", _answering(facts, run), "the gang goes on as a whole")
-    yield Action("resume", tuple(names), f"run {run.run_id} goes on from its checkpoint", count or len(names))
+        yield HealAction("stop", _ready_nodes_of_run(facts, run), "the gang goes on as a whole")
+    yield HealAction("resume", tuple(names), f"run {run.run_id} goes on from its checkpoint", count or len(names))
 
 
-def _leaving(facts: Facts, run: Run, lost: t.Mapping[str, str], actions: t.Sequence[Action]) -> t.Iterator[Action]:
+def _plan_early_stop(
+    facts: FleetFacts, run: FleetRun, lost: t.Mapping[str, str], actions: t.Sequence[HealAction]
+) -> t.Iterator[HealAction]:
     """Let a gang save that loses a host which still answers, whatever becomes of the gang."""
     leaving = [node for node in facts.nodes if node.name in lost and node.name in run.names and node.ready]
     stopped = any(action.kind == "stop" for action in actions)
     if leaving and not stopped and not run.ended and not facts.kubernetes:
-        yield Action("stop", _answering(facts, run), "one of its hosts is about to go")
+        yield HealAction("stop", _ready_nodes_of_run(facts, run), "one of its hosts is about to go")
 
 
-def _answering(facts: Facts, run: Run) -> tuple[str, ...]:
+def _ready_nodes_of_run(facts: FleetFacts, run: FleetRun) -> tuple[str, ...]:
     ready = {node.name for node in facts.nodes if node.ready}
     return tuple(name for name in run.names if name in ready)

@@ -12,18 +12,18 @@ import dataclasses
 import typing as t
 
 from . import validators as f
-from .node import plain, tolerant
+from .node import to_plain, tolerant_section
 
 Lane = t.Literal["A", "B", "C", "D", "E"]
 Link = t.Literal["ib", "roce", "ethernet", "mesh", "loopback"]
-Path = t.Literal["lan", "mesh_direct", "mesh_relayed", "none"]
+NetworkPath = t.Literal["lan", "mesh_direct", "mesh_relayed", "none"]
 LANES: tuple[str, ...] = t.get_args(Lane)
 LINKS: tuple[str, ...] = t.get_args(Link)
-PATHS: tuple[str, ...] = t.get_args(Path)
+PATHS: tuple[str, ...] = t.get_args(NetworkPath)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Reach:
+class PairPath:
     """What a probe from node ``a`` found about its path to node ``b``; the pair has no order.
 
     ``rate_gbps`` is a measured or declared rate of that path in Gb/s.
@@ -31,13 +31,13 @@ class Reach:
 
     a: str = f.field(f.text)
     b: str = f.field(f.text)
-    path: Path = f.field(f.choice(*PATHS))
+    path: NetworkPath = f.field(f.choice(*PATHS))
     rate_gbps: float | None = f.field(f.decimal(0), None)
 
     @classmethod
-    def from_dict(cls, value: t.Any, path: str = "reachability") -> Reach:
+    def from_dict(cls, value: t.Any, path: str = "reachability") -> PairPath:
         """Return the probe result in ``value``; raise InputError with its path."""
-        return tolerant(cls)(value, path)
+        return tolerant_section(cls)(value, path)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -93,8 +93,8 @@ class Island:
     @classmethod
     def from_dict(cls, value: t.Any, path: str = "island") -> Island:
         """Return the island in ``value``; raise InputError with the dotted path of what cannot be read."""
-        return tolerant(cls)(value, path)
+        return tolerant_section(cls)(value, path)
 
     def to_dict(self) -> dict[str, t.Any]:
         """Return the island as JSON types."""
-        return t.cast("dict[str, t.Any]", plain(self))
+        return t.cast("dict[str, t.Any]", to_plain(self))

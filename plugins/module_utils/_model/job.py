@@ -59,7 +59,7 @@ class Code:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Gpu:
+class GpuRequest:
     """What a GPU must be; null means any."""
 
     model: str | None = f.field(f.text, None)
@@ -187,15 +187,15 @@ class Job:
     env: dict[str, str] = f.field(f.environment, {})
     gpus_per_node: int = f.field(f.integer(0, 64), 0)
     processes_per_node: int | None = f.field(f.integer(1, 4096), None)
-    groups: tuple[dict[str, t.Any], ...] = f.field(f.list_of(f.mapping), ())
-    gpu: Gpu = f.field(f.section(Gpu), Gpu())
+    groups: tuple[dict[str, t.Any], ...] = f.field(f.list_of(f.dictionary), ())
+    gpu: GpuRequest = f.field(f.section(GpuRequest), GpuRequest())
     resources: Resources = f.field(f.section(Resources), Resources())
     secret_refs: tuple[SecretRef, ...] = f.field(f.list_of(f.section(SecretRef)), ())
     datasets: tuple[Dataset, ...] = f.field(f.list_of(f.section(Dataset)), ())
     mounts: tuple[Mount, ...] = f.field(f.list_of(f.section(Mount)), ())
     checkpoints: Checkpoints = f.field(f.section(Checkpoints), Checkpoints())
-    deepspeed_config: dict[str, t.Any] = f.field(f.mapping, {})
-    requires: dict[str, str] = f.field(f.mapping, {})
+    deepspeed_config: dict[str, t.Any] = f.field(f.dictionary, {})
+    requires: dict[str, str] = f.field(f.dictionary, {})
     restart: Restart = f.field(f.section(Restart), Restart())
     elastic: Elastic = f.field(f.section(Elastic), Elastic())
     timeout_s: int | None = f.field(f.integer(1), None)
@@ -242,17 +242,17 @@ def parse_job(value: t.Any, presets: t.Mapping[str, t.Mapping[str, t.Any]] | Non
     :param presets: template name -> partial job; the job's own keys win, mappings are merged key by key.
     :raises InputError: naming the option, the problem and the nearest valid key.
     """
-    given = f.mapping(value, "job")
+    given = f.dictionary(value, "job")
     template = given.get("template")
     if template is not None:
         known = presets or {}
         if f.text(template, "job.template") not in known:
-            near = f.nearest(str(template), known)
+            near = f.find_nearest(str(template), known)
             hint = f"Did you mean '{near}'?" if near else f"Known are: {', '.join(sorted(known))}"
             raise InputError("job.template", f"there is no template '{template}'", hint)
-        given = merge(f.mapping(known[template], f"job.template {template}"), given)
+        given = merge(f.dictionary(known[template], f"job.template {template}"), given)
     job = f.section(Job)(given, "job")
-    _check(job)
+    _check_job(job)
     return job
 
 
@@ -268,19 +268,19 @@ def merge(base: t.Mapping[str, t.Any], own: t.Mapping[str, t.Any]) -> dict[str, 
 
 def to_yaml_names(job: Job) -> dict[str, t.Any]:
     """Return the job as a mapping with the keys that users write, for the run record."""
-    return t.cast("dict[str, t.Any]", _written(job))
+    return t.cast("dict[str, t.Any]", _plain_value(job))
 
 
-def _written(value: t.Any) -> t.Any:
+def _plain_value(value: t.Any) -> t.Any:
     if dataclasses.is_dataclass(value):
-        return {key: _written(getattr(value, item.name)) for key, item in f.keys(type(value)).items()}
+        return {key: _plain_value(getattr(value, item.name)) for key, item in f.fields_by_key(type(value)).items()}
     if isinstance(value, tuple):
-        return [_written(item) for item in value]
+        return [_plain_value(item) for item in value]
     return value
 
 
-def _check(job: Job) -> None:
-    job_backends.refuse(job)
+def _check_job(job: Job) -> None:
+    job_backends.check_backend(job)
     if job.groups:
         raise InputError(
             "job.groups",
@@ -289,7 +289,7 @@ def _check(job: Job) -> None:
         )
     _check_program(job)
     _check_numbers(job)
-    _check_texts(job)
+    _check_names(job)
 
 
 def _check_program(job: Job) -> None:
@@ -348,7 +348,7 @@ def _check_secret_names(job: Job) -> None:
             raise InputError(f"job.env.{ref.name}", "is also a secret_ref")
 
 
-def _check_texts(job: Job) -> None:
+def _check_names(job: Job) -> None:
     _check_secret_names(job)
     sets = [dataset.name for dataset in job.datasets]
     for dataset in job.datasets:

@@ -16,7 +16,7 @@ from .errors import InputError
 if t.TYPE_CHECKING:
     from .job import Job
 
-Rule = tuple[str, t.Callable[["Job"], bool], str]
+UnsupportedOption = tuple[str, t.Callable[["Job"], bool], str]
 _TORCHRUN = ("torchrun", "accelerate", "deepspeed", "megatron")
 # Which launchers an engine runs.
 ENGINE_LAUNCHERS: dict[str, tuple[str, ...]] = {
@@ -28,7 +28,7 @@ ENGINE_LAUNCHERS: dict[str, tuple[str, ...]] = {
     "rayjob": ("ray",),
 }
 # Engines whose objects stay until they are deleted: their operators know no time to live for them.
-_STAY = ("trainjob", "rayjob")
+_ENGINES_WITHOUT_TTL = ("trainjob", "rayjob")
 # Folders of the pod that belong to the collection.
 RESERVED_PATHS = ("/muster", "/proc", "/sys", "/dev")
 _NEEDS_KUBERNETES = "needs placement.backend: kubernetes"
@@ -58,7 +58,7 @@ _KUBERNETES_ONLY: tuple[tuple[str, t.Callable[[Job], bool]], ...] = (
     ("job.elastic", is_elastic),
     ("job.ttl_after_finished_s", lambda j: j.ttl_after_finished_s is not None),
 )
-_LATER_ANYWHERE: tuple[Rule, ...] = (
+_NOT_YET_ANYWHERE: tuple[UnsupportedOption, ...] = (
     ("job.code.from", lambda j: j.code is not None and j.code.source == "binding", "service bindings"),
     (
         "job.secret_refs.from",
@@ -71,10 +71,10 @@ _LATER_ANYWHERE: tuple[Rule, ...] = (
     ("job.checkpoints.binding", lambda j: j.checkpoints.binding is not None, "service bindings"),
     ("job.tracking", lambda j: j.tracking is not None, "service bindings"),
 )
-_LATER_ON_HOSTS: tuple[Rule, ...] = (("job.mounts", lambda j: bool(j.mounts), "service bindings"),)
+_NOT_YET_ON_HOSTS: tuple[UnsupportedOption, ...] = (("job.mounts", lambda j: bool(j.mounts), "service bindings"),)
 
 
-def refuse(job: Job) -> None:
+def check_backend(job: Job) -> None:
     """Refuse what the job's backend does not do.
 
     :raises InputError: naming the option and, where another backend does it, that one.
@@ -84,20 +84,20 @@ def refuse(job: Job) -> None:
         for option, asked in _KUBERNETES_ONLY:
             if asked(job):
                 raise InputError(option, "cannot be carried out on plain hosts", f"It {_NEEDS_KUBERNETES}")
-    own = () if job.on_kubernetes else _LATER_ON_HOSTS
-    for option, asked, part in (*_LATER_ANYWHERE, *own):
+    own = () if job.on_kubernetes else _NOT_YET_ON_HOSTS
+    for option, asked, part in (*_NOT_YET_ANYWHERE, *own):
         if asked(job):
             raise InputError(option, f"is not available yet on {where}: it comes with {part}")
     if job.on_kubernetes:
         _check_kubernetes(job)
 
 
-def warnings(job: Job) -> tuple[str, ...]:
+def backend_warnings(job: Job) -> tuple[str, ...]:
     """Return what a user should know before the job is submitted to Kubernetes."""
-    return (*_decimal_sizes(job), *_fleeting_checkpoints(job)) if job.on_kubernetes else ()
+    return (*_warn_decimal_sizes(job), *_warn_ephemeral_checkpoints(job)) if job.on_kubernetes else ()
 
 
-def _decimal_sizes(job: Job) -> t.Iterator[str]:
+def _warn_decimal_sizes(job: Job) -> t.Iterator[str]:
     """Yield which sizes are whole gigabytes: mostly gibibytes were meant, which are seven in a hundred more."""
     for key in ("memory", "shm"):
         size = getattr(job.resources, key)
@@ -105,7 +105,7 @@ def _decimal_sizes(job: Job) -> t.Iterator[str]:
             yield f"job.resources.{key} is {size // 10**9}G, which is {size / 2**30:.2f}Gi: write Gi where you mean GiB"
 
 
-def _fleeting_checkpoints(job: Job) -> tuple[str, ...]:
+def _warn_ephemeral_checkpoints(job: Job) -> tuple[str, ...]:
     if checkpoint_mount(job) is not None:
         return ()
     place = job.checkpoints.path or "the checkpoint folder"
@@ -116,11 +116,11 @@ def _fleeting_checkpoints(job: Job) -> tuple[str, ...]:
 def checkpoint_mount(job: Job) -> str | None:
     """Return the name of the mount that the checkpoints lie on, or None when they lie in the pod."""
     path = job.checkpoints.path
-    found = [mount for mount in job.mounts if path and below(path, mount.path)]
+    found = [mount for mount in job.mounts if path and is_below(path, mount.path)]
     return max(found, key=lambda mount: len(mount.path)).name if found else None
 
 
-def below(path: str, folder: str) -> bool:
+def is_below(path: str, folder: str) -> bool:
     """Return whether ``path`` is ``folder`` or lies in it."""
     path, folder = posixpath.normpath(path), posixpath.normpath(folder)
     return path == folder or path.startswith(folder.rstrip("/") + "/")
@@ -136,7 +136,7 @@ def _check_kubernetes(job: Job) -> None:
             f"{job.engine} does not run the launcher '{job.launcher}'",
             f"Use engine: {' or '.join(fitting)}, or leave it out",
         )
-    if job.ttl_after_finished_s is not None and job.engine in _STAY:
+    if job.ttl_after_finished_s is not None and job.engine in _ENGINES_WITHOUT_TTL:
         raise InputError(
             "job.ttl_after_finished_s",
             f"has no effect with engine {job.engine}: its objects stay until they are deleted",
@@ -199,7 +199,7 @@ def _check_mounts(job: Job) -> None:
         path = posixpath.normpath(mount.path)
         if not path.startswith("/") or path.strip("/") == "":
             raise InputError(f"{where}.path", "must be an absolute path below /")
-        if any(below(path, taken) or below(taken, path) for taken in RESERVED_PATHS):
+        if any(is_below(path, taken) or is_below(taken, path) for taken in RESERVED_PATHS):
             raise InputError(f"{where}.path", f"must not be in {', '.join(RESERVED_PATHS)}")
         if mount.host_path is not None and not mount.host_path.startswith("/"):
             raise InputError(f"{where}.host_path", "must be an absolute path")
@@ -208,7 +208,7 @@ def _check_mounts(job: Job) -> None:
                 raise InputError(where, f"has the same {key} as {seen[key]}")
             seen[key] = where
     place = job.checkpoints.path
-    if place is not None and (not place.startswith("/") or any(below(place, taken) for taken in RESERVED_PATHS)):
+    if place is not None and (not place.startswith("/") or any(is_below(place, taken) for taken in RESERVED_PATHS)):
         raise InputError("job.checkpoints.path", f"must be absolute and not in {', '.join(RESERVED_PATHS)}")
     home = checkpoint_mount(job)
     if any(mount.read_only for mount in job.mounts if mount.name == home):

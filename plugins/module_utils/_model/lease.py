@@ -19,8 +19,8 @@ from . import validators as f
 from .errors import InputError
 
 Resource = t.Literal["instance", "cluster", "volume", "device", "auth_key", "k3s_token"]
-RentalState = t.Literal["creating", "running", "stopped", "offline", "failed", "gone", "unknown"]
-Refusal = t.Literal["capacity", "throttled", "rule", "quota", "credentials"]
+InstanceState = t.Literal["creating", "running", "stopped", "offline", "failed", "gone", "unknown"]
+RefusalKind = t.Literal["capacity", "throttled", "rule", "quota", "credentials"]
 
 CLUSTER_LIMIT = 24
 POOL_LIMIT = 16
@@ -32,7 +32,7 @@ _NAME = re.compile(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RentedName:
+class InstanceName:
     """The parts of a rented name, such as ``lab-h100-0-1f2e3d4c``; ``index`` counts within the pool."""
 
     cluster: str
@@ -44,20 +44,20 @@ class RentedName:
         return f"{self.cluster}-{self.pool}-{self.index}-{self.token}"
 
 
-def parse_name(name: str | None) -> RentedName | None:
+def parse_instance_name(name: str | None) -> InstanceName | None:
     """Return the parts of a name of ours, or None when the name is not of our form."""
     found = _NAME.match((name or "").split(".")[0])
     if not found:
         return None
-    return RentedName(found["cluster"], found["pool"], int(found["index"]), found["token"])
+    return InstanceName(found["cluster"], found["pool"], int(found["index"]), found["token"])
 
 
-def cluster_name(value: t.Any, path: str = "cluster") -> str:
+def parse_cluster_name(value: t.Any, path: str = "cluster") -> str:
     """Return a cluster name that fits into every provider's name limit (64 and a host name of 63)."""
     return f.name(CLUSTER_LIMIT)(value, path)
 
 
-def pool_name(value: t.Any, path: str = "pool") -> str:
+def parse_pool_name(value: t.Any, path: str = "pool") -> str:
     """Return a pool name. It has no dash, so that a rented name can be taken apart in one way only."""
     label = f.text(value, path)
     if len(label) > POOL_LIMIT or not _POOL.match(label):
@@ -75,7 +75,7 @@ class SshEndpoint:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Rental:
+class Instance:
     """A machine, cluster, device or key as its provider lists it now.
 
     ``state`` is the collection's word, ``detail`` the provider's. ``doomed`` is true when the provider's state never
@@ -87,7 +87,7 @@ class Rental:
     id: str
     name: str
     token: str | None
-    state: RentalState
+    state: InstanceState
     resource: Resource = "instance"
     detail: str = ""
     doomed: bool = False
@@ -96,7 +96,7 @@ class Rental:
     ssh: SshEndpoint | None = None
     host: str | None = None
     record: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
-    members: tuple[Rental, ...] = ()
+    members: tuple[Instance, ...] = ()
 
     def resource_fits(self, resource: Resource) -> bool:
         """Return whether a lease of ``resource`` may stand for this: a cluster's stray machines still are its lease."""
@@ -104,17 +104,17 @@ class Rental:
 
     def carries(self, cluster: str, token: str) -> bool:
         """Return whether this was rented under ``token`` by ``cluster``: eight digits alone may meet a stranger's."""
-        parts = parse_name(self.name)
+        parts = parse_instance_name(self.name)
         return self.token == token and (parts is None or parts.cluster == cluster)
 
     @property
-    def machines(self) -> tuple[Rental, ...]:
+    def machines(self) -> tuple[Instance, ...]:
         """Return what can run a job: the members of a cluster, else the machine itself."""
         return self.members or (self,)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Created:
+class OrderAccepted:
     """The provider took the order. ``usable`` is false when it made something and reported an error all the same."""
 
     id: str
@@ -123,22 +123,22 @@ class Created:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Refused:
+class OrderRefused:
     """The provider certainly did not take the order. ``retry_after_s`` is what it asked for, if it did."""
 
-    why: Refusal
+    why: RefusalKind
     reason: str
     retry_after_s: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Unsettled:
+class OrderUnsettled:
     """No usable answer came: the order may have been taken, or may be taken later. Only a listing can tell."""
 
     reason: str
 
 
-CreateAnswer: t.TypeAlias = "Created | Refused | Unsettled"
+OrderResult: t.TypeAlias = "OrderAccepted | OrderRefused | OrderUnsettled"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class Leftover:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Traits:
+class ProviderTraits:
     """What a provider's API is like, with times in seconds.
 
     ``create_interval_s``: shortest time between two creates. ``poll_interval_s``: time between two listings.

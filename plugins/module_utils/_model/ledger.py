@@ -47,20 +47,20 @@ def epoch(value: t.Any, path: str = "at") -> float:
         raise InputError(path, "must be a time such as 2026-11-21T10:00:00Z") from None
 
 
-def _token(value: t.Any, path: str) -> str:
+def _parse_token(value: t.Any, path: str) -> str:
     text = f.text(value, path)
     if not _TOKEN.match(text):
         raise InputError(path, "must be 8 hexadecimal digits")
     return text
 
 
-def _time(value: t.Any, path: str) -> str:
+def _parse_time(value: t.Any, path: str) -> str:
     epoch(value, path)
     return str(value)
 
 
-def _evidence(value: t.Any, path: str) -> t.Mapping[str, t.Any]:
-    found = f.mapping(value, path)
+def _parse_evidence(value: t.Any, path: str) -> t.Mapping[str, t.Any]:
+    found = f.dictionary(value, path)
     if "until" in found:
         epoch(found["until"], f"{path}.until")
     return found
@@ -70,9 +70,9 @@ def _evidence(value: t.Any, path: str) -> t.Mapping[str, t.Any]:
 class LedgerEvent:
     """One line of ``ledger.jsonl`` (contract "Lease ledger"); ``schema`` is added when it is written."""
 
-    at: str = f.field(_time)
+    at: str = f.field(_parse_time)
     cluster: str = f.field(f.text)
-    token: str = f.field(_token)
+    token: str = f.field(_parse_token)
     event: EventKind = f.field(f.choice(*EVENTS))
     resource: Resource = f.field(f.choice(*RESOURCES))
     provider: str = f.field(f.text)
@@ -83,12 +83,12 @@ class LedgerEvent:
     id: str | None = f.field(f.text, None)
     run_id: str | None = f.field(f.text, None)
     price_usd_per_hour: float | None = f.field(f.decimal(0), None)
-    deadline: str | None = f.field(_time, None)
+    deadline: str | None = f.field(_parse_time, None)
     release: str | None = f.field(f.choice(*RELEASES), None)
     max_cost_usd: float | None = f.field(f.decimal(0), None)
     settled: bool | None = f.field(f.boolean, None)
     reason: str | None = f.field(f.text, None)
-    evidence: t.Mapping[str, t.Any] | None = f.field(_evidence, None)
+    evidence: t.Mapping[str, t.Any] | None = f.field(_parse_evidence, None)
 
     def to_dict(self) -> dict[str, t.Any]:
         """Return the JSON form; what is not known is left out."""
@@ -101,7 +101,7 @@ class LedgerEvent:
 
         Raises InputError for another schema, or for a known key that is missing or wrong.
         """
-        given = f.mapping(value, path)
+        given = f.dictionary(value, path)
         if given.get("schema") != 1:
             raise InputError(f"{path}.schema", "is not 1", "Use the version of the collection that wrote the ledger")
         known = {item.name for item in dataclasses.fields(cls)}
@@ -174,7 +174,7 @@ class Lease:
         return self.price_usd_per_hour * max(0.0, now - since) / 3600
 
 
-def _begin(event: LedgerEvent) -> Lease:
+def _first_lease(event: LedgerEvent) -> Lease:
     at = epoch(event.at)
     return Lease(
         token=event.token,
@@ -193,14 +193,14 @@ def _begin(event: LedgerEvent) -> Lease:
     )
 
 
-def _advance(lease: Lease, event: LedgerEvent) -> Lease:
+def _apply_event(lease: Lease, event: LedgerEvent) -> Lease:
     at = epoch(event.at)
     settled = event.settled if event.settled is not None else event.event != "intent"
     ids = lease.ids if event.id is None or event.id in lease.ids else (*lease.ids, event.id)
     kept = ("region", "run_id", "price_usd_per_hour", "deadline", "release", "max_cost_usd")
     found: dict[str, t.Any] = {key: getattr(event, key) for key in kept if getattr(event, key) is not None}
     created = at if event.event == "created" and lease.created_at is None else lease.created_at
-    found |= _run(lease, event)
+    found |= _run_changes(lease, event)
     if event.evidence and "until" in event.evidence:
         found["until"] = epoch(event.evidence["until"])
     return dataclasses.replace(
@@ -208,7 +208,7 @@ def _advance(lease: Lease, event: LedgerEvent) -> Lease:
     )
 
 
-def _run(lease: Lease, event: LedgerEvent) -> dict[str, t.Any]:
+def _run_changes(lease: Lease, event: LedgerEvent) -> dict[str, t.Any]:
     """Return what an event changes about the run that has the lease: another run brings its own rules, or none."""
     place = (event.evidence or {}).get("run_place")
     found: dict[str, t.Any] = {"run_place": place} if isinstance(place, t.Mapping) else {}
@@ -220,10 +220,10 @@ def _run(lease: Lease, event: LedgerEvent) -> dict[str, t.Any]:
     return found
 
 
-def fold(events: t.Iterable[LedgerEvent]) -> dict[tuple[str, str], Lease]:
+def fold_events(events: t.Iterable[LedgerEvent]) -> dict[tuple[str, str], Lease]:
     """Return the lease of every (token, resource) in the order of their first lines."""
     leases: dict[tuple[str, str], Lease] = {}
     for event in events:
         key = (event.token, event.resource)
-        leases[key] = _advance(leases.get(key) or _begin(event), event)
+        leases[key] = _apply_event(leases.get(key) or _first_lease(event), event)
     return leases

@@ -17,8 +17,8 @@ import typing as t
 from . import validators as f
 
 Ownership = t.Literal["owned", "rented", "managed"]
-Kind = t.Literal["vm", "container", "baremetal", "cluster"]
-State = t.Literal["creating", "running", "stopped", "offline", "failed", "gone", "unknown"]
+NodeKind = t.Literal["vm", "container", "baremetal", "cluster"]
+NodeState = t.Literal["creating", "running", "stopped", "offline", "failed", "gone", "unknown"]
 NetworkType = t.Literal["mesh", "lan", "public"]
 LinkLayer = t.Literal["infiniband", "ethernet"]
 MeshPath = t.Literal["direct", "relayed", "none"]
@@ -27,29 +27,29 @@ T = t.TypeVar("T")
 Raw = t.Mapping[str, t.Any]
 
 
-def tolerant(cls: type[T]) -> f.Parser[T]:
+def tolerant_section(cls: type[T]) -> f.Parser[T]:
     """Return a parser of mappings into ``cls`` (fields declared with ``fields.field``) that skips unknown keys."""
     known = {item.name: item for item in dataclasses.fields(t.cast(t.Any, cls))}
 
     def parse(value: t.Any, path: str) -> T:
-        given = f.mapping(value, path)
+        given = f.dictionary(value, path)
         return f.section(cls)({key: item for key, item in given.items() if key in known}, path)
 
     return parse
 
 
-def plain(value: t.Any) -> t.Any:
+def to_plain(value: t.Any) -> t.Any:
     """Return ``value`` as JSON types: dataclasses become mappings, tuples lists."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {item.name: plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+        return {item.name: to_plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
     if isinstance(value, (tuple, list)):
-        return [plain(item) for item in value]
+        return [to_plain(item) for item in value]
     if isinstance(value, t.Mapping):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: to_plain(item) for key, item in value.items()}
     return value
 
 
-def word(value: t.Any, path: str) -> str | None:
+def optional_text(value: t.Any, path: str) -> str | None:
     """Return text, or None for an empty one: providers write ``""`` where they know nothing."""
     return None if value == "" else f.text(value, path)
 
@@ -63,33 +63,33 @@ class Address:
     prefix: int | None = f.field(f.integer(0, 128), None)
 
 
-def _address(value: t.Any, path: str) -> Address:
-    return Address(f.text(value, path)) if isinstance(value, str) else tolerant(Address)(value, path)
+def _parse_address(value: t.Any, path: str) -> Address:
+    return Address(f.text(value, path)) if isinstance(value, str) else tolerant_section(Address)(value, path)
 
 
-def _addresses(value: t.Any, path: str) -> tuple[Address, ...]:
+def _parse_addresses(value: t.Any, path: str) -> tuple[Address, ...]:
     """A list of addresses, or a single one as people write it in an inventory."""
     if value == "":
         return ()
-    return f.list_of(_address)([value] if isinstance(value, (str, t.Mapping)) else value, path)
+    return f.list_of(_parse_address)([value] if isinstance(value, (str, t.Mapping)) else value, path)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Addresses:
     """Addresses by the network they belong to."""
 
-    mesh: tuple[Address, ...] = f.field(_addresses, ())
-    lan: tuple[Address, ...] = f.field(_addresses, ())
-    public: tuple[Address, ...] = f.field(_addresses, ())
+    mesh: tuple[Address, ...] = f.field(_parse_addresses, ())
+    lan: tuple[Address, ...] = f.field(_parse_addresses, ())
+    public: tuple[Address, ...] = f.field(_parse_addresses, ())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ssh:
     """How a controller reaches the node."""
 
-    host: str | None = f.field(word, None)
+    host: str | None = f.field(optional_text, None)
     port: int | None = f.field(f.integer(1, 65535), None)
-    user: str | None = f.field(word, None)
+    user: str | None = f.field(optional_text, None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,15 +100,15 @@ class Gpu:
     ``fabric_id``: NVLink domain that spans nodes (cluster UUID and clique, MNNVL).
     """
 
-    model: str | None = f.field(word, None)
+    model: str | None = f.field(optional_text, None)
     count: int | None = f.field(f.integer(0, 1024), None)
     memory_gib: float | None = f.field(f.decimal(0), None)
-    arch: str | None = f.field(word, None)
+    arch: str | None = f.field(optional_text, None)
     pci_gen: int | None = f.field(f.integer(1, 9), None)
     pci_width: int | None = f.field(f.integer(1, 32), None)
     nvswitch: bool | None = f.field(f.boolean, None)
     unified_memory: bool | None = f.field(f.boolean, None)
-    fabric_id: str | None = f.field(word, None)
+    fabric_id: str | None = f.field(optional_text, None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -118,22 +118,22 @@ class GpuDirect:
     supported: bool | None = f.field(f.boolean, None)
     peermem: bool | None = f.field(f.boolean, None)
     dmabuf: bool | None = f.field(f.boolean, None)
-    reason: str | None = f.field(word, None)
+    reason: str | None = f.field(optional_text, None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cpu:
     count: int | None = f.field(f.integer(0), None)
-    arch: str | None = f.field(word, None)
+    arch: str | None = f.field(optional_text, None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Owner:
     """Whose lease the machine is; all None for a machine that is not rented."""
 
-    cluster: str | None = f.field(word, None)
-    pool: str | None = f.field(word, None)
-    token: str | None = f.field(word, None)
+    cluster: str | None = f.field(optional_text, None)
+    pool: str | None = f.field(optional_text, None)
+    token: str | None = f.field(optional_text, None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -156,17 +156,17 @@ class Nic:
     rdma: bool = f.field(f.boolean, False)
     link_layer: LinkLayer | None = f.field(f.choice("infiniband", "ethernet"), None)
     rate_gbps: float | None = f.field(f.decimal(0), None)
-    state: str | None = f.field(word, None)
+    state: str | None = f.field(optional_text, None)
     mtu: int | None = f.field(f.integer(0), None)
-    netdev: str | None = f.field(word, None)
+    netdev: str | None = f.field(optional_text, None)
     port: int | None = f.field(f.integer(0), None)
-    pci: str | None = f.field(word, None)
+    pci: str | None = f.field(optional_text, None)
     pci_gen: int | None = f.field(f.integer(1, 9), None)
     pci_width: int | None = f.field(f.integer(1, 32), None)
     pci_gen_max: int | None = f.field(f.integer(1, 9), None)
     pci_width_max: int | None = f.field(f.integer(1, 32), None)
     numa: int | None = f.field(f.integer(0), None)
-    subnet: str | None = f.field(word, None)
+    subnet: str | None = f.field(optional_text, None)
     gid_types: tuple[str, ...] = f.field(f.list_of(f.text), ())
 
     @property
@@ -185,8 +185,8 @@ class Interface:
     """One network interface with an address; ``speed_gbps`` is None where the driver does not say (most VMs)."""
 
     name: str = f.field(f.text)
-    kind: str | None = f.field(word, None)
-    state: str | None = f.field(word, None)
+    kind: str | None = f.field(optional_text, None)
+    state: str | None = f.field(optional_text, None)
     mtu: int | None = f.field(f.integer(0), None)
     speed_gbps: float | None = f.field(f.decimal(0), None)
 
@@ -195,12 +195,12 @@ class Interface:
 class Driver:
     """The NVIDIA driver; ``flavour`` tells open from proprietary kernel modules."""
 
-    version: str | None = f.field(word, None)
+    version: str | None = f.field(optional_text, None)
     flavour: str | None = f.field(f.choice("open", "proprietary"), None)
 
 
-def _driver(value: t.Any, path: str) -> Driver:
-    return Driver(word(value, path)) if isinstance(value, str) else tolerant(Driver)(value, path)
+def _parse_driver(value: t.Any, path: str) -> Driver:
+    return Driver(optional_text(value, path)) if isinstance(value, str) else tolerant_section(Driver)(value, path)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -213,46 +213,46 @@ class Node:
     """
 
     name: str = f.field(f.text)
-    id: str | None = f.field(word, None)
+    id: str | None = f.field(optional_text, None)
     ownership: Ownership | None = f.field(f.choice(*t.get_args(Ownership)), None)
-    provider: str | None = f.field(word, None)
-    account: str | None = f.field(word, None)
-    product: str | None = f.field(word, None)
-    kind: Kind | None = f.field(f.choice(*t.get_args(Kind)), None)
-    state: State = f.field(f.choice(*t.get_args(State)), "unknown")
-    region: str | None = f.field(word, None)
-    site: str | None = f.field(word, None)
+    provider: str | None = f.field(optional_text, None)
+    account: str | None = f.field(optional_text, None)
+    product: str | None = f.field(optional_text, None)
+    kind: NodeKind | None = f.field(f.choice(*t.get_args(NodeKind)), None)
+    state: NodeState = f.field(f.choice(*t.get_args(NodeState)), "unknown")
+    region: str | None = f.field(optional_text, None)
+    site: str | None = f.field(optional_text, None)
     preemptible: bool | None = f.field(f.boolean, None)
-    ssh: Ssh = f.field(tolerant(Ssh), Ssh())
-    addresses: Addresses = f.field(tolerant(Addresses), Addresses())
+    ssh: Ssh = f.field(tolerant_section(Ssh), Ssh())
+    addresses: Addresses = f.field(tolerant_section(Addresses), Addresses())
     network_types: tuple[NetworkType, ...] = f.field(f.list_of(f.choice("mesh", "lan", "public")), ())
-    gpu: Gpu = f.field(tolerant(Gpu), Gpu())
-    cpu: Cpu = f.field(tolerant(Cpu), Cpu())
+    gpu: Gpu = f.field(tolerant_section(Gpu), Gpu())
+    cpu: Cpu = f.field(tolerant_section(Cpu), Cpu())
     memory_gib: float | None = f.field(f.decimal(0), None)
     price_usd_per_hour: float | None = f.field(f.decimal(0), None)
-    owner: Owner = f.field(tolerant(Owner), Owner())
-    created_at: str | None = f.field(word, None)
-    fabric_hint: str | None = f.field(word, None)
-    k3s: K3s = f.field(tolerant(K3s), K3s())
-    nics: tuple[Nic, ...] = f.field(f.list_of(tolerant(Nic)), ())
-    interfaces: tuple[Interface, ...] = f.field(f.list_of(tolerant(Interface)), ())
-    driver: Driver = f.field(_driver, Driver())
-    kernel: str | None = f.field(word, None)
-    limits: t.Mapping[str, t.Any] = f.field(f.mapping, {})
+    owner: Owner = f.field(tolerant_section(Owner), Owner())
+    created_at: str | None = f.field(optional_text, None)
+    fabric_hint: str | None = f.field(optional_text, None)
+    k3s: K3s = f.field(tolerant_section(K3s), K3s())
+    nics: tuple[Nic, ...] = f.field(f.list_of(tolerant_section(Nic)), ())
+    interfaces: tuple[Interface, ...] = f.field(f.list_of(tolerant_section(Interface)), ())
+    driver: Driver = f.field(_parse_driver, Driver())
+    kernel: str | None = f.field(optional_text, None)
+    limits: t.Mapping[str, t.Any] = f.field(f.dictionary, {})
     clock_skew_s: float | None = f.field(f.decimal(-1e12), None)
     mesh_path: MeshPath | None = f.field(f.choice(*t.get_args(MeshPath)), None)
-    boot_id: str | None = f.field(word, None)
-    platform: str | None = f.field(word, None)
-    gpudirect: GpuDirect = f.field(tolerant(GpuDirect), GpuDirect())
+    boot_id: str | None = f.field(optional_text, None)
+    platform: str | None = f.field(optional_text, None)
+    gpudirect: GpuDirect = f.field(tolerant_section(GpuDirect), GpuDirect())
 
     @classmethod
     def from_dict(cls, value: t.Any, path: str = "muster_node") -> Node:
         """Return the record in ``value``; raise InputError with the dotted path of what cannot be read."""
-        return tolerant(cls)(value, path)
+        return tolerant_section(cls)(value, path)
 
     def to_dict(self) -> dict[str, t.Any]:
         """Return the record as JSON types, every key present."""
-        return t.cast("dict[str, t.Any]", plain(self))
+        return t.cast("dict[str, t.Any]", to_plain(self))
 
     def interface(self, name: str | None) -> Interface | None:
         """Return the interface called ``name``."""

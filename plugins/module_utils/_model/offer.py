@@ -17,11 +17,11 @@ import typing as t
 from . import validators as f
 from .errors import InputError
 
-Kind = t.Literal["vm", "container", "baremetal"]
-Unit = t.Literal["machine", "cluster"]
+OfferKind = t.Literal["vm", "container", "baremetal"]
+OfferUnit = t.Literal["machine", "cluster"]
 PROVIDERS = ("lambda", "runpod", "vastai", "shadeform")
-KINDS: tuple[str, ...] = t.get_args(Kind)
-UNITS: tuple[str, ...] = t.get_args(Unit)
+KINDS: tuple[str, ...] = t.get_args(OfferKind)
+UNITS: tuple[str, ...] = t.get_args(OfferUnit)
 
 _NOISE = {"nvidia", "geforce", "tesla", "gb", "gib"}
 
@@ -39,7 +39,7 @@ class Offer:
     provider: str
     product: str
     region: str | None
-    kind: Kind
+    kind: OfferKind
     price_usd_per_hour: float
     gpu_model: str | None = None
     gpu_count: int = 0
@@ -48,7 +48,7 @@ class Offer:
     cpu_arch: str | None = None
     memory_gib: float | None = None
     disk_gib: float | None = None
-    unit: Unit = "machine"
+    unit: OfferUnit = "machine"
     available: bool | None = None
     stock: int | None = None
     k3s_capable: bool = False
@@ -128,7 +128,7 @@ def model_words(text: str) -> tuple[str, ...]:
     return tuple(word for word in re.split(r"[^a-z0-9]+", text.lower()) if word and word not in _NOISE)
 
 
-def same_model(wanted: str, offered: str | None) -> bool:
+def is_same_model(wanted: str, offered: str | None) -> bool:
     """Return whether the offered name holds every word of ``wanted``; ``RTX4090`` and ``RTX 4090`` are the same."""
     words, names = model_words(wanted), model_words(offered or "")
     joined = {first + second for first, second in zip(names, names[1:], strict=False)}
@@ -152,14 +152,14 @@ def matches(query: OfferQuery, offer: Offer) -> bool:
     return (
         all(wanted is None or wanted == found for wanted, found in equal)
         and all(wanted is None or (found is not None and found >= wanted) for wanted, found in at_least)
-        and (query.gpu_model is None or same_model(query.gpu_model, offer.gpu_model))
+        and (query.gpu_model is None or is_same_model(query.gpu_model, offer.gpu_model))
         and (not query.regions or offer.region in query.regions)
         and set(query.network_types) <= set(offer.network_types)
         and (query.max_price_usd_per_hour is None or offer.price_usd_per_hour <= query.max_price_usd_per_hour)
     )
 
 
-def by_price(offers: t.Iterable[Offer]) -> tuple[Offer, ...]:
+def sort_by_price(offers: t.Iterable[Offer]) -> tuple[Offer, ...]:
     """Return offers sorted by price per GPU-hour; what is advertised as sold out comes last."""
     return tuple(sorted(offers, key=lambda item: (item.available is False, item.price_per_gpu_hour, item.key)))
 

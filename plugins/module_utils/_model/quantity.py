@@ -20,7 +20,7 @@ _UNITS: t.Final = {
 }
 
 
-def amount(text: str) -> decimal.Decimal | None:
+def parse_quantity(text: str) -> decimal.Decimal | None:
     """Return the number that a quantity such as ``8Gi`` (8 · 2^30), ``500m`` or ``1e3`` stands for, None for none."""
     found = _FORM.match(text)
     if found is None:

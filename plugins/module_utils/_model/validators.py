@@ -18,7 +18,7 @@ import typing as t
 from decimal import Decimal
 
 from .errors import InputError
-from .quantity import amount
+from .quantity import parse_quantity
 
 T = t.TypeVar("T")
 Parser = t.Callable[[t.Any, str], T]
@@ -29,7 +29,7 @@ _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
 
 
-def kind(value: t.Any) -> str:
+def describe_type(value: t.Any) -> str:
     """Return the word a person would use for the type of ``value`` (the value itself is never echoed)."""
     names = {bool: "a boolean", int: "a number", float: "a number", str: "text", list: "a list", dict: "a mapping"}
     if value is None:
@@ -40,8 +40,8 @@ def kind(value: t.Any) -> str:
 def text(value: t.Any, path: str) -> str:
     """Return non-empty text without control characters."""
     if isinstance(value, (bool, list, dict)) or value is None:
-        raise InputError(path, f"must be text, not {kind(value)}")
-    result = _shown(value, path)
+        raise InputError(path, f"must be text, not {describe_type(value)}")
+    result = _to_text(value, path)
     if not result:
         raise InputError(path, "must not be empty")
     if any(ord(char) < 32 or ord(char) == 127 for char in result):
@@ -49,7 +49,7 @@ def text(value: t.Any, path: str) -> str:
     return result
 
 
-def _shown(value: t.Any, path: str) -> str:
+def _to_text(value: t.Any, path: str) -> str:
     try:
         return str(value)
     except ValueError:
@@ -62,8 +62,8 @@ def argument(value: t.Any, path: str) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, (str, int, float)):
-        raise InputError(path, f"must be text or a number, not {kind(value)}")
-    result = _shown(value, path)
+        raise InputError(path, f"must be text or a number, not {describe_type(value)}")
+    result = _to_text(value, path)
     if "\0" in result:
         raise InputError(path, "must not contain NUL")
     return result
@@ -78,7 +78,7 @@ def integer(minimum: int, maximum: int = 2**31 - 1) -> Parser[int]:
         number = int(value) if plain or written else None
         if number is None:
             shown = f" ('{value}')" if isinstance(value, (str, float)) and len(str(value)) < 30 else ""
-            raise InputError(path, f"must be a whole number, not {kind(value)}{shown}")
+            raise InputError(path, f"must be a whole number, not {describe_type(value)}{shown}")
         if not minimum <= number <= maximum:
             bound = f"at least {minimum}" if number < minimum else f"at most {maximum}"
             raise InputError(path, f"must be {bound}, not {number}")
@@ -109,7 +109,7 @@ def boolean(value: t.Any, path: str) -> bool:
     word = str(value).lower()
     if word in _TRUE | _FALSE:
         return word in _TRUE
-    raise InputError(path, f"must be true or false, not {kind(value)}")
+    raise InputError(path, f"must be true or false, not {describe_type(value)}")
 
 
 def choice(*allowed: str) -> Parser[str]:
@@ -118,7 +118,7 @@ def choice(*allowed: str) -> Parser[str]:
     def parse(value: t.Any, path: str) -> str:
         if isinstance(value, str) and value in allowed:
             return str(value)
-        near = nearest(str(value), allowed) if isinstance(value, str) else None
+        near = find_nearest(str(value), allowed) if isinstance(value, str) else None
         hint = f"Did you mean '{near}'?" if near else ""
         raise InputError(path, f"must be one of {', '.join(allowed)}", hint)
 
@@ -143,7 +143,7 @@ def name(limit: int) -> Parser[str]:
 
 def quantity(value: t.Any, path: str) -> int:
     """Return bytes from a Kubernetes-style quantity such as ``8Gi`` (2^30) or ``8G`` (10^9); zero is refused."""
-    number = _amount(value, path)
+    number = _parse_amount(value, path)
     if number is None:
         fix = "Units are Ki, Mi, Gi, Ti and k, M, G, T, behind the number without a space"
         raise InputError(path, f"must be a quantity such as 8Gi or 500M, not {str(value)[:20]!r}", fix)
@@ -154,32 +154,32 @@ def quantity(value: t.Any, path: str) -> int:
 
 def cores(value: t.Any, path: str) -> float:
     """Return processor cores from a number or a Kubernetes-style quantity such as ``500m``; at least 0.1."""
-    number = _amount(value, path)
+    number = _parse_amount(value, path)
     if number is None or not Decimal("0.1") <= number < 2**31:
         raise InputError(path, "must be a number of cores of at least 0.1", "Write 2, 0.5 or 500m")
     return float(number)
 
 
-def _amount(value: t.Any, path: str) -> Decimal | None:
+def _parse_amount(value: t.Any, path: str) -> Decimal | None:
     """Return the number that a quantity stands for, None for what is none; K is taken for the API's k."""
-    shown = _shown(value, path)
-    return None if isinstance(value, bool) else amount(f"{shown[:-1]}k" if shown.endswith("K") else shown)
+    shown = _to_text(value, path)
+    return None if isinstance(value, bool) else parse_quantity(f"{shown[:-1]}k" if shown.endswith("K") else shown)
 
 
 def environment(value: t.Any, path: str) -> dict[str, str]:
     """Return environment variables: valid names, text values."""
     result = {}
-    for key, item in mapping(value, path).items():
+    for key, item in dictionary(value, path).items():
         if not _ENV_NAME.match(str(key)):
             raise InputError(f"{path}.{key}", "is not a valid environment variable name")
         result[str(key)] = argument(item, f"{path}.{key}")
     return result
 
 
-def mapping(value: t.Any, path: str) -> dict[str, t.Any]:
+def dictionary(value: t.Any, path: str) -> dict[str, t.Any]:
     """Return a mapping with text keys."""
     if not isinstance(value, t.Mapping):
-        raise InputError(path, f"must be a mapping, not {kind(value)}")
+        raise InputError(path, f"must be a mapping, not {describe_type(value)}")
     return {str(key): item for key, item in value.items()}
 
 
@@ -188,13 +188,13 @@ def list_of(parse: Parser[T]) -> Parser[tuple[T, ...]]:
 
     def parse_list(value: t.Any, path: str) -> tuple[T, ...]:
         if isinstance(value, (str, t.Mapping)) or not isinstance(value, t.Sequence):
-            raise InputError(path, f"must be a list, not {kind(value)}")
+            raise InputError(path, f"must be a list, not {describe_type(value)}")
         return tuple(parse(item, f"{path}[{index}]") for index, item in enumerate(value))
 
     return parse_list
 
 
-def nearest(word: str, allowed: t.Iterable[str]) -> str | None:
+def find_nearest(word: str, allowed: t.Iterable[str]) -> str | None:
     """Return the allowed word most like ``word``, or None when nothing is close."""
     found = difflib.get_close_matches(word.lower(), list(allowed), n=1, cutoff=0.6)
     return found[0] if found else None
@@ -211,7 +211,7 @@ def field(parse: Parser[t.Any], default: t.Any = dataclasses.MISSING, key: str |
     return dataclasses.field(default=default, metadata=about)  # pylint: disable=invalid-field-call
 
 
-def keys(cls: t.Any) -> dict[str, dataclasses.Field[t.Any]]:
+def fields_by_key(cls: t.Any) -> dict[str, dataclasses.Field[t.Any]]:
     """Return the fields of a dataclass by the keys that users write."""
     return {item.metadata.get("key") or item.name: item for item in dataclasses.fields(cls)}
 
@@ -220,11 +220,11 @@ def section(cls: type[T]) -> Parser[T]:
     """Return a parser of mappings into the dataclass ``cls``, whose fields were declared with :func:`field`."""
 
     def parse(value: t.Any, path: str) -> T:
-        given = mapping(value, path)
-        known = keys(cls)
+        given = dictionary(value, path)
+        known = fields_by_key(cls)
         for key in given:
             if key not in known:
-                near = nearest(key, known)
+                near = find_nearest(key, known)
                 hint = f"Did you mean '{near}'?" if near else f"Known are: {', '.join(known)}"
                 raise InputError(f"{path}.{key}", "is not an option", hint)
         values = {}

@@ -17,7 +17,7 @@ import typing as t
 from . import validators as f
 from .errors import InputError
 from .island import LANES, Lane
-from .node import plain, tolerant
+from .node import to_plain, tolerant_section
 
 Outcome = t.Literal["pass", "warn", "fail", "unproven"]
 TransportVerdict = t.Literal["rdma_gdr", "rdma_no_gdr", "tcp", "mixed", "mnnvl", "unproven"]
@@ -31,7 +31,7 @@ _WEIGHT: dict[Outcome, int] = {"pass": 0, "warn": 1, "unproven": 2, "fail": 3}
 _EXIT_CODE: dict[Outcome, int] = {"pass": 0, "warn": 0, "unproven": 1, "fail": 1}
 
 
-def worst(outcomes: t.Iterable[Outcome]) -> Outcome:
+def worst_outcome(outcomes: t.Iterable[Outcome]) -> Outcome:
     """Return the heaviest outcome (fail, unproven, warn, pass); no outcome at all is ``unproven``."""
     return max(outcomes, key=_WEIGHT.__getitem__, default="unproven")
 
@@ -68,13 +68,13 @@ class PairProof:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Transport:
+class TransportProof:
     """The transport that was expected, the one that was proven, and the proof."""
 
     expected: TransportVerdict | None = f.field(f.choice(*TRANSPORT_VERDICTS), None)
     verdict: TransportVerdict = f.field(f.choice(*TRANSPORT_VERDICTS), "unproven")
     evidence_kind: EvidenceKind | None = f.field(f.choice(*t.get_args(EvidenceKind)), None)
-    pairs: tuple[PairProof, ...] = f.field(f.list_of(tolerant(PairProof)), ())
+    pairs: tuple[PairProof, ...] = f.field(f.list_of(tolerant_section(PairProof)), ())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class SlowestPair:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Checks:
+class VerdictChecks:
     """The outcome of each of the four things judged."""
 
     transport: Outcome = f.field(f.choice(*OUTCOMES), "unproven")
@@ -132,21 +132,21 @@ class Verdict:
     island: str = f.field(f.text)
     outcome: Outcome = f.field(f.choice(*OUTCOMES))
     lane: Lane | None = f.field(f.choice(*LANES), None)
-    transport: Transport = f.field(tolerant(Transport), Transport())
-    bandwidth: Bandwidth = f.field(tolerant(Bandwidth), Bandwidth())
+    transport: TransportProof = f.field(tolerant_section(TransportProof), TransportProof())
+    bandwidth: Bandwidth = f.field(tolerant_section(Bandwidth), Bandwidth())
     wrong_values: int | None = f.field(f.integer(0, 2**63 - 1), None)
-    ranks: Ranks = f.field(tolerant(Ranks), Ranks())
-    causes: tuple[Cause, ...] = f.field(f.list_of(tolerant(Cause)), ())
-    slowest_pair: SlowestPair | None = f.field(tolerant(SlowestPair), None)
+    ranks: Ranks = f.field(tolerant_section(Ranks), Ranks())
+    causes: tuple[Cause, ...] = f.field(f.list_of(tolerant_section(Cause)), ())
+    slowest_pair: SlowestPair | None = f.field(tolerant_section(SlowestPair), None)
     started_at: str | None = f.field(f.text, None)
     duration_s: float | None = f.field(f.decimal(0), None)
     exit_code: int = f.field(f.integer(0, 2), 1)
-    checks: Checks = f.field(tolerant(Checks), Checks())
+    checks: VerdictChecks = f.field(tolerant_section(VerdictChecks), VerdictChecks())
     reasons: tuple[str, ...] = f.field(f.list_of(f.text), ())
 
     def to_dict(self) -> dict[str, t.Any]:
         """Return the verdict as JSON-able values with the contract's names; a cause without a node has no ``node``."""
-        result = plain(self)
+        result = to_plain(self)
         for cause in result["causes"]:
             if cause["node"] is None:
                 del cause["node"]
@@ -161,4 +161,4 @@ class Verdict:
             raise InputError(path, "holds a number with too many digits") from None
 
 
-_PARSE: f.Parser[Verdict] = tolerant(Verdict)
+_PARSE: f.Parser[Verdict] = tolerant_section(Verdict)

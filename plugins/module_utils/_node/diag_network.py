@@ -38,7 +38,7 @@ Dict = dict[str, t.Any]
 Counters = dict[str, tuple[int, int]]
 
 
-def endpoint(text: str) -> tuple[str, int]:
+def parse_endpoint(text: str) -> tuple[str, int]:
     """Return (address, port) of ``0100007F:1F90`` in /proc/net/tcp, each 32-bit word in host order."""
     raw, port = text.split(":")
     words = [int(raw[i : i + 8], 16) for i in range(0, len(raw), 8)]
@@ -57,7 +57,7 @@ def parse_tcp(text: str) -> dict[str, Dict]:
     for line in text.splitlines()[1:]:
         fields = line.split()
         try:
-            (local, local_port), (peer, peer_port) = endpoint(fields[1]), endpoint(fields[2])
+            (local, local_port), (peer, peer_port) = parse_endpoint(fields[1]), parse_endpoint(fields[2])
             sending, receiving = (int(item, 16) for item in fields[4].split(":"))
             found[fields[9]] = {
                 "local": local,
@@ -74,7 +74,7 @@ def parse_tcp(text: str) -> dict[str, Dict]:
     return found
 
 
-def sockets(pid: int) -> list[Dict]:
+def list_sockets(pid: int) -> list[Dict]:
     """Return the TCP connections of a process, as its own network namespace shows them; at most 1024."""
     table: dict[str, Dict] = {}
     for name in ("tcp", "tcp6"):
@@ -114,7 +114,7 @@ def parse_retransmits(text: str) -> int | None:
     return int(value) if value.isdecimal() else None
 
 
-def counters(pid: int | None) -> Dict:
+def read_counters(pid: int | None) -> Dict:
     """Return ``{netdev, rdma, retransmits}`` in the network namespace of ``pid`` (None: this process's)."""
     base = _PROC / (str(pid) if pid else "self") / "net"
     rdma: Counters = {}
@@ -130,7 +130,7 @@ def counters(pid: int | None) -> Dict:
     }
 
 
-def deltas(before: Dict, after: Dict) -> Dict:
+def subtract_counters(before: Dict, after: Dict) -> Dict:
     """Return what was counted in between; an interface that came or went, or a counter that was reset, is left out."""
     found: Dict = {}
     for kind in ("netdev", "rdma"):
@@ -144,7 +144,7 @@ def deltas(before: Dict, after: Dict) -> Dict:
     return found
 
 
-def ras(address: str, seconds: float) -> Dict | None:
+def query_ras(address: str, seconds: float) -> Dict | None:
     """Ask NCCL's RAS at ``host:port`` for its verbose status: ``{address, text, problem}``; None when not to ask.
 
     NCCL 2.24 and later listen there (docs "RAS"); the answer takes as long as silent peers are waited for.

@@ -45,33 +45,35 @@ def examine(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> Dict:
     :param request: ``window_s``, and ``ras_s``: seconds to wait for NCCL's RAS, 0 asks nothing.
     """
     spec = files.read_json(run / "units" / "agent" / "spec.json") or {}
-    started, ended = _events(run / "events.jsonl")
+    started, ended = _read_events(run / "events.jsonl")
     alive = {rank: line["pid"] for rank, line in started.items() if _is_rank(line["pid"], spec.get("marker"))}
     any_pid = next(iter(alive.values()), None)
     first, began = {rank: _cpu_s(pid) for rank, pid in alive.items()}, time.monotonic()
-    before = diag_network.counters(any_pid)
+    before = diag_network.read_counters(any_pid)
     time.sleep(max(0.0, float(request.get("window_s", 1.0))))
-    window, after = time.monotonic() - began, diag_network.counters(any_pid)
-    ranks = [_rank(rank, line, ended.get(rank), alive.get(rank)) for rank, line in sorted(started.items())]
+    window, after = time.monotonic() - began, diag_network.read_counters(any_pid)
+    ranks = [_describe_rank(rank, line, ended.get(rank), alive.get(rank)) for rank, line in sorted(started.items())]
     for item in ranks:
         now, then = _cpu_s(item["pid"]) if item["alive"] else None, first.get(item["rank"])
         item["cpu_percent"] = None if now is None or then is None else round(100 * (now - then) / window, 1)
     return {
         "at": time.time(),
-        "units": {folder.name: host_units.status(folder) for folder in sorted((run / "units").glob("*"))},
+        "units": {folder.name: host_units.unit_status(folder) for folder in sorted((run / "units").glob("*"))},
         "ranks": ranks,
-        "processes": len(processes.marked(spec["marker"])) if spec.get("marker") else 0,
+        "processes": len(processes.find_marked(spec["marker"])) if spec.get("marker") else 0,
         "window_s": round(window, 3),
-        "counters": diag_network.deltas(before, after),
-        "memory": _memory(any_pid),
-        "shm": _file_system("/dev/shm"),
-        "disk": _file_system(str(run)),
-        "kernel": _kernel(min((line["at"] for line in started.values()), default=None)),
-        "ras": diag_network.ras(_ras_address(ranks), float(request.get("ras_s", 0))) if _nccl(ranks) else None,
+        "counters": diag_network.subtract_counters(before, after),
+        "memory": _read_memory(any_pid),
+        "shm": _read_file_system("/dev/shm"),
+        "disk": _read_file_system(str(run)),
+        "kernel": _read_kernel_log(min((line["at"] for line in started.values()), default=None)),
+        "ras": diag_network.query_ras(_ras_address(ranks), float(request.get("ras_s", 0)))
+        if _uses_nccl(ranks)
+        else None,
     }
 
 
-def _events(file: pathlib.Path) -> tuple[dict[int, Dict], dict[int, Dict]]:
+def _read_events(file: pathlib.Path) -> tuple[dict[int, Dict], dict[int, Dict]]:
     """Return rank -> its newest start here, and rank -> the end of that start."""
     started: dict[int, Dict] = {}
     ended: dict[int, Dict] = {}
@@ -99,7 +101,7 @@ def _is_rank(pid: int, marker: str | None) -> bool:
     return processes.start_time(pid) is not None and processes.environment_of(pid).get(processes.MARKER) == marker
 
 
-def _rank(rank: int, line: Dict, end: Dict | None, pid: int | None) -> Dict:
+def _describe_rank(rank: int, line: Dict, end: Dict | None, pid: int | None) -> Dict:
     common: Dict = {
         "rank": rank,
         "local_rank": line.get("local_rank"),
@@ -114,45 +116,45 @@ def _rank(rank: int, line: Dict, end: Dict | None, pid: int | None) -> Dict:
     }
     if pid is None:
         return common
-    return {**common, **_process(pid)}
+    return {**common, **_describe_process(pid)}
 
 
-def _process(pid: int) -> Dict:
+def _describe_process(pid: int) -> Dict:
     environment = processes.environment_of(pid)
-    status = _status(pid)
+    status = _read_status(pid)
     return {
         "state": status.get("State", "?")[:1],
-        "waits_in": _text(pid, "wchan") or None,
+        "waits_in": _read_proc(pid, "wchan") or None,
         "threads": int(status.get("Threads", 0) or 0),
         "memory_gib": round(int(status.get("VmRSS", "0").split()[0]) / (1 << 20), 3),
         "program": status.get("Name"),
         # PyTorch's wheels bring libnccl along, or hold it inside libtorch_cuda.
-        "nccl": any(name in _text(pid, "maps") for name in ("libnccl", "libtorch_cuda")),
+        "nccl": any(name in _read_proc(pid, "maps") for name in ("libnccl", "libtorch_cuda")),
         "environment": {
             "names": sorted(environment),
-            "network": {key: value for key, value in sorted(environment.items()) if _told(key)},
+            "network": {key: value for key, value in sorted(environment.items()) if _is_shown(key)},
         },
-        "limits": _limits(pid),
-        "sockets": diag_network.sockets(pid),
+        "limits": _read_limits(pid),
+        "sockets": diag_network.list_sockets(pid),
     }
 
 
-def _told(name: str) -> bool:
+def _is_shown(name: str) -> bool:
     return name in _SHOWN_NAMES or name.startswith(_SHOWN)
 
 
-def _status(pid: int) -> dict[str, str]:
+def _read_status(pid: int) -> dict[str, str]:
     found = {}
-    for line in _text(pid, "status").splitlines():
+    for line in _read_proc(pid, "status").splitlines():
         key, _unused, value = line.partition(":")
         found[key] = value.strip()
     return found
 
 
-def _limits(pid: int) -> Dict:
+def _read_limits(pid: int) -> Dict:
     """Return ``{memlock, nofile, nproc}`` in force: bytes or counts, or ``unlimited``."""
     found: Dict = {}
-    for line in _text(pid, "limits").splitlines():
+    for line in _read_proc(pid, "limits").splitlines():
         name = next((short for long, short in _LIMITS.items() if line.startswith(long)), None)
         if name:
             soft = line[26:].split()[0]
@@ -162,22 +164,22 @@ def _limits(pid: int) -> Dict:
 
 def _cpu_s(pid: int) -> float | None:
     """Return the processor seconds that all threads of a process have used; None when it is gone."""
-    text = _text(pid, "stat")
+    text = _read_proc(pid, "stat")
     if ")" not in text:
         return None
     fields = text[text.rindex(")") + 2 :].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-def _memory(pid: int | None) -> Dict:
+def _read_memory(pid: int | None) -> Dict:
     """Return ``{available_gib, limit_gib, used_gib, oom_kills}``; the last three are of the rank's control group."""
     info = {}
-    for line in _text("meminfo").splitlines():
+    for line in _read_proc("meminfo").splitlines():
         key, _unused, rest = line.partition(":")
         info[key] = rest.split()
     available = info.get("MemAvailable")
     found: Dict = {"available_gib": round(int(available[0]) / (1 << 20), 2) if available else None}
-    line = next((line for line in _text(pid or "self", "cgroup").splitlines() if line.startswith("0::")), "")
+    line = next((line for line in _read_proc(pid or "self", "cgroup").splitlines() if line.startswith("0::")), "")
     group = pathlib.Path("/sys/fs/cgroup", line[3:].lstrip("/"))
     for name, key in (("memory.max", "limit_gib"), ("memory.current", "used_gib")):
         value = _read(group / name).strip()
@@ -187,7 +189,7 @@ def _memory(pid: int | None) -> Dict:
     return found
 
 
-def _file_system(path: str) -> Dict | None:
+def _read_file_system(path: str) -> Dict | None:
     try:
         state = os.statvfs(path)
     except OSError:
@@ -195,7 +197,7 @@ def _file_system(path: str) -> Dict | None:
     return {"size_bytes": state.f_blocks * state.f_frsize, "free_bytes": state.f_bavail * state.f_frsize}
 
 
-def _kernel(since: float | None) -> list[str]:
+def _read_kernel_log(since: float | None) -> list[str]:
     """Return what the kernel said of GPUs, memory and links since the ranks started; only root may read it."""
     try:
         descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
@@ -223,7 +225,7 @@ def _kernel(since: float | None) -> list[str]:
     return found[-200:]
 
 
-def _nccl(ranks: t.Iterable[Dict]) -> bool:
+def _uses_nccl(ranks: t.Iterable[Dict]) -> bool:
     return any(item.get("nccl") for item in ranks)
 
 
@@ -233,7 +235,7 @@ def _ras_address(ranks: t.Iterable[Dict]) -> str:
     return next((value for value in told if value), "localhost:28028")
 
 
-def _text(*parts: object) -> str:
+def _read_proc(*parts: object) -> str:
     return _read(_PROC.joinpath(*map(str, parts)))
 
 

@@ -15,7 +15,7 @@ import re
 import typing as t
 
 from . import facts_pci
-from .facts_source import Source, known
+from .facts_source import FactsSource, clean_value
 
 NVIDIA = "10de"
 QUERY = "index,name,uuid,memory.total,pci.bus_id,driver_version,compute_cap"
@@ -53,7 +53,7 @@ def parse_query(text: str) -> list[dict[str, t.Any]]:
     """GPUs of ``nvidia-smi --query-gpu=… --format=csv,noheader,nounits``; memory is MiB there, GiB here."""
     found = []
     for line in text.splitlines():
-        fields = [known(item) for item in line.split(",")]
+        fields = [clean_value(item) for item in line.split(",")]
         if len(fields) < 6 or not (fields[0] or "").isdecimal():
             continue
         memory = fields[3] or ""
@@ -82,7 +82,7 @@ def parse_driver(text: str | None) -> dict[str, str | None]:
 def parse_fabric(text: str) -> dict[str, str | None]:
     """``{state, id}`` of the Fabric section of ``nvidia-smi -q``: id is cluster UUID and clique, None if not set."""
     value = {
-        key: known(found.group(1)) if (found := re.search(rf"^\s+{key}\s+: (.*)$", section, re.M)) else None
+        key: clean_value(found.group(1)) if (found := re.search(rf"^\s+{key}\s+: (.*)$", section, re.M)) else None
         for section in [text.partition("    Fabric\n")[2]]
         for key in ("State", "CliqueId", "ClusterUUID")
     }
@@ -90,19 +90,19 @@ def parse_fabric(text: str) -> dict[str, str | None]:
     return {"state": value["State"], "id": f"{value['ClusterUUID']}.{value['CliqueId']}" if cluster else None}
 
 
-def _queried(source: Source) -> list[dict[str, t.Any]]:
+def _query_gpus(source: FactsSource) -> list[dict[str, t.Any]]:
     answer = source.run("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits")
     return parse_query(answer) if answer else []
 
 
-def _visible(source: Source, on_bus: int, container: bool) -> int:
+def _count_visible(source: FactsSource, on_bus: int, container: bool) -> int:
     """GPUs that this node may use when nvidia-smi is silent: a container sees the whole bus of its host."""
     nodes = [name for name in source.names(source.dev) if re.fullmatch(r"nvidia[0-9]{1,3}", name)]
     return len(nodes) if container or nodes else on_bus
 
 
-def _device(source: Source, bdf: str | None, queried: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    place: dict[str, t.Any] = facts_pci.slot(source, bdf) if bdf else {"pci": None}
+def _describe_device(source: FactsSource, bdf: str | None, queried: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    place: dict[str, t.Any] = facts_pci.read_slot(source, bdf) if bdf else {"pci": None}
     # An idle GPU lowers its link's speed, but not its width.
     if bdf and place["pci_width"] and place["pci_width"] < (place["pci_width_max"] or 0):
         source.problem(f"gpu/{bdf}: PCIe runs at x{place['pci_width']}, the device can do x{place['pci_width_max']}")
@@ -114,14 +114,16 @@ def _lowest(devices: t.Iterable[t.Mapping[str, t.Any]], key: str) -> t.Any:
     return min(values) if values else None
 
 
-def _model_from_driver(source: Source, bdf: str) -> str | None:
+def _model_from_driver(source: FactsSource, bdf: str) -> str | None:
     for line in source.lines(os.path.join(source.proc, "driver/nvidia/gpus", bdf, "information")):
         if line.startswith("Model:"):
-            return known(line.partition(":")[2])
+            return clean_value(line.partition(":")[2])
     return None
 
 
-def has_nvswitch(source: Source, bus: t.Mapping[str, tuple[str, str]], model: str | None, count: int) -> bool | None:
+def has_nvswitch(
+    source: FactsSource, bus: t.Mapping[str, tuple[str, str]], model: str | None, count: int
+) -> bool | None:
     """Whether NVSwitch joins the GPUs: bridges of NVIDIA on the bus; from Blackwell on they hide behind a NIC."""
     if any(vendor == NVIDIA and klass.startswith("0680") for vendor, klass in bus.values()):
         return True
@@ -132,15 +134,15 @@ def has_nvswitch(source: Source, bus: t.Mapping[str, tuple[str, str]], model: st
     return False if model else None
 
 
-def gpus(source: Source, bus: t.Mapping[str, tuple[str, str]], container: bool) -> dict[str, t.Any]:
+def read_gpus(source: FactsSource, bus: t.Mapping[str, tuple[str, str]], container: bool) -> dict[str, t.Any]:
     """Return the node record's ``gpu`` with ``driver_version`` and ``devices``, one entry a GPU."""
     on_bus = [bdf for bdf, (vendor, klass) in bus.items() if vendor == NVIDIA and klass[:4] in ("0300", "0302")]
-    queried = _queried(source)
-    count = len(queried) or _visible(source, len(on_bus), container)
+    queried = _query_gpus(source)
+    count = len(queried) or _count_visible(source, len(on_bus), container)
     if queried and len(on_bus) > len(queried) and not container:
         source.problem(f"gpu: {len(on_bus)} GPUs are on the PCI bus, nvidia-smi lists {len(queried)}")
     places = [(gpu["pci"] if gpu["pci"] in bus else None, gpu) for gpu in queried]
-    devices = [_device(source, bdf, gpu) for bdf, gpu in places or [(bdf, {}) for bdf in on_bus[:count]]]
+    devices = [_describe_device(source, bdf, gpu) for bdf, gpu in places or [(bdf, {}) for bdf in on_bus[:count]]]
     first = queried[0] if queried else {}
     model = first.get("model") or next(filter(None, (_model_from_driver(source, bdf) for bdf in on_bus)), None)
     unified = bool(re.search(r"\bGB10\b", model)) if model else None
@@ -158,7 +160,7 @@ def gpus(source: Source, bus: t.Mapping[str, tuple[str, str]], container: bool) 
     }
 
 
-def driver(source: Source, queried_version: str | None) -> dict[str, t.Any]:
+def read_driver(source: FactsSource, queried_version: str | None) -> dict[str, t.Any]:
     """Return ``{version, flavour, loaded, nouveau}``."""
     facts: dict[str, t.Any] = parse_driver(source.text(os.path.join(source.proc, "driver/nvidia/version")))
     modules = os.path.join(source.sys, "module")
@@ -168,7 +170,7 @@ def driver(source: Source, queried_version: str | None) -> dict[str, t.Any]:
     return facts
 
 
-def fabric(source: Source, gpu: t.Mapping[str, t.Any], running: t.Collection[str]) -> dict[str, t.Any]:
+def read_fabric(source: FactsSource, gpu: t.Mapping[str, t.Any], running: t.Collection[str]) -> dict[str, t.Any]:
     """Return ``{state, id, manager {running, version}, imex_running}``; asked only where NVLink leaves the board."""
     if not gpu["nvswitch"]:
         return {"state": None, "id": None, "manager": None, "imex_running": None}
@@ -181,8 +183,8 @@ def fabric(source: Source, gpu: t.Mapping[str, t.Any], running: t.Collection[str
     return facts
 
 
-def gpudirect(
-    source: Source, gpu: t.Mapping[str, t.Any], driver_facts: t.Mapping[str, t.Any], kernel: str | None
+def judge_gpudirect(
+    source: FactsSource, gpu: t.Mapping[str, t.Any], driver_facts: t.Mapping[str, t.Any], kernel: str | None
 ) -> dict[str, t.Any]:
     """Return ``{supported, peermem, dmabuf, reason}``: can a NIC read and write this node's GPU memory?"""
     if not gpu["count"]:

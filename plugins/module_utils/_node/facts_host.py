@@ -13,7 +13,7 @@ import os
 import re
 import typing as t
 
-from .facts_source import Source, known
+from .facts_source import FactsSource, clean_value
 
 # Services whose limits containers inherit.
 CONTAINER_SERVICES = {"k3s-server": "k3s", "k3s-agent": "k3s-agent", "containerd": "containerd", "dockerd": "docker"}
@@ -65,7 +65,7 @@ def count_cpus(text: str | None) -> int | None:
     return total or None
 
 
-def processes(source: Source) -> dict[str, str]:
+def list_processes(source: FactsSource) -> dict[str, str]:
     """Return the names of running processes, each with the id of one of them."""
     found: dict[str, str] = {}
     for pid in source.names(source.proc):
@@ -76,7 +76,7 @@ def processes(source: Source) -> dict[str, str]:
     return found
 
 
-def _unit_memlock(source: Source, unit: str) -> int | str | None:
+def _unit_memlock(source: FactsSource, unit: str) -> int | str | None:
     """LimitMEMLOCK that a unit and its drop-ins set; the last one read wins, as with systemd."""
     value: int | str | None = None
     for folder in ("usr/lib/systemd/system", "etc/systemd/system"):
@@ -91,7 +91,7 @@ def _unit_memlock(source: Source, unit: str) -> int | str | None:
     return value
 
 
-def unit_limits(source: Source, running: t.Mapping[str, str]) -> dict[str, dict[str, t.Any]]:
+def read_unit_limits(source: FactsSource, running: t.Mapping[str, str]) -> dict[str, dict[str, t.Any]]:
     """Return ``{unit: {memlock, running}}`` of services that start containers; of running ones the limit in force."""
     found = {}
     for process, unit in CONTAINER_SERVICES.items():
@@ -105,7 +105,7 @@ def unit_limits(source: Source, running: t.Mapping[str, str]) -> dict[str, dict[
     return found
 
 
-def _shm_gib(source: Source) -> float | None:
+def _shm_gib(source: FactsSource) -> float | None:
     try:
         state = os.statvfs(os.path.join(source.dev, "shm"))
     except OSError:
@@ -113,14 +113,14 @@ def _shm_gib(source: Source) -> float | None:
     return round(state.f_blocks * state.f_frsize / 2**30, 3)
 
 
-def limits(source: Source, running: t.Mapping[str, str]) -> dict[str, t.Any]:
+def read_limits(source: FactsSource, running: t.Mapping[str, str]) -> dict[str, t.Any]:
     """Return ``{memlock, nofile, stack, shm_gib, units}``; the first three in bytes or counts, or ``unlimited``."""
     own = parse_limits(source.lines(os.path.join(source.proc, "self/limits")))
     facts: dict[str, t.Any] = {name: own.get(name) for name in ("memlock", "nofile", "stack")}
-    return {**facts, "shm_gib": _shm_gib(source), "units": unit_limits(source, running)}
+    return {**facts, "shm_gib": _shm_gib(source), "units": read_unit_limits(source, running)}
 
 
-def _meminfo(source: Source) -> dict[str, int]:
+def _read_meminfo(source: FactsSource) -> dict[str, int]:
     found = {}
     for line in source.lines(os.path.join(source.proc, "meminfo")):
         name, _unused, value = line.partition(":")
@@ -130,9 +130,9 @@ def _meminfo(source: Source) -> dict[str, int]:
     return found
 
 
-def memory(source: Source) -> dict[str, float | None]:
+def read_memory(source: FactsSource) -> dict[str, float | None]:
     """Return ``{memory_gib, memory_available_gib, memory_limit_gib}``; the limit is that of the control group."""
-    info = _meminfo(source)
+    info = _read_meminfo(source)
     total, available = info.get("MemTotal"), info.get("MemAvailable")
     limit = source.number(os.path.join(source.sys, "fs/cgroup/memory.max"))
     return {
@@ -142,7 +142,7 @@ def memory(source: Source) -> dict[str, float | None]:
     }
 
 
-def cpu(source: Source) -> dict[str, t.Any]:
+def read_cpu(source: FactsSource) -> dict[str, t.Any]:
     """Return ``{count, usable, arch, model}``; usable is what the control group's quota and affinity leave."""
     count = count_cpus(source.text(os.path.join(source.sys, "devices/system/cpu/online")))
     quota = (source.text(os.path.join(source.sys, "fs/cgroup/cpu.max")) or "").split()
@@ -154,10 +154,10 @@ def cpu(source: Source) -> dict[str, t.Any]:
     lines = source.lines(os.path.join(source.proc, "cpuinfo"))
     model = next((line.partition(":")[2] for line in lines if line.startswith("model name")), None)
     arch = source.text(os.path.join(source.proc, "sys/kernel/arch")) or os.uname().machine
-    return {"count": count, "usable": usable, "arch": arch, "model": known(model)}
+    return {"count": count, "usable": usable, "arch": arch, "model": clean_value(model)}
 
 
-def _container(source: Source) -> str | None:
+def _container_kind(source: FactsSource) -> str | None:
     """The kind of container this is, or None."""
     named = source.text(source.below("run/systemd/container"))
     environment = (source.data(os.path.join(source.proc, "1/environ")) or b"").split(b"\0")
@@ -173,9 +173,9 @@ def _container(source: Source) -> str | None:
     return None
 
 
-def virtualisation(source: Source) -> dict[str, str | None]:
+def read_virtualisation(source: FactsSource) -> dict[str, str | None]:
     """Return ``{kind, technology}``: kind is container, vm, baremetal, or None where nothing tells."""
-    container = _container(source)
+    container = _container_kind(source)
     if container:
         return {"kind": "container", "technology": container}
     base = os.path.join(source.sys, "class/dmi/id")
@@ -190,7 +190,7 @@ def virtualisation(source: Source) -> dict[str, str | None]:
     return {"kind": "baremetal" if words.strip() else None, "technology": None}
 
 
-def systemd(source: Source, running: t.Mapping[str, str]) -> str:
+def systemd_state(source: FactsSource, running: t.Mapping[str, str]) -> str:
     """Return ``running`` (the system's manager), ``user`` (only a manager of this user) or ``absent``."""
     if os.path.isdir(source.below("run/systemd/system")):
         return "running"
@@ -198,7 +198,7 @@ def systemd(source: Source, running: t.Mapping[str, str]) -> str:
     return "user" if os.path.isdir(user) and "systemd" in running else "absent"
 
 
-def secure_boot(source: Source) -> bool | None:
+def read_secure_boot(source: FactsSource) -> bool | None:
     """Return the firmware's SecureBoot variable: four bytes of attributes, then the value (UEFI 2.10, 3.3)."""
     name = "firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
     raw = source.data(os.path.join(source.sys, name))
@@ -217,7 +217,7 @@ def parse_tailscale(text: str, peers: t.Collection[str] = ()) -> dict[str, t.Any
         for address in peer.get("TailscaleIPs") or []:
             if not peers or address in peers:
                 found[str(address)] = path
-    return {"state": known(status.get("BackendState")), "peers": found}
+    return {"state": clean_value(status.get("BackendState")), "peers": found}
 
 
 def mesh_path(paths: t.Collection[str]) -> str | None:
@@ -225,8 +225,8 @@ def mesh_path(paths: t.Collection[str]) -> str | None:
     return "relayed" if "relayed" in paths else "direct" if "direct" in paths else None
 
 
-def tailscale(
-    source: Source, running: t.Mapping[str, str], has_interface: bool, peers: t.Collection[str]
+def read_tailscale(
+    source: FactsSource, running: t.Mapping[str, str], has_interface: bool, peers: t.Collection[str]
 ) -> dict[str, t.Any]:
     """Return ``{state, userspace, peers, mesh_path}``. Without an interface of its own the mesh carries no NCCL."""
     if "tailscaled" not in running:

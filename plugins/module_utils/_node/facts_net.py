@@ -16,7 +16,7 @@ import struct
 import typing as t
 
 from . import facts_pci
-from .facts_source import Source
+from .facts_source import FactsSource
 
 # Interfaces that containers and virtual machines hang on; a job that binds to one of them hangs at start.
 CONTAINER_INTERFACES = re.compile(
@@ -29,7 +29,7 @@ MESH_RANGES = (ipaddress.ip_network("100.64.0.0/10"), ipaddress.ip_network("fd7a
 _RTF_REJECT = 0x0200
 _GETADDR, _DUMP_REQUEST, _DONE, _ERROR = 22, 0x301, 3, 2
 
-Owned = tuple[str, str, int]
+OwnAddress = tuple[str, str, int]
 
 
 class Route(t.NamedTuple):
@@ -72,9 +72,9 @@ def parse_ipv6_routes(lines: t.Iterable[str]) -> list[Route]:
     return routes
 
 
-def parse_addresses(data: bytes, names: t.Mapping[int, str]) -> list[Owned]:
+def parse_addresses(data: bytes, names: t.Mapping[int, str]) -> list[OwnAddress]:
     """(interface, address, prefix) of a netlink answer to RTM_GETADDR (rtnetlink(7)); stops where it is torn."""
-    found: list[Owned] = []
+    found: list[OwnAddress] = []
     offset = 0
     while offset + 16 <= len(data):
         length, kind = struct.unpack_from("=IH", data, offset)
@@ -82,7 +82,7 @@ def parse_addresses(data: bytes, names: t.Mapping[int, str]) -> list[Owned]:
             break
         if kind == 20 and length >= 24:
             family, prefix, _unused, _unused, index = struct.unpack_from("=BBBBI", data, offset + 16)
-            attributes = _attributes(data[offset + 24 : offset + length])
+            attributes = _parse_attributes(data[offset + 24 : offset + length])
             # On a point-to-point link IFA_ADDRESS is the peer's and IFA_LOCAL the own one.
             raw = attributes.get(2) or attributes.get(1) or b""
             if len(raw) == {socket.AF_INET: 4, socket.AF_INET6: 16}.get(family) and index in names:
@@ -91,7 +91,7 @@ def parse_addresses(data: bytes, names: t.Mapping[int, str]) -> list[Owned]:
     return found
 
 
-def _attributes(data: bytes) -> dict[int, bytes]:
+def _parse_attributes(data: bytes) -> dict[int, bytes]:
     values = {}
     offset = 0
     while offset + 4 <= len(data):
@@ -103,13 +103,13 @@ def _attributes(data: bytes) -> dict[int, bytes]:
     return values
 
 
-def kernel_addresses() -> list[Owned]:
+def query_kernel_addresses() -> list[OwnAddress]:
     """(interface, address, prefix) of every address of this network namespace, from the kernel itself."""
     names = dict(socket.if_nameindex())
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as link:
         link.settimeout(1.0)
         link.sendto(struct.pack("=IHHIIBBBBI", 24, _GETADDR, _DUMP_REQUEST, 1, 0, 0, 0, 0, 0, 0), (0, 0))
-        found: list[Owned] = []
+        found: list[OwnAddress] = []
         while True:
             data = link.recv(1 << 17)
             found += parse_addresses(data, names)
@@ -129,7 +129,7 @@ def network_of(interface: str, address: str) -> str | None:
     return "public" if ip.is_global else "lan"
 
 
-def addresses(owned: t.Iterable[Owned]) -> dict[str, list[dict[str, t.Any]]]:
+def group_addresses(owned: t.Iterable[OwnAddress]) -> dict[str, list[dict[str, t.Any]]]:
     """Return ``{mesh, lan, public}``: lists of ``{address, interface, prefix}``, IPv4 first."""
     found: dict[str, list[dict[str, t.Any]]] = {"mesh": [], "lan": [], "public": []}
     for interface, address, prefix in sorted(owned, key=lambda item: ":" in item[1]):
@@ -139,7 +139,7 @@ def addresses(owned: t.Iterable[Owned]) -> dict[str, list[dict[str, t.Any]]]:
     return found
 
 
-def _kind(source: Source, base: str, name: str) -> str:
+def _interface_kind(source: FactsSource, base: str, name: str) -> str:
     entries = set(source.names(base))
     device_type = next((line[8:] for line in source.lines(f"{base}/uevent") if line.startswith("DEVTYPE=")), "")
     if "bonding" in entries:
@@ -156,18 +156,20 @@ def _kind(source: Source, base: str, name: str) -> str:
     return "veth" if iflink != ifindex else "virtual"
 
 
-def _members(source: Source, base: str, kind: str) -> list[str]:
+def _read_members(source: FactsSource, base: str, kind: str) -> list[str]:
     if kind == "bridge":
         return source.names(f"{base}/brif")
     return (source.text(f"{base}/bonding/slaves") or "").split() if kind == "bond" else []
 
 
-def speed_gbps(source: Source, name: str, kind: str) -> float | None:
+def read_speed_gbps(source: FactsSource, name: str, kind: str) -> float | None:
     """Return an interface's rate in Gb/s. Tunnels and veth pairs state a rate that means nothing: None."""
     base = os.path.join(source.sys, "class/net")
     if kind == "bridge":
         ports = [port for port in source.names(f"{base}/{name}/brif") if "device" in source.names(f"{base}/{port}")]
-        return max((rate for rate in (speed_gbps(source, port, "physical") for port in ports) if rate), default=None)
+        return max(
+            (rate for rate in (read_speed_gbps(source, port, "physical") for port in ports) if rate), default=None
+        )
     if kind not in ("physical", "bond", "vlan"):
         return None
     # An unknown speed reads -1, or 4294967295 on old kernels.
@@ -175,9 +177,9 @@ def speed_gbps(source: Source, name: str, kind: str) -> float | None:
     return value / 1000 if value and value < 1 << 31 else None
 
 
-def _interface(source: Source, name: str) -> dict[str, t.Any]:
+def _read_interface(source: FactsSource, name: str) -> dict[str, t.Any]:
     base = os.path.join(source.sys, "class/net", name)
-    kind = _kind(source, base, name)
+    kind = _interface_kind(source, base, name)
     carrier = source.number(f"{base}/carrier")
     state = {"up": "active", "down": "down"}.get(source.text(f"{base}/operstate") or "")
     return {
@@ -186,13 +188,13 @@ def _interface(source: Source, name: str) -> dict[str, t.Any]:
         "link_layer": {1: "ethernet", 32: "infiniband"}.get(source.number(f"{base}/type") or 0),
         "state": state or ("active" if carrier == 1 else None),
         "mtu": source.number(f"{base}/mtu"),
-        "speed_gbps": speed_gbps(source, name, kind),
-        "members": _members(source, base, kind),
+        "speed_gbps": read_speed_gbps(source, name, kind),
+        "members": _read_members(source, base, kind),
         "pci": facts_pci.address_of(f"{base}/device"),
     }
 
 
-def interfaces(source: Source, owned: t.Iterable[Owned]) -> list[dict[str, t.Any]]:
+def read_interfaces(source: FactsSource, owned: t.Iterable[OwnAddress]) -> list[dict[str, t.Any]]:
     """Return the interfaces with an address or a device behind them; a node's hundreds of veth ends are left out."""
     addressed = {name for name, address, _unused in owned if not ipaddress.ip_address(address).is_link_local}
     base = os.path.join(source.sys, "class/net")
@@ -201,10 +203,10 @@ def interfaces(source: Source, owned: t.Iterable[Owned]) -> list[dict[str, t.Any
         for name in source.names(base)
         if name in addressed or any(os.path.isdir(f"{base}/{name}/{item}") for item in ("device", "bonding"))
     ]
-    return [_interface(source, name) for name in names if name != "lo"]
+    return [_read_interface(source, name) for name in names if name != "lo"]
 
 
-def interface_for(peer: str, routes: t.Iterable[Route], owned: t.Iterable[Owned]) -> str | None:
+def interface_for(peer: str, routes: t.Iterable[Route], owned: t.Iterable[OwnAddress]) -> str | None:
     """Return the interface that packets to ``peer`` leave by, from the main routing table and the own addresses.
 
     The longest prefix wins, then the lowest metric. A mesh keeps its routes in a table of its own, so a mesh
@@ -226,7 +228,7 @@ def interface_for(peer: str, routes: t.Iterable[Route], owned: t.Iterable[Owned]
     return best.interface if best else None
 
 
-def kernel_interface_for(peer: str, owned: t.Iterable[Owned]) -> str | None:
+def kernel_interface_for(peer: str, owned: t.Iterable[OwnAddress]) -> str | None:
     """Return what the kernel itself would choose, policy routing included. No packet is sent (udp(7), connect)."""
     family = socket.AF_INET6 if ":" in peer else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -237,7 +239,7 @@ def kernel_interface_for(peer: str, owned: t.Iterable[Owned]) -> str | None:
     return next((name for name, address, _unused in owned if address == local), None)
 
 
-def interfaces_for(source: Source, peers: t.Iterable[str], owned: list[Owned]) -> dict[str, str | None]:
+def interfaces_for(source: FactsSource, peers: t.Iterable[str], owned: list[OwnAddress]) -> dict[str, str | None]:
     """Return the interface towards each peer; None, with a problem, where there is no way."""
     routes = parse_ipv4_routes(source.lines(os.path.join(source.proc, "net/route")))
     routes += parse_ipv6_routes(source.lines(os.path.join(source.proc, "net/ipv6_route")))

@@ -13,7 +13,7 @@ import re
 import struct
 import typing as t
 
-from .facts_source import Source
+from .facts_source import FactsSource
 
 _BDF = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z")
 _GENERATIONS = {"2.5": 1, "5.0": 2, "5": 2, "8.0": 3, "8": 3, "16.0": 4, "16": 4, "32.0": 5, "32": 5, "64.0": 6}
@@ -26,7 +26,7 @@ def generation(speed: str | None) -> int | None:
     return _GENERATIONS.get((speed or "").split(" ")[0])
 
 
-def devices(source: Source) -> dict[str, tuple[str, str]]:
+def list_devices(source: FactsSource) -> dict[str, tuple[str, str]]:
     """Return every PCI device: address to (vendor, class), both as hexadecimal without ``0x``."""
     found = {}
     base = os.path.join(source.sys, "bus/pci/devices")
@@ -38,7 +38,7 @@ def devices(source: Source) -> dict[str, tuple[str, str]]:
     return found
 
 
-def slot(source: Source, bdf: str, label: str | None = None) -> dict[str, t.Any]:
+def read_slot(source: FactsSource, bdf: str, label: str | None = None) -> dict[str, t.Any]:
     """Return ``{pci, pci_gen, pci_width, pci_gen_max, pci_width_max, numa}`` of one device.
 
     With a ``label``, an unknown or a reduced link is a problem.
@@ -62,7 +62,7 @@ def slot(source: Source, bdf: str, label: str | None = None) -> dict[str, t.Any]
     return facts
 
 
-def _report_slot(source: Source, label: str, facts: t.Mapping[str, t.Any]) -> None:
+def _report_slot(source: FactsSource, label: str, facts: t.Mapping[str, t.Any]) -> None:
     generations, widths = (
         [facts[f"pci_{item}"] for item in pair] for pair in (("gen", "gen_max"), ("width", "width_max"))
     )
@@ -81,7 +81,7 @@ def address_of(path: str) -> str | None:
     return parts[-1] if parts and os.path.exists(path) else None
 
 
-def ancestors(source: Source, bdf: str) -> list[str]:
+def ancestors(source: FactsSource, bdf: str) -> list[str]:
     """Return what lies between the root complex and a device: root complex first, then bridges."""
     real = os.path.realpath(os.path.join(source.sys, "bus/pci/devices", bdf))
     parts = real.split(os.sep)
@@ -89,7 +89,7 @@ def ancestors(source: Source, bdf: str) -> list[str]:
     return parts[roots[-1] : -1] if roots else []
 
 
-def distance(source: Source, a: str, b: str) -> str | None:
+def distance(source: FactsSource, a: str, b: str) -> str | None:
     """Return how far two devices are apart, in the words of ``nvidia-smi topo -m``.
 
     PIX and PXB: below one bridge or several; PHB: one root complex; NODE: one NUMA node; SYS: further.
@@ -108,7 +108,7 @@ def distance(source: Source, a: str, b: str) -> str | None:
     return "NODE" if numa[0] is not None and numa[0] == numa[1] else "SYS"
 
 
-def acs_enabled(config: bytes) -> bool | None:
+def is_acs_enabled(config: bytes) -> bool | None:
     """Return whether a bridge's ACS source validation is on, from its configuration space; None when it has no ACS.
 
     Extended capabilities start at 0x100: id in bits 0-15, next offset in bits 20-31; the ACS control word is at 6.
@@ -125,19 +125,19 @@ def acs_enabled(config: bytes) -> bool | None:
     return None
 
 
-def acs(source: Source, endpoints: t.Iterable[str]) -> dict[str, t.Any]:
+def read_acs(source: FactsSource, endpoints: t.Iterable[str]) -> dict[str, t.Any]:
     """Return ``{readable, enabled_on}`` for the bridges above ``endpoints``; without root nothing is readable."""
     bridges = sorted({part for bdf in endpoints for part in ancestors(source, bdf) if _BDF.match(part)})
     enabled, readable = [], False
     for bdf in bridges:
         config = source.data(os.path.join(source.sys, "bus/pci/devices", bdf, "config"), 4096) or b""
         readable = readable or len(config) > 256
-        if acs_enabled(config):
+        if is_acs_enabled(config):
             enabled.append(bdf)
     return {"readable": readable if bridges else None, "enabled_on": enabled}
 
 
-def iommu(source: Source, endpoints: t.Iterable[str]) -> dict[str, t.Any]:
+def read_iommu(source: FactsSource, endpoints: t.Iterable[str]) -> dict[str, t.Any]:
     """Return ``{enabled, mode}``; mode is passthrough, translated or None."""
     if not source.names(os.path.join(source.sys, "class/iommu")):
         return {"enabled": False, "mode": None}

@@ -13,7 +13,7 @@ import re
 import typing as t
 
 from . import facts_pci
-from .facts_source import Source
+from .facts_source import FactsSource
 
 _STATES = {"1": "down", "2": "init", "3": "armed", "4": "active", "5": "active_defer"}
 _LAYERS = {"InfiniBand": "infiniband", "Ethernet": "ethernet"}
@@ -21,13 +21,13 @@ _LAYERS = {"InfiniBand": "infiniband", "Ethernet": "ethernet"}
 _GID_GAP = 16
 
 
-def rate_gbps(text: str | None) -> float | None:
+def parse_rate_gbps(text: str | None) -> float | None:
     """Return Gb/s of a port's rate such as ``400 Gb/sec (4X NDR)`` or ``2.5 Gb/sec (1X SDR)``."""
     found = re.match(r"([0-9]{1,6}(?:\.[0-9]{1,3})?) Gb/sec", text or "")
     return float(found.group(1)) if found else None
 
 
-def gid_type(text: str | None, link_layer: str | None) -> str | None:
+def parse_gid_type(text: str | None, link_layer: str | None) -> str | None:
     """Return ``ib``, ``roce_v1`` or ``roce_v2`` for what ``gid_attrs/types`` says."""
     if text == "RoCE v2":
         return "roce_v2"
@@ -36,7 +36,7 @@ def gid_type(text: str | None, link_layer: str | None) -> str | None:
     return None
 
 
-def gids(source: Source, port: str, link_layer: str | None) -> list[dict[str, t.Any]]:
+def read_gids(source: FactsSource, port: str, link_layer: str | None) -> list[dict[str, t.Any]]:
     """Return ``{index, gid, type, netdev}`` of the entries in use."""
     found: list[dict[str, t.Any]] = []
     indices = sorted(int(name) for name in source.names(f"{port}/gids") if name.isdecimal())
@@ -49,13 +49,13 @@ def gids(source: Source, port: str, link_layer: str | None) -> list[dict[str, t.
                 break
             continue
         gap = 0
-        kind = gid_type(source.text(f"{port}/gid_attrs/types/{index}"), link_layer)
+        kind = parse_gid_type(source.text(f"{port}/gid_attrs/types/{index}"), link_layer)
         netdev = source.text(f"{port}/gid_attrs/ndevs/{index}")
         found.append({"index": index, "gid": gid, "type": kind, "netdev": netdev})
     return found
 
 
-def _netdev(source: Source, device: str, table: list[dict[str, t.Any]], port: int) -> str | None:
+def _find_netdev(source: FactsSource, device: str, table: list[dict[str, t.Any]], port: int) -> str | None:
     """The interface of a port: a GID's own, else the device's; with two ports of one device, the one of that port."""
     owned = [entry["netdev"] for entry in table if entry["netdev"]]
     names = source.names(f"{device}/device/net")
@@ -63,7 +63,7 @@ def _netdev(source: Source, device: str, table: list[dict[str, t.Any]], port: in
     return (owned or by_port or names or [None])[0]
 
 
-def _port(source: Source, device: str, name: str, port: int) -> dict[str, t.Any]:
+def _read_port(source: FactsSource, device: str, name: str, port: int) -> dict[str, t.Any]:
     base = f"{device}/ports/{port}"
     label = f"nics/{name}"
     layer_text = source.need(f"{base}/link_layer", f"{label}: link layer")
@@ -71,11 +71,11 @@ def _port(source: Source, device: str, name: str, port: int) -> dict[str, t.Any]
     if layer_text and layer is None:
         source.problem(f"{label}: link layer is {layer_text[:40]}")
     state = _STATES.get((source.need(f"{base}/state", f"{label}: state") or "").partition(":")[0])
-    rate = rate_gbps(source.text(f"{base}/rate"))
+    rate = parse_rate_gbps(source.text(f"{base}/rate"))
     if rate is None:
         source.problem(f"{label}: rate is unknown")
-    table = gids(source, base, layer)
-    netdev = _netdev(source, device, table, port)
+    table = read_gids(source, base, layer)
+    netdev = _find_netdev(source, device, table, port)
     first = next((entry["gid"] for entry in table), "")
     mtu = source.number(os.path.join(source.sys, "class/net", netdev, "mtu")) if netdev else None
     return {
@@ -94,19 +94,19 @@ def _port(source: Source, device: str, name: str, port: int) -> dict[str, t.Any]
     }
 
 
-def nics(source: Source) -> list[dict[str, t.Any]]:
+def read_nics(source: FactsSource) -> list[dict[str, t.Any]]:
     """Return one entry for every port of every RDMA device; none where the kernel has no RDMA."""
     found = []
     base = os.path.join(source.sys, "class/infiniband")
     for name in source.names(base):
         device = f"{base}/{name}"
         bdf = facts_pci.address_of(f"{device}/device")
-        common: dict[str, t.Any] = facts_pci.slot(source, bdf, f"nics/{name}") if bdf else {"pci": None}
+        common: dict[str, t.Any] = facts_pci.read_slot(source, bdf, f"nics/{name}") if bdf else {"pci": None}
         common["firmware"] = source.text(f"{device}/fw_ver")
         common["node_guid"] = source.text(f"{device}/node_guid")
         common["virtual_function"] = os.path.isdir(f"{device}/device/physfn")
         ports = [int(port) for port in source.names(f"{device}/ports") if port.isdecimal()]
         if not ports:
             source.problem(f"nics/{name}: the device has no ports")
-        found += [{**_port(source, device, name, port), **common} for port in sorted(ports)]
+        found += [{**_read_port(source, device, name, port), **common} for port in sorted(ports)]
     return found

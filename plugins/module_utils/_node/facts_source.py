@@ -26,13 +26,13 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 T = t.TypeVar("T")
 
 
-def known(value: str | None) -> str | None:
+def clean_value(value: str | None) -> str | None:
     """Return ``value`` without surrounding space, or None where it only says that nothing is known."""
     stripped = _CONTROL.sub(" ", value or "").strip()
     return None if stripped.lower() in _NOTHING else stripped
 
 
-class Source:
+class FactsSource:
     """The places that facts come from. ``root`` moves all of them; each can be moved by itself.
 
     ``path`` holds the folders that tools are searched in; standard ones are added because a non-interactive SSH
@@ -83,7 +83,7 @@ class Source:
     def text(self, path: str) -> str | None:
         """Return a file's first line without surrounding space; None when it is missing, empty or unknown."""
         raw = self.data(path)
-        return None if raw is None else known(raw.partition(b"\n")[0].decode(errors="replace"))
+        return None if raw is None else clean_value(raw.partition(b"\n")[0].decode(errors="replace"))
 
     def lines(self, path: str) -> list[str]:
         """Return a file's lines; none when it is missing."""
@@ -135,7 +135,7 @@ class Source:
             return None
         if done.returncode != 0:
             said = (done.stderr or done.stdout).decode(errors="replace").strip().partition("\n")[0]
-            reason = known(said) or "no message"
+            reason = clean_value(said) or "no message"
             self.problem(f"{tool} failed with {done.returncode}: {reason[:120]}")
             return None
         return done.stdout.decode(errors="replace")

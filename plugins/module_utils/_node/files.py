@@ -20,12 +20,12 @@ import typing as t
 _LONGEST_NAME = 200
 
 
-def home() -> pathlib.Path:
+def home_dir() -> pathlib.Path:
     """Return the home directory of this user, also when HOME is unset."""
     return pathlib.Path(os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir)
 
 
-def login() -> dict[str, str]:
+def login_environment() -> dict[str, str]:
     """Return the variables that a login of this user sets, HOME, USER, LOGNAME and SHELL; none for a nameless user."""
     try:
         user = pwd.getpwuid(os.getuid())
@@ -40,7 +40,7 @@ def state_root(node: str, override: str | None = None) -> pathlib.Path:
     if override:
         return pathlib.Path(override).expanduser() / node
     base = os.environ.get("XDG_STATE_HOME")
-    return (pathlib.Path(base) if base else home() / ".local" / "state") / "muster" / "nodes" / node
+    return (pathlib.Path(base) if base else home_dir() / ".local" / "state") / "muster" / "nodes" / node
 
 
 def plain_name(name: t.Any) -> str:

@@ -25,54 +25,54 @@ import typing as t
 
 from . import files, host_blobs, host_log_follow, host_preflight, host_units, processes
 
-Request = t.Mapping[str, t.Any]
+NodeRequest = t.Mapping[str, t.Any]
 MARK = "\x1emuster\x1e"
 
 
-def op_info(request: Request) -> dict[str, t.Any]:
+def op_info(request: NodeRequest) -> dict[str, t.Any]:
     """Return what the controller must know before it plans; reads only."""
-    state = _state(request)
-    answer: dict[str, t.Any] = {"state_dir": str(state), "home": str(files.home()), **host_preflight.basics()}
-    answer["live_runs"] = host_preflight.live_runs(state)
+    state = _state_dir(request)
+    answer: dict[str, t.Any] = {"state_dir": str(state), "home": str(files.home_dir()), **host_preflight.read_basics()}
+    answer["live_runs"] = host_preflight.list_live_runs(state)
     answer["free_bytes"] = host_blobs.free_bytes(state)
-    answer["state"] = host_preflight.writable(state)
+    answer["state"] = host_preflight.check_writable(state)
     program = state / "agent" / str(request.get("version"))
     answer["program"] = str(program) if (program / "run.py").exists() else None
     if request.get("run_id"):
         run = _run_dir(request)
         answer["claim"] = files.read_json(run / "claim.json")
-        answer["units"] = host_log_follow.statuses(run)
-        answer["missing"] = host_blobs.offsets(state, request.get("blobs", []))
+        answer["units"] = host_log_follow.unit_statuses(run)
+        answer["missing"] = host_blobs.missing_offsets(state, request.get("blobs", []))
         if request.get("reserve"):
             # The first host decides between two controllers that start one run at the same moment.
-            answer["reserved"] = _claim(files.private_dir(run), request["reserve"])
+            answer["reserved"] = _take_ownership(files.private_dir(run), request["reserve"])
     if request.get("address"):
-        answer["interface"] = host_preflight.interface_of(request["address"])
+        answer["interface"] = host_preflight.find_interface(request["address"])
     if request.get("python"):
-        answer["training"] = host_preflight.training_python(
+        answer["training"] = host_preflight.inspect_python(
             request["python"], request.get("packages", []), request.get("env", {})
         )
     answer["tools"] = {name: shutil.which(name, path=_tool_path()) for name in request.get("tools", [])}
-    answer["ports"] = {str(port): host_preflight.port(host, port) for host, port in request.get("ports", [])}
+    answer["ports"] = {str(port): host_preflight.port_problem(host, port) for host, port in request.get("ports", [])}
     answer["paths"] = {
-        path: host_preflight.writable(pathlib.Path(path).expanduser()) for path in request.get("paths", [])
+        path: host_preflight.check_writable(pathlib.Path(path).expanduser()) for path in request.get("paths", [])
     }
     answer["files"] = {path: os.access(os.path.expanduser(path), os.R_OK) for path in request.get("files", [])}
     if request.get("facts"):
         from . import facts
 
-        answer["facts"] = facts.gather(request["facts"] if isinstance(request["facts"], dict) else {})
+        answer["facts"] = facts.gather_facts(request["facts"] if isinstance(request["facts"], dict) else {})
     return answer
 
 
-def op_put(request: Request) -> dict[str, t.Any]:
+def op_put(request: NodeRequest) -> dict[str, t.Any]:
     """Store pieces of blobs."""
-    return {"refused": host_blobs.put(files.private_dir(_state(request)), request["pieces"])}
+    return {"refused": host_blobs.store_pieces(files.private_dir(_state_dir(request)), request["pieces"])}
 
 
-def op_install(request: Request) -> dict[str, t.Any]:
+def op_install(request: NodeRequest) -> dict[str, t.Any]:
     """Install these sources, from where later requests and the supervisors run."""
-    program = files.private_dir(_state(request)) / "agent" / str(request["version"])
+    program = files.private_dir(_state_dir(request)) / "agent" / str(request["version"])
     if not (program / "run.py").exists():
         package = files.private_dir(program / "muster_node")
         for name, text in request["sources"].items():
@@ -87,24 +87,24 @@ def op_install(request: Request) -> dict[str, t.Any]:
     return {"program": str(program), "changed": False}
 
 
-def op_prepare(request: Request) -> dict[str, t.Any]:
+def op_prepare(request: NodeRequest) -> dict[str, t.Any]:
     """Claim the run, place its files and, on the first node, start the rendezvous store.
 
     Ends with a connection to the first node's port, so that "prepared" means that the gang can meet.
     """
     run = files.private_dir(_run_dir(request))
     host_log_follow.name_folder(run)
-    refusal = _claim(run, request["claim"])
+    refusal = _take_ownership(run, request["claim"])
     if refusal:
         return {"problem": refusal}
     try:
-        problem = _place(run, request)
+        problem = _place_files(run, request)
         if not problem and request.get("store"):
             problem = _start_store(request["store"], pathlib.Path(request["program"]))
         if not problem and request.get("meet"):
-            problem = _meet(**request["meet"])
+            problem = _wait_for_peers(**request["meet"])
         if not problem and request.get("reach"):
-            problem = _reach(**request["reach"])
+            problem = _reach_first_node(**request["reach"])
     except OSError as exc:
         problem = f"{exc.filename or 'node'}: {exc.strerror or exc}"
     if problem:
@@ -113,27 +113,27 @@ def op_prepare(request: Request) -> dict[str, t.Any]:
     return {"problem": problem, "program": request["program"]}
 
 
-def op_claim(request: Request) -> dict[str, t.Any]:
+def op_take_over(request: NodeRequest) -> dict[str, t.Any]:
     """Take a run that lives over from another controller."""
-    return {"problem": _claim(_run_dir(request), request["claim"])}
+    return {"problem": _take_ownership(_run_dir(request), request["claim"])}
 
 
-def op_start(request: Request) -> dict[str, t.Any]:
+def op_start(request: NodeRequest) -> dict[str, t.Any]:
     """Start the agent's supervisor; a unit that runs already is left alone."""
     run = _run_dir(request)
     try:
-        started = host_units.start(request["spec"], pathlib.Path(request["program"]))
+        started = host_units.start_unit(request["spec"], pathlib.Path(request["program"]))
     except OSError as exc:
         return {"problem": f"cannot start the unit: {exc.strerror or exc}"}
-    return {"started": started, "units": host_log_follow.statuses(run)}
+    return {"started": started, "units": host_log_follow.unit_statuses(run)}
 
 
-def op_watch(request: Request) -> dict[str, t.Any]:
+def op_watch(request: NodeRequest) -> dict[str, t.Any]:
     """Return what is new in the run (see watch.py)."""
-    return host_log_follow.changes(_run_dir(request), request)
+    return host_log_follow.wait_for_changes(_run_dir(request), request)
 
 
-def op_stop(request: Request) -> dict[str, t.Any]:
+def op_stop(request: NodeRequest) -> dict[str, t.Any]:
     """Stop the run's units, the agent first; with ``forget`` the claim is given up too."""
     run = _run_dir(request)
     holder = files.read_json(run / "claim.json") or {}
@@ -145,27 +145,29 @@ def op_stop(request: Request) -> dict[str, t.Any]:
     for name in names:
         folder = run / "units" / name
         if folder.is_dir():
-            was_alive = was_alive or host_units.status(folder)["alive"]
-            left += host_units.stop(folder, request.get("within_s", 60))
+            was_alive = was_alive or host_units.unit_status(folder)["alive"]
+            left += host_units.stop_unit(folder, request.get("within_s", 60))
     shutil.rmtree(run / "secrets", ignore_errors=True)
     if request.get("forget"):
         (run / "claim.json").unlink(missing_ok=True)
     if request.get("remove") and not left:
         shutil.rmtree(run, ignore_errors=True)
-    return {"stopped": was_alive, "left": left, "units": host_log_follow.statuses(run)}
+    return {"stopped": was_alive, "left": left, "units": host_log_follow.unit_statuses(run)}
 
 
-def op_kill(request: Request) -> dict[str, t.Any]:
+def op_kill(request: NodeRequest) -> dict[str, t.Any]:
     """Kill with SIGKILL what a drill names: ``worker`` (one rank), ``agent``, or ``host`` (all of the run here)."""
     run = _run_dir(request)
     state = files.read_json(run / "units" / "agent" / "state.json") or {}
     target = request["target"]
     if target == "worker":
-        victims = _rank_process(run, request.get("rank"))
+        victims = _find_rank_process(run, request.get("rank"))
     elif target == "agent":
-        victims = [pid for pid in [processes.alive(state.get("child"))] if pid]
+        victims = [pid for pid in [processes.living_pid(state.get("child"))] if pid]
     else:
-        victims = [pid for pid in [processes.alive(_supervisor(run, unit)) for unit in ("agent", "store")] if pid]
+        victims = [
+            pid for pid in [processes.living_pid(_supervisor_identity(run, unit)) for unit in ("agent", "store")] if pid
+        ]
     at = time.time()
     processes.kill_all(victims, signal.SIGKILL)
     left: list[int] = []
@@ -175,32 +177,32 @@ def op_kill(request: Request) -> dict[str, t.Any]:
     return {"at": at, "killed": victims, "left": left}
 
 
-def op_remove(request: Request) -> dict[str, t.Any]:
+def op_remove(request: NodeRequest) -> dict[str, t.Any]:
     """Remove a run's folder; one that runs is left alone."""
     run = _run_dir(request)
-    if any(unit["alive"] for unit in host_log_follow.statuses(run).values()):
+    if any(unit["alive"] for unit in host_log_follow.unit_statuses(run).values()):
         return {"problem": f"run {run.name} is running"}
     existed = run.exists()
     shutil.rmtree(run, ignore_errors=True)
     return {"removed": existed}
 
 
-def op_examine(request: Request) -> dict[str, t.Any]:
+def op_examine(request: NodeRequest) -> dict[str, t.Any]:
     """Return what the ranks of a run are doing here right now (see examine.py); reads only."""
     from . import diag_ranks
 
     return diag_ranks.examine(_run_dir(request), request)
 
 
-def op_reach(request: Request) -> dict[str, t.Any]:
+def op_reach(request: NodeRequest) -> dict[str, t.Any]:
     """Return which addresses of other nodes answer from here (see reach.py), and how tailscale gets to the mesh's."""
     from . import host_reachability
 
-    found = host_reachability.probe(request["targets"], float(request["seconds"]))
-    return {"answers": found, "mesh": host_reachability.tailscale_paths(request.get("mesh", []))}
+    found = host_reachability.test_addresses(request["targets"], float(request["seconds"]))
+    return {"answers": found, "mesh": host_reachability.read_tailscale_paths(request.get("mesh", []))}
 
 
-def op_read(request: Request) -> dict[str, t.Any]:
+def op_read(request: NodeRequest) -> dict[str, t.Any]:
     """Return files below the run's folder that match ``pattern``: their last ``limit`` bytes, whatever their size.
 
     ``{files: [{path, size, modified_at, text}]}``.
@@ -218,7 +220,7 @@ def op_read(request: Request) -> dict[str, t.Any]:
     return {"files": found}
 
 
-def _claim(run: pathlib.Path, claim: t.Mapping[str, t.Any]) -> str | None:
+def _take_ownership(run: pathlib.Path, claim: t.Mapping[str, t.Any]) -> str | None:
     """Take the run for one controller; return who holds it when it is another's."""
     place = run / "claim.json"
     text = json.dumps({key: value for key, value in claim.items() if key != "take_over"}).encode()
@@ -238,11 +240,11 @@ def _claim(run: pathlib.Path, claim: t.Mapping[str, t.Any]) -> str | None:
     return None
 
 
-def _place(run: pathlib.Path, request: Request) -> str | None:
-    state = _state(request)
+def _place_files(run: pathlib.Path, request: NodeRequest) -> str | None:
+    state = _state_dir(request)
     for tree in request.get("trees", []):
         target = run / tree["target"]
-        host_blobs.materialise(state, tree["manifest"], target, tree["link"])
+        host_blobs.place_tree(state, tree["manifest"], target, tree["link"])
     for name, text in request.get("files", {}).items():
         place = run / name
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -261,18 +263,18 @@ def _place(run: pathlib.Path, request: Request) -> str | None:
 
 
 def _start_store(spec: dict[str, t.Any], program: pathlib.Path) -> str | None:
-    host_units.start(spec, program)
+    host_units.start_unit(spec, program)
     end = time.monotonic() + 10
-    status = host_units.status(pathlib.Path(spec["folder"]))
+    status = host_units.unit_status(pathlib.Path(spec["folder"]))
     while status["state"] not in ("running", "failed") and status["exit"] is None and time.monotonic() < end:
         time.sleep(0.01)
-        status = host_units.status(pathlib.Path(spec["folder"]))
+        status = host_units.unit_status(pathlib.Path(spec["folder"]))
     if status["exit"] is not None or status["state"] != "running":
         return status["detail"] or "the rendezvous store did not start"
     return None
 
 
-def _reach(host: str, port: int, seconds: float) -> str | None:
+def _reach_first_node(host: str, port: int, seconds: float) -> str | None:
     end = time.monotonic() + seconds
     while True:
         try:
@@ -284,9 +286,9 @@ def _reach(host: str, port: int, seconds: float) -> str | None:
         time.sleep(0.02)
 
 
-def _meet(host: str, port: int, peers: int, seconds: float) -> str | None:
+def _wait_for_peers(host: str, port: int, peers: int, seconds: float) -> str | None:
     """Stand in for a first node that has no store: listen until every other node has connected once."""
-    busy = host_preflight.port(host, port)
+    busy = host_preflight.port_problem(host, port)
     if busy:
         return f"cannot listen on {host}:{port}: {busy}"
     end = time.monotonic() + seconds
@@ -300,7 +302,7 @@ def _meet(host: str, port: int, peers: int, seconds: float) -> str | None:
     return None
 
 
-def _rank_process(run: pathlib.Path, rank: int | None) -> list[int]:
+def _find_rank_process(run: pathlib.Path, rank: int | None) -> list[int]:
     """Return the newest living process of ``rank`` (any rank when None) that this node's events name."""
     found: dict[int, int] = {}
     try:
@@ -319,29 +321,29 @@ def _rank_process(run: pathlib.Path, rank: int | None) -> list[int]:
     return living[-1:]
 
 
-def _supervisor(run: pathlib.Path, unit: str) -> str | None:
+def _supervisor_identity(run: pathlib.Path, unit: str) -> str | None:
     state = files.read_json(run / "units" / unit / "state.json") or {}
     return t.cast("str | None", state.get("supervisor"))
 
 
-def _state(request: Request) -> pathlib.Path:
+def _state_dir(request: NodeRequest) -> pathlib.Path:
     return files.state_root(request["node"], request.get("state_root"))
 
 
-def _run_dir(request: Request) -> pathlib.Path:
-    return _state(request) / "runs" / str(request["run_id"])
+def _run_dir(request: NodeRequest) -> pathlib.Path:
+    return _state_dir(request) / "runs" / str(request["run_id"])
 
 
 def _tool_path() -> str:
     return os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
 
 
-_OPS: dict[str, t.Callable[[Request], dict[str, t.Any]]] = {
+_OPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "info": op_info,
     "put": op_put,
     "install": op_install,
     "prepare": op_prepare,
-    "claim": op_claim,
+    "claim": op_take_over,
     "start": op_start,
     "watch": op_watch,
     "stop": op_stop,
@@ -353,7 +355,7 @@ _OPS: dict[str, t.Callable[[Request], dict[str, t.Any]]] = {
 }
 
 
-def answer(request: Request) -> dict[str, t.Any]:
+def answer_request(request: NodeRequest) -> dict[str, t.Any]:
     """Carry out one request; what fails for a reason of this node comes back as ``problem``, never as a traceback."""
     os.umask(0o077)
     try:
@@ -368,5 +370,5 @@ def main(argv: list[str]) -> int:
         from . import host_supervisor
 
         return host_supervisor.main(argv[2])
-    print(MARK + json.dumps(answer(json.load(sys.stdin))))
+    print(MARK + json.dumps(answer_request(json.load(sys.stdin))))
     return 0

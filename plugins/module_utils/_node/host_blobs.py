@@ -23,17 +23,17 @@ from . import files
 _CHUNK = 1 << 20
 
 
-def offsets(root: pathlib.Path, shas: t.Iterable[str]) -> dict[str, int]:
+def missing_offsets(root: pathlib.Path, shas: t.Iterable[str]) -> dict[str, int]:
     """Return for each blob that is not complete here how many bytes of it have arrived."""
     missing = {}
     for sha in shas:
-        if not _blob(root, sha).exists():
-            part = _part(root, sha)
+        if not _blob_path(root, sha).exists():
+            part = _part_path(root, sha)
             missing[sha] = part.stat().st_size if part.exists() else 0
     return missing
 
 
-def put(root: pathlib.Path, pieces: t.Iterable[t.Mapping[str, t.Any]]) -> dict[str, int]:
+def store_pieces(root: pathlib.Path, pieces: t.Iterable[t.Mapping[str, t.Any]]) -> dict[str, int]:
     """Store pieces ``{sha256, offset, data (base64 of zlib), last}``.
 
     :returns: sha256 -> offset for pieces that did not fit where they claimed or failed their checksum.
@@ -42,7 +42,7 @@ def put(root: pathlib.Path, pieces: t.Iterable[t.Mapping[str, t.Any]]) -> dict[s
     refused = {}
     for piece in pieces:
         sha = str(piece["sha256"])
-        part = _part(root, sha)
+        part = _part_path(root, sha)
         size = part.stat().st_size if part.exists() else 0
         if size != piece["offset"]:
             refused[sha] = size
@@ -51,12 +51,12 @@ def put(root: pathlib.Path, pieces: t.Iterable[t.Mapping[str, t.Any]]) -> dict[s
             handle.write(zlib.decompress(base64.b64decode(piece["data"])))
             handle.flush()
             os.fsync(handle.fileno())
-        if piece["last"] and not _complete(root, sha):
+        if piece["last"] and not _complete_blob(root, sha):
             refused[sha] = 0
     return refused
 
 
-def materialise(
+def place_tree(
     root: pathlib.Path, manifest: t.Sequence[t.Mapping[str, t.Any]], target: pathlib.Path, link: bool
 ) -> bool:
     """Make ``target`` hold exactly the files of ``manifest`` (``{path, sha256, mode, size}``) beside foreign ones.
@@ -72,17 +72,19 @@ def materialise(
     changed = False
     files.private_dir(target)
     for old in set(before) - {item["path"] for item in manifest}:
-        _remove(target, old)
+        _remove_file(target, old)
         changed = True
     for item in manifest:
         place = target / item["path"]
         known = before.get(item["path"], {})
-        same = all(known.get(key) == item[key] for key in ("sha256", "mode")) and known.get("seen") == _seen(place)
+        same = all(known.get(key) == item[key] for key in ("sha256", "mode")) and known.get("seen") == _file_signature(
+            place
+        )
         if not same:
             files.private_dir(place.parent)
-            _place(_blob(root, item["sha256"]), place, int(item["mode"]), link)
+            _place_blob(_blob_path(root, item["sha256"]), place, int(item["mode"]), link)
             changed = True
-        after[item["path"]] = {**item, "seen": _seen(place)}
+        after[item["path"]] = {**item, "seen": _file_signature(place)}
     if changed or not record.exists():
         files.write_json(record, list(after.values()))
     return changed
@@ -97,7 +99,7 @@ def free_bytes(path: pathlib.Path) -> int:
     return stat.f_bavail * stat.f_frsize
 
 
-def _seen(place: pathlib.Path) -> list[int] | None:
+def _file_signature(place: pathlib.Path) -> list[int] | None:
     """Return what changes when a program writes a placed file: size and time of change, in nanoseconds."""
     try:
         stat = place.lstat()
@@ -106,7 +108,7 @@ def _seen(place: pathlib.Path) -> list[int] | None:
     return [stat.st_size, stat.st_mtime_ns]
 
 
-def _remove(target: pathlib.Path, old: str) -> None:
+def _remove_file(target: pathlib.Path, old: str) -> None:
     """Remove a file and the folders that it leaves empty: a file may come where a folder was."""
     (target / old).unlink(missing_ok=True)
     for folder in (target / old).parents:
@@ -118,7 +120,7 @@ def _remove(target: pathlib.Path, old: str) -> None:
             return
 
 
-def _place(blob: pathlib.Path, place: pathlib.Path, mode: int, link: bool) -> None:
+def _place_blob(blob: pathlib.Path, place: pathlib.Path, mode: int, link: bool) -> None:
     temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)
     try:
@@ -132,8 +134,8 @@ def _place(blob: pathlib.Path, place: pathlib.Path, mode: int, link: bool) -> No
     os.replace(temporary, place)
 
 
-def _complete(root: pathlib.Path, sha: str) -> bool:
-    part = _part(root, sha)
+def _complete_blob(root: pathlib.Path, sha: str) -> bool:
+    part = _part_path(root, sha)
     import hashlib
 
     digest = hashlib.sha256()
@@ -144,13 +146,13 @@ def _complete(root: pathlib.Path, sha: str) -> bool:
         part.unlink()
         return False
     os.chmod(part, 0o400)
-    os.replace(part, _blob(root, sha))
+    os.replace(part, _blob_path(root, sha))
     return True
 
 
-def _blob(root: pathlib.Path, sha: str) -> pathlib.Path:
+def _blob_path(root: pathlib.Path, sha: str) -> pathlib.Path:
     return root / "blobs" / sha
 
 
-def _part(root: pathlib.Path, sha: str) -> pathlib.Path:
+def _part_path(root: pathlib.Path, sha: str) -> pathlib.Path:
     return root / "blobs" / f"{sha}.part"

@@ -20,11 +20,11 @@ from . import files, host_units
 
 _STREAMS = {"events": "events.jsonl", "metrics": "metrics.jsonl", "usage": "usage.jsonl", "log": "units/agent/log"}
 _FOLDER = "folder.json"
-_LOOK_S = 0.05
+_POLL_S = 0.05
 _LIMIT = 1 << 20
 
 
-def changes(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def wait_for_changes(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Return ``{text {stream: new text}, offsets {stream: bytes}, units {unit: status}, digest}``.
 
     :param request: ``offsets``, ``wait_s``, ``batch_s``, ``streams`` and ``digest`` (the last answer's).
@@ -34,25 +34,25 @@ def changes(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.An
     known = request["offsets"] if request["offsets"].get("folder") in (None, folder) else {}
     offsets = {name: int(known.get(name, 0)) for name in request["streams"]}
     for name, offset in offsets.items():
-        if _size(run, name) < offset:
+        if _stream_size(run, name) < offset:
             offsets[name] = 0
     end = time.monotonic() + request["wait_s"]
     first: float | None = None
     while True:
         now = time.monotonic()
         digest = _digest(run)
-        news = [name for name in offsets if _size(run, name) > offsets[name]]
+        news = [name for name in offsets if _stream_size(run, name) > offsets[name]]
         # Usage alone is no news: it comes every two seconds from an idle node too.
         if first is None and set(news) - {"usage"}:
             first = now
         batch_over = first is not None and now - first >= request["batch_s"]
         if digest != request.get("digest") or "events" in news or batch_over or now >= end:
             break
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     # Statuses first: what a unit wrote before its end is then read below, its last line included if it has no end.
-    found, digest = statuses(run), _digest(run)
+    found, digest = unit_statuses(run), _digest(run)
     ended = found.get("agent", {}).get("exit") is not None
-    text = _read(run, offsets, ended)
+    text = _read_streams(run, offsets, ended)
     return {"text": text, "offsets": {**offsets, "folder": folder}, "units": found, "digest": digest}
 
 
@@ -62,26 +62,26 @@ def name_folder(run: pathlib.Path) -> None:
         files.write_json(run / _FOLDER, uuid.uuid4().hex)
 
 
-def statuses(run: pathlib.Path) -> dict[str, t.Any]:
+def unit_statuses(run: pathlib.Path) -> dict[str, t.Any]:
     """Return the status of each unit of the run on this node."""
-    return {folder.name: host_units.status(folder) for folder in sorted((run / "units").glob("*"))}
+    return {folder.name: host_units.unit_status(folder) for folder in sorted((run / "units").glob("*"))}
 
 
 def _digest(run: pathlib.Path) -> str:
     parts = []
-    for name, status in statuses(run).items():
+    for name, status in unit_statuses(run).items():
         parts.append(f"{name}={status['state']},{status['alive']},{status['exit'] is not None},{status['lost']}")
     return ";".join(parts)
 
 
-def _size(run: pathlib.Path, name: str) -> int:
+def _stream_size(run: pathlib.Path, name: str) -> int:
     try:
         return (run / _STREAMS[name]).stat().st_size
     except OSError:
         return 0
 
 
-def _read(run: pathlib.Path, offsets: dict[str, int], ended: bool) -> dict[str, str]:
+def _read_streams(run: pathlib.Path, offsets: dict[str, int], ended: bool) -> dict[str, str]:
     """Read whole new lines of each stream and move its offset behind them; after the end, what is left."""
     text = {}
     for name, offset in offsets.items():

@@ -47,7 +47,7 @@ print(json.dumps({"version": "%d.%d.%d" % sys.version_info[:3], "packages": foun
 """
 
 
-def training_python(python: str, packages: t.Sequence[str], env: t.Mapping[str, str]) -> dict[str, t.Any]:
+def inspect_python(python: str, packages: t.Sequence[str], env: t.Mapping[str, str]) -> dict[str, t.Any]:
     """Return ``{executable, version, packages {name: version or null}, problem}`` of the job's interpreter."""
     place = shutil.which(os.path.expanduser(python))
     if not place:
@@ -65,7 +65,7 @@ def training_python(python: str, packages: t.Sequence[str], env: t.Mapping[str, 
     return {**value, "executable": place, "problem": None}
 
 
-def port(host: str, number: int) -> str | None:
+def port_problem(host: str, number: int) -> str | None:
     """Return why nothing could listen on ``host:number`` now, or None when it is free."""
     try:
         family = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0][0]
@@ -77,7 +77,7 @@ def port(host: str, number: int) -> str | None:
     return None
 
 
-def writable(path: pathlib.Path) -> dict[str, t.Any]:
+def check_writable(path: pathlib.Path) -> dict[str, t.Any]:
     """Return ``{path, exists, problem, free_bytes}``: could this user write below ``path``?"""
     place = path
     while not place.exists() and place != place.parent:
@@ -89,7 +89,7 @@ def writable(path: pathlib.Path) -> dict[str, t.Any]:
     elif not place.is_dir():
         problem = f"cannot be created, {place} is not a folder"
     elif not os.access(place, os.W_OK | os.X_OK):
-        problem = f"is not writable for {_whoami()}"
+        problem = f"is not writable for {_user_label()}"
     elif stat.f_bavail == 0:
         problem = "is on a full file system"
     return {"path": str(path), "exists": path.exists(), "problem": problem, "free_bytes": host_blobs.free_bytes(path)}
@@ -112,38 +112,38 @@ def try_write(path: pathlib.Path) -> str | None:
     return None
 
 
-def live_runs(state: pathlib.Path) -> list[dict[str, t.Any]]:
+def list_live_runs(state: pathlib.Path) -> list[dict[str, t.Any]]:
     """Return ``{run_id, gpus}`` of the runs whose agent is alive on this node."""
     found = []
     for folder in sorted((state / "runs").glob("*/units/agent")):
-        if host_units.status(folder)["alive"]:
+        if host_units.unit_status(folder)["alive"]:
             run = folder.parent.parent
             claim = files.read_json(run / "claim.json") or {}
             found.append({"run_id": run.name, "gpus": claim.get("gpus", 0)})
     return found
 
 
-def basics() -> dict[str, t.Any]:
+def read_basics() -> dict[str, t.Any]:
     """Return ``{python, time, user, manager, cpus, kernel, hostname}``; time is this node's clock, Unix seconds."""
     return {
         "python": ".".join(str(item) for item in sys.version_info[:3]),
         "executable": sys.executable,
         "time": time.time(),
-        "user": _whoami(),
-        "manager": host_units.manager(),
+        "user": _user_label(),
+        "manager": host_units.unit_manager(),
         "cpus": len(os.sched_getaffinity(0)),
         "kernel": os.uname().release,
         "hostname": socket.gethostname(),
     }
 
 
-def interface_of(address: str) -> str | None:
+def find_interface(address: str) -> str | None:
     """Return the network interface that owns ``address`` (a name is resolved), or None when no interface does."""
     from . import facts_net
 
     try:
         wanted = {str(item[4][0]) for item in socket.getaddrinfo(address, None)}
-        owned = facts_net.kernel_addresses()
+        owned = facts_net.query_kernel_addresses()
     except OSError:
         return None
     found = next((interface for interface, own, _unused in owned if own in wanted), None)
@@ -151,5 +151,5 @@ def interface_of(address: str) -> str | None:
     return found or ("lo" if any(item.startswith("127.") for item in wanted) else None)
 
 
-def _whoami() -> str:
+def _user_label() -> str:
     return f"uid {os.getuid()}"

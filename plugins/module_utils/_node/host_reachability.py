@@ -20,7 +20,7 @@ Dict = dict[str, t.Any]
 _ANSWERS = (0, errno.ECONNREFUSED, errno.ECONNRESET)
 
 
-def probe(targets: t.Sequence[t.Sequence[t.Any]], seconds: float) -> list[Dict]:
+def test_addresses(targets: t.Sequence[t.Sequence[t.Any]], seconds: float) -> list[Dict]:
     """Return ``{address, port, ok, problem, ms}`` for each (address, port), in order.
 
     :param seconds: how long to wait for all of them together.
@@ -32,9 +32,9 @@ def probe(targets: t.Sequence[t.Sequence[t.Any]], seconds: float) -> list[Dict]:
         item: Dict = {"address": str(address), "port": int(port), "ok": False, "problem": "no answer", "ms": None}
         found.append(item)
         try:
-            link = _begin(str(address), int(port))
+            link = _open_connection(str(address), int(port))
         except OSError as exc:
-            _note(item, exc.errno or errno.EINVAL, began)
+            _set_result(item, exc.errno or errno.EINVAL, began)
             continue
         open_[link.fileno()] = (link, item)
     poller = select.poll()
@@ -44,26 +44,26 @@ def probe(targets: t.Sequence[t.Sequence[t.Any]], seconds: float) -> list[Dict]:
         for descriptor, _events in poller.poll(left * 1000):
             link, item = open_.pop(descriptor)
             poller.unregister(descriptor)
-            _note(item, link.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR), began)
+            _set_result(item, link.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR), began)
             link.close()
     for link, _unused in open_.values():
         link.close()
     return found
 
 
-def tailscale_paths(addresses: t.Sequence[str]) -> dict[str, str]:
+def read_tailscale_paths(addresses: t.Sequence[str]) -> dict[str, str]:
     """Return mesh address -> ``direct``, ``relayed`` or ``idle`` where tailscale knows it; empty without tailscale."""
     from . import facts_host, facts_source
 
-    source = facts_source.Source({})
-    running = facts_host.processes(source)
+    source = facts_source.FactsSource({})
+    running = facts_host.list_processes(source)
     if not addresses or "tailscaled" not in running:
         return {}
-    told = facts_host.tailscale(source, running, True, list(addresses))
+    told = facts_host.read_tailscale(source, running, True, list(addresses))
     return {str(key): str(value) for key, value in told["peers"].items()}
 
 
-def _begin(address: str, port: int) -> socket.socket:
+def _open_connection(address: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     link = socket.socket(family, socket.SOCK_STREAM)
     link.setblocking(False)
@@ -74,7 +74,7 @@ def _begin(address: str, port: int) -> socket.socket:
     return link
 
 
-def _note(item: Dict, code: int, began: float) -> None:
+def _set_result(item: Dict, code: int, began: float) -> None:
     item["ok"] = code in _ANSWERS
     item["problem"] = None if item["ok"] else errno.errorcode.get(code, str(code)).lower()
     item["ms"] = round(1000 * (time.monotonic() - began), 1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
-Kind = t.Literal["torchrun", "whole", "never", "store"]
+PolicyKind = t.Literal["torchrun", "whole", "never", "store"]
 # 128 + SIGTERM: how a rank ends when its launcher stops it because of another rank.
 _STOPPED = 143
 
@@ -57,7 +57,7 @@ class Decision(t.NamedTuple):
     exit_code: int
 
 
-def decide(kind: Kind, ending: Ending, budget: Budget) -> Decision:
+def decide(kind: PolicyKind, ending: Ending, budget: Budget) -> Decision:
     """Return what to do after ``ending``.
 
     torchrun restarts failed ranks itself. If it ends although fewer attempts failed than it may restart, something else
@@ -81,7 +81,7 @@ def decide(kind: Kind, ending: Ending, budget: Budget) -> Decision:
     return Decision(budget.crashes < budget.max_crashes, "crash", code)
 
 
-def _is_lost(kind: Kind, ending: Ending, failed: int, budget: Budget) -> bool:
+def _is_lost(kind: PolicyKind, ending: Ending, failed: int, budget: Budget) -> bool:
     if kind == "store" or ending.signal or ending.exit_code == 0:
         return True
     return kind == "torchrun" and failed <= budget.launcher_restarts

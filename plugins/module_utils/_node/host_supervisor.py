@@ -135,7 +135,7 @@ class Supervisor:
 
     def _start(self) -> None:
         # A system unit gets no HOME, which Open MPI and every library with a cache folder needs.
-        environment = {**files.login(), **os.environ}
+        environment = {**files.login_environment(), **os.environ}
         environment.update(self.spec["env"])
         environment[processes.MARKER] = self.spec["marker"]
         environment.update(
@@ -185,21 +185,21 @@ class Supervisor:
     def _rank_codes(self) -> tuple[tuple[int, ...], ...]:
         """Return for each attempt since the process was started the exit codes of the ranks here."""
         codes: dict[int, list[int]] = {}
-        for line in _lines(self.events, self.events_at):
+        for line in _read_events(self.events, self.events_at):
             if line.get("kind") == "worker_exit":
                 codes.setdefault(int(line["attempt"]), []).append(int(line["exit_code"]))
         return tuple(tuple(codes[attempt]) for attempt in sorted(codes))
 
     def _unfinished(self) -> int:
         """Return how many ranks that were started here since the process was have not recorded their end."""
-        kinds = [line.get("kind") for line in _lines(self.events, self.events_at)]
+        kinds = [line.get("kind") for line in _read_events(self.events, self.events_at)]
         return kinds.count("worker_started") - kinds.count("worker_exit")
 
     def _fatal_code(self) -> int:
         """Return the first exit code of a rank that must end the job, or 0."""
         if not self.spec["fatal_exit_codes"]:
             return 0
-        ended = (line for line in _lines(self.events, self.events_at) if line.get("kind") == "worker_exit")
+        ended = (line for line in _read_events(self.events, self.events_at) if line.get("kind") == "worker_exit")
         return next((int(line["exit_code"]) for line in ended if line["exit_code"] in self.spec["fatal_exit_codes"]), 0)
 
     def _stop_child(self, wake: int) -> None:
@@ -241,7 +241,7 @@ class Supervisor:
             processes.kill_marked(self.spec["marker"])
             os._exit(0)
         state = files.read_json(self.folder / "state.json") or {}
-        if processes.alive(state.get("supervisor")) not in (None, os.getpid()):
+        if processes.living_pid(state.get("supervisor")) not in (None, os.getpid()):
             # The one that was started instead has killed what ran here before.
             os._exit(0)
 
@@ -308,7 +308,7 @@ class Supervisor:
             return
 
 
-def _lines(file: pathlib.Path, offset: int) -> t.Iterator[dict[str, t.Any]]:
+def _read_events(file: pathlib.Path, offset: int) -> t.Iterator[dict[str, t.Any]]:
     try:
         with open(file, "rb") as handle:
             handle.seek(offset)

@@ -28,7 +28,7 @@ from . import files, processes
 _RUN_S = 20
 
 
-def manager() -> str:
+def unit_manager() -> str:
     """Return ``system``, ``user`` or ``detached``: how a process can be made to outlive this connection."""
     if not pathlib.Path("/run/systemd/system").is_dir() or not shutil.which("systemd-run"):
         return "detached"
@@ -39,31 +39,31 @@ def manager() -> str:
     return "user" if lingering and pathlib.Path(runtime, "systemd/private").exists() else "detached"
 
 
-def start(spec: dict[str, t.Any], program: pathlib.Path) -> bool:
+def start_unit(spec: dict[str, t.Any], program: pathlib.Path) -> bool:
     """Start the supervisor of ``spec`` unless it runs already; return whether it was started.
 
     :param program: the installed agent's folder (it holds the package ``muster_node``).
     """
     folder = files.private_dir(pathlib.Path(spec["folder"]))
-    if status(folder)["alive"]:
+    if unit_status(folder)["alive"]:
         return False
     for name in ("exit.json", "stop"):
         (folder / name).unlink(missing_ok=True)
-    if status(folder)["generation"] != spec["generation"]:
+    if unit_status(folder)["generation"] != spec["generation"]:
         (folder / "state.json").unlink(missing_ok=True)
-    kind = manager()
+    kind = unit_manager()
     files.write_json(folder / "spec.json", {**spec, "manager": kind})
     argv = [sys.executable, "-I", "-S", str(program / "run.py"), "supervise", str(folder / "spec.json")]
     if kind == "detached":
         _start_detached(argv, folder)
     else:
-        _run(_systemd_command(spec, kind) + argv)
-    if not _wait_until(lambda: _began(folder), 10.0):
+        _run_command(_systemd_command(spec, kind) + argv)
+    if not _wait_until(lambda: _has_begun(folder), 10.0):
         raise OSError(f"the supervisor did not start, see {folder}/supervisor.log")
     return True
 
 
-def status(folder: pathlib.Path) -> dict[str, t.Any]:
+def unit_status(folder: pathlib.Path) -> dict[str, t.Any]:
     """Return ``{alive, state, detail, exit, heartbeat_age_s, crashes, lost, child}`` of a unit."""
     state = files.read_json(folder / "state.json") or {}
     ending = files.read_json(folder / "exit.json")
@@ -72,52 +72,53 @@ def status(folder: pathlib.Path) -> dict[str, t.Any]:
     except OSError:
         age = None
     return {
-        "alive": processes.alive(state.get("supervisor")) is not None or (ending is None and _coming_back(folder)),
+        "alive": processes.living_pid(state.get("supervisor")) is not None
+        or (ending is None and _is_restarting(folder)),
         "state": state.get("state"),
         "detail": state.get("detail", ""),
         "exit": ending,
         "heartbeat_age_s": age,
         "crashes": state.get("crashes", 0),
         "lost": state.get("lost", 0),
-        "child": processes.alive(state.get("child")),
+        "child": processes.living_pid(state.get("child")),
         "generation": state.get("generation"),
     }
 
 
-def stop(folder: pathlib.Path, within_s: float) -> list[int]:
+def stop_unit(folder: pathlib.Path, within_s: float) -> list[int]:
     """Stop a unit: its supervisor lets the program save and end, then everything marked is killed.
 
     :returns: pids that could not be ended.
     """
     state = files.read_json(folder / "state.json") or {}
     spec = files.read_json(folder / "spec.json") or {}
-    pid = processes.alive(state.get("supervisor"))
+    pid = processes.living_pid(state.get("supervisor"))
     if pid is not None:
         # By this the supervisor tells a cancel from a node that shuts down.
         (folder / "stop").touch()
         processes.kill_all([pid], 15)
-        _wait_until(lambda: processes.alive(state.get("supervisor")) is None, within_s)
-        processes.kill_all([found for found in [processes.alive(state.get("supervisor"))] if found])
+        _wait_until(lambda: processes.living_pid(state.get("supervisor")) is None, within_s)
+        processes.kill_all([found for found in [processes.living_pid(state.get("supervisor"))] if found])
     if spec.get("manager", "detached") != "detached":
         # What was killed would be started again.
-        _systemctl(spec, "stop", _name(spec))
+        _systemctl(spec, "stop", _unit_name(spec))
     for file in [spec.get("secrets"), *spec.get("secret_files", [])]:
         if file:
             pathlib.Path(file).unlink(missing_ok=True)
     return processes.kill_marked(spec["marker"]) if spec.get("marker") else []
 
 
-def _began(folder: pathlib.Path) -> bool:
-    now = status(folder)
+def _has_begun(folder: pathlib.Path) -> bool:
+    now = unit_status(folder)
     return now["alive"] or now["exit"] is not None
 
 
-def _coming_back(folder: pathlib.Path) -> bool:
+def _is_restarting(folder: pathlib.Path) -> bool:
     """Return whether systemd holds the unit although its main process is gone: it is about to start it again."""
     spec = files.read_json(folder / "spec.json") or {}
     if spec.get("manager", "detached") == "detached":
         return False
-    found = _systemctl(spec, "show", "--property=ActiveState", "--value", _name(spec))
+    found = _systemctl(spec, "show", "--property=ActiveState", "--value", _unit_name(spec))
     return found in ("active", "activating", "deactivating", "reloading")
 
 
@@ -125,19 +126,24 @@ def _systemctl(spec: dict[str, t.Any], *words: str) -> str:
     scope = ["--user"] if spec["manager"] == "user" else []
     try:
         done = subprocess.run(
-            ["systemctl", *scope, *words], capture_output=True, text=True, timeout=_RUN_S, check=False, env=_bus()
+            ["systemctl", *scope, *words],
+            capture_output=True,
+            text=True,
+            timeout=_RUN_S,
+            check=False,
+            env=_bus_environment(),
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip()
 
 
-def _bus() -> dict[str, str]:
+def _bus_environment() -> dict[str, str]:
     """Return the environment with the folder by which a user's own systemd is found; sudo and cron do not set it."""
     return {"XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}", **os.environ}
 
 
-def _name(spec: dict[str, t.Any]) -> str:
+def _unit_name(spec: dict[str, t.Any]) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "-", f"muster-{spec['run_id']}-{spec['node']}-{spec['unit']}")
 
 
@@ -166,13 +172,13 @@ def _systemd_command(spec: dict[str, t.Any], kind: str) -> list[str]:
         properties["RuntimeMaxSec"] = str(spec["timeout_s"] + spec["grace_s"] + 60)
     scope = ["--user"] if kind == "user" else []
     options = [f"--property={key}={value}" for key, value in properties.items()]
-    head = ["systemd-run", *scope, "--quiet", "--collect", f"--unit={_name(spec)}", "--slice=muster.slice"]
+    head = ["systemd-run", *scope, "--quiet", "--collect", f"--unit={_unit_name(spec)}", "--slice=muster.slice"]
     return [*head, f"--description=muster.training run {spec['run_id']}", *options]
 
 
-def _run(argv: list[str]) -> None:
+def _run_command(argv: list[str]) -> None:
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_RUN_S, check=False, env=_bus())
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_RUN_S, check=False, env=_bus_environment())
     except subprocess.TimeoutExpired as exc:
         raise OSError(f"{argv[0]} gave no answer within {_RUN_S} s") from exc
     if done.returncode != 0:

@@ -25,7 +25,7 @@ SETTLE_S = 1.0
 _LINE = 4096
 
 
-class Meeting:
+class DiscoveryServer:
     """The first pod's side: answers the others and remembers which ranks have come."""
 
     def __init__(self, host: str, port: int, run: t.Mapping[str, t.Any]) -> None:
@@ -68,7 +68,7 @@ class Meeting:
             return
 
 
-def find(
+def find_first_pod(
     name: str,
     port: int,
     me: t.Mapping[str, t.Any],
@@ -91,8 +91,8 @@ def find(
     problem, told = "", time.monotonic() + 10
     while True:
         try:
-            address = resolve(name)
-            problem = _greet(address, port, {**run, **me}, run)
+            address = resolve_name(name)
+            problem = _ask_first_pod(address, port, {**run, **me}, run)
             if not problem:
                 return address
         except socket.gaierror as exc:
@@ -108,7 +108,7 @@ def find(
             raise TimeoutError("stopped while waiting for the first node")
 
 
-def resolve(name: str) -> str:
+def resolve_name(name: str) -> str:
     """Return an address of ``name``, IPv4 before IPv6.
 
     :raises socket.gaierror: when there is none.
@@ -117,7 +117,7 @@ def resolve(name: str) -> str:
     return str(next((item for item in found if ":" not in str(item)), found[0]))
 
 
-def _greet(address: str, port: int, hello: t.Mapping[str, t.Any], run: t.Mapping[str, t.Any]) -> str:
+def _ask_first_pod(address: str, port: int, hello: t.Mapping[str, t.Any], run: t.Mapping[str, t.Any]) -> str:
     with socket.create_connection((address, port), timeout=_ANSWER_S) as link:
         link.sendall(json.dumps(hello).encode() + b"\n")
         raw = link.makefile("rb").readline(_LINE)

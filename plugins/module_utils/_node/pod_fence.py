@@ -24,21 +24,21 @@ NEWEST = "newest"
 _EVERY_S = 2.0
 
 
-Life = tuple[int, int]
+AttemptId = tuple[int, int]
 
 
-class Fence:
+class SingleWriterGuard:
     """The file ``place`` and which life of the run this pod is: when the run was submitted, and the attempt since.
 
     ``passed`` becomes the number of the attempt that has begun after this one.
     """
 
-    def __init__(self, place: pathlib.Path, life: Life, say: t.Callable[[str], None]) -> None:
+    def __init__(self, place: pathlib.Path, life: AttemptId, say: t.Callable[[str], None]) -> None:
         self.place, self.life, self.passed = place, life, 0
         try:
-            newest = read(place)
+            newest = read_newest(place)
             if newest < life:
-                _write(place, life)
+                _write_newest(place, life)
         except OSError as exc:
             say(f"{place} cannot be written: {exc.strerror}; an attempt that is given up would not notice it")
             return
@@ -50,20 +50,20 @@ class Fence:
         """Say that a later attempt has begun in this very pod, which goes on: Ray starts workers again by itself."""
         life = self.life[0], attempt
         with contextlib.suppress(OSError):
-            if life > self.life >= read(self.place):
+            if life > self.life >= read_newest(self.place):
                 # First, so that the own word is not taken for another's.
                 self.life = life
-                _write(self.place, life)
+                _write_newest(self.place, life)
 
     def _watch(self) -> None:
         while not self.passed:
             time.sleep(_EVERY_S)
-            newest = read(self.place)
+            newest = read_newest(self.place)
             if newest > self.life:
                 self.passed = newest[1]
 
 
-def first_start(place: pathlib.Path) -> bool:
+def record_first_start(place: pathlib.Path) -> bool:
     """Return whether ``place``, which is named after a pod, was not there yet, and make it."""
     try:
         os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640))
@@ -75,7 +75,7 @@ def first_start(place: pathlib.Path) -> bool:
     return True
 
 
-def read(place: pathlib.Path) -> Life:
+def read_newest(place: pathlib.Path) -> AttemptId:
     """Return the newest life, (0, 0) when there is none or the file is torn."""
     try:
         words = place.read_text(encoding="ascii", errors="replace").split()
@@ -85,7 +85,7 @@ def read(place: pathlib.Path) -> Life:
     return (numbers[0], numbers[1]) if len(numbers) == len(words) == 2 else (0, 0)
 
 
-def _write(place: pathlib.Path, life: Life) -> None:
+def _write_newest(place: pathlib.Path, life: AttemptId) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     new = place.with_name(f".{place.name}.{os.getpid()}.{time.monotonic_ns()}")
     new.write_text("{} {}\n".format(*life), encoding="ascii")

@@ -21,9 +21,9 @@ def main(spec: dict[str, t.Any], program: pathlib.Path) -> int:
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
         if spec.get("archive"):
-            pod_preflight.unpack(pathlib.Path(spec["archive"]), run_dir)
+            pod_preflight.unpack_code(pathlib.Path(spec["archive"]), run_dir)
         pod_preflight.write_files(spec.get("files", {}), run_dir, mode=0o644)
-    except pod_preflight.Refusal as exc:
+    except pod_preflight.PodRefusal as exc:
         print(f"muster: {exc}", flush=True)
         return exc.code
     return 0

@@ -26,7 +26,7 @@ _CONNECT_S, _AGAIN_S = 5.0, 0.5
 _PRIVSEP = pathlib.Path("/run/sshd")
 
 
-def place(
+def write_ssh_files(
     ssh: t.Mapping[str, t.Any], run_dir: pathlib.Path, argv: t.Sequence[str], workdir: str, env: t.Mapping[str, str]
 ) -> None:
     """Write what ssh (role ``client``) or sshd and the ranks it starts (role ``server``) need.
@@ -38,19 +38,19 @@ def place(
     try:
         private, public = (keys / "id_rsa").read_bytes(), (keys / "id_rsa.pub").read_text()
     except OSError as exc:
-        raise pod_preflight.Refusal(f"the MPI operator's keys are not in {keys}: {exc.strerror}") from exc
-    _write(run_dir / "mpi_key", private)
+        raise pod_preflight.PodRefusal(f"the MPI operator's keys are not in {keys}: {exc.strerror}") from exc
+    _write_private(run_dir / "mpi_key", private)
     if ssh["role"] == "client":
-        _write(run_dir / "mpi_known_hosts", f"* {' '.join(public.split()[:2])}\n".encode())
+        _write_private(run_dir / "mpi_known_hosts", f"* {' '.join(public.split()[:2])}\n".encode())
         return
-    _write(run_dir / "mpi_authorized_keys", public.encode())
-    _write(run_dir / str(ssh["rank_script"]), rank_script(argv, workdir, env, run_dir).encode())
-    _write(run_dir / str(ssh["config"]), _sshd(int(ssh["port"]), run_dir, env).encode())
+    _write_private(run_dir / "mpi_authorized_keys", public.encode())
+    _write_private(run_dir / str(ssh["rank_script"]), rank_script(argv, workdir, env, run_dir).encode())
+    _write_private(run_dir / str(ssh["config"]), _sshd_config(int(ssh["port"]), run_dir, env).encode())
     if os.geteuid() == 0:
         _PRIVSEP.mkdir(mode=0o755, parents=True, exist_ok=True)
 
 
-def meet(
+def wait_for_hosts(
     ssh: t.Mapping[str, t.Any], until: float, pause: t.Callable[[float], bool], say: t.Callable[[str], None]
 ) -> None:
     """Wait until every host of the operator's list answers: mpirun gives up at once where one does not.
@@ -77,7 +77,7 @@ def meet(
                 say(f"still waiting: {problem}")
 
 
-class Done:
+class RankCompletions:
     """Which ranks have ended well, as each says in mpirun's output.
 
     PRRTE's mpirun (Open MPI 5) may end with 0 when it has lost a daemon, and its ranks with it.
@@ -116,7 +116,7 @@ def rank_script(argv: t.Sequence[str], workdir: str, env: t.Mapping[str, str], r
     return "\n".join(["#!/bin/sh", *lines, f"cd {shlex.quote(workdir)} || exit 70", f"exec {shlex.join(argv)}", ""])
 
 
-def _sshd(port: int, run_dir: pathlib.Path, env: t.Mapping[str, str]) -> str:
+def _sshd_config(port: int, run_dir: pathlib.Path, env: t.Mapping[str, str]) -> str:
     settings = {
         "Port": port,
         "HostKey": run_dir / "mpi_key",
@@ -135,7 +135,7 @@ def _sshd(port: int, run_dir: pathlib.Path, env: t.Mapping[str, str]) -> str:
     return "".join(f"{key} {value}\n" for key, value in settings.items())
 
 
-def _write(place: pathlib.Path, data: bytes) -> None:
+def _write_private(place: pathlib.Path, data: bytes) -> None:
     place.touch(mode=0o600)
     place.chmod(0o600)
     place.write_bytes(data)

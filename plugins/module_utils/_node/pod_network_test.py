@@ -38,14 +38,14 @@ Dict = dict[str, t.Any]
 def main(spec: Dict, program: pathlib.Path) -> int:
     """Take part in the probe; return 0 when this pod reached all that it tried (the first pod: when all did)."""
     try:
-        place = pod_preflight.place(spec, os.environ)
-    except pod_preflight.Refusal as exc:
+        place = pod_preflight.identify_pod(spec, os.environ)
+    except pod_preflight.PodRefusal as exc:
         print(f"muster: {exc}", flush=True)
         return exc.code
     output = Output(place.about())
     until = time.monotonic() + float(spec["wait_s"])
-    listener = socket.create_server((_any(place.address), 0), family=_family(place.address), backlog=1024)
-    threading.Thread(target=_accept, args=(listener, place.rank), daemon=True).start()
+    listener = socket.create_server((_any_address(place.address), 0), family=_family(place.address), backlog=1024)
+    threading.Thread(target=_serve_rank, args=(listener, place.rank), daemon=True).start()
     me = {
         "rank": place.rank,
         "node": place.node,
@@ -55,18 +55,18 @@ def main(spec: Dict, program: pathlib.Path) -> int:
     }
     try:
         if place.rank == 0:
-            return _lead(spec, me, output, until)
-        return _follow(spec, me, output, until)
+            return _run_first_pod(spec, me, output, until)
+        return _run_other_pod(spec, me, output, until)
     except OSError as exc:
         output.mark("probe", {**me, "ok": False, "problems": [str(exc.strerror or exc)]})
         output.say(f"node rank {place.rank} ({place.node}): {exc.strerror or exc}")
         return EXIT_UNREACHED
 
 
-def _lead(spec: Dict, me: Dict, output: Output, until: float) -> int:
+def _run_first_pod(spec: Dict, me: Dict, output: Output, until: float) -> int:
     """Gather the pods, tell them of each other, gather what they found."""
     own = str(me["address"])
-    server = socket.create_server((_any(own), int(spec["port"])), family=_family(own), backlog=1024)
+    server = socket.create_server((_any_address(own), int(spec["port"])), family=_family(own), backlog=1024)
     links: dict[int, t.Any] = {}
     table = {0: me}
     while len(table) < int(spec["nodes"]) and time.monotonic() < until:
@@ -77,15 +77,17 @@ def _lead(spec: Dict, me: Dict, output: Output, until: float) -> int:
             break
         guest.settimeout(_CONNECT_S)
         stream = guest.makefile("rwb")
-        hello = _read(stream)
+        hello = _read_message(stream)
         if hello.get("run_id") == spec["run_id"] and isinstance(hello.get("rank"), int):
             guest.settimeout(max(_CONNECT_S, until - time.monotonic()) + 60)
             table[hello["rank"]], links[hello["rank"]] = hello, stream
     missing = [rank for rank in range(int(spec["nodes"])) if rank not in table]
     for stream in links.values():
-        _write(stream, {"table": list(table.values())})
+        _write_message(stream, {"table": list(table.values())})
     results = [_try_all(spec, me, list(table.values()))]
-    results += [_read(stream) or {**table[rank], "problems": ["gave no answer"]} for rank, stream in links.items()]
+    results += [
+        _read_message(stream) or {**table[rank], "problems": ["gave no answer"]} for rank, stream in links.items()
+    ]
     problems = [f"node rank {rank} did not come within {spec['wait_s']} s" for rank in missing]
     problems += [problem for result in sorted(results, key=lambda item: item["rank"]) for problem in result["problems"]]
     for result in results:
@@ -94,16 +96,16 @@ def _lead(spec: Dict, me: Dict, output: Output, until: float) -> int:
     for problem in problems:
         output.say(problem)
     for stream in links.values():
-        _write(stream, {"done": True})
+        _write_message(stream, {"done": True})
     return EXIT_UNREACHED if problems else 0
 
 
-def _follow(spec: Dict, me: Dict, output: Output, until: float) -> int:
+def _run_other_pod(spec: Dict, me: Dict, output: Output, until: float) -> int:
     problem = ""
     time.sleep(pod_discovery.SETTLE_S)
     while True:
         try:
-            address = pod_discovery.resolve(str(spec["coordinator"]))
+            address = pod_discovery.resolve_name(str(spec["coordinator"]))
             link = socket.create_connection((address, int(spec["port"])), timeout=_CONNECT_S)
             break
         except OSError as exc:
@@ -114,11 +116,11 @@ def _follow(spec: Dict, me: Dict, output: Output, until: float) -> int:
     with link:
         link.settimeout(max(_CONNECT_S, until - time.monotonic()) + 60)
         stream = link.makefile("rwb")
-        _write(stream, {**me, "run_id": spec["run_id"]})
-        result = _try_all(spec, me, _read(stream).get("table", []))
-        _write(stream, result)
+        _write_message(stream, {**me, "run_id": spec["run_id"]})
+        result = _try_all(spec, me, _read_message(stream).get("table", []))
+        _write_message(stream, result)
         # The others may still be trying this pod until the first one has heard all.
-        _read(stream)
+        _read_message(stream)
     for item in result["problems"]:
         output.say(item)
     return EXIT_UNREACHED if result["problems"] else 0
@@ -129,10 +131,10 @@ def _try_all(spec: Dict, me: Dict, table: list[Dict]) -> Dict:
     if len(table) > _ALL_PAIRS:
         start = next((index for index, item in enumerate(others) if item["rank"] > me["rank"]), 0)
         others = (others[start:] + others[:start])[:_NEIGHBOURS]
-    return {**me, "tried": len(others), "problems": _unreached(me, others)}
+    return {**me, "tried": len(others), "problems": _find_unreachable(me, others)}
 
 
-def _unreached(me: Dict, others: list[Dict]) -> list[str]:
+def _find_unreachable(me: Dict, others: list[Dict]) -> list[str]:
     """Return why this pod cannot reach some of ``others``, having tried for a while."""
     left = list(others)
     until = time.monotonic() + _PATIENCE_S
@@ -157,7 +159,7 @@ def _try_one(me: Dict, other: Dict) -> str:
     return "" if answer == str(other["rank"]).encode() else f"{path}: another program answers there"
 
 
-def _accept(listener: socket.socket, rank: int) -> None:
+def _serve_rank(listener: socket.socket, rank: int) -> None:
     while True:
         guest, _unused = listener.accept()
         with guest:
@@ -167,7 +169,7 @@ def _accept(listener: socket.socket, rank: int) -> None:
                 continue
 
 
-def _read(stream: t.Any) -> Dict:
+def _read_message(stream: t.Any) -> Dict:
     try:
         value = json.loads(stream.readline(1 << 20))
     except (OSError, ValueError):
@@ -175,7 +177,7 @@ def _read(stream: t.Any) -> Dict:
     return value if isinstance(value, dict) else {}
 
 
-def _write(stream: t.Any, value: Dict) -> None:
+def _write_message(stream: t.Any, value: Dict) -> None:
     try:
         stream.write(json.dumps(value).encode() + b"\n")
         stream.flush()
@@ -183,7 +185,7 @@ def _write(stream: t.Any, value: Dict) -> None:
         return
 
 
-def _any(address: str) -> str:
+def _any_address(address: str) -> str:
     return "::" if ":" in address else "0.0.0.0"
 
 

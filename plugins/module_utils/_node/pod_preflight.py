@@ -27,7 +27,7 @@ _SIOCGIFADDR = 0x8915
 _DISK_S = 60.0
 
 
-class Refusal(Exception):
+class PodRefusal(Exception):
     """The pod must not start its program. ``code`` is the container's exit code."""
 
     def __init__(self, problem: str, code: int = EXIT_REFUSED) -> None:
@@ -36,7 +36,7 @@ class Refusal(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class PodIdentity:
     """Which node of which attempt a pod is; ``uid`` tells it from a later one of its name."""
 
     rank: int
@@ -51,7 +51,7 @@ class Place:
         return {"pod": self.pod, "node": self.node, "rank": self.rank, "attempt": self.attempt}
 
 
-def place(spec: t.Mapping[str, t.Any], environ: t.Mapping[str, str]) -> Place:
+def identify_pod(spec: t.Mapping[str, t.Any], environ: t.Mapping[str, str]) -> PodIdentity:
     """Return this pod's place from what Kubernetes and the engine set in its environment.
 
     :raises Refusal: when no engine says which node this is.
@@ -64,15 +64,15 @@ def place(spec: t.Mapping[str, t.Any], environ: t.Mapping[str, str]) -> Place:
         # It is none of the gang's nodes.
         number = "-1"
     if number is None:
-        raise Refusal("the pod has no index: neither JOB_COMPLETION_INDEX nor its equivalent is set")
+        raise PodRefusal("the pod has no index: neither JOB_COMPLETION_INDEX nor its equivalent is set")
     restarts = environ.get("MUSTER_RESTARTS", "")
     attempt = int(spec["attempt"]) + (int(restarts) if restarts.isdecimal() else 0)
     node = environ.get("MUSTER_NODE") or socket.gethostname()
     address = environ.get("MUSTER_POD_IP", "").split(",")[0] or "127.0.0.1"
-    return Place(int(number), node, host, attempt, address, environ.get("MUSTER_POD_UID", ""))
+    return PodIdentity(int(number), node, host, attempt, address, environ.get("MUSTER_POD_UID", ""))
 
 
-def unpack(archive: pathlib.Path, target: pathlib.Path) -> None:
+def unpack_code(archive: pathlib.Path, target: pathlib.Path) -> None:
     """Unpack the job's code below ``target``: plain files only, none outside it.
 
     :raises Refusal: when the archive is damaged, hostile, or the disk is full.
@@ -82,16 +82,16 @@ def unpack(archive: pathlib.Path, target: pathlib.Path) -> None:
             for item in tar:
                 where = pathlib.PurePosixPath(item.name)
                 if not item.isfile() or where.is_absolute() or ".." in where.parts:
-                    raise Refusal(f"the code archive holds {ascii(item.name)}, which is no plain file below it")
+                    raise PodRefusal(f"the code archive holds {ascii(item.name)}, which is no plain file below it")
                 content = tar.extractfile(item)
                 place = target / where
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(content.read() if content else b"")
                 place.chmod(0o755 if item.mode & 0o100 else 0o644)
     except (tarfile.TarError, EOFError) as exc:
-        raise Refusal(f"the code archive {archive} is damaged ({exc})") from exc
+        raise PodRefusal(f"the code archive {archive} is damaged ({exc})") from exc
     except OSError as exc:
-        raise Refusal(f"the code cannot be unpacked: {exc.strerror or exc}", EXIT_NO_ROOM) from exc
+        raise PodRefusal(f"the code cannot be unpacked: {exc.strerror or exc}", EXIT_NO_ROOM) from exc
 
 
 def write_files(files: t.Mapping[str, str], folder: pathlib.Path, mode: int = 0o600) -> None:
@@ -101,7 +101,7 @@ def write_files(files: t.Mapping[str, str], folder: pathlib.Path, mode: int = 0o
         (folder / name).chmod(mode)
 
 
-def secrets(given: t.Sequence[t.Mapping[str, str]]) -> tuple[dict[str, str], list[str]]:
+def read_secrets(given: t.Sequence[t.Mapping[str, str]]) -> tuple[dict[str, str], list[str]]:
     """Return the variables that secrets become, and their values, which no output may show.
 
     :param given: ``{name, file, deliver}``: ``env`` sets the variable, ``file`` sets ``NAME_FILE`` to the mounted file.
@@ -112,7 +112,7 @@ def secrets(given: t.Sequence[t.Mapping[str, str]]) -> tuple[dict[str, str], lis
         try:
             text = pathlib.Path(item["file"]).read_text(encoding="utf-8", errors="surrogateescape")
         except OSError as exc:
-            raise Refusal(f"the secret {item['name']} is not in the pod: {exc.strerror}") from exc
+            raise PodRefusal(f"the secret {item['name']} is not in the pod: {exc.strerror}") from exc
         values.append(text)
         if item["deliver"] == "env":
             env[item["name"]] = text
@@ -126,17 +126,17 @@ def check_disk(folder: pathlib.Path, free_bytes: int, within_s: float = _DISK_S)
 
     :raises Refusal: naming what is wrong; a file system that does not answer counts as wrong.
     """
-    found: list[Refusal | None] = []
+    found: list[PodRefusal | None] = []
     worker = threading.Thread(target=lambda: found.append(_disk_problem(folder, free_bytes)), daemon=True)
     worker.start()
     worker.join(within_s)
     if not found:
-        raise Refusal(f"the file system of {folder} did not answer for {within_s:.0f} s", EXIT_NO_ROOM)
+        raise PodRefusal(f"the file system of {folder} did not answer for {within_s:.0f} s", EXIT_NO_ROOM)
     if found[0] is not None:
         raise found[0]
 
 
-def _disk_problem(folder: pathlib.Path, free_bytes: int) -> Refusal | None:
+def _disk_problem(folder: pathlib.Path, free_bytes: int) -> PodRefusal | None:
     probe = folder / f".muster-{os.getpid()}-{socket.gethostname()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -145,14 +145,14 @@ def _disk_problem(folder: pathlib.Path, free_bytes: int) -> Refusal | None:
         stat = os.statvfs(folder)
     except OSError as exc:
         text = f"{folder} cannot be written: {exc.strerror} (user {os.getuid()})"
-        return Refusal(text, EXIT_NO_ROOM if exc.errno in (28, 122) else EXIT_REFUSED)
+        return PodRefusal(text, EXIT_NO_ROOM if exc.errno in (28, 122) else EXIT_REFUSED)
     free = stat.f_bavail * stat.f_frsize
     if free < free_bytes:
-        return Refusal(f"{folder} has {free >> 20} MiB free, {free_bytes >> 20} MiB are needed", EXIT_NO_ROOM)
+        return PodRefusal(f"{folder} has {free >> 20} MiB free, {free_bytes >> 20} MiB are needed", EXIT_NO_ROOM)
     return None
 
 
-def devices() -> dict[str, t.Any]:
+def list_devices() -> dict[str, t.Any]:
     """Return what decides speed and is hard to see from outside: GPUs, RDMA devices, locked memory, shared memory.
 
     GPUs are the pod's device files; ``gpus`` is None where the driver gives them other files than one for each GPU.
@@ -184,7 +184,7 @@ def check_devices(spec: t.Mapping[str, t.Any], found: t.Mapping[str, t.Any]) -> 
     """
     told = []
     if spec.get("rdma") and not found["rdma"]:
-        raise Refusal("RDMA was asked for and /dev/infiniband has no device in this pod")
+        raise PodRefusal("RDMA was asked for and /dev/infiniband has no device in this pod")
     if spec.get("rdma") and found["memlock_bytes"] is not None:
         told.append(
             f"only {found['memlock_bytes'] >> 20} MiB of memory can be locked: RDMA needs LimitMEMLOCK=infinity"
@@ -194,11 +194,11 @@ def check_devices(spec: t.Mapping[str, t.Any], found: t.Mapping[str, t.Any]) -> 
     elif spec.get("gpus") and found["gpus"] < spec["gpus"]:
         # Without the runtime of its vendor a node gives out GPUs that no pod ever sees.
         hint = "" if found["gpus"] else "; let its node's container runtime pass GPUs in (default runtime nvidia)"
-        raise Refusal(f"the pod sees {found['gpus']} GPUs, {spec['gpus']} were asked for{hint}")
+        raise PodRefusal(f"the pod sees {found['gpus']} GPUs, {spec['gpus']} were asked for{hint}")
     return told
 
 
-def interface(peer: str) -> str | None:
+def find_interface(peer: str) -> str | None:
     """Return the network interface that leads to ``peer`` (an address), or None when it cannot be told."""
     family = socket.AF_INET6 if ":" in peer else socket.AF_INET
     try:
@@ -208,10 +208,10 @@ def interface(peer: str) -> str | None:
             own = str(probe.getsockname()[0])
     except OSError:
         return None
-    return next((name for name, address in _addresses() if address == own), None)
+    return next((name for name, address in _list_addresses() if address == own), None)
 
 
-def _addresses() -> t.Iterator[tuple[str, str]]:
+def _list_addresses() -> t.Iterator[tuple[str, str]]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _index, name in socket.if_nameindex():
             try:

@@ -100,19 +100,19 @@ class Attendance:
         return (said.strip().splitlines() or [f"ended with {self._process.returncode}"])[-1][:300]
 
 
-def numbered(spec: t.Mapping[str, t.Any], place: pod_preflight.Place) -> pod_preflight.Place:
+def with_next_attempt(spec: t.Mapping[str, t.Any], place: pod_preflight.PodIdentity) -> pod_preflight.PodIdentity:
     """Return ``place`` as an attempt that no driver of this submission was before.
 
     KubeRay tells its pods of no restart, be it a driver that is submitted again or a new Ray cluster: what has begun
     before is in the folder that the clusters share.
     """
-    begun, newest = pod_fence.read(pathlib.Path(spec["keep_logs"]).parent / pod_fence.NEWEST)
+    begun, newest = pod_fence.read_newest(pathlib.Path(spec["keep_logs"]).parent / pod_fence.NEWEST)
     if begun != int(spec.get("begun", 0)):
         return place
     return dataclasses.replace(place, attempt=max(place.attempt, newest + 1))
 
 
-def workers(cluster: t.Mapping[str, t.Any], wait_s: float) -> dict[str, t.Any]:
+def wait_for_workers(cluster: t.Mapping[str, t.Any], wait_s: float) -> dict[str, t.Any]:
     """Return ``{nodes, ray}`` once all workers of the cluster are alive.
 
     :raises Refusal: when they do not come in time, or when ray does not answer.
@@ -122,20 +122,20 @@ def workers(cluster: t.Mapping[str, t.Any], wait_s: float) -> dict[str, t.Any]:
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=wait_s + 60, check=False)
     except subprocess.TimeoutExpired as exc:
-        raise pod_preflight.Refusal(f"Ray did not answer within {wait_s + 60:.0f} s", EXIT_UNREACHABLE) from exc
+        raise pod_preflight.PodRefusal(f"Ray did not answer within {wait_s + 60:.0f} s", EXIT_UNREACHABLE) from exc
     except OSError as exc:
-        raise pod_preflight.Refusal(f"cannot run {argv[0]}: {exc.strerror}", 127) from exc
-    found = _answer(done.stdout)
+        raise pod_preflight.PodRefusal(f"cannot run {argv[0]}: {exc.strerror}", 127) from exc
+    found = _parse_answer(done.stdout)
     if found is None:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise pod_preflight.Refusal(f"Ray cannot be asked for its nodes: {last[:300]}", EXIT_UNREACHABLE)
+        raise pod_preflight.PodRefusal(f"Ray cannot be asked for its nodes: {last[:300]}", EXIT_UNREACHABLE)
     if len(found["nodes"]) < wanted:
         names = ", ".join(found["nodes"]) or "none"
-        raise pod_preflight.Refusal(f"{len(found['nodes'])} of {wanted} Ray workers came: {names}", EXIT_UNREACHABLE)
+        raise pod_preflight.PodRefusal(f"{len(found['nodes'])} of {wanted} Ray workers came: {names}", EXIT_UNREACHABLE)
     return found
 
 
-def _answer(text: str) -> dict[str, t.Any] | None:
+def _parse_answer(text: str) -> dict[str, t.Any] | None:
     try:
         value = json.loads(text.strip().splitlines()[-1])
     except (ValueError, IndexError):

@@ -33,18 +33,18 @@ _AFTER_YOU_S = 3.0
 _WAITING_S = 30.0
 
 
-class Pod:
+class PodRunner:
     """Brings up and watches one node of the gang that ``spec`` describes."""
 
     def __init__(self, spec: dict[str, t.Any], program: pathlib.Path) -> None:
         self.spec = spec
         self.program = program
         self.run_dir = pathlib.Path(spec.get("run_dir") or pod_preflight.RUN_DIR)
-        self.place = pod_preflight.place(spec, os.environ)
+        self.place = pod_preflight.identify_pod(spec, os.environ)
         self.output = Output(self.place.about())
         self.marker = f"{spec['run_id']}/{self.place.attempt}/{self.place.pod}"
-        self.meeting: pod_discovery.Meeting | None = None
-        self.fence: pod_fence.Fence | None = None
+        self.meeting: pod_discovery.DiscoveryServer | None = None
+        self.fence: pod_fence.SingleWriterGuard | None = None
         self.child: subprocess.Popen[bytes] | None = None
         self.attendance: pod_ray.Attendance | None = None
         self.secret_names: frozenset[str] = frozenset()
@@ -60,7 +60,7 @@ class Pod:
             signal.signal(number, lambda *_unused: self._ask_stop("asked to stop"))
         self.sampler = usage.Sampler()
         self.tails = {name: Tail(self.run_dir / f"{name}.jsonl") for name in ("events", "metrics", "usage")}
-        self.done: pod_mpi.Done | None = None
+        self.done: pod_mpi.RankCompletions | None = None
         self.since = time.monotonic()
         self.news_at = 0.0
 
@@ -70,7 +70,7 @@ class Pod:
             env = self._prepare()
             address = self._meet()
             self._start(self._environment(env, address))
-        except pod_preflight.Refusal as exc:
+        except pod_preflight.PodRefusal as exc:
             return self._refused(str(exc), exc.code)
         except TimeoutError as exc:
             code = _STOPPED if self.stopping else EXIT_UNREACHABLE
@@ -90,11 +90,11 @@ class Pod:
 
     def _prepare(self) -> dict[str, str]:
         """Make everything ready that needs no other node; return the variables of the secrets."""
-        env, hidden = pod_preflight.secrets(self.spec.get("secrets", ()))
+        env, hidden = pod_preflight.read_secrets(self.spec.get("secrets", ()))
         self.output.hide(hidden)
         self.run_dir.mkdir(parents=True, exist_ok=True)
         if self.spec.get("archive"):
-            pod_preflight.unpack(pathlib.Path(self.spec["archive"]), self.run_dir)
+            pod_preflight.unpack_code(pathlib.Path(self.spec["archive"]), self.run_dir)
         pod_preflight.write_files(self.spec.get("files", {}), self.run_dir)
         self.secret_names = frozenset(env)
         if env:
@@ -102,11 +102,11 @@ class Pod:
         pod_preflight.check_disk(pathlib.Path(self.spec["checkpoint_dir"]), int(self.spec.get("free_bytes", 0)))
         if self.spec.get("keep_logs"):
             if self.spec.get("ray"):
-                self.place = pod_ray.numbered(self.spec, self.place)
+                self.place = pod_ray.with_next_attempt(self.spec, self.place)
                 self.output.about = self.place.about()
             name = f"attempt-{self.place.attempt}/{self.place.rank}-{self.place.node}.log"
             self._keep(pathlib.Path(self.spec["keep_logs"]), name)
-        found = pod_preflight.devices()
+        found = pod_preflight.list_devices()
         for warning in pod_preflight.check_devices(self.spec, found):
             self.output.say(f"warning: {warning}")
         self.output.mark("events", self._event("pod_ready", **found))
@@ -116,14 +116,14 @@ class Pod:
         """Keep this attempt's words beside the checkpoints, and see that it is this pod's to run there."""
         self.output.keep(kept / name)
         started = f"{self.place.uid or self.place.pod}.started"
-        if not pod_fence.first_start(kept / f"attempt-{self.place.attempt}" / started):
+        if not pod_fence.record_first_start(kept / f"attempt-{self.place.attempt}" / started):
             # A machine that took another's name starts the pods that were bound to that one; an operator may make a new
             # pod of the same name, which is another one.
-            raise pod_preflight.Refusal("this pod has run before, on a machine that is gone", EXIT_UNREACHABLE)
+            raise pod_preflight.PodRefusal("this pod has run before, on a machine that is gone", EXIT_UNREACHABLE)
         life = (int(self.spec.get("begun", 0)), self.place.attempt)
-        self.fence = pod_fence.Fence(kept.parent / pod_fence.NEWEST, life, self.output.say)
+        self.fence = pod_fence.SingleWriterGuard(kept.parent / pod_fence.NEWEST, life, self.output.say)
         if self.fence.passed:
-            raise pod_preflight.Refusal(f"attempt {self.fence.passed} of the run has begun", EXIT_UNREACHABLE)
+            raise pod_preflight.PodRefusal(f"attempt {self.fence.passed} of the run has begun", EXIT_UNREACHABLE)
 
     def _write_secret_env(self, env: t.Mapping[str, str]) -> None:
         """For ranks that another program than this one starts (an sshd does not hand its environment on)."""
@@ -143,20 +143,20 @@ class Pod:
             return self.place.address
         me = {"rank": self.place.rank, "node": self.place.node}
         until = time.monotonic() + float(self.spec["wait_s"])
-        return pod_discovery.find(
+        return pod_discovery.find_first_pod(
             self.spec["coordinator"], port, me, run, until, self._pause, self.output.say, self.since
         )
 
-    def _open(self, port: int, run: t.Mapping[str, t.Any]) -> pod_discovery.Meeting:
+    def _open(self, port: int, run: t.Mapping[str, t.Any]) -> pod_discovery.DiscoveryServer:
         """Listen for the others. On the node's own network the attempt before may still be leaving the port."""
         host = "::" if ":" in self.place.address else "0.0.0.0"
         until = time.monotonic() + float(self.spec["grace_s"]) + _WAITING_S
         while True:
             try:
-                return pod_discovery.Meeting(self.spec.get("listen") or host, port, run)
+                return pod_discovery.DiscoveryServer(self.spec.get("listen") or host, port, run)
             except OSError as exc:
                 if time.monotonic() > until or not self._pause(1.0):
-                    raise pod_preflight.Refusal(f"port {port} is taken: {exc.strerror}", EXIT_UNREACHABLE) from exc
+                    raise pod_preflight.PodRefusal(f"port {port} is taken: {exc.strerror}", EXIT_UNREACHABLE) from exc
 
     def _pause(self, seconds: float) -> bool:
         end = time.monotonic() + seconds
@@ -179,7 +179,7 @@ class Pod:
             "MASTER_PORT": str(spec["port"]),
             processes.MARKER: self.marker,
         }
-        leads = pod_preflight.interface(address)
+        leads = pod_preflight.find_interface(address)
         if leads:
             own.update({"NCCL_SOCKET_IFNAME": f"={leads}", "GLOO_SOCKET_IFNAME": leads})
         values = {"address": host, "rank": str(place.rank), "attempt": str(place.attempt), "own": place.address}
@@ -197,15 +197,15 @@ class Pod:
             rank = [_replace(str(item), places) for item in self.spec["ssh"].get("argv", ())]
             # Secrets are in a file of their own, which the rank reads.
             shown = {key: value for key, value in env.items() if key not in self.secret_names}
-            pod_mpi.place(self.spec["ssh"], self.run_dir, rank, workdir, shown)
+            pod_mpi.write_ssh_files(self.spec["ssh"], self.run_dir, rank, workdir, shown)
             if self.spec["ssh"].get("done"):
-                self.done = pod_mpi.Done(str(self.spec["ssh"]["done"]), int(self.spec["ssh"]["ranks"]))
+                self.done = pod_mpi.RankCompletions(str(self.spec["ssh"]["done"]), int(self.spec["ssh"]["ranks"]))
                 self.output.sift = self.done.sift
             if self.spec["ssh"].get("hosts"):
                 until = time.monotonic() + float(self.spec["wait_s"])
-                pod_mpi.meet(self.spec["ssh"], until, self._pause, self.output.say)
+                pod_mpi.wait_for_hosts(self.spec["ssh"], until, self._pause, self.output.say)
         if self.spec.get("ray"):
-            found = pod_ray.workers(self.spec["ray"], float(self.spec["wait_s"]))
+            found = pod_ray.wait_for_workers(self.spec["ray"], float(self.spec["wait_s"]))
             self.output.mark("events", self._event("ray_workers", **found))
             self.attendance = pod_ray.Attendance(self.spec["ray"], self.run_dir / "events.jsonl", self.place.attempt)
         if env.get("MUSTER_METRICS_FILE"):
@@ -223,7 +223,7 @@ class Pod:
             )
         except OSError as exc:
             what = argv[0] if exc.filename == argv[0] else f"in the folder {exc.filename}"
-            raise pod_preflight.Refusal(f"cannot run {what}: {exc.strerror}", 127) from exc
+            raise pod_preflight.PodRefusal(f"cannot run {what}: {exc.strerror}", 127) from exc
         os.set_blocking(self._pipe(), False)
         self.output.mark("events", self._event("agent_started", detail=" ".join(argv[:4])))
 
@@ -254,7 +254,7 @@ class Pod:
         return 128 - code if code < 0 else code
 
     def _fenced(self) -> float:
-        newer = t.cast(pod_fence.Fence, self.fence).passed
+        newer = t.cast(pod_fence.SingleWriterGuard, self.fence).passed
         self._ask_stop(f"attempt {newer} of the run has begun")
         self.output.say(f"{self.stopping}: this one ends")
         return time.monotonic()
@@ -395,7 +395,7 @@ def _replace(text: str, values: t.Mapping[str, str]) -> str:
 def main(spec: dict[str, t.Any], program: pathlib.Path) -> int:
     """Run the node; return the container's exit code."""
     try:
-        return Pod(spec, program.parent).run()
-    except pod_preflight.Refusal as exc:
+        return PodRunner(spec, program.parent).run()
+    except pod_preflight.PodRefusal as exc:
         print(f"muster: {exc}", flush=True)
         return exc.code

@@ -40,7 +40,7 @@ def identity(pid: int) -> str | None:
     return f"{pid}@{started}" if started is not None else None
 
 
-def alive(name: str | None) -> int | None:
+def living_pid(name: str | None) -> int | None:
     """Return the pid behind an :func:`identity`, or None when that very process is gone."""
     if not name or "@" not in name:
         return None
@@ -62,7 +62,7 @@ def dead_children(parent: int) -> list[int]:
     return found
 
 
-def marked(value: str) -> list[int]:
+def find_marked(value: str) -> list[int]:
     """Return living processes whose environment carries ``MUSTER_UNIT=value`` (this process excluded)."""
     wanted = f"{MARKER}={value}".encode()
     found = []
@@ -119,11 +119,11 @@ def kill_marked(value: str, within_s: float = 10.0) -> list[int]:
     :returns: the pids that are still there after ``within_s`` seconds (normally none).
     """
     end = time.monotonic() + within_s
-    left = marked(value)
+    left = find_marked(value)
     while left and time.monotonic() < end:
         kill_all(left)
         time.sleep(0.02)
-        left = marked(value)
+        left = find_marked(value)
     return left
 
 
@@ -132,13 +132,13 @@ def kill_now(value: str, within_s: float = 10.0) -> list[int]:
 
     :returns: the pids that are still there after ``within_s`` seconds.
     """
-    names = [name for name in map(identity, marked(value)) if name]
+    names = [name for name in map(identity, find_marked(value)) if name]
     end = time.monotonic() + within_s
-    left = [pid for pid in map(alive, names) if pid]
+    left = [pid for pid in map(living_pid, names) if pid]
     while left and time.monotonic() < end:
         kill_all(left)
         time.sleep(0.02)
-        left = [pid for pid in map(alive, names) if pid]
+        left = [pid for pid in map(living_pid, names) if pid]
     return left
 
 

@@ -19,7 +19,7 @@ from . import bytecode
 from . import errors as error_boundary
 
 if t.TYPE_CHECKING:
-    from .._hosts.node_client import Remote
+    from .._hosts.node_client import NodeClient
     from .._workflows.training_job.hosts import state
 
 Dict = dict[str, t.Any]
@@ -69,7 +69,7 @@ class Face(ActionBase):
         folder = pathlib.Path(self._loader.get_basedir())
         return pathlib.Path.cwd() if folder.resolve() == _PLAYBOOKS else folder
 
-    def connect(self, variables: Dict) -> t.Callable[[t.Sequence[str]], list[Remote]]:
+    def connect(self, variables: Dict) -> t.Callable[[t.Sequence[str]], list[NodeClient]]:
         """Return a function from host names to remotes over Ansible's own connections."""
         # Late: most actions ask nobody but the controller.
         with bytecode.kept():

@@ -20,7 +20,7 @@ from ansible.module_utils.common.text.converters import to_text
 from ansible.plugins.loader import become_loader, connection_loader
 
 from ...module_utils._model.errors import InputError, UnreachableError
-from .._hosts.node_client import Remote
+from .._hosts.node_client import NodeClient
 
 _AUTO = ("auto", "auto_silent", "auto_legacy", "auto_legacy_silent")
 
@@ -31,7 +31,7 @@ def remotes(
     task_vars: t.Mapping[str, t.Any],
     hosts: t.Sequence[str],
     default: str | None = None,
-) -> list[Remote]:
+) -> list[NodeClient]:
     """Return one remote per inventory host, in order; no connection is opened yet.
 
     :param default: the connection of a host that names none, where the play's is for another one.
@@ -47,7 +47,7 @@ def remotes(
         known = None if not python or str(python) in _AUTO else str(python)
         state = variables.get("muster_node_state")
         shell = _shell(task, play_context.copy(), variables, host, default or _inherited(task))
-        result.append(Remote(host, shell, known, str(state) if state else None))
+        result.append(NodeClient(host, shell, known, str(state) if state else None))
     return result
 
 

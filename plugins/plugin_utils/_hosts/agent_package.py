@@ -68,15 +68,15 @@ sys.exit(host_agent.main(sys.argv))
 
 
 @functools.cache
-def sources() -> dict[str, str]:
+def read_sources() -> dict[str, str]:
     """Return the agent's source files by name."""
     return {path.name: path.read_text() for path in sorted(_SOURCES.glob("*.py"))}
 
 
 @functools.cache
-def version() -> str:
+def agent_version() -> str:
     """Return a digest of the agent's sources: the installed copies of two releases do not meet."""
-    return hashlib.sha256(json.dumps([_ENTRY, sources()], sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps([_ENTRY, read_sources()], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def boot_command(python: str | None) -> str:
@@ -88,12 +88,12 @@ def boot_command(python: str | None) -> str:
 def boot_input(request: t.Mapping[str, t.Any]) -> bytes:
     """Return standard input for :func:`boot_command`."""
     whole = bool(request.get("facts")) or request.get("op") not in _STARTS
-    return json.dumps({"sources": _packed(whole)}).encode() + b"\n" + json.dumps(request).encode()
+    return json.dumps({"sources": _pack_sources(whole)}).encode() + b"\n" + json.dumps(request).encode()
 
 
 def install_request() -> dict[str, t.Any]:
     """Return the values of the request that installs this version of the agent."""
-    return {"version": version(), "sources": sources(), "entry": _ENTRY}
+    return {"version": agent_version(), "sources": read_sources(), "entry": _ENTRY}
 
 
 def installed_command(python: str | None, program: str, reads: bool = False) -> str:
@@ -102,22 +102,22 @@ def installed_command(python: str | None, program: str, reads: bool = False) -> 
     return f"exec {chosen} -I -S {'-B ' if reads else ''}{shlex.quote(program + '/run.py')}"
 
 
-def dumps(request: t.Mapping[str, t.Any]) -> bytes:
+def encode_request(request: t.Mapping[str, t.Any]) -> bytes:
     """Return standard input for :func:`installed_command`."""
     return json.dumps(request).encode()
 
 
-def installed_here(program: str) -> bool:
+def is_current_version(program: str) -> bool:
     """Return whether a folder on a node is one of this very version's agent."""
-    return program.endswith(f"/agent/{version()}")
+    return program.endswith(f"/agent/{agent_version()}")
 
 
-def answered(out: str) -> bool:
+def has_answer(out: str) -> bool:
     """Return whether an agent has answered at all."""
     return MARK in out
 
 
-def parse(node: str, rc: int, out: str, err: str) -> dict[str, t.Any]:
+def parse_answer(node: str, rc: int, out: str, err: str) -> dict[str, t.Any]:
     """Return the agent's answer.
 
     :raises NodeError: when there is none: no Python, one that is too old, or an agent that broke.
@@ -139,6 +139,6 @@ def parse(node: str, rc: int, out: str, err: str) -> dict[str, t.Any]:
 
 
 @functools.cache
-def _packed(whole: bool) -> str:
-    sent = {name: text for name, text in sources().items() if whole or name.removesuffix(".py") in _CORE}
+def _pack_sources(whole: bool) -> str:
+    sent = {name: text for name, text in read_sources().items() if whole or name.removesuffix(".py") in _CORE}
     return base64.b64encode(zlib.compress(json.dumps(sent).encode(), 6)).decode()

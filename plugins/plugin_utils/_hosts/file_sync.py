@@ -20,7 +20,7 @@ import typing as t
 import zlib
 
 from ...module_utils._model.errors import InputError, RefusedError
-from .node_client import PIECE_BYTES, Remote
+from .node_client import PIECE_BYTES, NodeClient
 
 _SKIP = {".git", "__pycache__", ".venv", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", "node_modules"}
 _READ = 1 << 20
@@ -28,7 +28,7 @@ _GIT_S = 300
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class File:
+class SourceFile:
     """One file of a tree: relative path, checksum, permission bits, bytes, and where it lies here."""
 
     path: str
@@ -39,10 +39,10 @@ class File:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Tree:
+class FileTree:
     """A folder by content; ``sha256`` is the digest of its manifest."""
 
-    files: tuple[File, ...]
+    files: tuple[SourceFile, ...]
     sha256: str
 
     @property
@@ -55,33 +55,33 @@ class Tree:
         return [{"path": f.path, "sha256": f.sha256, "mode": f.mode, "size": f.size} for f in self.files]
 
 
-def read(root: pathlib.Path, option: str) -> Tree:
+def read_tree(root: pathlib.Path, option: str) -> FileTree:
     """Return the tree below ``root`` (a folder, or a single file), without version control and caches.
 
     :raises InputError: when something cannot be read, naming it.
     """
     if not root.exists():
         raise InputError(option, f"there is no {root}")
-    files = [_file(path, name, option) for path, name in _walk(root, option)]
+    files = [_read_file(path, name, option) for path, name in _walk(root, option)]
     digest = hashlib.sha256("".join(f"{f.sha256} {f.mode:o} {f.path}\n" for f in files).encode()).hexdigest()
-    return Tree(tuple(files), digest)
+    return FileTree(tuple(files), digest)
 
 
-def from_git(ref: str, cache: pathlib.Path, option: str) -> tuple[pathlib.Path, str]:
+def checkout_git(ref: str, cache: pathlib.Path, option: str) -> tuple[pathlib.Path, str]:
     """Check out ``URL@REVISION`` below ``cache`` and return (folder, commit)."""
     url, revision = split_ref(ref)
     if url.startswith("-") or revision.startswith("-"):
         raise InputError(option, "must not start with '-'")
     mirror = cache / hashlib.sha256(url.encode()).hexdigest()[:16]
     mirror.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _git(["init", "--quiet", "--bare", str(mirror)], option)
-    _git(["-C", str(mirror), "fetch", "--quiet", "--depth=1", url, revision], option)
-    commit = _git(["-C", str(mirror), "rev-parse", "FETCH_HEAD"], option).strip()
+    _run_git(["init", "--quiet", "--bare", str(mirror)], option)
+    _run_git(["-C", str(mirror), "fetch", "--quiet", "--depth=1", url, revision], option)
+    commit = _run_git(["-C", str(mirror), "rev-parse", "FETCH_HEAD"], option).strip()
     folder = cache / commit
     if not folder.exists():
         # Under another name until it is whole: a checkout that was cut is not found again.
         with tempfile.TemporaryDirectory(prefix=".checkout-", dir=cache) as place:
-            _git(
+            _run_git(
                 ["-C", str(mirror), f"--work-tree={place}", "checkout", "--quiet", "--force", commit, "--", "."], option
             )
             shutil.copytree(place, folder.with_name(f".{commit}"), symlinks=True, dirs_exist_ok=True)
@@ -101,7 +101,7 @@ def split_ref(ref: str) -> tuple[str, str]:
     return f"{scheme}{found}{host}{path}", revision or "HEAD"
 
 
-def send(remote: Remote, trees: t.Iterable[Tree], missing: t.Mapping[str, int], free_bytes: int) -> int:
+def send_files(remote: NodeClient, trees: t.Iterable[FileTree], missing: t.Mapping[str, int], free_bytes: int) -> int:
     """Send the blobs that the node lacks (sha256 -> bytes it has) in pieces; return the bytes sent.
 
     :raises RefusedError: when the node has no room for them.
@@ -115,19 +115,19 @@ def send(remote: Remote, trees: t.Iterable[Tree], missing: t.Mapping[str, int], 
         )
     batch: list[dict[str, t.Any]] = []
     size = sent = 0
-    for piece, length in _pieces(sources, missing):
+    for piece, length in _read_pieces(sources, missing):
         batch.append(piece)
         size += length
         sent += length
         if size >= PIECE_BYTES:
-            _put(remote, batch)
+            _put_pieces(remote, batch)
             batch, size = [], 0
     if batch:
-        _put(remote, batch)
+        _put_pieces(remote, batch)
     return sent
 
 
-def _put(remote: Remote, pieces: list[dict[str, t.Any]]) -> None:
+def _put_pieces(remote: NodeClient, pieces: list[dict[str, t.Any]]) -> None:
     refused = remote.call("put", pieces=pieces)["refused"]
     if refused:
         raise RefusedError(
@@ -135,7 +135,9 @@ def _put(remote: Remote, pieces: list[dict[str, t.Any]]) -> None:
         )
 
 
-def _pieces(sources: t.Mapping[str, File], have: t.Mapping[str, int]) -> t.Iterator[tuple[dict[str, t.Any], int]]:
+def _read_pieces(
+    sources: t.Mapping[str, SourceFile], have: t.Mapping[str, int]
+) -> t.Iterator[tuple[dict[str, t.Any], int]]:
     for sha, file in sources.items():
         offset = have[sha]
         with open(file.source, "rb") as handle:
@@ -170,10 +172,10 @@ def _walk(root: pathlib.Path, option: str) -> t.Iterator[tuple[pathlib.Path, str
         for name in sorted(files):
             path = pathlib.Path(folder, name)
             if path.is_file() and not name.endswith(".pyc"):
-                yield path, _text(str(path.relative_to(root)), option)
+                yield path, _check_file_name(str(path.relative_to(root)), option)
 
 
-def _text(name: str, option: str) -> str:
+def _check_file_name(name: str, option: str) -> str:
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -181,7 +183,7 @@ def _text(name: str, option: str) -> str:
     return name
 
 
-def _file(path: pathlib.Path, name: str, option: str) -> File:
+def _read_file(path: pathlib.Path, name: str, option: str) -> SourceFile:
     digest = hashlib.sha256()
     try:
         with open(path, "rb") as handle:
@@ -190,10 +192,10 @@ def _file(path: pathlib.Path, name: str, option: str) -> File:
         stat = path.stat()
     except OSError as exc:
         raise InputError(option, f"cannot read {path}: {exc.strerror}") from exc
-    return File(name, digest.hexdigest(), 0o700 if stat.st_mode & 0o100 else 0o600, stat.st_size, path)
+    return SourceFile(name, digest.hexdigest(), 0o700 if stat.st_mode & 0o100 else 0o600, stat.st_size, path)
 
 
-def _git(argv: list[str], option: str) -> str:
+def _run_git(argv: list[str], option: str) -> str:
     env = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
     try:
         done = subprocess.run(["git", *argv], capture_output=True, text=True, timeout=_GIT_S, check=False, env=env)

@@ -16,16 +16,16 @@ from ...module_utils._model.errors import MusterError
 from ...module_utils._model.job import Job
 from ...module_utils._model.object_names import unit_marker
 from . import agent_package, file_sync
-from .node_client import Remote, each, first_error
+from .node_client import NodeClient, most_telling_error, on_each_node
 
 Dict = dict[str, t.Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Member:
+class GangMember:
     """What one node needs: its remote, its unit and what is placed beside it. Secrets never enter ``spec``."""
 
-    remote: Remote
+    remote: NodeClient
     spec: Dict
     files: t.Mapping[str, str]
     store: Dict | None
@@ -38,16 +38,16 @@ class Member:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedTree:
     """A tree and where it goes below the run's folder."""
 
-    tree: file_sync.Tree
+    tree: file_sync.FileTree
     target: str
     link: bool
 
 
-def prepare(
-    members: t.Sequence[Member], placed: t.Sequence[Placed], claim: Dict, run_id: str, *, fresh: bool = False
+def prepare_gang(
+    members: t.Sequence[GangMember], placed: t.Sequence[PlacedTree], claim: Dict, run_id: str, *, fresh: bool = False
 ) -> None:
     """Claim the run, place files and open the rendezvous port on all nodes; give all up when one fails.
 
@@ -58,14 +58,14 @@ def prepare(
 
     remotes = [member.remote for member in members]
 
-    def send(remote: Remote) -> None:
+    def send(remote: NodeClient) -> None:
         member = by_name[remote.name]
         if member.missing:
-            file_sync.send(remote, [item.tree for item in placed], member.missing, member.free_bytes)
+            file_sync.send_files(remote, [item.tree for item in placed], member.missing, member.free_bytes)
         if not remote.program:
             remote.program = remote.call("install", **agent_package.install_request())["program"]
 
-    def place(remote: Remote) -> None:
+    def place(remote: NodeClient) -> None:
         member, program = by_name[remote.name], str(remote.program)
         remote.call(
             "prepare",
@@ -84,51 +84,55 @@ def prepare(
 
     # Files first, on all nodes: nobody waits for a peer whose files are still on the way.
     for work in (send, place):
-        _unused, errors = each(remotes, work)
+        _unused, errors = on_each_node(remotes, work)
         if errors:
-            give_up(remotes, run_id, fresh=fresh)
-            raise first_error(errors)
+            undo_start(remotes, run_id, fresh=fresh)
+            raise most_telling_error(errors)
 
 
-def alone(member: Member, members: t.Sequence[Member]) -> Member:
+def without_peers(member: GangMember, members: t.Sequence[GangMember]) -> GangMember:
     """Return a member for joining a gang that runs: only a rendezvous store is still there to be met."""
     store = any(other.store for other in members)
     return dataclasses.replace(member, meet=None, reach=member.reach if store else None)
 
 
-def start(members: t.Sequence[Member], run_id: str, *, fresh: bool = False) -> list[str]:
+def start_gang(members: t.Sequence[GangMember], run_id: str, *, fresh: bool = False) -> list[str]:
     """Start every agent; return the names of the nodes on which it was not running before.
 
     :raises MusterError: the reason of the first node that failed; all others were stopped again.
     """
     by_name = {member.remote.name: member for member in members}
 
-    def work(remote: Remote) -> bool:
+    def work(remote: NodeClient) -> bool:
         spec = _with_program(by_name[remote.name].spec, str(remote.program))
         return bool(remote.call("start", run_id=run_id, program=remote.program, spec=spec)["started"])
 
-    started, errors = each([member.remote for member in members], work)
+    started, errors = on_each_node([member.remote for member in members], work)
     if errors:
-        give_up([member.remote for member in members], run_id, fresh=fresh)
-        raise first_error(errors)
+        undo_start([member.remote for member in members], run_id, fresh=fresh)
+        raise most_telling_error(errors)
     return sorted(name for name, new in started.items() if new)
 
 
-def claim(remotes: t.Sequence[Remote], run_id: str, held: Dict) -> None:
+def take_over_run(remotes: t.Sequence[NodeClient], run_id: str, held: Dict) -> None:
     """Note on all nodes that a run that lives is ours from now on."""
-    _unused, errors = each(remotes, lambda remote: remote.call("claim", run_id=run_id, claim=held))
+    _unused, errors = on_each_node(remotes, lambda remote: remote.call("claim", run_id=run_id, claim=held))
     if errors:
-        raise first_error(errors)
+        raise most_telling_error(errors)
 
 
-def give_up(remotes: t.Sequence[Remote], run_id: str, *, fresh: bool, within_s: float = 10) -> None:
+def undo_start(remotes: t.Sequence[NodeClient], run_id: str, *, fresh: bool, within_s: float = 10) -> None:
     """Stop what a failed start began, as far as nodes answer; a run of another controller is left alone."""
-    each(remotes, lambda remote: remote.ask("stop", run_id=run_id, forget=True, within_s=within_s, remove=fresh))
+    on_each_node(
+        remotes, lambda remote: remote.ask("stop", run_id=run_id, forget=True, within_s=within_s, remove=fresh)
+    )
 
 
-def stop(remotes: t.Sequence[Remote], run_id: str, within_s: float) -> tuple[dict[str, Dict], dict[str, MusterError]]:
+def stop_gang(
+    remotes: t.Sequence[NodeClient], run_id: str, within_s: float
+) -> tuple[dict[str, Dict], dict[str, MusterError]]:
     """Stop the run on all nodes and give up its claims; return answers and errors by node."""
-    return each(remotes, lambda remote: remote.call("stop", run_id=run_id, forget=True, within_s=within_s))
+    return on_each_node(remotes, lambda remote: remote.call("stop", run_id=run_id, forget=True, within_s=within_s))
 
 
 def unit_spec(job: Job, node: str, run_dir: str, run_id: str, unit: str, **values: t.Any) -> Dict:

@@ -16,7 +16,7 @@ import time
 import typing as t
 
 from ...module_utils._model.errors import MusterError
-from .node_client import Remote
+from .node_client import NodeClient
 
 STREAMS = ("events", "metrics", "usage", "log")
 _WAIT_S = 20.0
@@ -26,7 +26,7 @@ _RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Update:
+class NodeUpdate:
     """News of one node: new text by stream and the status of its units, or the error that kept it from answering.
 
     ``asked_at`` (monotonic seconds) tells an answer that describes the time before a restart from one after it.
@@ -40,23 +40,27 @@ class Update:
     error: MusterError | None = None
 
 
-class Watch:
+class LogFollow:
     """Follows a run on all its nodes. Iterate :meth:`updates`; call :meth:`close` at the end."""
 
     def __init__(
-        self, remotes: t.Sequence[Remote], run_id: str, offsets: t.Mapping[str, t.Mapping[str, t.Any]], batch_s: float
+        self,
+        remotes: t.Sequence[NodeClient],
+        run_id: str,
+        offsets: t.Mapping[str, t.Mapping[str, t.Any]],
+        batch_s: float,
     ) -> None:
         self.run_id = run_id
         self.batch_s = batch_s
         # Who prints and records may be slower than a thousand ranks that write: the nodes keep their files, and are
         # asked again once what they said was taken.
-        self._queue: queue.Queue[Update] = queue.Queue(max(1, _AHEAD * len(remotes)))
+        self._queue: queue.Queue[NodeUpdate] = queue.Queue(max(1, _AHEAD * len(remotes)))
         self._closed = threading.Event()
         for remote in remotes:
             args = (remote, dict(offsets.get(remote.name, {})))
             threading.Thread(target=self._follow, args=args, name=f"watch-{remote.name}", daemon=True).start()
 
-    def updates(self, idle_s: float) -> t.Iterator[Update | None]:
+    def updates(self, idle_s: float) -> t.Iterator[NodeUpdate | None]:
         """Yield updates as they come, and None whenever ``idle_s`` seconds passed without one."""
         while not self._closed.is_set():
             try:
@@ -68,7 +72,7 @@ class Watch:
         """Stop following; open requests end by themselves."""
         self._closed.set()
 
-    def _put(self, update: Update) -> None:
+    def _put(self, update: NodeUpdate) -> None:
         while not self._closed.is_set():
             try:
                 self._queue.put(update, timeout=1.0)
@@ -76,7 +80,7 @@ class Watch:
                 continue
             return
 
-    def _follow(self, remote: Remote, offsets: dict[str, t.Any]) -> None:
+    def _follow(self, remote: NodeClient, offsets: dict[str, t.Any]) -> None:
         digest: str | None = None
         failures = 0
         while not self._closed.is_set():
@@ -97,16 +101,16 @@ class Watch:
                 exc = (
                     exc if isinstance(exc, MusterError) else MusterError(f"{remote.name}: {type(exc).__name__}: {exc}")
                 )
-                self._put(Update(remote.name, {}, {}, dict(offsets), asked_at, exc))
+                self._put(NodeUpdate(remote.name, {}, {}, dict(offsets), asked_at, exc))
                 self._closed.wait(_RETRY_S[min(failures, len(_RETRY_S) - 1)])
                 failures += 1
                 continue
             failures = 0
             digest, offsets = answer["digest"], answer["offsets"]
-            self._put(Update(remote.name, answer["text"], answer["units"], dict(offsets), asked_at))
+            self._put(NodeUpdate(remote.name, answer["text"], answer["units"], dict(offsets), asked_at))
 
 
-def lines(text: str) -> t.Iterator[dict[str, t.Any]]:
+def parse_json_lines(text: str) -> t.Iterator[dict[str, t.Any]]:
     """Yield the JSON objects of a piece of a JSON-lines file; a torn or foreign line is passed over."""
     for raw in text.splitlines():
         try:

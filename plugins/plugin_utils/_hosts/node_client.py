@@ -26,7 +26,7 @@ class Shell(t.Protocol):
 
 
 @dataclasses.dataclass
-class Remote:
+class NodeClient:
     """One node: its inventory name, its shell, the interpreter and folders found there, and who asks (the owner)."""
 
     name: str
@@ -55,12 +55,12 @@ class Remote:
             # A run that another controller holds is never stopped.
             request["owner"] = self.owner
         if op == "info":
-            request["version"] = agent_package.version()
+            request["version"] = agent_package.agent_version()
         answer = self._from_installed(request) if self.program and op != "install" else None
         if answer is None:
             self.requests += 1
             said = self.shell(agent_package.boot_command(self.python), agent_package.boot_input(request))
-            answer = agent_package.parse(self.name, *said)
+            answer = agent_package.parse_answer(self.name, *said)
         if op == "info":
             self.program = answer.get("program")
         return answer
@@ -69,13 +69,15 @@ class Remote:
         """Return the installed agent's answer. Asked for facts about its node, it may be gone: then there is none."""
         self.requests += 1
         command = agent_package.installed_command(self.python, str(self.program), reads=request["op"] == "info")
-        said = self.shell(command, agent_package.dumps(request))
-        if request["op"] == "info" and not agent_package.answered(said[1]):
+        said = self.shell(command, agent_package.encode_request(request))
+        if request["op"] == "info" and not agent_package.has_answer(said[1]):
             return None
-        return agent_package.parse(self.name, *said)
+        return agent_package.parse_answer(self.name, *said)
 
 
-def each[T](remotes: t.Sequence[Remote], work: t.Callable[[Remote], T]) -> tuple[dict[str, T], dict[str, MusterError]]:
+def on_each_node[T](
+    remotes: t.Sequence[NodeClient], work: t.Callable[[NodeClient], T]
+) -> tuple[dict[str, T], dict[str, MusterError]]:
     """Do ``work`` on all nodes at once; return results and errors by node name."""
     results: dict[str, T] = {}
     errors: dict[str, MusterError] = {}
@@ -90,7 +92,7 @@ def each[T](remotes: t.Sequence[Remote], work: t.Callable[[Remote], T]) -> tuple
     return results, errors
 
 
-def first_error(errors: t.Mapping[str, MusterError]) -> MusterError:
+def most_telling_error(errors: t.Mapping[str, MusterError]) -> MusterError:
     """Return the error to show: what a node said is worth more than that another could not be reached."""
     ordered = sorted(errors.items(), key=lambda item: (isinstance(item[1], UnreachableError), item[0]))
     shown = ordered[0][1]

@@ -17,7 +17,7 @@ from ...module_utils._model.errors import RefusedError
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Pair:
+class KeyPair:
     """A user key and a host key. The private parts are secrets: they travel only in a request's standard input."""
 
     private: bytes
@@ -26,7 +26,7 @@ class Pair:
     host_public: str
 
 
-def make(near: pathlib.Path) -> Pair:
+def generate_keys(near: pathlib.Path) -> KeyPair:
     """Return new ed25519 keys; nothing of them stays on the controller's disk.
 
     :param near: a private folder; the keys pass through a folder beside it that is removed again.
@@ -42,7 +42,7 @@ def make(near: pathlib.Path) -> Pair:
                     "ssh-keygen did not make a key", "Install OpenSSH's client on the controller"
                 ) from exc
         public = (folder / "host.pub").read_text().split()
-        return Pair(
+        return KeyPair(
             private=(folder / "user").read_bytes(),
             public=(folder / "user.pub").read_bytes(),
             host_private=(folder / "host").read_bytes(),

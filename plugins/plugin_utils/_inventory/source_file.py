@@ -73,7 +73,7 @@ def check_keys(given: Collection[str], known: Collection[str]) -> None:
     """Refuse an option that the plugin does not have; a misspelt one would be ignored in silence."""
     for key in given:
         if key not in known:
-            near = f.nearest(str(key), known)
+            near = f.find_nearest(str(key), known)
             hint = f"Did you mean '{near}'?" if near else f"Known are: {', '.join(sorted(known))}"
             raise InputError(str(key), "is not an option of this plugin", hint)
 

@@ -13,10 +13,10 @@ import dataclasses
 from ...module_utils._model.job import Job
 from ...module_utils._model.pod_spec import PodSpec
 from . import environment, pod_spec, torchrun
-from .base import Launch, NodeLaunch, RunContext, Slot
+from .base import Launch, NodeLaunch, NodeSlot, RunContext
 
 
-def launch(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> Launch:
+def launch(job: Job, nodes: tuple[NodeSlot, ...], run: RunContext) -> Launch:
     """Return torchrun's launch with the variables by which Accelerate finds a DeepSpeed configuration."""
     base = torchrun.launch(job, nodes, run)
     if not job.deepspeed_config:
@@ -25,7 +25,7 @@ def launch(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> Launch:
     return dataclasses.replace(base, nodes=tuple(_with_deepspeed(job, node, slot) for node, slot in pairs))
 
 
-def _with_deepspeed(job: Job, node: NodeLaunch, slot: Slot) -> NodeLaunch:
+def _with_deepspeed(job: Job, node: NodeLaunch, slot: NodeSlot) -> NodeLaunch:
     place = f"{slot.run_dir}/{environment.DEEPSPEED_FILE}"
     env = {**node.env, "ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_CONFIG_FILE": place}
     return dataclasses.replace(node, env=env, files=environment.deepspeed_files(job))

@@ -21,7 +21,7 @@ ELASTIC_PROGRAM = "{program}/muster_node/elastic.py"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Slot:
+class NodeSlot:
     """One node of the gang as a launcher sees it. ``run_dir`` is the run's folder on that node."""
 
     name: str

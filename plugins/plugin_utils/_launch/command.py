@@ -11,10 +11,10 @@ from __future__ import annotations
 from ...module_utils._model.job import Job
 from ...module_utils._model.pod_spec import PodSpec
 from . import environment, pod_spec
-from .base import Launch, NodeLaunch, RunContext, Slot
+from .base import Launch, NodeLaunch, NodeSlot, RunContext
 
 
-def launch(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> Launch:
+def launch(job: Job, nodes: tuple[NodeSlot, ...], run: RunContext) -> Launch:
     """Return the command for each node, with the variables from which it can build a world of one rank a node."""
     return Launch(
         nodes=tuple(_node(job, slot, nodes, run) for slot in nodes),
@@ -23,7 +23,7 @@ def launch(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> Launch:
     )
 
 
-def _node(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> NodeLaunch:
+def _node(job: Job, slot: NodeSlot, nodes: tuple[NodeSlot, ...], run: RunContext) -> NodeLaunch:
     env = {
         "MASTER_ADDR": nodes[0].address,
         "MASTER_PORT": str(run.port),

@@ -15,10 +15,10 @@ import dataclasses
 from ...module_utils._model.job import Job
 from ...module_utils._model.pod_spec import PodSpec
 from . import environment, pod_spec, torchrun
-from .base import Launch, NodeLaunch, RunContext, Slot
+from .base import Launch, NodeLaunch, NodeSlot, RunContext
 
 
-def launch(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> Launch:
+def launch(job: Job, nodes: tuple[NodeSlot, ...], run: RunContext) -> Launch:
     """Return torchrun's launch with the configuration file beside it."""
     base = torchrun.launch(job, nodes, run)
     if not job.deepspeed_config:
@@ -27,7 +27,7 @@ def launch(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> Launch:
     return dataclasses.replace(base, nodes=tuple(_with_config(job, node, slot) for node, slot in pairs))
 
 
-def _with_config(job: Job, node: NodeLaunch, slot: Slot) -> NodeLaunch:
+def _with_config(job: Job, node: NodeLaunch, slot: NodeSlot) -> NodeLaunch:
     env = {**node.env, "MUSTER_DEEPSPEED_CONFIG": f"{slot.run_dir}/{environment.DEEPSPEED_FILE}"}
     return dataclasses.replace(node, env=env, files=environment.deepspeed_files(job))
 

@@ -12,14 +12,14 @@ import json
 import re
 
 from ...module_utils._model.job import Job
-from .base import RunContext, Slot
+from .base import NodeSlot, RunContext
 
 CODE_DIR = "code"
 DATA_DIR = "data"
 DEEPSPEED_FILE = "deepspeed.json"
 
 
-def common(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> dict[str, str]:
+def common(job: Job, slot: NodeSlot, nodes: tuple[NodeSlot, ...], run: RunContext) -> dict[str, str]:
     """Return the variables that do not depend on the launcher.
 
     RANK, WORLD_SIZE and LOCAL_RANK are not among them: above torchrun they confuse every library that discovers MPI.
@@ -56,14 +56,14 @@ def fixed(job: Job, run_dir: str, run: RunContext) -> dict[str, str]:
     return values
 
 
-def interfaces(slot: Slot) -> dict[str, str]:
+def interfaces(slot: NodeSlot) -> dict[str, str]:
     """Return the socket interfaces of NCCL (exact form ``=name``) and gloo, computed from the node's facts."""
     if not slot.interface:
         return {}
     return {"NCCL_SOCKET_IFNAME": f"={slot.interface}", "GLOO_SOCKET_IFNAME": slot.interface}
 
 
-def program(job: Job, slot: Slot) -> tuple[str, ...]:
+def program(job: Job, slot: NodeSlot) -> tuple[str, ...]:
     """Return the user's command for one rank: the script or module under the job's interpreter, or the command."""
     if job.command:
         own: tuple[str, ...] = job.command
@@ -75,13 +75,13 @@ def program(job: Job, slot: Slot) -> tuple[str, ...]:
     return tuple(_fill(item, slot) for item in (*own, *job.args))
 
 
-def rank_command(job: Job, slot: Slot) -> tuple[str, ...]:
+def rank_command(job: Job, slot: NodeSlot) -> tuple[str, ...]:
     """Return the command of one rank inside the recorder that attendance rests on."""
     events = f"{slot.run_dir}/events.jsonl"
     return (slot.agent_python, "-I", "-S", "{program}/muster_node/rank.py", events, *program(job, slot))
 
 
-def workdir(job: Job, slot: Slot) -> str:
+def workdir(job: Job, slot: NodeSlot) -> str:
     """Return the folder in which the user's command runs on the node."""
     if job.code is None:
         return slot.run_dir
@@ -102,6 +102,6 @@ def variable(name: str) -> str:
     return re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
-def _fill(argument: str, slot: Slot) -> str:
+def _fill(argument: str, slot: NodeSlot) -> str:
     """Replace the two paths that only the node knows; other braces are the user's own."""
     return argument.replace("{run_dir}", slot.run_dir).replace("{deepspeed_config}", f"{slot.run_dir}/{DEEPSPEED_FILE}")

@@ -20,7 +20,7 @@ from ...module_utils._model.object_names import unit_marker
 from ...module_utils._model.pod_spec import PodSpec
 from . import environment
 from . import pod_spec as launch_pod_spec
-from .base import Launch, NodeLaunch, RunContext, Slot
+from .base import Launch, NodeLaunch, NodeSlot, RunContext
 
 KEY_FILE = "mpi_key"
 HOST_KEY_FILE = "mpi_host_key"
@@ -39,11 +39,11 @@ _ROOT_VARIABLES = tuple(
 )
 
 
-def launch(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> Launch:
+def launch(job: Job, nodes: tuple[NodeSlot, ...], run: RunContext) -> Launch:
     """Return mpirun for the first node and an sshd for each other one."""
-    others = tuple(_sshd(job, slot, nodes, run) for slot in nodes[1:])
+    others = tuple(_sshd_node(job, slot, nodes, run) for slot in nodes[1:])
     return Launch(
-        nodes=(_mpirun(job, nodes, run), *others),
+        nodes=(_mpirun_node(job, nodes, run), *others),
         policy="whole",
         restarts="mpirun's unit is started again as a whole",
         keypair=len(nodes) > 1,
@@ -55,12 +55,12 @@ def ssh_port(run: RunContext) -> int:
     return run.port + 1
 
 
-def known_hosts(nodes: tuple[Slot, ...], run: RunContext, host_key: str) -> str:
+def known_hosts(nodes: tuple[NodeSlot, ...], run: RunContext, host_key: str) -> str:
     """Return the known_hosts text that pins the run's host key for every node (``host_key``: type and base64)."""
     return "".join(f"[{slot.address}]:{ssh_port(run)} {host_key}\n" for slot in nodes)
 
 
-def _mpirun(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> NodeLaunch:
+def _mpirun_node(job: Job, nodes: tuple[NodeSlot, ...], run: RunContext) -> NodeLaunch:
     first = nodes[0]
     root = ("--allow-run-as-root",) if first.user == "uid 0" else ()
     argv = (
@@ -79,12 +79,12 @@ def _mpirun(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> NodeLaunch:
         f'exec /bin/sh "${_RUN_VARIABLE}/{_RANK}"',
     )
     hosts = "".join(f"{slot.address} slots={job.nproc}\n" for slot in nodes)
-    env = {**environment.common(job, first, nodes, run), **_agent_settings(first, run), _RUN_VARIABLE: first.run_dir}
+    env = {**environment.common(job, first, nodes, run), **_ssh_settings(first, run), _RUN_VARIABLE: first.run_dir}
     files = {_HOSTS: hosts, _RANK: _rank_script(job, first, nodes, run)}
     return NodeLaunch(argv=argv, env=env, files=files, wait_for_peer=False)
 
 
-def _agent_settings(first: Slot, run: RunContext) -> dict[str, str]:
+def _ssh_settings(first: NodeSlot, run: RunContext) -> dict[str, str]:
     secrets = f"{first.run_dir}/secrets"
     options = {
         "UserKnownHostsFile": f"{secrets}/{KNOWN_HOSTS_FILE}",
@@ -97,10 +97,10 @@ def _agent_settings(first: Slot, run: RunContext) -> dict[str, str]:
     text = f"-p {ssh_port(run)} -i {secrets}/{KEY_FILE} " + " ".join(
         f"-o {key}={value}" for key, value in options.items()
     )
-    return {"OMPI_MCA_plm_rsh_args": text, "PRTE_MCA_plm_ssh_args": text, **_transport(first)}
+    return {"OMPI_MCA_plm_rsh_args": text, "PRTE_MCA_plm_ssh_args": text, **_tcp_interface_settings(first)}
 
 
-def _transport(slot: Slot) -> dict[str, str]:
+def _tcp_interface_settings(slot: NodeSlot) -> dict[str, str]:
     """Keep Open MPI's own TCP (control and data) on the interface that the gang meets on."""
     if not slot.interface or slot.interface == "lo":
         return {}
@@ -108,7 +108,7 @@ def _transport(slot: Slot) -> dict[str, str]:
     return dict.fromkeys(names, slot.interface)
 
 
-def _rank_script(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> str:
+def _rank_script(job: Job, slot: NodeSlot, nodes: tuple[NodeSlot, ...], run: RunContext) -> str:
     values: dict[str, str] = {
         **environment.common(job, slot, nodes, run),
         "MASTER_ADDR": nodes[0].address,
@@ -122,7 +122,7 @@ def _rank_script(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext)
     return "\n".join(["#!/bin/sh", *lines, f"cd {folder} || exit 70", f"exec {command}", ""])
 
 
-def _sshd(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> NodeLaunch:
+def _sshd_node(job: Job, slot: NodeSlot, nodes: tuple[NodeSlot, ...], run: RunContext) -> NodeLaunch:
     secrets = f"{slot.run_dir}/secrets"
     settings: tuple[tuple[str, t.Any], ...] = (
         ("Port", ssh_port(run)),

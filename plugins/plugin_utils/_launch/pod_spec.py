@@ -14,7 +14,7 @@ from ...module_utils._model import job_backends, pod_spec
 from ...module_utils._model.job import Job
 from ...module_utils._model.pod_spec import PodSpec
 from . import environment
-from .base import RunContext, Slot
+from .base import NodeSlot, RunContext
 
 
 def python(job: Job) -> str:
@@ -27,10 +27,10 @@ def below(name: str) -> str:
     return f"{pod_spec.RUN_DIR}/{name}"
 
 
-def slot(job: Job) -> Slot:
+def slot(job: Job) -> NodeSlot:
     """Return any pod as the parts shared with hosts see it; what only the pod knows is left open."""
     own = python(job)
-    return Slot("", 0, "{address}", None, own, pod_spec.RUN_DIR, agent_python=own)
+    return NodeSlot("", 0, "{address}", None, own, pod_spec.RUN_DIR, agent_python=own)
 
 
 def rank_command(job: Job) -> tuple[str, ...]:

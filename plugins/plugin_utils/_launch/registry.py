@@ -13,9 +13,9 @@ import typing as t
 from ...module_utils._model.job import Job
 from ...module_utils._model.pod_spec import PodSpec
 from . import accelerate, command, deepspeed, mpi, ray, torchrun
-from .base import Launch, RunContext, Slot
+from .base import Launch, NodeSlot, RunContext
 
-_LAUNCHERS: dict[str, t.Callable[[Job, tuple[Slot, ...], RunContext], Launch]] = {
+_LAUNCHERS: dict[str, t.Callable[[Job, tuple[NodeSlot, ...], RunContext], Launch]] = {
     "torchrun": torchrun.launch,
     "accelerate": accelerate.launch,
     "deepspeed": deepspeed.launch,
@@ -41,7 +41,7 @@ _PACKAGES = {
 }
 
 
-def launch(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> Launch:
+def launch(job: Job, nodes: tuple[NodeSlot, ...], run: RunContext) -> Launch:
     """Return what every node of the gang starts; ``nodes[0]`` is the rendezvous host."""
     return _LAUNCHERS[job.launcher](job, nodes, run)
 
@@ -51,12 +51,12 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
     return _PODS[job.launcher](job, run)
 
 
-def packages(job: Job) -> tuple[str, ...]:
+def required_packages(job: Job) -> tuple[str, ...]:
     """Return the Python packages that the job's interpreter must have on every node."""
     return tuple(dict.fromkeys((*_PACKAGES.get(job.launcher, ()), *job.requires)))
 
 
-def tools(job: Job, node_rank: int) -> tuple[str, ...]:
+def required_tools(job: Job, node_rank: int) -> tuple[str, ...]:
     """Return the programs that must be on the node with this rank."""
     if job.launcher != "mpi":
         return ()

@@ -15,14 +15,14 @@ from ...module_utils._model import job_backends
 from ...module_utils._model.job import Job
 from ...module_utils._model.pod_spec import PodSpec
 from . import environment, pod_spec
-from .base import ELASTIC_PROGRAM, STORE_PROGRAM, Launch, NodeLaunch, RunContext, Slot
+from .base import ELASTIC_PROGRAM, STORE_PROGRAM, Launch, NodeLaunch, NodeSlot, RunContext
 
 # A lost agent is noticed after interval x attempts = 3 s; torch's own default is 15 s.
 _KEEP_ALIVE_S = 1
 _KEEP_ALIVE_ATTEMPTS = 3
 
 
-def launch(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> Launch:
+def launch(job: Job, nodes: tuple[NodeSlot, ...], run: RunContext) -> Launch:
     """Return one elastic agent per node and the rendezvous store beside the first."""
     first = nodes[0]
     return Launch(
@@ -33,7 +33,7 @@ def launch(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> Launch:
     )
 
 
-def node_launch(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> NodeLaunch:
+def node_launch(job: Job, slot: NodeSlot, nodes: tuple[NodeSlot, ...], run: RunContext) -> NodeLaunch:
     """Return the agent of one node."""
     env = {
         **environment.common(job, slot, nodes, run),
@@ -46,7 +46,7 @@ def node_launch(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) 
     return NodeLaunch(argv=_agent(job, slot, nodes, run), env=env)
 
 
-def _agent(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> tuple[str, ...]:
+def _agent(job: Job, slot: NodeSlot, nodes: tuple[NodeSlot, ...], run: RunContext) -> tuple[str, ...]:
     # A surviving agent spends its budget on the other nodes' losses too, so it needs the sum.
     restarts = job.restart.max_crashes + job.restart.max_lost_nodes
     settings = {

@@ -17,18 +17,18 @@ import typing as t
 
 from ...module_utils._http.client import HttpClient
 from ...module_utils._http.clock import Clock
-from ...module_utils._http.messages import Answer, Request, Response, json_request
+from ...module_utils._http.messages import HttpRequest, HttpResponse, JsonResponse, json_request
 from ...module_utils._http.retry import parse_retry_after
 from ...module_utils._model.errors import ApiError, TransportError
 from ...module_utils._model.lease import (
-    CreateAnswer,
+    Instance,
     Leftover,
-    Refused,
-    Rental,
+    OrderRefused,
+    OrderResult,
+    OrderUnsettled,
+    ProviderTraits,
     SshEndpoint,
-    Traits,
-    Unsettled,
-    parse_name,
+    parse_instance_name,
 )
 from ...module_utils._model.offer import Offer, OfferQuery, Order
 from .node_record import Host
@@ -57,18 +57,18 @@ class Keeper(abc.ABC):
     """One account of which things can be listed and ended. Methods may be called from several threads."""
 
     name: t.ClassVar[str]
-    traits: t.ClassVar[Traits]
+    traits: t.ClassVar[ProviderTraits]
 
     def __init__(self, account: str, clock: Clock) -> None:
         self.account = account
         self.clock = clock
 
     @abc.abstractmethod
-    def rentals(self) -> tuple[Rental, ...]:
+    def rentals(self) -> tuple[Instance, ...]:
         """Return everything the account has that bills or may come to bill. Raises TransportError."""
 
     @abc.abstractmethod
-    def delete(self, rental: Rental) -> bool:
+    def delete(self, rental: Instance) -> bool:
         """End one thing: true when the provider took it, false when it knows no such id. Raises TransportError."""
 
     def leftovers(self, clusters: t.Collection[str]) -> tuple[Leftover, ...]:
@@ -89,17 +89,17 @@ class RentalProvider(Keeper):
         """
 
     @abc.abstractmethod
-    def create(self, order: Order) -> CreateAnswer:
+    def create(self, order: Order) -> OrderResult:
         """Place one order, in one call that is never repeated, and classify the answer."""
 
 
 def place(
     http: HttpClient,
-    request: Request,
-    read: t.Callable[[Answer], CreateAnswer | None],
+    request: HttpRequest,
+    read: t.Callable[[JsonResponse], OrderResult | None],
     detail: t.Callable[[t.Any], str],
     clock: Clock,
-) -> CreateAnswer:
+) -> OrderResult:
     """Send a create call once and return what it came to.
 
     ``read`` knows the provider's own codes and shapes; where it returns None, or raises LookupError, TypeError
@@ -116,47 +116,47 @@ def place(
     return found or by_status(answer, detail, clock.time())
 
 
-def unanswered(error: TransportError) -> CreateAnswer:
+def unanswered(error: TransportError) -> OrderResult:
     """Return the answer for a call without one: only a call that never left is certainly without effect."""
     if error.ambiguous:
-        return Unsettled(error.message)
+        return OrderUnsettled(error.message)
     if isinstance(error, ApiError):
-        return Refused("rule", error.message)
-    return Refused("throttled", error.message, UNSENT_RETRY_S)
+        return OrderRefused("rule", error.message)
+    return OrderRefused("throttled", error.message, UNSENT_RETRY_S)
 
 
-def unprepared(error: TransportError) -> CreateAnswer:
+def unprepared(error: TransportError) -> OrderResult:
     """Return the answer for an order whose preparation failed (a key at the provider): nothing was ordered."""
     if isinstance(error, ApiError) and error.status in (401, 403):
-        return Refused("credentials", error.message)
+        return OrderRefused("credentials", error.message)
     if isinstance(error, ApiError) and error.status in (400, 422):
-        return Refused("rule", error.message)
-    return Refused("throttled", error.message, UNSENT_RETRY_S)
+        return OrderRefused("rule", error.message)
+    return OrderRefused("throttled", error.message, UNSENT_RETRY_S)
 
 
-def _not_found(response: Response) -> bool:
+def _not_found(response: HttpResponse) -> bool:
     return response.status in (404, 410)
 
 
-def by_status(answer: Answer, detail: t.Callable[[t.Any], str], now: float) -> CreateAnswer:
+def by_status(answer: JsonResponse, detail: t.Callable[[t.Any], str], now: float) -> OrderResult:
     """Return what an HTTP status says where the provider's own codes say nothing more."""
     status = answer.status
     reason = f"status {status}{_told(answer, detail)}"
     if status == 429:
-        return Refused("throttled", reason, parse_retry_after(answer.headers.get("retry-after"), now))
+        return OrderRefused("throttled", reason, parse_retry_after(answer.headers.get("retry-after"), now))
     if status in (404, 410):
-        return Refused("capacity", reason)
+        return OrderRefused("capacity", reason)
     if status == 402:
-        return Refused("quota", reason)
+        return OrderRefused("quota", reason)
     if status == 401:
-        return Refused("credentials", reason)
+        return OrderRefused("credentials", reason)
     # 408, 409 and 425 say that something went on at the server; so does every 5xx, and a success of a wrong shape.
     if status in (408, 409, 425) or status >= 500 or status < 400:
-        return Unsettled(reason)
-    return Refused("rule", reason)
+        return OrderUnsettled(reason)
+    return OrderRefused("rule", reason)
 
 
-def _told(answer: Answer, detail: t.Callable[[t.Any], str]) -> str:
+def _told(answer: JsonResponse, detail: t.Callable[[t.Any], str]) -> str:
     try:
         text = detail(answer.data)
     except (LookupError, TypeError, AttributeError):
@@ -165,7 +165,7 @@ def _told(answer: Answer, detail: t.Callable[[t.Any], str]) -> str:
     return f": {clean}" if clean else ""
 
 
-def delete_call(http: HttpClient, request: Request, absent: t.Callable[[Response], bool] = _not_found) -> bool:
+def delete_call(http: HttpClient, request: HttpRequest, absent: t.Callable[[HttpResponse], bool] = _not_found) -> bool:
     """Send a delete, which is harmless to repeat; false when there is no such thing.
 
     ``absent`` tells of an error answer whether it means that; every other error is raised.
@@ -179,11 +179,13 @@ def delete_call(http: HttpClient, request: Request, absent: t.Callable[[Response
     raise ApiError(request.method, request.path, response.status, request_id=response.request_id())
 
 
-def rental_of(host: Host, *, detail: str, doomed: bool, token: str | None = None, machine: str | None = None) -> Rental:
+def rental_of(
+    host: Host, *, detail: str, doomed: bool, token: str | None = None, machine: str | None = None
+) -> Instance:
     """Return the rental that a listed machine is; ``machine`` names the physical machine where that is known."""
-    parts = parse_name(host.name)
+    parts = parse_instance_name(host.name)
     record = host.record
-    return Rental(
+    return Instance(
         provider=record["provider"],
         id=host.id,
         name=host.name,
@@ -208,6 +210,6 @@ def _endpoint(host: Host) -> SshEndpoint | None:
     return SshEndpoint(public[0]["address"], 22, user) if public else None
 
 
-def post(path: str, body: t.Any = None) -> Request:
+def post(path: str, body: t.Any = None) -> HttpRequest:
     """Return a POST of JSON."""
     return json_request("POST", path, body=body)

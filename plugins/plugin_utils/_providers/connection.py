@@ -13,8 +13,8 @@ import typing as t
 
 from ...module_utils._http.client import Auth, HttpClient, always_retry
 from ...module_utils._http.clock import SYSTEM_CLOCK, Clock
-from ...module_utils._http.connection_pool import Exchange, Wire
-from ...module_utils._http.messages import Response
+from ...module_utils._http.connection_pool import ConnectionPool, Exchange
+from ...module_utils._http.messages import HttpResponse
 from ...module_utils._http.retry import Timeouts, shared_pacer
 from ...module_utils._http.tls import TlsOptions
 from ...module_utils._http.urls import BaseUrl, parse_base_url
@@ -61,7 +61,7 @@ class Access:
         auth: Auth | None,
         *,
         error_detail: t.Callable[[t.Any], str],
-        may_retry: t.Callable[[Response], bool] = always_retry,
+        may_retry: t.Callable[[HttpResponse], bool] = always_retry,
         advice: t.Mapping[int, str] | None = None,
         pace_s: float = 0.0,
     ) -> HttpClient:
@@ -76,6 +76,6 @@ class Access:
             advice=advice,
             pacer=shared_pacer(f"{base} {self.account}", pace_s) if pace_s and self.exchange is None else None,
             timeouts=timeouts,
-            exchange=self.exchange or Wire(timeouts=timeouts, tls=tls, proxy=self.proxy, clock=self.clock),
+            exchange=self.exchange or ConnectionPool(timeouts=timeouts, tls=tls, proxy=self.proxy, clock=self.clock),
             clock=self.clock,
         )

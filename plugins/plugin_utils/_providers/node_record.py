@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ...module_utils._model.lease import parse_name
-from ...module_utils._model.node import Kind, Ownership, State
+from ...module_utils._model.lease import parse_instance_name
+from ...module_utils._model.node import NodeKind, NodeState, Ownership
 
 Record = dict[str, t.Any]
 Addresses = tuple[str, ...]
@@ -55,7 +55,7 @@ def address_list(addresses: tuple[str, ...]) -> list[Record]:
 def owner(name: str | None) -> Record:
     """Return cluster, pool and token of a machine that we rented, by its name; None each for any other."""
     # Our names have three dashes at least; most others need no closer look.
-    found = parse_name(name) if name and name.count("-") >= _DASHES else None
+    found = parse_instance_name(name) if name and name.count("-") >= _DASHES else None
     if found is None:
         return {"cluster": None, "pool": None, "token": None}
     return {"cluster": found.cluster, "pool": found.pool, "token": found.token}
@@ -79,8 +79,8 @@ def record(
     provider: str,
     account: str,
     ownership: Ownership | None,
-    kind: Kind | None,
-    state: State,
+    kind: NodeKind | None,
+    state: NodeState,
     *,
     user: str | None = None,
     mesh: Addresses = (),

@@ -14,7 +14,7 @@ import concurrent.futures
 import time
 import typing as t
 
-from ...module_utils._model.lease import CreateAnswer, Leftover, Rental, Traits
+from ...module_utils._model.lease import Instance, Leftover, OrderResult, ProviderTraits
 from ...module_utils._model.offer import Offer, OfferQuery, Order
 from .readiness import ProbeReport
 
@@ -33,13 +33,13 @@ class Keeper(t.Protocol):
         """Return the account's fingerprint; absence proves something in the account of the intent only."""
 
     @property
-    def traits(self) -> Traits:
+    def traits(self) -> ProviderTraits:
         """Return the API's pace and delays."""
 
-    def rentals(self) -> tuple[Rental, ...]:
+    def rentals(self) -> tuple[Instance, ...]:
         """Return everything that exists in the account, ours or not; raise TransportError when it cannot be told."""
 
-    def delete(self, rental: Rental) -> bool:
+    def delete(self, rental: Instance) -> bool:
         """End one thing by id: true when the provider took it, false when it knows no such id; else raise."""
 
     def leftovers(self, clusters: t.Collection[str]) -> tuple[Leftover, ...]:
@@ -55,14 +55,14 @@ class Landlord(Keeper, t.Protocol):
         ``count`` is the number of machines of a unit cluster.
         """
 
-    def create(self, order: Order) -> CreateAnswer:
+    def create(self, order: Order) -> OrderResult:
         """Place one order; an answer of the provider is never raised, a call that may have worked never repeated."""
 
 
 class Prober(t.Protocol):
     """Looks at a machine over SSH."""
 
-    def probe(self, machine: Rental) -> ProbeReport:
+    def probe(self, machine: Instance) -> ProbeReport:
         """Return what was found on a machine with an SSH endpoint; never raises for one that does not answer."""
 
 

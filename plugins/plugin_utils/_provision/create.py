@@ -14,7 +14,7 @@ import secrets
 import typing as t
 
 from ...module_utils._model.errors import MusterError, ProviderError, TransportError
-from ...module_utils._model.lease import RentedName, TeardownProof, Unsettled
+from ...module_utils._model.lease import InstanceName, OrderUnsettled, TeardownProof
 from ...module_utils._model.ledger import EventKind, Lease
 from ...module_utils._model.offer import Offer, Order
 from .api import Landlord, Prober, Stage
@@ -137,7 +137,7 @@ class _Engine:
     def _place(self, state: PoolState, action: Place) -> tuple[PoolState, t.Callable[[], t.Any] | None]:
         request, choice = state.request, action.choice
         token = self._tokens(self._book.tokens)
-        name = str(RentedName(request.cluster, request.pool, action.slot, token))
+        name = str(InstanceName(request.cluster, request.pool, action.slot, token))
         after = reduce(state, Began(self._stage.now(), action.slot, choice, token, name))
         held = after.slots[action.slot].held
         try:
@@ -174,7 +174,7 @@ class _Engine:
         try:
             answer = self._landlords[provider].create(order)
         except MusterError as error:
-            answer = Unsettled(str(error))
+            answer = OrderUnsettled(str(error))
         return Answered(self._stage.now(), slot, answer)
 
     def _drop(self, action: Drop) -> Dropped:

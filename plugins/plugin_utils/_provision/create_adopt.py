@@ -14,13 +14,13 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ...module_utils._model.lease import Rental, Traits, parse_name
+from ...module_utils._model.lease import Instance, ProviderTraits, parse_instance_name
 from ...module_utils._model.ledger import Lease
-from ...module_utils._model.offer import Candidate, Offer, by_price, matches
+from ...module_utils._model.offer import Candidate, Offer, matches, sort_by_price
 from .create_reduce import advance, discard
 from .create_state import Choice, Held, PoolRequest, PoolState, Slot
 
-Listings = t.Mapping[str, tuple[Rental, ...]]
+Listings = t.Mapping[str, tuple[Instance, ...]]
 
 
 def pool_leases(request: PoolRequest, leases: t.Iterable[Lease]) -> tuple[Lease, ...]:
@@ -33,7 +33,7 @@ def begin(
     request: PoolRequest,
     leases: t.Iterable[Lease],
     listings: Listings,
-    traits: t.Mapping[str, Traits],
+    traits: t.Mapping[str, ProviderTraits],
     now: float,
 ) -> PoolState:
     """Return the state before anything was done: adopted machines in their slots, surplus and dead ones given up."""
@@ -52,7 +52,7 @@ def choose(state: PoolState, offers: t.Iterable[Offer], now: float) -> PoolState
     choices = tuple(
         Choice(tier, offer)
         for tier, candidate in enumerate(state.request.candidates)
-        for offer in by_price(item for item in found if matches(candidate, item))
+        for offer in sort_by_price(item for item in found if matches(candidate, item))
     )
     tier = min((choice.tier for choice in choices), default=0)
     # A gang is of one candidate, also one that another controller began.
@@ -68,14 +68,14 @@ def _tier_of(candidates: tuple[Candidate, ...], provider: str, default: int) -> 
 
 def _free_slot(state: PoolState, name: str) -> Slot | None:
     """Return the slot of a name's own index, else none: a second machine of one place is surplus."""
-    parts = parse_name(name)
+    parts = parse_instance_name(name)
     index = parts.index if parts else -1
     if 0 <= index < len(state.slots) and state.slots[index].held is None:
         return state.slots[index]
     return None
 
 
-def _adopt(state: PoolState, lease: Lease, found: list[Rental], now: float) -> PoolState:
+def _adopt(state: PoolState, lease: Lease, found: list[Instance], now: float) -> PoolState:
     chosen = next((item for item in found if item.id == lease.id), found[0])
     for extra in found:
         if extra.id != chosen.id:
@@ -119,7 +119,7 @@ def _absent(state: PoolState, lease: Lease, now: float) -> PoolState:
     if slot is not None and lease.state in ("created", "adopted", "joined") and recent:
         return _with(state, dataclasses.replace(slot, phase="booting", held=dataclasses.replace(held, since=now)))
     if lease.id is not None and lease.state not in ("deleted", "failed"):
-        rental = Rental(lease.provider, lease.id, lease.name, lease.token, "unknown")
+        rental = Instance(lease.provider, lease.id, lease.name, lease.token, "unknown")
         state = discard(state, rental, "is not listed any more")
     return dataclasses.replace(state, watched=state.watched | {lease.token})
 

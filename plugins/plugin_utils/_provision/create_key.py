@@ -15,7 +15,7 @@ import dataclasses
 import typing as t
 
 from ...module_utils._model.errors import ProviderError
-from ...module_utils._model.lease import CreateAnswer, Created, Refused, RentedName, Resource
+from ...module_utils._model.lease import InstanceName, OrderAccepted, OrderRefused, OrderResult, Resource
 from ...module_utils._model.ledger import LedgerEvent, iso
 from .api import Keeper, Stage
 from .ledger.ledger_session import Book
@@ -39,7 +39,7 @@ class MintRequest:
 def mint[T](
     request: MintRequest,
     keeper: Keeper,
-    make: t.Callable[[str], tuple[CreateAnswer, T | None]],
+    make: t.Callable[[str], tuple[OrderResult, T | None]],
     book: Book,
     stage: Stage,
     tokens: t.Callable[[t.Collection[str]], str],
@@ -51,7 +51,7 @@ def mint[T](
     reason = ""
     for _attempt in range(ATTEMPTS):
         token = tokens(book.tokens)
-        name = str(RentedName(request.cluster, request.pool, 0, token))
+        name = str(InstanceName(request.cluster, request.pool, 0, token))
         intent = LedgerEvent(
             at=iso(stage.now()),
             cluster=request.cluster,
@@ -68,11 +68,11 @@ def mint[T](
         book.intend(intent)
         answer, made = make(name)
         at = iso(stage.now())
-        if isinstance(answer, Created):
+        if isinstance(answer, OrderAccepted):
             book.note(dataclasses.replace(intent, at=at, event="created", id=answer.id))
             if made is not None:
                 return made
-        if isinstance(answer, Refused):
+        if isinstance(answer, OrderRefused):
             book.note(dataclasses.replace(intent, at=at, event="failed", reason=answer.reason, settled=True))
             if answer.why != "throttled":
                 raise ProviderError(f"{keeper.name} refused: {answer.reason}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ...module_utils._model.lease import Created, Refused, Rental, Unsettled
+from ...module_utils._model.lease import Instance, OrderAccepted, OrderRefused, OrderUnsettled
 from .create_plan import PROBE_INTERVAL_S, next_tier, open_choices, stuck
 from .create_state import Answered, Began, Discard, Dropped, Event, Held, Listed, PoolState, Probed, Slot
 
@@ -90,20 +90,20 @@ def _answered(state: PoolState, event: Answered) -> PoolState:
     held, answer = slot.held, event.answer
     if held is None:
         return state
-    if isinstance(answer, Created):
+    if isinstance(answer, OrderAccepted):
         held = dataclasses.replace(held, id=answer.id, since=event.at)
         state = _put(state, dataclasses.replace(slot, phase="booting", held=held))
         if answer.usable:
             return _note(state, f"{held.name}: {held.provider} made {answer.id}")
         return reroll(state, state.slots[slot.index], f"made with an error: {answer.reason}")
-    if isinstance(answer, Unsettled):
+    if isinstance(answer, OrderUnsettled):
         until = event.at + state.traits[held.provider].settle_s
         state = _note(state, f"{held.name}: no usable answer from {held.provider} ({answer.reason}); looking for it")
         return _put(state, dataclasses.replace(slot, phase="unsettled", until=until))
     return _refused(state, slot, held, event.at, answer)
 
 
-def _refused(state: PoolState, slot: Slot, held: Held, now: float, answer: Refused) -> PoolState:
+def _refused(state: PoolState, slot: Slot, held: Held, now: float, answer: OrderRefused) -> PoolState:
     if slot.choice is None:
         return state
     key = slot.choice.key
@@ -145,7 +145,7 @@ def _listed(state: PoolState, event: Listed) -> PoolState:
     return state
 
 
-def _seen(state: PoolState, slot: Slot, held: Held, found: list[Rental], event: Listed) -> PoolState:
+def _seen(state: PoolState, slot: Slot, held: Held, found: list[Instance], event: Listed) -> PoolState:
     chosen = next((item for item in found if item.id == held.id), found[0])
     for extra in found:
         if extra.id != chosen.id:
@@ -170,7 +170,7 @@ def _seen(state: PoolState, slot: Slot, held: Held, found: list[Rental], event: 
     return state
 
 
-def _all_run(state: PoolState, rental: Rental) -> bool:
+def _all_run(state: PoolState, rental: Instance) -> bool:
     wanted = state.request.count if state.request.whole else 1
     return sum(item.state == "running" and item.ssh is not None for item in rental.machines) >= wanted
 
@@ -231,7 +231,7 @@ def _dropped(state: PoolState, event: Dropped) -> PoolState:
     return dataclasses.replace(state, discards=rest)
 
 
-def discard(state: PoolState, rental: Rental, reason: str) -> PoolState:
+def discard(state: PoolState, rental: Instance, reason: str) -> PoolState:
     """Queue one listed thing for deletion, once."""
     if any(item.rental.id == rental.id and item.rental.provider == rental.provider for item in state.discards):
         return state
@@ -246,7 +246,7 @@ def _discard_held(state: PoolState, slot: Slot, reason: str) -> PoolState:
     state = _put(state, Slot(slot.index))
     state = dataclasses.replace(state, watched=state.watched | {held.token})
     rental = held.rental or (
-        Rental(held.provider, held.id, held.name, held.token, "unknown") if held.id is not None else None
+        Instance(held.provider, held.id, held.name, held.token, "unknown") if held.id is not None else None
     )
     if rental is None:
         return _note(state, f"{held.name}: {reason}")
@@ -260,7 +260,7 @@ def _move_on(state: PoolState, tier: int) -> PoolState:
     return _note(dataclasses.replace(state, tier=tier), f"trying candidate {tier + 1} for the whole gang")
 
 
-def held_machines(state: PoolState) -> t.Iterator[tuple[Held, Rental]]:
+def held_machines(state: PoolState) -> t.Iterator[tuple[Held, Instance]]:
     """Yield what the ready slots hold."""
     for slot in state.slots:
         if slot.held and slot.held.rental:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ...module_utils._model.lease import Created, Refused, Rental, Traits, Unsettled
+from ...module_utils._model.lease import Instance, OrderAccepted, OrderRefused, OrderUnsettled, ProviderTraits
 from ...module_utils._model.offer import Candidate, Offer
 from .readiness import ProbeReport
 
@@ -78,7 +78,7 @@ class Held:
     id: str | None = None
     region: str | None = None
     seen_at: float | None = None
-    rental: Rental | None = None
+    rental: Instance | None = None
     answered: t.Mapping[str, float] = dataclasses.field(default_factory=dict)
     passed: frozenset[str] = frozenset()
     probe_at: float = 0.0
@@ -102,7 +102,7 @@ class Slot:
 class Discard:
     """A thing to delete now; ``retry_at`` is when the next attempt is due."""
 
-    rental: Rental
+    rental: Instance
     reason: str
     retry_at: float = 0.0
     attempts: int = 0
@@ -114,7 +114,7 @@ class PoolState:
 
     request: PoolRequest
     slots: tuple[Slot, ...]
-    traits: t.Mapping[str, Traits]
+    traits: t.Mapping[str, ProviderTraits]
     choices: tuple[Choice, ...] = ()
     tier: int = 0
     closed: t.Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -168,7 +168,7 @@ class Probe:
 
     slot: int
     token: str
-    machine: Rental
+    machine: Instance
 
     @property
     def key(self) -> str:
@@ -223,7 +223,7 @@ class Answered:
 
     at: float
     slot: int
-    answer: Created | Refused | Unsettled
+    answer: OrderAccepted | OrderRefused | OrderUnsettled
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ class Listed:
     at: float
     asked_at: float
     provider: str
-    rentals: tuple[Rental, ...] = ()
+    rentals: tuple[Instance, ...] = ()
     problem: str = ""
 
 

@@ -13,7 +13,7 @@ import functools
 import typing as t
 
 from ...module_utils._model.errors import ApiError, TransportError
-from ...module_utils._model.lease import LeaseProof, Leftover, Rental, TeardownProof
+from ...module_utils._model.lease import Instance, LeaseProof, Leftover, TeardownProof
 from ...module_utils._model.ledger import Lease, iso
 from . import delete_plan
 from .api import Keeper, Stage
@@ -179,7 +179,7 @@ def _billing(claim: Claim, state: GivebackState) -> dict[str, t.Any]:
     }
 
 
-def _rental(item: Rental) -> dict[str, t.Any]:
+def _rental(item: Instance) -> dict[str, t.Any]:
     return {
         "provider": item.provider,
         "resource": item.resource,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ...module_utils._model.lease import Rental, Traits, parse_name
+from ...module_utils._model.lease import Instance, ProviderTraits, parse_instance_name
 from ...module_utils._model.ledger import Lease
 from .create_state import Discard, Drop, End, Look, Rest
 from .delete_state import (
@@ -37,7 +37,7 @@ def begin(
     leases: t.Collection[Lease],
     scope: t.Callable[[Lease], bool],
     accounts: t.Mapping[str, str],
-    traits: t.Mapping[str, Traits],
+    traits: t.Mapping[str, ProviderTraits],
 ) -> GivebackState:
     """Return the state before anything was done.
 
@@ -60,7 +60,7 @@ def begin(
     )
 
 
-def _claim(lease: Lease, account: str | None, traits: Traits | None) -> Claim:
+def _claim(lease: Lease, account: str | None, traits: ProviderTraits | None) -> Claim:
     if account is None or traits is None:
         return Claim(lease, lease.ids, problem=f"no credentials for {lease.provider} are given", final=True)
     if account != lease.account:
@@ -116,11 +116,11 @@ def _looks(state: GivebackState, now: float) -> t.Iterator[Look]:
     return (Look(name) for name in sorted(_providers(state)) if state.next_list.get(name, 0.0) <= now)
 
 
-def _pending_ids(claim: Claim) -> dict[str, Rental]:
+def _pending_ids(claim: Claim) -> dict[str, Instance]:
     """Return what of a claim still needs a delete: ids without an answer, and whatever is listed."""
     lease = claim.lease
     waiting = {
-        key: Rental(lease.provider, key, lease.name, lease.token, "unknown", lease.resource)
+        key: Instance(lease.provider, key, lease.name, lease.token, "unknown", lease.resource)
         for key in claim.ids
         if key not in claim.acknowledged
     }
@@ -176,7 +176,7 @@ def _not_listed(state: GivebackState, event: Inventory) -> GivebackState:
     return dataclasses.replace(state, unlisted={**state.unlisted, listing.provider: listing.problem})
 
 
-def _look_for(claim: Claim, rentals: tuple[Rental, ...], asked_at: float) -> Claim:
+def _look_for(claim: Claim, rentals: tuple[Instance, ...], asked_at: float) -> Claim:
     found = tuple(item for item in rentals if _same(claim, item))
     if found:
         ids = tuple(dict.fromkeys((*claim.ids, *(item.id for item in found))))
@@ -189,13 +189,13 @@ def _look_for(claim: Claim, rentals: tuple[Rental, ...], asked_at: float) -> Cla
     return dataclasses.replace(claim, absent_at=(*claim.absent_at, asked_at)[:2], problem="")
 
 
-def _same(claim: Claim, rental: Rental) -> bool:
+def _same(claim: Claim, rental: Instance) -> bool:
     if rental.provider != claim.lease.provider or not rental.resource_fits(claim.lease.resource):
         return False
     return rental.id in claim.ids or rental.carries(claim.lease.cluster, claim.lease.token)
 
 
-def _recognise(state: GivebackState, provider: str, rentals: tuple[Rental, ...]) -> GivebackState:
+def _recognise(state: GivebackState, provider: str, rentals: tuple[Instance, ...]) -> GivebackState:
     """Sort what a listing shows into companions of our leases, orphans, and things that are not ours."""
     orphans = {key: item for key, item in state.orphans.items() if key[0] != provider}
     unknown = {key: item for key, item in state.unknown.items() if key[0] != provider}
@@ -212,14 +212,14 @@ def _recognise(state: GivebackState, provider: str, rentals: tuple[Rental, ...])
     return dataclasses.replace(state, orphans=orphans, unknown=unknown)
 
 
-def _cluster_of(rental: Rental) -> str | None:
-    parts = parse_name(rental.name)
+def _cluster_of(rental: Instance) -> str | None:
+    parts = parse_instance_name(rental.name)
     return parts.cluster if parts else None
 
 
-def _companion(rental: Rental, state: GivebackState) -> Lease:
+def _companion(rental: Instance, state: GivebackState) -> Lease:
     """Return a lease for something that carries a token of ours without a line of its own."""
-    parts = parse_name(rental.name)
+    parts = parse_instance_name(rental.name)
     known = next((claim.lease for claim in state.claims.values() if claim.lease.token == rental.token), None)
     return Lease(
         token=rental.token or "",
@@ -248,7 +248,7 @@ def _deleted(state: GivebackState, event: Deleted) -> GivebackState:
     return state
 
 
-def _after_delete(claim: Claim, event: Deleted, traits: Traits) -> Claim:
+def _after_delete(claim: Claim, event: Deleted, traits: ProviderTraits) -> Claim:
     key = event.discard.rental.id
     if event.problem:
         retry = {**claim.retry_at, key: event.at + RETRY_S}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ...module_utils._model.lease import Rental, Traits
+from ...module_utils._model.lease import Instance, ProviderTraits
 from ...module_utils._model.ledger import Lease
 from .create_state import Discard, Drop, End, Listed, Look, Rest
 
@@ -42,7 +42,7 @@ class Claim:
 
     lease: Lease
     ids: tuple[str, ...] = ()
-    live: tuple[Rental, ...] = ()
+    live: tuple[Instance, ...] = ()
     acknowledged: t.Mapping[str, float] = dataclasses.field(default_factory=dict)
     retry_at: t.Mapping[str, float] = dataclasses.field(default_factory=dict)
     quiet_from: float = 0.0
@@ -75,7 +75,7 @@ class GivebackState:
 
     request: GivebackRequest
     claims: t.Mapping[Key, Claim]
-    traits: t.Mapping[str, Traits]
+    traits: t.Mapping[str, ProviderTraits]
     accounts: t.Mapping[str, str]
     tokens: frozenset[str]
     scope: frozenset[str]
@@ -83,8 +83,8 @@ class GivebackState:
     listed: frozenset[str] = frozenset()
     unlisted: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     trouble: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
-    orphans: t.Mapping[Key, Rental] = dataclasses.field(default_factory=dict)
-    unknown: t.Mapping[Key, Rental] = dataclasses.field(default_factory=dict)
+    orphans: t.Mapping[Key, Instance] = dataclasses.field(default_factory=dict)
+    unknown: t.Mapping[Key, Instance] = dataclasses.field(default_factory=dict)
     busy: frozenset[str] = frozenset()
     over_time: bool = False
 

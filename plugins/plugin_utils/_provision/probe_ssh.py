@@ -18,7 +18,7 @@ import re
 import subprocess
 import typing as t
 
-from ...module_utils._model.lease import Rental, SshEndpoint
+from ...module_utils._model.lease import Instance, SshEndpoint
 from .readiness import PROBE_SCRIPT, Expectation, ProbeReport, judge
 
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,254}\Z")
@@ -35,7 +35,7 @@ def ssh_options(folder: pathlib.Path, provider: str, ident: str) -> tuple[str, .
     return ("-o", f"UserKnownHostsFile={folder / alias}", "-o", f"HostKeyAlias={alias}")
 
 
-def endpoint_of(machine: Rental) -> SshEndpoint | None:
+def endpoint_of(machine: Instance) -> SshEndpoint | None:
     """Return where a machine's SSH server answers, None where its address or its id is not one (it is no option)."""
     endpoint = machine.ssh
     if endpoint is None or not (_HOST.match(endpoint.host) and _USER.match(endpoint.user) and _IDENT.match(machine.id)):
@@ -43,7 +43,7 @@ def endpoint_of(machine: Rental) -> SshEndpoint | None:
     return endpoint
 
 
-def ssh_argv(folder: pathlib.Path, machine: Rental, endpoint: SshEndpoint, identity: str | None) -> list[str]:
+def ssh_argv(folder: pathlib.Path, machine: Instance, endpoint: SshEndpoint, identity: str | None) -> list[str]:
     """Return the command line that runs the shell script on its standard input on a machine, with its pinned key."""
     named = ["-o", "IdentitiesOnly=yes", "-i", identity] if identity else []
     return [
@@ -89,7 +89,7 @@ class SshProber:
         self._identity = identity
         self._execute = execute
 
-    def probe(self, machine: Rental) -> ProbeReport:
+    def probe(self, machine: Instance) -> ProbeReport:
         """Return what one look at a machine gave; a machine that does not answer is ``not_yet``.
 
         As many GPUs are asked of it as its provider says that it has.

@@ -20,7 +20,7 @@ import shlex
 import subprocess
 import typing as t
 
-from ...module_utils._model.lease import Rental
+from ...module_utils._model.lease import Instance
 from ...module_utils._model.ledger import Lease
 from .due_rules import RunView
 from .probe_ssh import Run, endpoint_of, ssh_argv
@@ -37,7 +37,7 @@ printf 'exit=%s\\n' "$(look "$run/units/agent/exit.json" | tr -d '\\n' | head -c
 """
 
 NodeState = t.Literal["ended", "running", "silent", "gone"]
-Look = t.Callable[[Rental, str], "NodeEnd"]
+Look = t.Callable[[Instance, str], "NodeEnd"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def verdict(ends: t.Sequence[tuple[NodeEnd, bool]]) -> RunView | None:
 
 
 def views(
-    leases: t.Iterable[Lease], known: t.Mapping[str, RunView], listed: t.Mapping[str, t.Sequence[Rental]], look: Look
+    leases: t.Iterable[Lease], known: t.Mapping[str, RunView], listed: t.Mapping[str, t.Sequence[Instance]], look: Look
 ) -> dict[str, RunView]:
     """Return how runs ended whose record does not say so, for leases that go with their run.
 
@@ -106,7 +106,7 @@ def run_nodes(lease: Lease) -> list[t.Mapping[str, t.Any]]:
     return [item for item in listed if isinstance(item, t.Mapping) and isinstance(item.get("run_dir"), str)]
 
 
-def _part(node: t.Mapping[str, t.Any], lease: Lease, listed: t.Sequence[Rental], look: Look) -> tuple[NodeEnd, bool]:
+def _part(node: t.Mapping[str, t.Any], lease: Lease, listed: t.Sequence[Instance], look: Look) -> tuple[NodeEnd, bool]:
     decides = node.get("decides") is not False
     ours = [item for item in listed if item.id in lease.ids or item.carries(lease.cluster, lease.token)]
     machine = next((item for rental in ours for item in rental.machines if item.id == node.get("id")), None)
@@ -123,7 +123,7 @@ class SshLooker:
         self._identity = identity
         self._execute = execute
 
-    def __call__(self, machine: Rental, run_dir: str) -> NodeEnd:
+    def __call__(self, machine: Instance, run_dir: str) -> NodeEnd:
         """Return what a machine says of the run in ``run_dir``."""
         endpoint = endpoint_of(machine)
         if endpoint is None:

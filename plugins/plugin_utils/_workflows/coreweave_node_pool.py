@@ -50,7 +50,7 @@ def _wish(options: Mapping[str, t.Any]) -> Wish:
         instance_type=options.get("instance_type"),
         min_nodes=None if options.get("min_nodes") is None else count(options["min_nodes"], "min_nodes"),
         max_nodes=None if options.get("max_nodes") is None else count(options["max_nodes"], "max_nodes"),
-        labels=validators.mapping(options.get("labels") or {}, "labels"),
+        labels=validators.dictionary(options.get("labels") or {}, "labels"),
     )
 
 

@@ -42,7 +42,7 @@ def connection(root: str | None, wanted: str) -> dict[str, t.Any]:
     """Return the connection variables of the local nodes: over the running sshd, else the local connection."""
     place = folder(root)
     state = files.read_json(place / "sshd.json") or {}
-    if wanted == "local" or processes.alive(state.get("process")) is None:
+    if wanted == "local" or processes.living_pid(state.get("process")) is None:
         return {"ansible_connection": "local"}
     return {
         "ansible_connection": "ssh",
@@ -61,7 +61,7 @@ def present(root: str | None, count: int, check: bool) -> dict[str, t.Any]:
         return {"changed": False, "connection": "local", "reason": reason}
     place = folder(root)
     state = files.read_json(place / "sshd.json") or {}
-    if processes.alive(state.get("process")) is not None and state["count"] >= count:
+    if processes.living_pid(state.get("process")) is not None and state["count"] >= count:
         return {"changed": False, "connection": "ssh", "reason": ""}
     if not check:
         absent(root, False)
@@ -72,7 +72,7 @@ def present(root: str | None, count: int, check: bool) -> dict[str, t.Any]:
 def absent(root: str | None, check: bool) -> dict[str, t.Any]:
     """Stop the sshd and remove its files."""
     place = folder(root)
-    pid = processes.alive((files.read_json(place / "sshd.json") or {}).get("process"))
+    pid = processes.living_pid((files.read_json(place / "sshd.json") or {}).get("process"))
     changed = place.exists()
     if not check:
         if pid:

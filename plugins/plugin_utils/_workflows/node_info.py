@@ -12,15 +12,15 @@ import time
 import typing as t
 
 from ...module_utils._model import checks
-from .._hosts.node_client import Remote
+from .._hosts.node_client import NodeClient
 
 Dict = dict[str, t.Any]
 
 
-def gather(remote: Remote, python: str, packages: t.Sequence[str], facts: bool) -> Dict:
+def gather(remote: NodeClient, python: str, packages: t.Sequence[str], facts: bool) -> Dict:
     """Return ``{changed, node, checks}``: what the node is, and whether it can take part in a job at all."""
     began = time.time()
     info = remote.call("info", python=python, packages=list(packages), facts=facts)
     skew = info["time"] - (began + time.time()) / 2
-    found = checks.node(remote.name, info, skew)
-    return {"changed": False, "node": {**info, "clock_skew_s": round(skew, 3)}, "checks": checks.result(found)}
+    found = checks.check_node(remote.name, info, skew)
+    return {"changed": False, "node": {**info, "clock_skew_s": round(skew, 3)}, "checks": checks.build_result(found)}

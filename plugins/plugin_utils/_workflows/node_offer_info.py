@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from ...module_utils._model import validators
 from ...module_utils._model.errors import InputError, ProviderError, TransportError
-from ...module_utils._model.offer import Offer, OfferQuery, by_price, matches
+from ...module_utils._model.offer import Offer, OfferQuery, matches, sort_by_price
 from ...module_utils._secrets.scrubber import scrub
 from .._providers.base import RentalProvider
 from .node_pool.accounts import Outside, landlords
@@ -40,7 +40,7 @@ def offers(options: Mapping[str, t.Any], outside: Outside | None = None) -> Dict
     listed, problems = _ask(found, query, count)
     if problems and not listed:
         raise ProviderError(f"no offers could be read: {'; '.join(problems.values())}")
-    fitting = by_price(item for item in listed if matches(query, item))
+    fitting = sort_by_price(item for item in listed if matches(query, item))
     if options["available_only"]:
         fitting = tuple(item for item in fitting if item.available is not False)
     return {

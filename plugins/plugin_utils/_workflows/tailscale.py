@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from ...module_utils._model import validators
 from ...module_utils._model.errors import InputError, RefusedError
-from ...module_utils._model.lease import cluster_name
+from ...module_utils._model.lease import parse_cluster_name
 from ...module_utils._model.ledger import iso
 from ...module_utils._node.files import write_atomic
 from .._providers.tailscale.devices import Changes, Device, DeviceApi
@@ -47,7 +47,7 @@ def key_present(options: Mapping[str, t.Any], context: Context) -> Dict:
     dest = context.base / pathlib.Path(options["dest"]).expanduser()
     if not dest.parent.is_dir():
         raise InputError("dest", f"{dest.parent} is not a folder")
-    home = StateHome(options["state_home"], cluster_name(options["cluster"]))
+    home = StateHome(options["state_home"], parse_cluster_name(options["cluster"]))
     keeper = tailscale(options, context.outside)
     if context.check:
         return {"changed": True, "key_id": None, "expires": None, "dest": str(dest)}
@@ -69,7 +69,7 @@ def key_absent(options: Mapping[str, t.Any], context: Context) -> Dict:
     if stage is None:
         with RealStage() as real:
             return key_absent(options, dataclasses.replace(context, stage=real))
-    home = StateHome(options["state_home"], cluster_name(options["cluster"]))
+    home = StateHome(options["state_home"], parse_cluster_name(options["cluster"]))
     wanted = options.get("key_id")
     leases = read(home.folder).leases.values()
     ours = [lease for lease in leases if lease.resource == "auth_key" and lease.open]

@@ -13,11 +13,11 @@ import typing as t
 
 from ...module_utils._model.errors import RefusedError
 from ...module_utils._node import files
-from .._hosts.node_client import Remote, each
+from .._hosts.node_client import NodeClient, on_each_node
 from .shared.state_dir import StateHome, read_record
 
 Dict = dict[str, t.Any]
-Connect = t.Callable[[t.Sequence[str]], list[Remote]]
+Connect = t.Callable[[t.Sequence[str]], list[NodeClient]]
 # What a run's cluster says of it: ``{phase, detail}``.
 Ask = t.Callable[[t.Mapping[str, t.Any]], Dict]
 _SHORT = ("run_id", "state", "outcome", "submitted_at", "duration_s", "exit_code", "steps_lost", "checkpoint", "cost")
@@ -99,14 +99,14 @@ def _live(
     if record.get("backend") == "kubernetes":
         return ask(record) if ask else None
     remotes = connect([name for name in record.get("hosts", []) if name in known])
-    answers, errors = each(remotes, lambda remote: remote.call("info", run_id=record["run_id"]))
+    answers, errors = on_each_node(remotes, lambda remote: remote.call("info", run_id=record["run_id"]))
     units = {name: answer["units"] for name, answer in answers.items()}
     unreachable = {name: str(exc) for name, exc in errors.items()}
     at_work = [remote for remote in remotes if units.get(remote.name, {}).get("agent", {}).get("alive")]
     return {"units": units, "unreachable": unreachable, **_renewed(at_work, hostvars)}
 
 
-def _renewed(remotes: t.Sequence[Remote], hostvars: t.Mapping[str, t.Any]) -> Dict:
+def _renewed(remotes: t.Sequence[NodeClient], hostvars: t.Mapping[str, t.Any]) -> Dict:
     """Renew the leases of rented machines that are at work; return what came of it, nothing where none is rented."""
     from .node_pool import lease_renewal
 
@@ -121,7 +121,7 @@ def _fetch(folder: pathlib.Path, record: Dict, connect: Connect, known: t.Contai
     run_id = record["run_id"]
     names = [name for name in record.get("hosts", []) if name in known]
 
-    def work(remote: Remote) -> None:
+    def work(remote: NodeClient) -> None:
         for pattern in ("ranks/**/std*.log", "units/*/log", "units/*/supervisor.log"):
             for item in remote.call("read", run_id=run_id, pattern=pattern, limit=4 << 20)["files"]:
                 name = pathlib.PurePosixPath(item["path"])
@@ -134,5 +134,5 @@ def _fetch(folder: pathlib.Path, record: Dict, connect: Connect, known: t.Contai
                 files.private_dir(place.parent)
                 files.write_atomic(place, item["text"].encode())
 
-    _unused, errors = each(connect(names), work)
+    _unused, errors = on_each_node(connect(names), work)
     return {name: str(exc) for name, exc in errors.items()}

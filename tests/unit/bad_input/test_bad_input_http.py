@@ -22,7 +22,7 @@ from collections.abc import Iterator
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._http.client import HttpClient
-from ansible_collections.muster.training.plugins.module_utils._http.connection_pool import Wire
+from ansible_collections.muster.training.plugins.module_utils._http.connection_pool import ConnectionPool
 from ansible_collections.muster.training.plugins.module_utils._http.errors import CHUNK
 from ansible_collections.muster.training.plugins.module_utils._http.retry import Timeouts
 from ansible_collections.muster.training.plugins.module_utils._http.tls import TlsOptions
@@ -32,7 +32,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     InputError,
     TransportError,
 )
-from ansible_collections.muster.training.plugins.module_utils._model.lease import Refused, Unsettled
+from ansible_collections.muster.training.plugins.module_utils._model.lease import OrderRefused, OrderUnsettled
 from ansible_collections.muster.training.plugins.module_utils._secrets.auth import bearer
 from ansible_collections.muster.training.plugins.module_utils._secrets.scrubber import scrub
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
@@ -141,9 +141,9 @@ def test_17_no_such_id_is_no_proof() -> None:
 
 
 def test_18_a_conflict_on_create_is_looked_into(served: tuple[Server, str]) -> None:
-    assert isinstance(launch(Call("POST", LAUNCH, status=409, answer={})), Unsettled)
+    assert isinstance(launch(Call("POST", LAUNCH, status=409, answer={})), OrderUnsettled)
     world = World()
-    world.lambda_.answers = [Unsettled("status 409")]
+    world.lambda_.answers = [OrderUnsettled("status 409")]
     outcome = world.rent(1)
     # It was not there, so another was ordered; had it been ours it would have been adopted (item 23).
     assert outcome.failure == "" and world.alive() == 1
@@ -164,7 +164,7 @@ def test_19_a_cursor_that_is_gone_is_no_short_listing() -> None:
 def test_20_a_wrong_body_is_not_sent_again_and_its_field_is_told(status: int) -> None:
     answer = {"error": {"code": "global/invalid-parameters", "message": f"name: too long ({TOKEN})", "suggestion": ""}}
     found = launch(Call("POST", LAUNCH, status=status, answer=answer))
-    assert isinstance(found, Refused) and found.why == "rule" and "name: too long" in found.reason
+    assert isinstance(found, OrderRefused) and found.why == "rule" and "name: too long" in found.reason
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_22_a_server_error_is_bounded_on_reads_and_never_repeated_on_creates(sta
     with Script(*[Call("GET", "/v1/x", status=status)] * 4) as script, pytest.raises(ApiError):
         client(script, clock).get("/x")
     assert len(clock.slept) == 3
-    assert isinstance(launch(Call("POST", LAUNCH, status=status, answer={})), Unsettled)
+    assert isinstance(launch(Call("POST", LAUNCH, status=status, answer={})), OrderUnsettled)
 
 
 @pytest.mark.parametrize("kind", ["error_after", "timeout_after", "html_after", "truncated"])
@@ -248,7 +248,7 @@ def test_26_a_success_that_says_it_failed_is_a_failure() -> None:
     clock = t.cast(VirtualClock, api.clock)
     api.refusals = [(200, "no_capacity", False)]
     with api.loopback() as url:
-        assert isinstance(VastRental(access(url, clock)).create(order("vastai")), Refused)
+        assert isinstance(VastRental(access(url, clock)).create(order("vastai")), OrderRefused)
     with (
         Script(Call("GET", "/api/v1/instances", answer={"errors": [{"message": "no"}]})) as script,
         pytest.raises(TransportError, match="no list 'data'"),
@@ -294,7 +294,7 @@ def test_29_a_certificate_that_proves_nothing_ends_the_call(
     paths = make_certificate(tmp_path, days=days)
     tls = TlsOptions(ca_path=paths[0] if trusted else "")
     with raw_server(over_tls(paths)) as port, pytest.raises(TransportError, match=words) as caught:
-        HttpClient(f"https://127.0.0.1:{port}", exchange=Wire(tls=tls)).get("/x")
+        HttpClient(f"https://127.0.0.1:{port}", exchange=ConnectionPool(tls=tls)).get("/x")
     assert "clock" in str(caught.value)
     with pytest.raises(InputError, match="must use https"):
         parse_base_url("http://api.example.com", "api_url")
@@ -307,7 +307,7 @@ def test_30_names_and_proxies_that_lead_nowhere_are_named_in_time() -> None:
     with raw_server() as port:
         pass
     with pytest.raises(TransportError, match=f"no connection to 127.0.0.1 port {port} .*Check that the server is up"):
-        HttpClient("https://api.example.com", exchange=Wire(proxy=f"http://127.0.0.1:{port}")).get("/x")
+        HttpClient("https://api.example.com", exchange=ConnectionPool(proxy=f"http://127.0.0.1:{port}")).get("/x")
     assert time.monotonic() - started < 30
     origin = parse_base_url("https://api.example.com", "api_url").origin
     with pytest.raises(InputError):
@@ -351,7 +351,7 @@ def test_32_an_offer_that_is_gone_gives_way_to_one_within_the_cap() -> None:
     clock = VirtualClock()
     offers = [h100(price=2.0), h100(price=2.5, region="us-west-1"), h100(price=9.0, region="us-west-2")]
     world = World(SimLandlord(clock, offers=offers), clock=clock)
-    world.lambda_.answers = [Refused("capacity", "gone"), Refused("capacity", "gone")]
+    world.lambda_.answers = [OrderRefused("capacity", "gone"), OrderRefused("capacity", "gone")]
     outcome = world.rent(1, max_price_usd_per_hour=3.0)
     assert [order.offer.price_usd_per_hour for order in world.lambda_.orders] == [2.0, 2.5]
     assert "refused" in outcome.failure and world.alive() == 0
@@ -359,7 +359,7 @@ def test_32_an_offer_that_is_gone_gives_way_to_one_within_the_cap() -> None:
 
 def test_33_a_quota_in_the_middle_of_a_gang_gives_it_back() -> None:
     world = World()
-    world.lambda_.answers = [None, None, Refused("quota", "spend limit of 80 USD per hour"), None]
+    world.lambda_.answers = [None, None, OrderRefused("quota", "spend limit of 80 USD per hour"), None]
     outcome = world.rent(4)
     assert "spend limit" in outcome.failure + " ".join(outcome.state.history)
     assert world.alive() == 0 and not any(lease.open for lease in world.leases.values())

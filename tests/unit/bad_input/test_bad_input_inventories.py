@@ -20,7 +20,11 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._http.urls import Origin
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
-from ansible_collections.muster.training.plugins.module_utils._model.lease import RentedName, cluster_name, pool_name
+from ansible_collections.muster.training.plugins.module_utils._model.lease import (
+    InstanceName,
+    parse_cluster_name,
+    parse_pool_name,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._inventory.names import clean_label
 from ansible_collections.muster.training.tests.support.listings import (
     CANARY,
@@ -169,9 +173,9 @@ def test_07_names_that_are_none(tmp_path: pathlib.Path) -> None:
 
 
 def test_08_names_that_are_too_long() -> None:
-    longest = RentedName("c" * 24, "p" * 16, 9999, "1f2e3d4c")
+    longest = InstanceName("c" * 24, "p" * 16, 9999, "1f2e3d4c")
     assert len(f"{longest}-999") <= 63, "what the longest accepted parts make must fit"
-    for check, value in ((cluster_name, "c" * 25), (pool_name, "p" * 17)):
+    for check, value in ((parse_cluster_name, "c" * 25), (parse_pool_name, "p" * 17)):
         with pytest.raises(InputError):
             check(value)
     label = clean_label("n" * 200)

@@ -14,7 +14,7 @@ import typing as t
 
 from ....module_utils._model import validators as f
 from ....module_utils._model.errors import InputError
-from ....module_utils._model.node import tolerant
+from ....module_utils._model.node import tolerant_section
 
 SCHEMA = 1
 MAX_BYTES = 64 << 20
@@ -48,7 +48,7 @@ class Counters:
 
 
 def _counters(value: t.Any, path: str) -> dict[str, Counters]:
-    return {key: tolerant(Counters)(item, f"{path}.{key}") for key, item in f.mapping(value, path).items()}
+    return {key: tolerant_section(Counters)(item, f"{path}.{key}") for key, item in f.dictionary(value, path).items()}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class RankEvidence:
     host: str | None = f.field(f.text, None)
     node: str | None = f.field(f.text, None)
     pid: int | None = f.field(f.integer(0), None)
-    sockets: tuple[SocketEnd, ...] = f.field(f.list_of(tolerant(SocketEnd)), ())
+    sockets: tuple[SocketEnd, ...] = f.field(f.list_of(tolerant_section(SocketEnd)), ())
     netdev: t.Mapping[str, Counters] = f.field(_counters, {})
     rdma: t.Mapping[str, Counters] = f.field(_counters, {})
 
@@ -119,9 +119,9 @@ class BenchResult:
     backend: str = f.field(f.choice("gloo", "nccl"))
     ranks: int = f.field(f.integer(1))
     nodes: int = f.field(f.integer(1))
-    results: tuple[BenchRow, ...] = f.field(f.list_of(tolerant(BenchRow)))
-    evidence: tuple[RankEvidence, ...] = f.field(f.list_of(tolerant(RankEvidence)))
-    skipped: tuple[SkippedSize, ...] = f.field(f.list_of(tolerant(SkippedSize)), ())
+    results: tuple[BenchRow, ...] = f.field(f.list_of(tolerant_section(BenchRow)))
+    evidence: tuple[RankEvidence, ...] = f.field(f.list_of(tolerant_section(RankEvidence)))
+    skipped: tuple[SkippedSize, ...] = f.field(f.list_of(tolerant_section(SkippedSize)), ())
     split_mod: int | None = f.field(f.integer(0), None)
 
     @property
@@ -143,7 +143,7 @@ class BenchResult:
     @classmethod
     def from_dict(cls, value: t.Any, path: str = "bench") -> BenchResult:
         """Return the result in ``value``; raise InputError with the dotted path of what cannot be read."""
-        result = tolerant(cls)(value, path)
+        result = tolerant_section(cls)(value, path)
         if {item.rank for item in result.evidence} != set(range(result.ranks)) or len(result.evidence) != result.ranks:
             raise InputError(f"{path}.evidence", f"must hold each of {result.ranks} ranks once")
         return result

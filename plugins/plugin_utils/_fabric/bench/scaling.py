@@ -78,7 +78,7 @@ def point(document: t.Any) -> Point:
 
     :raises InputError: when it is none.
     """
-    value = f.mapping(document, "acceptance")
+    value = f.dictionary(document, "acceptance")
     if value.get("schema") != 1:
         raise InputError("acceptance.schema", "is not 1")
     ranks = tuple(f.section(Rank)(item, "acceptance.per_rank") for item in value.get("per_rank") or [])

@@ -17,7 +17,7 @@ import re
 import typing as t
 
 from ....module_utils._model.errors import InputError
-from ....module_utils._model.island import Island, IslandOverride, Lane, Link, Path, Reach
+from ....module_utils._model.island import Island, IslandOverride, Lane, Link, NetworkPath, PairPath
 from ....module_utils._model.node import Node
 from .links import Paths, Rails, lan_rate, one_machine, rails
 
@@ -37,7 +37,7 @@ class _Character:
 
 
 def islands(
-    nodes: t.Iterable[Node], reachability: t.Iterable[Reach] = (), overrides: t.Iterable[IslandOverride] = ()
+    nodes: t.Iterable[Node], reachability: t.Iterable[PairPath] = (), overrides: t.Iterable[IslandOverride] = ()
 ) -> list[Island]:
     """Return the islands of a fleet; every node is in exactly one, ordered by their first node.
 
@@ -78,7 +78,7 @@ def _groups(names: t.Sequence[str], paths: Paths) -> list[Group]:
     fast = [name for name in names if paths.rails[name]]
     plain = [name for name in names if not paths.rails[name]]
     groups = _cliques(fast, lambda a, b: _same_rails(a, b, paths))
-    kinds: tuple[Path, ...] = ("lan", "mesh_direct", "mesh_relayed")
+    kinds: tuple[NetworkPath, ...] = ("lan", "mesh_direct", "mesh_relayed")
     for count in range(1, len(kinds) + 1):
         found = _cliques(plain, paths.within(*kinds[:count]))
         groups += [group for group in found if len(group) > 1]

@@ -12,7 +12,7 @@ import dataclasses
 import ipaddress
 import typing as t
 
-from ....module_utils._model.island import Link, Path, Reach
+from ....module_utils._model.island import Link, NetworkPath, PairPath
 from ....module_utils._model.node import Nic, Node
 
 IP = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -118,18 +118,18 @@ def lan_rate(node: Node) -> float | None:
 class Paths:
     """Nodes and the paths between them: what a probe found, else what facts and inventory tell."""
 
-    def __init__(self, nodes: t.Mapping[str, Node], probes: t.Iterable[Reach]) -> None:
+    def __init__(self, nodes: t.Mapping[str, Node], probes: t.Iterable[PairPath]) -> None:
         self.nodes = nodes
         self.probes = {frozenset((probe.a, probe.b)): probe for probe in probes}
         self.rails = {name: rails(node) for name, node in nodes.items()}
         self._places = {name: Place.of(node) for name, node in nodes.items()}
 
-    def path(self, a: str, b: str) -> Path:
+    def path(self, a: str, b: str) -> NetworkPath:
         """Return the path between two nodes; a probe wins over what the facts tell."""
         probe = self.probes.get(frozenset((a, b)))
         return probe.path if probe else self._inferred(a, b)
 
-    def within(self, *wanted: Path) -> t.Callable[[str, str], bool]:
+    def within(self, *wanted: NetworkPath) -> t.Callable[[str, str], bool]:
         """Return a test whether the path between two nodes is one of ``wanted``."""
         return lambda a, b: self.path(a, b) in wanted
 
@@ -142,7 +142,7 @@ class Paths:
         probe = self.probes.get(frozenset((a, b)))
         return probe.rate_gbps if probe else None
 
-    def _inferred(self, left: str, right: str) -> Path:
+    def _inferred(self, left: str, right: str) -> NetworkPath:
         a, b = self.nodes[left], self.nodes[right]
         if one_machine(a, b):
             return "lan"

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import typing as t
 
-from ....module_utils._model.island import Path, Reach
+from ....module_utils._model.island import NetworkPath, PairPath
 from ....module_utils._model.node import Node
 from .links import Paths, one_machine
 
@@ -48,7 +48,7 @@ def paths(
     nodes: t.Sequence[Node],
     asked: t.Mapping[str, t.Mapping[str, t.Sequence[tuple[str, int]]]],
     answers: t.Mapping[str, Dict],
-) -> list[Reach]:
+) -> list[PairPath]:
     """Return what is known of the pairs that were tried; a node that gave no answer says nothing.
 
     :param answers: node -> what its agent's ``reach`` returned.
@@ -64,7 +64,7 @@ def paths(
         for b, wanted in targets.items():
             path = _path(inferred.path(a, b), known[b], set(wanted) & ok, mesh)
             if path:
-                found.append(Reach(a, b, path))
+                found.append(PairPath(a, b, path))
     return found
 
 
@@ -86,12 +86,14 @@ def _local(address: str) -> bool:
     return address.startswith(("127.", "169.254.", "fe80:")) or address == "::1"
 
 
-def _path(inferred: Path, other: Node, ok: set[tuple[str, int]], mesh: t.Mapping[str, str]) -> Path | None:
+def _path(
+    inferred: NetworkPath, other: Node, ok: set[tuple[str, int]], mesh: t.Mapping[str, str]
+) -> NetworkPath | None:
     """Return the path that the answers show; None where they say nothing new."""
     answered = {address for address, _unused in ok}
     over_mesh = [item.address for item in other.addresses.mesh]
     told = {mesh.get(address) for address in over_mesh}
-    on_mesh: Path | None = None
+    on_mesh: NetworkPath | None = None
     if answered & set(over_mesh):
         on_mesh = "mesh_relayed" if "relayed" in told and "direct" not in told else "mesh_direct"
     if inferred == "lan":

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ....module_utils._model.verdict import PairProof, Transport, TransportVerdict
+from ....module_utils._model.verdict import PairProof, TransportProof, TransportVerdict
 from ..parse.nccl_channels import NetworkClass, network_class
 from ..parse.nccl_log import NcclFacts
 from ..parse.nccl_state import Comm, PairCount
@@ -157,9 +157,9 @@ def proofs(reading: Reading, file: str, places: t.Mapping[str, str] | None = Non
     return tuple(result.values())
 
 
-def as_transport(reading: Reading, file: str, expected: TransportVerdict | None = None) -> Transport:
+def as_transport(reading: Reading, file: str, expected: TransportVerdict | None = None) -> TransportProof:
     """Return the contract's transport value of one log."""
-    return Transport(expected, reading.verdict, "nccl_log", proofs(reading, file))
+    return TransportProof(expected, reading.verdict, "nccl_log", proofs(reading, file))
 
 
 def ofi_on_tcp(facts: NcclFacts) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ....module_utils._model.verdict import Cause, PairProof, Transport, TransportVerdict
+from ....module_utils._model.verdict import Cause, PairProof, TransportProof, TransportVerdict
 from ..bench.result import BenchResult, Counters, RankEvidence, SocketEnd
 from ..diagnosis.causes import CAUSES
 
@@ -33,7 +33,7 @@ IDLE_PART = 100
 class Seen:
     """What was proven, the causes found on the way, and for each thing that is not proven one sentence."""
 
-    transport: Transport
+    transport: TransportProof
     causes: tuple[Cause, ...] = ()
     reasons: tuple[str, ...] = ()
 
@@ -77,7 +77,7 @@ def read_sockets(
             if wanted and wanted != via:
                 causes[node, via] = _wrong_interface(node, via, wanted, end)
     verdict: TransportVerdict = "tcp" if pairs else "unproven"
-    transport = Transport(expected, verdict, "socket_peers_and_netdev_counters", tuple(pairs.values()))
+    transport = TransportProof(expected, verdict, "socket_peers_and_netdev_counters", tuple(pairs.values()))
     if not pairs and not reasons:
         reasons.append("no connection between ranks of different nodes was seen")
     return Seen(transport, tuple(causes.values()), tuple(dict.fromkeys(reasons)))
@@ -100,7 +100,7 @@ def read_counters(result: BenchResult, expected: TransportVerdict | None = None)
     if verdict == "rdma_no_gdr":
         reasons.append("counters show RDMA, not whether GPUDirect was used")
     pairs = tuple(_counter_pairs(kinds)) if verdict != "unproven" else ()
-    return Seen(Transport(expected, verdict, "rdma_counters", pairs), (), tuple(reasons))
+    return Seen(TransportProof(expected, verdict, "rdma_counters", pairs), (), tuple(reasons))
 
 
 def _node(item: RankEvidence) -> str:

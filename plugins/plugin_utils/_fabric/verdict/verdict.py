@@ -19,16 +19,16 @@ from ....module_utils._model.island import Lane
 from ....module_utils._model.verdict import (
     Bandwidth,
     Cause,
-    Checks,
     Outcome,
     PairProof,
     Ranks,
     SlowestPair,
-    Transport,
+    TransportProof,
     TransportVerdict,
     Verdict,
+    VerdictChecks,
     exit_code,
-    worst,
+    worst_outcome,
 )
 from ..diagnosis.causes import CAUSES
 from ..topology import unreachable as absence
@@ -81,7 +81,7 @@ class Case:
     island: str
     nodes: tuple[str, ...]
     lane: Lane | None = None
-    transport: Transport = dataclasses.field(default_factory=Transport)
+    transport: TransportProof = dataclasses.field(default_factory=TransportProof)
     measured: Measured | None = None
     expectation: Expectation | None = None
     wrong_values: int | None = None
@@ -105,7 +105,7 @@ def judge(case: Case) -> Verdict:
         "correctness": _judge_values(case.wrong_values),
         "attendance": _judge_attendance(case),
     }
-    outcome = worst(part[0] for part in parts.values())
+    outcome = worst_outcome(part[0] for part in parts.values())
     causes = _causes(case, transport, parts)
     reasons = [f"{name}: {text}" for name, (_outcome, text) in parts.items() if text]
     return Verdict(
@@ -121,7 +121,7 @@ def judge(case: Case) -> Verdict:
         started_at=case.started_at,
         duration_s=case.duration_s,
         exit_code=exit_code(outcome),
-        checks=Checks(**{name: part[0] for name, part in parts.items()}),
+        checks=VerdictChecks(**{name: part[0] for name, part in parts.items()}),
         reasons=tuple(dict.fromkeys((*reasons, *case.reasons))),
     )
 
@@ -143,7 +143,7 @@ def attendance(expected: int | None, seen: t.Iterable[int] | None) -> Ranks:
     return Ranks(expected, len(present), tuple(rank for rank in range(expected) if rank not in present))
 
 
-def _judge_transport(transport: Transport, case: Case) -> Part:
+def _judge_transport(transport: TransportProof, case: Case) -> Part:
     if len(case.nodes) < 2:
         return "pass", ""
     if transport.verdict == "mixed":
@@ -250,7 +250,7 @@ def _judge_values(wrong: int | None) -> Part:
 def _judge_attendance(case: Case) -> Part:
     """Judge who took part of those that were asked, and who could not be asked."""
     came, gone = _judge_ranks(case.ranks), absence.attendance(case.absent, len(case.nodes))
-    return worst([came[0], gone[0]]), "; ".join(text for text in (came[1], gone[1]) if text)
+    return worst_outcome([came[0], gone[0]]), "; ".join(text for text in (came[1], gone[1]) if text)
 
 
 def _judge_ranks(ranks: Ranks) -> Part:
@@ -263,7 +263,7 @@ def _judge_ranks(ranks: Ranks) -> Part:
     return "pass", ""
 
 
-def _causes(case: Case, transport: Transport, parts: t.Mapping[str, Part]) -> tuple[Cause, ...]:
+def _causes(case: Case, transport: TransportProof, parts: t.Mapping[str, Part]) -> tuple[Cause, ...]:
     """Return the causes found by readers, and those that the parts themselves name."""
     found = [*case.causes, *(item.cause for item in case.absent)]
     known = {cause.code for cause in found}
@@ -281,7 +281,7 @@ def _causes(case: Case, transport: Transport, parts: t.Mapping[str, Part]) -> tu
     return tuple(found)
 
 
-def _gdr_seen(transport: Transport) -> bool:
+def _gdr_seen(transport: TransportProof) -> bool:
     """Whether the evidence can tell GPUDirect at all; counters cannot."""
     return any(pair.gdr is not None for pair in transport.pairs)
 

@@ -12,7 +12,7 @@ import json
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ....module_utils._http.messages import Method, Request, Response
+from ....module_utils._http.messages import HttpRequest, HttpResponse, Method
 from ....module_utils._http.version import USER_AGENT
 from ....module_utils._model.errors import RefusedError, TransportError
 from . import discovery, pages
@@ -144,7 +144,7 @@ class Client:
             for asked in questions
         ]
 
-        def make(number: int) -> Request:
+        def make(number: int) -> HttpRequest:
             asked = questions[number]
             if asked.name:
                 place = self._place(asked.resource, asked.namespace)
@@ -189,18 +189,18 @@ class Client:
         # Before connections are taken: a kind that is not known yet is asked for over one of them.
         targets = [self._target(value) for value in values]
 
-        def make(number: int) -> Request:
+        def make(number: int) -> HttpRequest:
             return self._applying(values[number], targets[number], manager, force=force, dry_run=dry_run)
 
         answers = self.line.send_together([target[1] for target in targets], make, depth=_WRITES_AHEAD)
         return [
-            _applied(value, answer) if isinstance(answer, Response) else answer
+            _applied(value, answer) if isinstance(answer, HttpResponse) else answer
             for value, answer in zip(values, answers, strict=True)
         ]
 
     def _applying(
         self, value: Object, target: _Place, manager: str, *, force: bool, dry_run: bool, subresource: str | None = None
-    ) -> Request:
+    ) -> HttpRequest:
         found, _what, place, name = target
         # Server-side apply by itself refuses what a built-in kind does not have (tests/kube_api asks this of every
         # field); to look for it a second time is a sixth of the server's work.
@@ -332,7 +332,7 @@ class Client:
 
     def discover(self, path: str, headers: Mapping[str, str]) -> t.Any:
         """Return what the server says about itself at a path."""
-        request = Request("GET", path, headers={"Accept": "application/json", **headers})
+        request = HttpRequest("GET", path, headers={"Accept": "application/json", **headers})
         return self._object(request, self.line.send(f"discovery {path}", request).body)
 
     def _place(self, found: Resource, namespace: str | None) -> str | None:
@@ -354,7 +354,7 @@ class Client:
         *,
         repeatable: bool | None = None,
         packed: bool = False,
-    ) -> Request:
+    ) -> HttpRequest:
         headers = {"Accept": "application/json", "User-Agent": USER_AGENT}
         if packed:
             headers["Accept-Encoding"] = "gzip"
@@ -362,9 +362,9 @@ class Client:
         if body is not None:
             headers["Content-Type"] = content
             data = _JSON.encode(body).encode()
-        return Request(method, path, tuple(query or ()), headers, data, repeatable)
+        return HttpRequest(method, path, tuple(query or ()), headers, data, repeatable)
 
-    def _object(self, request: Request, body: bytes) -> Object:
+    def _object(self, request: HttpRequest, body: bytes) -> Object:
         value = pages.decoded(body)
         if value is None:
             fix = "Check the address of the API server, and whether a proxy or login page answers in its place"
@@ -373,7 +373,7 @@ class Client:
         return value
 
 
-def _applied(value: Object, answer: Response) -> Object | None:
+def _applied(value: Object, answer: HttpResponse) -> Object | None:
     found = pages.decoded(answer.body)
     meta = value["metadata"]
     return found if found and pages.is_of(found, value["kind"], meta["name"], meta.get("namespace")) else None

@@ -13,8 +13,8 @@ import typing as t
 from collections.abc import Mapping
 
 from ....module_utils._http.clock import SYSTEM_CLOCK, Clock, Deadline
-from ....module_utils._http.connection_pool import Wire
-from ....module_utils._http.messages import Request, Response
+from ....module_utils._http.connection_pool import ConnectionPool
+from ....module_utils._http.messages import HttpRequest, HttpResponse
 from ....module_utils._http.retry import Timeouts
 from ....module_utils._http.sockets import TimedSocket
 from ....module_utils._http.stream import Stream
@@ -38,21 +38,23 @@ class _ChangingWire:
         self._clock = clock
         self._wire = self._make(access.user.client_pem)
 
-    def _make(self, client_pem: str) -> Wire:
+    def _make(self, client_pem: str) -> ConnectionPool:
         access = self._access
         tls = TlsOptions(
             verify=access.verify, ca_pem=access.ca_pem, client_pem=client_pem, server_name=access.server_name
         )
-        return Wire(timeouts=Timeouts(FIRST.connect_s, 60.0, 120.0), tls=tls, proxy=access.proxy, clock=self._clock)
+        return ConnectionPool(
+            timeouts=Timeouts(FIRST.connect_s, 60.0, 120.0), tls=tls, proxy=access.proxy, clock=self._clock
+        )
 
     def renew(self, client_pem: str) -> None:
         """Use another client certificate from the next connection on."""
         self._wire = self._make(client_pem)
 
-    def __call__(self, origin: Origin, request: Request, deadline: Deadline) -> Response:
+    def __call__(self, origin: Origin, request: HttpRequest, deadline: Deadline) -> HttpResponse:
         return self._wire(origin, request, deadline)
 
-    def stream(self, origin: Origin, request: Request, deadline: Deadline) -> Response | Stream:
+    def stream(self, origin: Origin, request: HttpRequest, deadline: Deadline) -> HttpResponse | Stream:
         """Stream as :meth:`Wire.stream` does."""
         return self._wire.stream(origin, request, deadline)
 

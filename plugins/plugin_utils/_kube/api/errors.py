@@ -12,7 +12,7 @@ import re
 import typing as t
 from collections.abc import Mapping
 
-from ....module_utils._http.messages import Response, decode_json
+from ....module_utils._http.messages import HttpResponse, decode_json
 from ....module_utils._model.errors import TransportError, one_line
 
 _SHOWN = 400
@@ -77,17 +77,17 @@ def read_status(body: bytes) -> Mapping[str, t.Any]:
     return value if isinstance(value, dict) and value.get("kind") == "Status" else {}
 
 
-def webhook_away(response: Response) -> bool:
+def webhook_away(response: HttpResponse) -> bool:
     """Return whether a write was not done because an admission webhook did not answer."""
     return response.status == 500 and re.search(_WEBHOOK, str(read_status(response.body).get("message"))) is not None
 
 
-def store_away(response: Response) -> bool:
+def store_away(response: HttpResponse) -> bool:
     """Return whether the server's store, etcd, did not take a request: it had no leader, or no time."""
     return response.status == 500 and re.search(_STORE, str(read_status(response.body).get("message"))) is not None
 
 
-def refusal(what: str, response: Response) -> KubeError:
+def refusal(what: str, response: HttpResponse) -> KubeError:
     """Return the error for an answer about the object or request ``what``."""
     said = read_status(response.body)
     if response.status == 404 and not said:

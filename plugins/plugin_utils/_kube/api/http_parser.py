@@ -13,9 +13,9 @@ from __future__ import annotations
 import typing as t
 
 from ....module_utils._http.connection_pool import MAX_BODY_BYTES
-from ....module_utils._http.errors import WireFailure
+from ....module_utils._http.errors import ExchangeError
 from ....module_utils._http.gunzip import Gunzip
-from ....module_utils._http.messages import Response
+from ....module_utils._http.messages import HttpResponse
 
 _END = b"\r\n"
 _MAX_HEAD = 64 * 1024
@@ -49,7 +49,7 @@ class Answers:
         """Take what has come."""
         self._data += piece
 
-    def next(self) -> Response | None:
+    def next(self) -> HttpResponse | None:
         """Return the next answer, its body unpacked; None while it is incomplete. Raises ``ValueError``."""
         if self._head is None:
             end = self._data.find(_END * 2)
@@ -65,7 +65,9 @@ class Answers:
             return None
         body, self._head = b"".join(self._parts), None
         self._parts, self._size = [], 0
-        return Response(head.status, head.headers, _unpacked(body, head.headers.get("content-encoding", "identity")))
+        return HttpResponse(
+            head.status, head.headers, _unpacked(body, head.headers.get("content-encoding", "identity"))
+        )
 
     def _piece(self, length: int) -> bool:
         """Take a body of ``length`` bytes; return whether it is there."""
@@ -129,6 +131,6 @@ def _unpacked(body: bytes, encoding: str) -> bytes:
     try:
         plain = gunzip.feed(body)
         gunzip.finish()
-    except WireFailure as failure:
+    except ExchangeError as failure:
         raise ValueError(failure.message) from None
     return plain

@@ -14,8 +14,8 @@ import typing as t
 from collections import deque
 
 from ....module_utils._http.clock import Deadline
-from ....module_utils._http.errors import WireFailure
-from ....module_utils._http.messages import Request
+from ....module_utils._http.errors import ExchangeError
+from ....module_utils._http.messages import HttpRequest
 from ....module_utils._http.stream import Stream
 from ....module_utils._http.urls import route
 from ....module_utils._http.version import USER_AGENT
@@ -108,7 +108,7 @@ class LogStream:
                     self._stream = self._line.open(self._wish.what, self._request())
                     self._failures, self._away_since = 0, None
                 self._read(max(0.001, wait.remaining()))
-            except (WireFailure, KubeError) as problem:
+            except (ExchangeError, KubeError) as problem:
                 self._stumbled(problem, wait)
             if wait.remaining() <= 0:
                 break
@@ -117,7 +117,7 @@ class LogStream:
         line, self.place = self._ready.popleft()
         return line
 
-    def _request(self) -> Request:
+    def _request(self) -> HttpRequest:
         wish = self._wish
         query = [("timestamps", "true")]
         follow = wish.follow and not self._finishing
@@ -131,7 +131,7 @@ class LogStream:
         # Lines of the second of the last one come again: the server's since has no finer grain.
         self._skip, self._resumed = self._same, bool(self._last)
         path = route("/api/v1/namespaces/{namespace}/pods/{pod}/log", namespace=wish.namespace, pod=wish.pod)
-        return Request("GET", path, tuple(query), {"Accept": "*/*", "User-Agent": USER_AGENT})
+        return HttpRequest("GET", path, tuple(query), {"Accept": "*/*", "User-Agent": USER_AGENT})
 
     def _read(self, timeout_s: float) -> None:
         stream = t.cast(Stream, self._stream)
@@ -147,7 +147,7 @@ class LogStream:
             self._drop()
             if self._cut_off:
                 self._cut_off = False
-                raise WireFailure("its kubelet cannot follow it", transient=True)
+                raise ExchangeError("its kubelet cannot follow it", transient=True)
             self._over = True
 
     def _take(self, line: bytes) -> None:
@@ -170,7 +170,7 @@ class LogStream:
         text = line if self._wish.timestamps or not match else line[match.end() :]
         self._ready.append((text, (self._last.decode("ascii"), self._same)))
 
-    def _stumbled(self, problem: WireFailure | KubeError, wait: Deadline) -> None:
+    def _stumbled(self, problem: ExchangeError | KubeError, wait: Deadline) -> None:
         self._drop()
         if self._closed:
             return

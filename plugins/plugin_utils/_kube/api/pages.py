@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ....module_utils._http.messages import Response, decode_json
+from ....module_utils._http.messages import HttpResponse, decode_json
 from .errors import KubeError
 from .kinds import Object, Resource
 
@@ -58,7 +58,7 @@ def items(answer: Object, found: Resource) -> list[Object]:
     return [{"apiVersion": found.api_version, "kind": found.kind, **item} for item in answer.get("items") or []]
 
 
-def first_page(asked: Question, answer: Response | KubeError | None) -> Listing | KubeError | None:
+def first_page(asked: Question, answer: HttpResponse | KubeError | None) -> Listing | KubeError | None:
     """Return the answer to a question; None when there was none that can be understood."""
     if isinstance(answer, KubeError):
         return Listing([], "") if asked.name and answer.status == 404 else answer

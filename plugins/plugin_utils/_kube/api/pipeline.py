@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ....module_utils._http.clock import Deadline
 from ....module_utils._http.errors import CHUNK
-from ....module_utils._http.messages import Request, Response, check_headers
+from ....module_utils._http.messages import HttpRequest, HttpResponse, check_headers
 from ....module_utils._http.sockets import TimedSocket
 from .http_parser import Answers
 
@@ -28,7 +28,7 @@ from .http_parser import Answers
 _AHEAD = 16 * 1024
 
 
-def encode(request: Request, prefix: str, headers: t.Mapping[str, str]) -> bytes:
+def encode(request: HttpRequest, prefix: str, headers: t.Mapping[str, str]) -> bytes:
     """Return a request as it goes over the wire, below the path ``prefix`` and with more headers."""
     sent = {**request.headers, **headers}
     if request.body is not None:
@@ -80,7 +80,7 @@ class Burst:
         count: int,
         message: Callable[[int], bytes],
         sent: Callable[[int], None],
-        done: Callable[[int, Response], bool],
+        done: Callable[[int, HttpResponse], bool],
         depth: int = 1,
     ) -> None:
         self.hushed = False

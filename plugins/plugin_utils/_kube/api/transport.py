@@ -17,9 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from ....module_utils._http.client import HttpClient
 from ....module_utils._http.clock import SYSTEM_CLOCK, Clock, Deadline
 from ....module_utils._http.connection_pool import Exchange
-from ....module_utils._http.errors import WireFailure
-from ....module_utils._http.messages import Request, Response
-from ....module_utils._http.retry import RetryPolicy, Timeouts, http_date
+from ....module_utils._http.errors import ExchangeError
+from ....module_utils._http.messages import HttpRequest, HttpResponse
+from ....module_utils._http.retry import RetryPolicy, Timeouts, parse_http_date
 from ....module_utils._http.sockets import TimedSocket
 from ....module_utils._http.stream import Stream
 from ....module_utils._http.urls import Origin
@@ -62,7 +62,7 @@ def _detail(body: t.Any) -> str:
 class StreamingExchange(Exchange, t.Protocol):
     """An exchange that also gives an answer while it comes."""
 
-    def stream(self, origin: Origin, request: Request, deadline: Deadline) -> Response | Stream:
+    def stream(self, origin: Origin, request: HttpRequest, deadline: Deadline) -> HttpResponse | Stream:
         """Send ``request`` and return a stream, or a response when the status is not 200."""
 
 
@@ -91,17 +91,17 @@ class Tally:
         self._clock = clock
         self._lock = threading.Lock()
 
-    def sent(self, request: Request) -> None:
+    def sent(self, request: HttpRequest) -> None:
         """Count a request that is about to be sent."""
         with self._lock:
             self.requests += 1
             self.writes += not request.safe
 
-    def __call__(self, origin: Origin, request: Request, deadline: Deadline) -> Response:
+    def __call__(self, origin: Origin, request: HttpRequest, deadline: Deadline) -> HttpResponse:
         self.sent(request)
         try:
             answer = self.inner(origin, request, deadline)
-        except WireFailure as failure:
+        except ExchangeError as failure:
             self._failed(failure, request)
             raise
         self._dated = answer.headers.get("date", ""), self._clock.monotonic()
@@ -109,17 +109,17 @@ class Tally:
         self.heard(200 if answer.status == 429 and request.path.endswith("/eviction") else answer.status)
         return answer
 
-    def stream(self, origin: Origin, request: Request, deadline: Deadline) -> Response | Stream:
+    def stream(self, origin: Origin, request: HttpRequest, deadline: Deadline) -> HttpResponse | Stream:
         self.sent(request)
         try:
             answer = self.inner.stream(origin, request, deadline)
-        except WireFailure as failure:
+        except ExchangeError as failure:
             self._failed(failure, request)
             raise
-        self.heard(answer.status if isinstance(answer, Response) and not _of_kubelet(request) else 200)
+        self.heard(answer.status if isinstance(answer, HttpResponse) and not _of_kubelet(request) else 200)
         return answer
 
-    def _failed(self, failure: WireFailure, request: Request) -> None:
+    def _failed(self, failure: ExchangeError, request: HttpRequest) -> None:
         if failure.transient and not _of_kubelet(request):
             self._trouble("does not answer")
 
@@ -166,10 +166,10 @@ class Tally:
         What the cluster has dated is compared with this one: a controller's clock may be minutes off.
         """
         date, came = self._dated
-        told = http_date(date)
+        told = parse_http_date(date)
         return None if told is None else told + self._clock.monotonic() - came
 
-    def may_retry(self, response: Response) -> bool:
+    def may_retry(self, response: HttpResponse) -> bool:
         """Return whether a server that answers 429, 502, 503 or 504 is worth asking again."""
         if self.served and response.status != 429:
             # What stands before a server that is away may answer in its place; the call's own limit ends the wait.
@@ -178,12 +178,12 @@ class Tally:
         return since is None or self._clock.monotonic() - since < _REFUSING_S
 
 
-def _of_kubelet(request: Request) -> bool:
+def _of_kubelet(request: HttpRequest) -> bool:
     """Return whether a kubelet gives the answer: its silence is none of the API server's."""
     return request.path.endswith("/log")
 
 
-def _worth_repeating(request: Request, response: Response) -> bool:
+def _worth_repeating(request: HttpRequest, response: HttpResponse) -> bool:
     """Return whether a 500 may be over at once: any answer to a read, or the word of a store without a leader."""
     if response.status != 500 or webhook_away(response):
         return False
@@ -237,7 +237,9 @@ class Line:
         self._first = HttpClient(access.server, timeouts=FIRST, retry=_FIRST_RETRY, **common)
         self._later = HttpClient(access.server, timeouts=later, retry=_LATER_RETRY, **common)
 
-    def send(self, what: str, request: Request, allow: t.Collection[int] = (), *, patient: bool = True) -> Response:
+    def send(
+        self, what: str, request: HttpRequest, allow: t.Collection[int] = (), *, patient: bool = True
+    ) -> HttpResponse:
         """Return the answer to ``request``; an error status that is not in ``allow`` raises :class:`KubeError`.
 
         With ``patient`` false, an outage is raised after seconds, for those who go on by themselves.
@@ -258,31 +260,31 @@ class Line:
             self.clock.sleep(pause)
 
     def send_together(
-        self, whats: Sequence[str], make: t.Callable[[int], Request], *, depth: int = 1
-    ) -> list[Response | KubeError | None]:
+        self, whats: Sequence[str], make: t.Callable[[int], HttpRequest], *, depth: int = 1
+    ) -> list[HttpResponse | KubeError | None]:
         """Send a request for each of ``whats`` over all free connections at once; ``make(n)`` gives the request.
 
         Only requests that may be repeated; ``depth`` of them at most wait for their answers on each connection. An
         answer is a success or a refusal that repeating does not change; None stands for everything else: that request
         is to be sent by itself.
         """
-        answers: list[Response | KubeError | None] = [None] * len(whats)
+        answers: list[HttpResponse | KubeError | None] = [None] * len(whats)
         if not whats or self._lender is None or self.server.origin.scheme != "https":
             return answers
         headers = {**self.credential.headers(), "Host": self.server.origin.authority}
 
-        requests: dict[int, Request] = {}
+        requests: dict[int, HttpRequest] = {}
 
         def message(number: int) -> bytes:
             requests[number] = request = make(number)
             return pipeline.encode(request, self.server.path, headers)
 
-        def final(number: int, response: Response) -> bool:
+        def final(number: int, response: HttpResponse) -> bool:
             if response.status not in _FINAL or self._passing(whats[number], response):
                 return False
             return not _worth_repeating(requests[number], response)
 
-        def done(number: int, response: Response) -> bool:
+        def done(number: int, response: HttpResponse) -> bool:
             self.tally.heard(response.status)
             if response.status < 300:
                 answers[number] = response
@@ -310,7 +312,7 @@ class Line:
         def lend(_number: int) -> TimedSocket | None:
             try:
                 return lender.borrow(self.server.origin, limit)
-            except WireFailure:
+            except ExchangeError:
                 return None
 
         try:
@@ -332,7 +334,7 @@ class Line:
         """Return whether the server was away so lately that what runs in the cluster may not be back yet."""
         return self.clock.monotonic() - self.tally.trouble_at < _RECOVERY_S
 
-    def _passing(self, what: str, response: Response) -> bool:
+    def _passing(self, what: str, response: HttpResponse) -> bool:
         """Return whether a refusal belongs to an outage that is just over; nothing was changed by its request."""
         if not webhook_away(response):
             return response.status == 403 and self.settling()
@@ -341,7 +343,7 @@ class Line:
             self.tally.tell(f"{refusal(what, response)}: waiting for it, as the API server was away")
         return self.recovering()
 
-    def _send(self, what: str, http: HttpClient, request: Request, allow: t.Collection[int]) -> Response:
+    def _send(self, what: str, http: HttpClient, request: HttpRequest, allow: t.Collection[int]) -> HttpResponse:
         try:
             return http.send(request, allow=(*_FINAL, *allow))
         except TransportError as error:
@@ -358,14 +360,14 @@ class Line:
         fix = "Log in again, or give another credential"
         return KubeError(what, f"{self._rejected()} (401)", fix, status=401, reason="Unauthorized")
 
-    def open(self, what: str, request: Request) -> Stream:
+    def open(self, what: str, request: HttpRequest) -> Stream:
         """Return the stream that answers ``request``, opened once: no retry but one after a 401.
 
         :raises WireFailure: when no answer came; :class:`KubeError` for a refusal.
         """
         for attempt in (1, 2):
             headers = {**request.headers, **self.credential.headers()}
-            sent = Request(request.method, self.server.path + request.path, request.query, headers)
+            sent = HttpRequest(request.method, self.server.path + request.path, request.query, headers)
             limit = Deadline(self.clock, FIRST.total_s)
             answer = self.tally.stream(self.server.origin, sent, limit)
             if isinstance(answer, Stream):

@@ -13,8 +13,8 @@ import json
 import typing as t
 
 from ....module_utils._http.clock import Deadline
-from ....module_utils._http.errors import WireFailure
-from ....module_utils._http.messages import Request
+from ....module_utils._http.errors import ExchangeError
+from ....module_utils._http.messages import HttpRequest
 from ....module_utils._http.stream import Stream
 from ....module_utils._http.version import USER_AGENT
 from ....module_utils._model.errors import TransportError
@@ -106,7 +106,7 @@ class Watch:
                     self._open()
                 else:
                     self._read(wait.remaining())
-            except (WireFailure, TransportError) as problem:
+            except (ExchangeError, TransportError) as problem:
                 self._stumbled(problem, wait)
             if wait.remaining() <= 0:
                 break
@@ -139,7 +139,7 @@ class Watch:
         path = self._source.resource.path(self._source.namespace)
         headers = {"Accept": "application/json", "User-Agent": USER_AGENT}
         self._held = b""
-        self._stream = self._source.client.line.open(self._source.what, Request("GET", path, tuple(query), headers))
+        self._stream = self._source.client.line.open(self._source.what, HttpRequest("GET", path, tuple(query), headers))
         self._opened = self._clock.monotonic()
         self._failures, self._away_since = 0, None
         if self._closed:
@@ -168,7 +168,7 @@ class Watch:
             value = json.loads(line)
             kind, item = value["type"], value["object"]
         except (ValueError, LookupError, TypeError):
-            raise WireFailure("an event is not JSON", transient=True) from None
+            raise ExchangeError("an event is not JSON", transient=True) from None
         if kind == "ERROR":
             raise from_status(self._source.what, int(item.get("code") or 500), item)
         self._version = _version(item) or self._version
@@ -201,7 +201,7 @@ class Watch:
         if not self._source.client.line.tally.answered or now - self._away_since > patience:
             if isinstance(problem, TransportError):
                 raise problem
-            message = problem.message if isinstance(problem, WireFailure) else str(problem)
+            message = problem.message if isinstance(problem, ExchangeError) else str(problem)
             raise TransportError(f"{self._source.what}: {message}", "Check that the API server is up") from None
         pause = _BACKOFF_S[min(self._failures, len(_BACKOFF_S) - 1)]
         self._failures += 1

@@ -13,7 +13,7 @@ import typing as t
 from decimal import Decimal
 
 from ....module_utils._model.job import Job
-from ....module_utils._model.quantity import amount
+from ....module_utils._model.quantity import parse_quantity
 from . import placement
 from .spec import RUN_LABEL, Object, label_value
 
@@ -71,4 +71,4 @@ def _taken(
 
 
 def _number(text: t.Any) -> Decimal:
-    return amount(str(text or "0")) or Decimal(0)
+    return parse_quantity(str(text or "0")) or Decimal(0)

@@ -12,7 +12,7 @@ import decimal
 import typing as t
 from collections.abc import Iterator, Sequence
 
-from ....module_utils._model.quantity import amount
+from ....module_utils._model.quantity import parse_quantity
 from .spec import Object
 
 # Of a pod that only looks: it waits most of the time.
@@ -41,4 +41,4 @@ def _told(ranges: Sequence[Object], rule: str, name: str) -> Iterator[str]:
 
 
 def _number(text: str) -> decimal.Decimal:
-    return amount(text) or decimal.Decimal(0)
+    return parse_quantity(text) or decimal.Decimal(0)

@@ -20,7 +20,7 @@ import json
 import typing as t
 from collections.abc import Mapping
 
-from ....module_utils._model.quantity import amount
+from ....module_utils._model.quantity import parse_quantity
 from ..api.kinds import BUILT_IN_GROUPS, Object
 
 _MISSING: t.Final = object()
@@ -242,7 +242,7 @@ def _decoded(text: str) -> bytes:
 
 def _quantity(value: t.Any) -> decimal.Decimal | None:
     plain = isinstance(value, str | int | float) and not isinstance(value, bool)
-    return amount(str(value)) if plain else None
+    return parse_quantity(str(value)) if plain else None
 
 
 def _equal_quantities(one: t.Any, other: t.Any) -> bool:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ....module_utils._model.node import State
+from ....module_utils._model.node import NodeState
 from ..node_record import Host, Record, record
 from ..parsing import Raw, flag, mapping, text, whole
 
-STATES: t.Final[dict[str, State]] = {
+STATES: t.Final[dict[str, NodeState]] = {
     "STATUS_CREATING": "creating",
     "STATUS_RUNNING": "running",
     "STATUS_UPDATING": "running",

@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ....module_utils._model.node import State
+from ....module_utils._model.node import NodeState
 from ..node_record import MAX_GPUS, Host, clean_address, record
 from ..parsing import Raw, mapping, number, objects, text, texts, whole
 
 # An instance that is terminating may still bill; only a listing without it proves that it does not.
-STATES: t.Final[dict[str, State]] = {
+STATES: t.Final[dict[str, NodeState]] = {
     "booting": "creating",
     "active": "running",
     "unhealthy": "failed",

@@ -11,9 +11,18 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ....module_utils._http.messages import Answer
+from ....module_utils._http.messages import JsonResponse
 from ....module_utils._model.errors import ApiError, TransportError
-from ....module_utils._model.lease import CreateAnswer, Created, Leftover, Refusal, Refused, Rental, Traits, parse_name
+from ....module_utils._model.lease import (
+    Instance,
+    Leftover,
+    OrderAccepted,
+    OrderRefused,
+    OrderResult,
+    ProviderTraits,
+    RefusalKind,
+    parse_instance_name,
+)
 from ....module_utils._model.offer import Offer, OfferQuery, Order
 from ..base import Capabilities, RentalProvider, delete_call, place, post, rental_of, unprepared
 from ..connection import Access
@@ -23,7 +32,7 @@ from .client import NAME, LambdaClient, error_detail
 from .mapping import STATES, cpu_arch, gpu_memory_gib, to_host
 
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-|[0-9a-f]{32}\Z")
-_CODES: t.Final[dict[str, Refusal]] = {
+_CODES: t.Final[dict[str, RefusalKind]] = {
     "instance-operations/launch/insufficient-capacity": "capacity",
     "global/quota-exceeded": "quota",
     "global/invalid-api-key": "credentials",
@@ -36,7 +45,7 @@ class LambdaRental(RentalProvider):
 
     name = "lambda"
     # Launches: documented as one per 12 s. Eight GPUs take up to 15 minutes to boot, reported.
-    traits = Traits(create_interval_s=12.0, boot_limit_s=1500.0)
+    traits = ProviderTraits(create_interval_s=12.0, boot_limit_s=1500.0)
     capabilities = Capabilities(user_data="cloud-init")
 
     def __init__(self, access: Access, account: str = "") -> None:
@@ -52,7 +61,7 @@ class LambdaRental(RentalProvider):
             raise unexpected(NAME, "no mapping 'data'")
         return tuple(offer for entry in data.values() for offer in _offers(mapping(entry), query))
 
-    def create(self, order: Order) -> CreateAnswer:
+    def create(self, order: Order) -> OrderResult:
         """Launch one instance; its token is in the name, the host name and a tag."""
         try:
             key = self._keys.ensure(order.ssh_public_key or "")
@@ -77,11 +86,11 @@ class LambdaRental(RentalProvider):
         }
         return place(self._http, post("/instance-operations/launch", body), self._launched, error_detail, self.clock)
 
-    def rentals(self) -> tuple[Rental, ...]:
+    def rentals(self) -> tuple[Instance, ...]:
         found = (_rental(raw, self.account) for raw in self._client.instances())
         return tuple(item for item in found if item.state != "gone")
 
-    def delete(self, rental: Rental) -> bool:
+    def delete(self, rental: Instance) -> bool:
         """Terminate one instance; an id that is gone is ``object-does-not-exist``, with 400 or 404."""
         request = post("/instance-operations/terminate", {"instance_ids": [rental.id]})
         return delete_call(self._http, request, lambda response: b"object-does-not-exist" in response.body)
@@ -92,15 +101,15 @@ class LambdaRental(RentalProvider):
         return tuple(
             Leftover("file_system", self.name, str(item.get("id")), str(item.get("name")))
             for item in found
-            if (parts := parse_name(text(item.get("name")))) and parts.cluster in clusters
+            if (parts := parse_instance_name(text(item.get("name")))) and parts.cluster in clusters
         )
 
-    def _launched(self, answer: Answer) -> CreateAnswer | None:
+    def _launched(self, answer: JsonResponse) -> OrderResult | None:
         if answer.status < 400:
             (key,) = texts(answer.data["data"]["instance_ids"])
-            return Created(key)
+            return OrderAccepted(key)
         why = _CODES.get(str(mapping(mapping(answer.data).get("error")).get("code")))
-        return Refused(why, error_detail(answer.data)) if why and answer.status < 500 else None
+        return OrderRefused(why, error_detail(answer.data)) if why and answer.status < 500 else None
 
     def _find_key(self, want: str) -> str | None:
         listed = items(self._http.get("/ssh-keys"), "data", NAME)
@@ -118,7 +127,7 @@ class LambdaRental(RentalProvider):
         return name
 
 
-def _rental(raw: Raw, account: str) -> Rental:
+def _rental(raw: Raw, account: str) -> Instance:
     status = str(raw.get("status"))
     tags = {tag.get("key"): text(tag.get("value")) for tag in objects(raw.get("tags"))}
     state = STATES.get(status, "unknown")

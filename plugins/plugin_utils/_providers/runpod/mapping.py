@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ....module_utils._model.node import State
+from ....module_utils._model.node import NodeState
 from ..node_record import CONTAINER, MAX_GPUS, Host, clean_address, record
 from ..parsing import Raw, mapping, moment, number, text, texts, whole
 
-STATES: t.Final[dict[str, State]] = {
+STATES: t.Final[dict[str, NodeState]] = {
     "PROVISIONING": "creating",
     "STARTING": "creating",
     "RUNNING": "running",

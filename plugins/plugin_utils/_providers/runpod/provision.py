@@ -13,9 +13,17 @@ from __future__ import annotations
 
 import typing as t
 
-from ....module_utils._http.messages import Answer, json_request
+from ....module_utils._http.messages import JsonResponse, json_request
 from ....module_utils._http.urls import route
-from ....module_utils._model.lease import CreateAnswer, Created, Leftover, Refused, Rental, Traits, parse_name
+from ....module_utils._model.lease import (
+    Instance,
+    Leftover,
+    OrderAccepted,
+    OrderRefused,
+    OrderResult,
+    ProviderTraits,
+    parse_instance_name,
+)
 from ....module_utils._model.offer import Offer, OfferQuery, Order
 from ..base import Capabilities, RentalProvider, delete_call, place, post, rental_of
 from ..connection import Access
@@ -33,7 +41,7 @@ class RunpodRental(RentalProvider):
     """One RunPod account. Stopped pods still bill their disk, so a pod that has exited counts as there."""
 
     name = "runpod"
-    traits = Traits(poll_interval_s=6.0, boot_limit_s=1200.0)
+    traits = ProviderTraits(poll_interval_s=6.0, boot_limit_s=1200.0)
     capabilities = Capabilities(clusters=True, image_required=True)
 
     def __init__(self, access: Access, account: str = "") -> None:
@@ -49,7 +57,7 @@ class RunpodRental(RentalProvider):
         found = items(self._http.get("/catalog/gpus", asked), "gpus", NAME)
         return tuple(offer for item in found for offer in _offers(item, query, gpus, count))
 
-    def create(self, order: Order) -> CreateAnswer:
+    def create(self, order: Order) -> OrderResult:
         """Create one pod or one cluster; the key goes into its environment, the account's keys are left alone."""
         offer = order.offer
         body: dict[str, t.Any] = {
@@ -68,14 +76,14 @@ class RunpodRental(RentalProvider):
         body |= {"cloud": offer.ref["cloud"], "gpu": {"id": offer.product, "count": offer.gpu_count}}
         return place(self._http, post("/pods", body), _made, error_detail, self.clock)
 
-    def rentals(self) -> tuple[Rental, ...]:
+    def rentals(self) -> tuple[Instance, ...]:
         """Return clusters with their members, and all other pods, among them members that outlived their cluster."""
         # Pods first: a cluster that comes to be in between then lacks members for one listing, instead of its pods
         # looking like strays.
         listed = self._client.pods()
         clusters = {str(raw["id"]): raw for raw in self._client.clusters()}
-        members: dict[str, list[Rental]] = {key: [] for key in clusters}
-        alone: list[Rental] = []
+        members: dict[str, list[Instance]] = {key: [] for key in clusters}
+        alone: list[Instance] = []
         for raw in listed:
             cluster = clusters.get(str(mapping(raw.get("cluster")).get("id")), {})
             pod = self._pod({**raw, "clusterNetwork": cluster.get("network")})
@@ -83,7 +91,7 @@ class RunpodRental(RentalProvider):
                 members.get(str(cluster.get("id")), alone).append(pod)
         return (*(_cluster(raw, members[key]) for key, raw in clusters.items()), *alone)
 
-    def delete(self, rental: Rental) -> bool:
+    def delete(self, rental: Instance) -> bool:
         path = "/clusters/{id}" if rental.resource == "cluster" else "/pods/{id}"
         return delete_call(self._http, json_request("DELETE", route(path, id=rental.id)))
 
@@ -93,32 +101,32 @@ class RunpodRental(RentalProvider):
         return tuple(
             Leftover("volume", self.name, str(item.get("id")), str(item.get("name")))
             for item in found
-            if (parts := parse_name(text(item.get("name")))) and parts.cluster in clusters
+            if (parts := parse_instance_name(text(item.get("name")))) and parts.cluster in clusters
         )
 
-    def _pod(self, raw: Raw) -> Rental:
+    def _pod(self, raw: Raw) -> Instance:
         status = str(raw.get("status"))
         doomed = STATES.get(status) in ("failed", "stopped")
         return rental_of(to_host(raw, self.account), detail=status, doomed=doomed)
 
 
-def _made(answer: Answer) -> CreateAnswer | None:
+def _made(answer: JsonResponse) -> OrderResult | None:
     if answer.status < 400:
-        return Created(str(answer.data["id"]))
+        return OrderAccepted(str(answer.data["id"]))
     told = str(mapping(answer.data).get("detail")).lower()
     if answer.status == 400 and any(word in told for word in _CAPACITY_WORDS):
-        return Refused("capacity", error_detail(answer.data))
+        return OrderRefused("capacity", error_detail(answer.data))
     return None
 
 
-def _cluster(raw: Raw, members: list[Rental]) -> Rental:
+def _cluster(raw: Raw, members: list[Instance]) -> Instance:
     """Return a cluster as one rental; a member that is doomed dooms it, for its shape cannot be changed."""
     name = text(raw.get("name")) or str(raw["id"])
-    parts = parse_name(name)
+    parts = parse_instance_name(name)
     ranked = tuple(sorted(members, key=lambda item: item.name))
     prices = [item.price_usd_per_hour for item in ranked if item.price_usd_per_hour is not None]
     running = bool(ranked) and all(item.state == "running" for item in ranked)
-    return Rental(
+    return Instance(
         provider="runpod",
         id=str(raw["id"]),
         name=name,

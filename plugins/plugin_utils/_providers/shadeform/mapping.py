@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import typing as t
 
-from ....module_utils._model.node import State
+from ....module_utils._model.node import NodeState
 from ..node_record import MAX_GPUS, Host, clean_address, record
 from ..parsing import Raw, flag, mapping, moment, number, text, texts, whole
 
 # An instance that is being deleted may still bill; only a listing without it proves that it does not.
-STATES: t.Final[dict[str, State]] = {
+STATES: t.Final[dict[str, NodeState]] = {
     "creating": "creating",
     "pending_provider": "creating",
     "pending": "creating",

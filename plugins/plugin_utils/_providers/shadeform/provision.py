@@ -11,11 +11,19 @@ from __future__ import annotations
 import base64
 import typing as t
 
-from ....module_utils._http.messages import Answer
+from ....module_utils._http.messages import JsonResponse
 from ....module_utils._http.urls import route
 from ....module_utils._model.errors import TransportError
-from ....module_utils._model.lease import CreateAnswer, Created, Leftover, Refused, Rental, Traits, parse_name
-from ....module_utils._model.offer import Kind, Offer, OfferQuery, Order
+from ....module_utils._model.lease import (
+    Instance,
+    Leftover,
+    OrderAccepted,
+    OrderRefused,
+    OrderResult,
+    ProviderTraits,
+    parse_instance_name,
+)
+from ....module_utils._model.offer import Offer, OfferKind, OfferQuery, Order
 from ..base import Capabilities, RentalProvider, delete_call, place, post, rental_of, unprepared
 from ..connection import Access
 from ..parsing import Raw, items, mapping, number, objects, text, texts, unexpected, whole
@@ -23,7 +31,7 @@ from ..sshkeys import KeyRing, blob
 from .client import NAME, ShadeformClient, error_detail
 from .mapping import STATES, to_host
 
-_KINDS: t.Final[dict[str, Kind]] = {"vm": "vm", "baremetal": "baremetal", "container": "container"}
+_KINDS: t.Final[dict[str, OfferKind]] = {"vm": "vm", "baremetal": "baremetal", "container": "container"}
 _CAPACITY_WORDS = ("out of stock", "no capacity", "insufficient capacity", "not available", "sold out")
 _TAG = "muster-token:"
 
@@ -32,7 +40,7 @@ class ShadeformRental(RentalProvider):
     """One Shadeform account."""
 
     name = "shadeform"
-    traits = Traits(boot_limit_s=1800.0)
+    traits = ProviderTraits(boot_limit_s=1800.0)
     capabilities = Capabilities(user_data="script", server_deadline=True)
 
     def __init__(self, access: Access, account: str = "") -> None:
@@ -49,7 +57,7 @@ class ShadeformRental(RentalProvider):
         found = items(self._http.get("/instances/types", asked), "instance_types", NAME)
         return tuple(offer for item in found for offer in _offers(item))
 
-    def create(self, order: Order) -> CreateAnswer:
+    def create(self, order: Order) -> OrderResult:
         """Create one instance; its token is in the name and a tag, its deadline in ``auto_delete``."""
         try:
             key = self._keys.ensure(order.ssh_public_key or "")
@@ -74,11 +82,11 @@ class ShadeformRental(RentalProvider):
             body["launch_configuration"] = {"type": "script", "script_configuration": {"base64_script": script}}
         return place(self._http, post("/instances/create", body), _made, error_detail, self.clock)
 
-    def rentals(self) -> tuple[Rental, ...]:
+    def rentals(self) -> tuple[Instance, ...]:
         found = (_rental(raw, self.account) for raw in self._client.instances())
         return tuple(item for item in found if item.state != "gone")
 
-    def delete(self, rental: Rental) -> bool:
+    def delete(self, rental: Instance) -> bool:
         return delete_call(self._http, post(route("/instances/{id}/delete", id=rental.id)))
 
     def leftovers(self, clusters: t.Collection[str]) -> tuple[Leftover, ...]:
@@ -87,7 +95,7 @@ class ShadeformRental(RentalProvider):
         return tuple(
             Leftover("volume", self.name, str(item.get("id")), str(item.get("name")))
             for item in found
-            if (parts := parse_name(text(item.get("name")))) and parts.cluster in clusters
+            if (parts := parse_instance_name(text(item.get("name")))) and parts.cluster in clusters
         )
 
     def _find_key(self, want: str) -> str | None:
@@ -102,16 +110,16 @@ class ShadeformRental(RentalProvider):
         return found
 
 
-def _made(answer: Answer) -> CreateAnswer | None:
+def _made(answer: JsonResponse) -> OrderResult | None:
     if answer.status < 400:
-        return Created(str(answer.data["id"]))
+        return OrderAccepted(str(answer.data["id"]))
     told = error_detail(answer.data)
     if answer.status < 500 and any(word in told.lower() for word in _CAPACITY_WORDS):
-        return Refused("capacity", told)
+        return OrderRefused("capacity", told)
     return None
 
 
-def _rental(raw: Raw, account: str) -> Rental:
+def _rental(raw: Raw, account: str) -> Instance:
     status = str(raw.get("status"))
     tags = (tag.removeprefix(_TAG) for tag in texts(raw.get("tags")) if tag.startswith(_TAG))
     doomed = STATES.get(status) in ("failed", "stopped")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime
 import re
 
-from ....module_utils._model.node import State
+from ....module_utils._model.node import NodeState
 from ..node_record import Host, clean_addresses, record
 from ..parsing import Raw, moment, text
 
@@ -84,7 +84,7 @@ def to_host(device: Raw, account: str, now: datetime.datetime) -> Host:
     data["tailscale_expired"] = ended
     data["tailscale_reachable"] = bool(connected) and not shut
     dns = (text(device.get("name")) or "").rstrip(".")
-    state: State = "offline" if shut or connected is False else "running" if connected else "unknown"
+    state: NodeState = "offline" if shut or connected is False else "running" if connected else "unknown"
     mesh, created = clean_addresses(device.get("addresses")), moment(device.get("created"))
     ident = device["nodeId"]
     found = record(ident, name, "tailscale", account, None, None, state, mesh=mesh, created_at=created)

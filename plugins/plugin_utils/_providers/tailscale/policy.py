@@ -8,7 +8,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-from ....module_utils._http.messages import Request
+from ....module_utils._http.messages import HttpRequest
 from ....module_utils._model.errors import ApiError, RefusedError
 from ..parsing import joined, mapping, objects, texts, unexpected
 from .client import NAME, TailscaleClient
@@ -26,7 +26,7 @@ class PolicyApi:
 
     def get(self) -> tuple[str, str]:
         """Return the policy's text and its version (the ETag that :meth:`put` wants)."""
-        response = self._http.send(Request("GET", self._path, headers={"Accept": _HUJSON}))
+        response = self._http.send(HttpRequest("GET", self._path, headers={"Accept": _HUJSON}))
         etag = response.headers.get("etag", "")
         try:
             text = response.body.decode("utf-8")
@@ -39,7 +39,7 @@ class PolicyApi:
     def validate(self, text: str) -> None:
         """Raise RefusedError with the server's words when it would not take the policy."""
         headers = {"Accept": "application/json", "Content-Type": _HUJSON}
-        request = Request("POST", f"{self._path}/validate", headers=headers, body=text.encode(), idempotent=True)
+        request = HttpRequest("POST", f"{self._path}/validate", headers=headers, body=text.encode(), idempotent=True)
         answer = mapping(self._http.call(request).data)
         if answer.get("message"):
             lines = [line for item in objects(answer.get("data")) for line in texts(item.get("errors"))]
@@ -49,7 +49,7 @@ class PolicyApi:
         """Replace the policy of version ``etag``; raise RefusedError when it has changed since it was read."""
         headers = {"Accept": _HUJSON, "Content-Type": _HUJSON, "If-Match": etag}
         try:
-            self._http.send(Request("POST", self._path, headers=headers, body=text.encode(), idempotent=False))
+            self._http.send(HttpRequest("POST", self._path, headers=headers, body=text.encode(), idempotent=False))
         except ApiError as error:
             if error.status == _CHANGED:
                 raise RefusedError(

@@ -14,10 +14,10 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from ....module_utils._http.messages import Answer, json_request
+from ....module_utils._http.messages import JsonResponse, json_request
 from ....module_utils._http.urls import route
 from ....module_utils._model.errors import InputError
-from ....module_utils._model.lease import CreateAnswer, Created, Rental, Traits, parse_name
+from ....module_utils._model.lease import Instance, OrderAccepted, OrderResult, ProviderTraits, parse_instance_name
 from ....module_utils._secrets.secret import Secret
 from ..base import Keeper, delete_call, place, post
 from ..connection import Access
@@ -63,7 +63,7 @@ class TailscaleKeeper(Keeper):
     """One tailnet: its devices and its auth keys. The credential needs the scopes devices:core and auth_keys."""
 
     name = "tailscale"
-    traits = Traits(list_lag_s=30.0, settle_s=120.0)
+    traits = ProviderTraits(list_lag_s=30.0, settle_s=120.0)
 
     def __init__(self, access: Access, account: str = "", *, client_id: str = "", tailnet: str = "-") -> None:
         super().__init__(account or access.account, access.clock)
@@ -71,20 +71,20 @@ class TailscaleKeeper(Keeper):
         self._http = self.client.http
         self._keys = f"/tailnet/{self.client.tailnet}/keys"
 
-    def rentals(self) -> tuple[Rental, ...]:
+    def rentals(self) -> tuple[Instance, ...]:
         """Return every own device and every auth key that still works; shared-in devices are somebody else's."""
         devices = [_device(raw) for raw in self.client.devices(all_fields=False) if raw.get("isExternal") is not True]
         listed = items(self._http.get(self._keys, [("all", "true")]), "keys", NAME)
         return (*devices, *(_key(raw) for raw in listed if _works(raw)))
 
-    def delete(self, rental: Rental) -> bool:
+    def delete(self, rental: Instance) -> bool:
         if rental.resource == "auth_key":
             path = f"{self._keys}/{route('{id}', id=rental.id)}"
         else:
             path = route("/device/{id}", id=rental.id)
         return delete_call(self._http, json_request("DELETE", path))
 
-    def mint(self, order: KeyOrder) -> tuple[CreateAnswer, Minted | None]:
+    def mint(self, order: KeyOrder) -> tuple[OrderResult, Minted | None]:
         """Make one auth key, in one call that is never repeated; the key itself comes with a success only."""
         if not _DESCRIPTION.match(order.name):
             raise InputError("name", "must be at most 50 letters, digits, spaces and hyphens")
@@ -101,16 +101,16 @@ class TailscaleKeeper(Keeper):
         }
         minted: list[Minted] = []
 
-        def read(answer: Answer) -> CreateAnswer | None:
+        def read(answer: JsonResponse) -> OrderResult | None:
             if answer.status >= 400:
                 return None
             data = answer.data
             key = Secret(data["key"], "the new auth key", token=True)
             minted.append(Minted(str(data["id"]), key, moment(data.get("expires"))))
-            return Created(minted[0].id)
+            return OrderAccepted(minted[0].id)
 
         found = place(self._http, post(self._keys, body), read, error_detail, self.clock)
-        return found, minted[0] if minted and isinstance(found, Created) else None
+        return found, minted[0] if minted and isinstance(found, OrderAccepted) else None
 
 
 def _works(raw: Raw) -> bool:
@@ -120,18 +120,18 @@ def _works(raw: Raw) -> bool:
     )
 
 
-def _key(raw: Raw) -> Rental:
+def _key(raw: Raw) -> Instance:
     name = text(raw.get("description")) or str(raw.get("id"))
-    parts = parse_name(name)
-    return Rental("tailscale", str(raw.get("id")), name, parts.token if parts else None, "running", "auth_key")
+    parts = parse_instance_name(name)
+    return Instance("tailscale", str(raw.get("id")), name, parts.token if parts else None, "running", "auth_key")
 
 
-def _device(raw: Raw) -> Rental:
+def _device(raw: Raw) -> Instance:
     # The host name is what the node was told to be; the MagicDNS name may carry a number behind it.
-    parts = parse_name(text(raw.get("hostname"))) or parse_name(text(raw.get("name")))
+    parts = parse_instance_name(text(raw.get("hostname"))) or parse_instance_name(text(raw.get("name")))
     name = str(parts) if parts else short_name(raw)
     online = mapping(raw).get("connectedToControl")
-    return Rental(
+    return Instance(
         "tailscale",
         str(raw["nodeId"]),
         name,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from ....module_utils._http.messages import Response
+from ....module_utils._http.messages import HttpResponse
 from ....module_utils._secrets.auth import bearer
 from ..connection import Access
 from ..parsing import Raw, items, joined, mapping, pages, pick, text, unique
@@ -38,7 +38,7 @@ def error_detail(body: object) -> str:
     return joined(found.get("error"), found.get("msg") or found.get("message") or found.get("detail"))
 
 
-def may_retry(response: Response) -> bool:
+def may_retry(response: HttpResponse) -> bool:
     """The daily search quota ends at midnight UTC: no wait within a play changes it."""
     return b"search_quota_exceeded" not in response.body
 

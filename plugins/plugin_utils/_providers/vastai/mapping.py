@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ....module_utils._model.node import State
+from ....module_utils._model.node import NodeState
 from ..node_record import CONTAINER, MAX_GPUS, Host, clean_address, record
 from ..parsing import Raw, epoch, flag, mapping, number, text, whole
 
-STATES: t.Final[dict[str, State]] = {
+STATES: t.Final[dict[str, NodeState]] = {
     "created": "creating",
     "loading": "creating",
     "scheduling": "creating",
@@ -31,7 +31,7 @@ _MIB_PER_GIB = 1024
 _MAX_PORT = 65535
 
 
-def state(raw: Raw) -> State:
+def state(raw: Raw) -> NodeState:
     """Return the state of an instance; a status of null is one that has not begun.
 
     ``created`` with an error of the container runtime never starts. All three states stopped means outbid.

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import typing as t
 
-from ....module_utils._http.messages import Answer, json_request
+from ....module_utils._http.messages import JsonResponse, json_request
 from ....module_utils._http.urls import route
 from ....module_utils._model.errors import ApiError, TransportError
-from ....module_utils._model.lease import CreateAnswer, Created, Refused, Rental, Traits
+from ....module_utils._model.lease import Instance, OrderAccepted, OrderRefused, OrderResult, ProviderTraits
 from ....module_utils._model.offer import Offer, OfferQuery, Order
 from ..base import Capabilities, RentalProvider, delete_call, place, post, rental_of, unprepared
 from ..connection import Access
@@ -45,7 +45,7 @@ class VastRental(RentalProvider):
 
     name = "vastai"
     # Endpoints have a least interval per user of 1.0 to 4.5 s; a new instance may be missing for a minute.
-    traits = Traits(create_interval_s=1.0, list_lag_s=75.0, settle_s=180.0, boot_limit_s=900.0)
+    traits = ProviderTraits(create_interval_s=1.0, list_lag_s=75.0, settle_s=180.0, boot_limit_s=900.0)
     capabilities = Capabilities(image_required=True, user_data="script")
 
     def __init__(self, access: Access, account: str = "") -> None:
@@ -77,7 +77,7 @@ class VastRental(RentalProvider):
         answer = self._http.call(json_request("POST", "/bundles/", body=search, idempotent=True))
         return tuple(offer for item in items(answer.data, "offers", NAME) for offer in _offers(item, vm))
 
-    def create(self, order: Order) -> CreateAnswer:
+    def create(self, order: Order) -> OrderResult:
         """Take one offer; ``cancel_unavail`` asks for an error instead of an instance that waits for a free host."""
         try:
             team = self._keys.ensure(order.ssh_public_key or "") == _TEAM
@@ -98,24 +98,24 @@ class VastRental(RentalProvider):
             body["onstart"] = order.user_data
         path = route("/asks/{id}/", id=order.offer.ref["ask"])
         answer = place(self._http, json_request("PUT", path, body=body), _made, error_detail, self.clock)
-        if team and isinstance(answer, Created) and answer.usable:
+        if team and isinstance(answer, OrderAccepted) and answer.usable:
             return self._attach(answer, order.ssh_public_key or "")
         return answer
 
-    def rentals(self) -> tuple[Rental, ...]:
+    def rentals(self) -> tuple[Instance, ...]:
         return tuple(_rental(raw, self.account) for raw in self._client.instances())
 
-    def delete(self, rental: Rental) -> bool:
+    def delete(self, rental: Instance) -> bool:
         return delete_call(self._http, json_request("DELETE", route("/instances/{id}/", id=rental.id)))
 
-    def _attach(self, made: Created, key: str) -> CreateAnswer:
+    def _attach(self, made: OrderAccepted, key: str) -> OrderResult:
         """Give a team's instance its key; without one it cannot be used, but it exists."""
         try:
             self._http.call(
                 json_request("POST", route("/instances/{id}/ssh/", id=made.id), body={"ssh_key": key}, idempotent=True)
             )
         except TransportError as error:
-            return Created(made.id, usable=False, reason=error.message)
+            return OrderAccepted(made.id, usable=False, reason=error.message)
         return made
 
     def _find_key(self, want: str) -> str | None:
@@ -140,21 +140,21 @@ def _names(model: str) -> tuple[str, ...]:
     return _VARIANTS.get(model.upper().replace(" ", "").replace("_", ""), (model.replace("_", " "),))
 
 
-def _made(answer: Answer) -> CreateAnswer | None:
+def _made(answer: JsonResponse) -> OrderResult | None:
     data = mapping(answer.data)
     made, error = text(data.get("new_contract")), text(data.get("error"))
     if made is not None:
         # An order may be refused and leave a stopped instance all the same.
         usable = answer.status < 400 and data.get("success") is not False and error is None
-        return Created(made, usable, "" if usable else error_detail(data) or f"status {answer.status}")
+        return OrderAccepted(made, usable, "" if usable else error_detail(data) or f"status {answer.status}")
     if 400 <= answer.status < 500 and error in ("no_such_ask", "insufficient_resources"):
-        return Refused("capacity", error_detail(data))
+        return OrderRefused("capacity", error_detail(data))
     if answer.status < 400 and data.get("success") is False:
-        return Refused("rule", error_detail(data) or "refused without a reason")
+        return OrderRefused("rule", error_detail(data) or "refused without a reason")
     return None
 
 
-def _rental(raw: Raw, account: str) -> Rental:
+def _rental(raw: Raw, account: str) -> Instance:
     host = to_host(raw, account)
     status = text(raw.get("actual_status"))
     doomed = status in _DOOMED or host.record["state"] in ("failed", "stopped")

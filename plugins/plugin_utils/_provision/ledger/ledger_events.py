@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ....module_utils._model.lease import Created, Refused, Resource
+from ....module_utils._model.lease import OrderAccepted, OrderRefused, Resource
 from ....module_utils._model.ledger import EventKind, Lease, LedgerEvent, iso
 from ..create_state import Answered, Dropped, Event, Held, Listed, PoolRequest, PoolState
 from ..delete_state import Claim, Deleted, GivebackEvent, GivebackState
@@ -66,10 +66,10 @@ def _answer_lines(old: PoolState, event: Answered, accounts: Accounts) -> tuple[
     held, answer = old.slots[event.slot].held, event.answer
     if held is None:
         return ()
-    if isinstance(answer, Created):
+    if isinstance(answer, OrderAccepted):
         entry = line(old.request, accounts, dataclasses.replace(held, id=answer.id), event.at, "created")
         return (dataclasses.replace(entry, reason=_short(answer.reason) or None),)
-    if isinstance(answer, Refused):
+    if isinstance(answer, OrderRefused):
         entry = line(old.request, accounts, held, event.at, "failed")
         return (dataclasses.replace(entry, reason=_short(answer.reason), settled=True),)
     return ()

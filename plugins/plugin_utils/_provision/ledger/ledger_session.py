@@ -12,7 +12,7 @@ import dataclasses
 import typing as t
 
 from ....module_utils._model.errors import MusterError
-from ....module_utils._model.ledger import Lease, LedgerEvent, fold
+from ....module_utils._model.ledger import Lease, LedgerEvent, fold_events
 from ....module_utils._secrets.scrubber import scrub
 from .ledger_store import Appender
 
@@ -76,7 +76,7 @@ class Book:
     @property
     def leases(self) -> dict[tuple[str, str], Lease]:
         """Return the leases as this run knows them."""
-        return fold(self._events)
+        return fold_events(self._events)
 
     @property
     def tokens(self) -> frozenset[str]:

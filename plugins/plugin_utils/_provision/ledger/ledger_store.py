@@ -21,7 +21,7 @@ import types
 import typing as t
 
 from ....module_utils._model.errors import InputError, MusterError, RefusedError
-from ....module_utils._model.ledger import Lease, LedgerEvent, fold
+from ....module_utils._model.ledger import Lease, LedgerEvent, fold_events
 
 LEDGER = "ledger.jsonl"
 LOCK = "ledger.lock"
@@ -37,7 +37,7 @@ class LedgerText:
     @property
     def leases(self) -> dict[tuple[str, str], Lease]:
         """Return the leases by (token, resource)."""
-        return fold(self.events)
+        return fold_events(self.events)
 
 
 def parse(data: bytes, name: str = LEDGER) -> LedgerText:

@@ -21,7 +21,7 @@ from ..._fabric.diagnosis.file import FileDiagnosis
 from ..._fabric.diagnosis.live import Diagnosis, Live, Look
 from ..._fabric.diagnosis.live_rules import diagnose_live, text_diagnosis
 from ..._hosts import log_follow
-from ..._hosts.node_client import Remote, each
+from ..._hosts.node_client import NodeClient, on_each_node
 from ..shared import run_record
 from ..shared.progress import Reporter
 from ..shared.state_dir import StateHome, read_record
@@ -51,7 +51,7 @@ class Request:
     run_id: str | None
     hosts: t.Sequence[str]
     hostvars: t.Mapping[str, t.Any]
-    connect: t.Callable[[t.Sequence[str]], list[Remote]]
+    connect: t.Callable[[t.Sequence[str]], list[NodeClient]]
     progress: Says | Reporter
     window_s: float = 1.0
     ras_s: float = 5.0
@@ -70,12 +70,12 @@ def run(request: Request) -> Dict:
     if not names:
         raise RefusedError("no host of the run is in the inventory", "Name its hosts: muster_train_hosts")
     remotes = request.connect(names)
-    infos, errors = each(remotes, lambda remote: remote.call("info", facts=True))
+    infos, errors = on_each_node(remotes, lambda remote: remote.call("info", facts=True))
     run_id = request.run_id or _living(infos) or (record_ or {}).get("run_id")
     if run_id is None:
         raise _nothing_lives(names, errors)
     answering = [remote for remote in remotes if remote.name in infos]
-    looks, failed = each(answering, lambda remote: _look(remote, str(run_id), infos[remote.name], request))
+    looks, failed = on_each_node(answering, lambda remote: _look(remote, str(run_id), infos[remote.name], request))
     errors.update(failed)
     unseen = {name: Look(name, None, str(error)) for name, error in errors.items()}
     if not any(look.seen and (look.ranks or look.seen["units"]) for look in looks.values()) and not errors:
@@ -153,7 +153,7 @@ def _world_size(record_: Dict | None) -> int | None:
     return int(asked) if isinstance(asked, int) else None
 
 
-def _look(remote: Remote, run_id: str, info: Dict, request: Request) -> Look:
+def _look(remote: NodeClient, run_id: str, info: Dict, request: Request) -> Look:
     seen = remote.call("examine", run_id=run_id, window_s=request.window_s, ras_s=request.ras_s)
     metrics = remote.call("read", run_id=run_id, pattern="metrics.jsonl", limit=_METRICS_BYTES)["files"]
     # What nothing has written to since the newest start tells of an attempt before it.
@@ -176,7 +176,7 @@ def _diagnoses(node: str, logs: t.Mapping[str, str]) -> tuple[FileDiagnosis, ...
 
 def _steps(texts: t.Iterable[str]) -> t.Iterator[tuple[float, int]]:
     for text in texts:
-        for line in log_follow.lines(text):
+        for line in log_follow.parse_json_lines(text):
             at, step = line.get("at"), line.get("step")
             if isinstance(at, int | float) and isinstance(step, int):
                 yield float(at), step

@@ -22,7 +22,7 @@ from ..._fabric.bench import nccl_tests
 from ..._fabric.bench.plan import Stage
 from ..._fabric.bench.result import BenchResult
 from ..._hosts import log_follow
-from ..._hosts.node_client import each
+from ..._hosts.node_client import on_each_node
 from ..shared.state_dir import StateHome, read_record
 from ..training_job import run as training_job
 
@@ -117,7 +117,7 @@ def run_group(
     seen = tuple(sorted(int(rank) for rank in (attempts[-1]["rank_list"] if attempts else [])))
     # A node that is gone cannot be asked any more: what it told while it lived is here.
     told = folder / "events.jsonl"
-    events += log_follow.lines(told.read_text(errors="replace")) if told.exists() else []
+    events += log_follow.parse_json_lines(told.read_text(errors="replace")) if told.exists() else []
     shutil.rmtree(folder, ignore_errors=True)
     asked = len(group) * stage.processes_per_node
     notes: tuple[str, ...] = ()
@@ -189,10 +189,10 @@ def _collect(
         remote.ask("remove", run_id=run_id)
         return found
 
-    answers, _unused = each(request.connect(group), work)
+    answers, _unused = on_each_node(request.connect(group), work)
     for node, (out, nccl, told, said) in answers.items():
         output = "".join(item["text"] for item in said) if node == group[0] else output
-        events += [line for item in told for line in log_follow.lines(item["text"])]
+        events += [line for item in told for line in log_follow.parse_json_lines(item["text"])]
         documents += [item["text"] for item in out]
         logs.update({f"{node}/{item['path']}": item["text"] for item in nccl})
     return documents, logs, events, output

@@ -15,7 +15,7 @@ import typing as t
 from ....module_utils._model.expectation import Expectation
 from ....module_utils._model.island import Island
 from ....module_utils._model.node import Node
-from ....module_utils._model.verdict import Cause, Transport
+from ....module_utils._model.verdict import Cause, TransportProof
 from ..._fabric.bench import plan as plans
 from ..._fabric.bench.expectation import peer_expectation
 from ..._fabric.bench.nccl_environment import collective_interface
@@ -90,7 +90,7 @@ def evidence(subject: Subject, run: GroupRun) -> Seen:
     """Return the proof of the transport: NCCL's channel lines, else RDMA counters; for gloo the ranks' sockets."""
     island, expected = subject.island, subject.wanted.transport
     if run.result is None:
-        return Seen(Transport(expected=expected))
+        return Seen(TransportProof(expected=expected))
     if run.result.backend == "gloo":
         right = {
             node.name: name

@@ -12,7 +12,7 @@ import dataclasses
 import pathlib
 import typing as t
 
-from ....module_utils._model.verdict import Verdict, exit_code, worst
+from ....module_utils._model.verdict import Verdict, exit_code, worst_outcome
 from ....module_utils._node import files
 from ..._fabric.verdict import drift
 from ..._hosts import log_follow
@@ -36,7 +36,7 @@ def lines(folder: pathlib.Path) -> list[Dict]:
         text = (folder / _FILE).read_text(errors="replace")
     except OSError:
         return []
-    return list(log_follow.lines(text))
+    return list(log_follow.parse_json_lines(text))
 
 
 def compared(verdict: Verdict, now: Dict, before: t.Sequence[Dict]) -> tuple[Verdict, list[str]]:
@@ -47,7 +47,7 @@ def compared(verdict: Verdict, now: Dict, before: t.Sequence[Dict]) -> tuple[Ver
     found = drift.drift(now, before)
     if not found.causes:
         return verdict, list(found.changes)
-    outcome = worst([verdict.outcome, "warn"])
+    outcome = worst_outcome([verdict.outcome, "warn"])
     reasons = tuple(f"drift: {change}" for change in found.changes)
     causes = (*verdict.causes, *found.causes)
     values: Dict = {"outcome": outcome, "exit_code": exit_code(outcome), "causes": causes}

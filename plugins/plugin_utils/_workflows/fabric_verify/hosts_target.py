@@ -12,12 +12,12 @@ import dataclasses
 import typing as t
 
 from ....module_utils._model.errors import InputError, MusterError
-from ....module_utils._model.island import Reach
+from ....module_utils._model.island import PairPath
 from ....module_utils._model.node import Node
 from ..._fabric.bench.plan import Stage
 from ..._fabric.topology import reachability
 from ..._fabric.topology.unreachable import Absent
-from ..._hosts.node_client import Remote, each, first_error
+from ..._hosts.node_client import NodeClient, most_telling_error, on_each_node
 from ..training_job import run as training_job
 from . import bench_group
 from .bench_group import Bench, GroupRun
@@ -53,7 +53,7 @@ class Ground(t.Protocol):
     def fleet(self) -> Fleet:
         """Return the nodes; raise the first node's error when none of them answers."""
 
-    def reached(self, nodes: t.Sequence[Node]) -> list[Reach]:
+    def reached(self, nodes: t.Sequence[Node]) -> list[PairPath]:
         """Return which nodes reach each other, as far as a quick try shows it."""
 
     def addresses(self, names: t.Iterable[str]) -> dict[str, str]:
@@ -76,34 +76,34 @@ class Hosts:
 
     def __init__(self, request: training_job.Request) -> None:
         self._request = request
-        self._remotes: list[Remote] = []
+        self._remotes: list[NodeClient] = []
 
     def fleet(self) -> Fleet:
         """Return the facts of all hosts; one that does not answer is named and the others are tested."""
         request = self._request
         self._remotes = list(request.connect(request.hosts))
 
-        def ask(remote: Remote) -> tuple[Dict, bool]:
+        def ask(remote: NodeClient) -> tuple[Dict, bool]:
             answer = remote.call("info", facts=True)
             return answer["facts"], bool(answer["live_runs"])
 
-        answers, errors = each(self._remotes, ask)
+        answers, errors = on_each_node(self._remotes, ask)
         if not answers and errors:
-            raise first_error(errors)
+            raise most_telling_error(errors)
         nodes = tuple(self._node(name, answers[name][0]) for name in request.hosts if name in answers)
         gone = tuple(self._absent(name, errors[name]) for name in request.hosts if name in errors)
         return Fleet(nodes, frozenset(name for name, (_unused, lives) in answers.items() if lives), gone)
 
-    def reached(self, nodes: t.Sequence[Node]) -> list[Reach]:
+    def reached(self, nodes: t.Sequence[Node]) -> list[PairPath]:
         """Return which nodes reach each other, by a quick try of their addresses; what nobody tells stays open."""
         asked = reachability.questions(nodes, self.addresses(node.name for node in nodes))
 
-        def ask(remote: Remote) -> Dict:
+        def ask(remote: NodeClient) -> Dict:
             targets = [list(item) for ends in asked[remote.name].values() for item in ends]
             mesh = reachability.mesh_addresses(nodes, remote.name)
             return remote.call("reach", targets=targets, mesh=mesh, seconds=_REACH_S)
 
-        answers, _unused = each([remote for remote in self._remotes if remote.name in asked], ask)
+        answers, _unused = on_each_node([remote for remote in self._remotes if remote.name in asked], ask)
         found = reachability.paths(nodes, asked, answers)
         for item in (item for item in found if item.path == "none"):
             self._request.progress.say(f"{item.a} gets no answer from {item.b}: they are not taken for one LAN")

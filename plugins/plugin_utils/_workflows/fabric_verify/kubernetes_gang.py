@@ -65,7 +65,7 @@ class Gangs:
                 problem, ranks = str(exc), {}
             logs = {place.stem: place.read_text(errors="replace") for place in sorted(folder.glob("logs/*.log"))}
             told = folder / "events.jsonl"
-            events = list(log_follow.lines(told.read_text(errors="replace"))) if told.exists() else []
+            events = list(log_follow.parse_json_lines(told.read_text(errors="replace"))) if told.exists() else []
         result, trouble = bench_group.parse(documents(logs))
         if result is not None and problem:
             # A result is written before the last ranks end: one that hung then did not take part to the end.

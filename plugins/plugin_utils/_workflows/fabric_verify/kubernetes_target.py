@@ -15,7 +15,7 @@ import typing as t
 
 from ....module_utils._model import job_templates
 from ....module_utils._model.errors import InputError, MusterError, NodeError, RefusedError
-from ....module_utils._model.island import Reach
+from ....module_utils._model.island import PairPath
 from ....module_utils._model.job import Job, merge, parse_job
 from ....module_utils._model.node import Node
 from ..._fabric.bench.plan import Stage
@@ -102,7 +102,7 @@ class Cluster:
             raise RefusedError("no node of the cluster could be tested: " + "; ".join(item.problem for item in gone))
         return Fleet(tuple(nodes), frozenset(self._busy()), tuple(gone))
 
-    def reached(self, nodes: t.Sequence[Node]) -> list[Reach]:
+    def reached(self, nodes: t.Sequence[Node]) -> list[PairPath]:
         """Return nothing: pods reach each other by the cluster's rules, and the tests show how fast."""
         return []
 
@@ -257,7 +257,7 @@ class Cluster:
         text = b"\n".join(lines).decode(errors="replace")
         states = [item.get("state", {}).get("terminated") or {} for item in status.get("containerStatuses") or []]
         code = next((int(item["exitCode"]) for item in states if "exitCode" in item), 1)
-        answer = agent_package.parse(node, code, text, text)
+        answer = agent_package.parse_answer(node, code, text, text)
         if answer.get("problem"):
             raise NodeError(node, str(answer["problem"]))
         return t.cast(Dict, answer["facts"])

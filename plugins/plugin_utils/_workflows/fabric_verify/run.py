@@ -18,7 +18,7 @@ from ....module_utils._model.errors import InputError
 from ....module_utils._model.expectation import ExpectationRow
 from ....module_utils._model.island import Island, IslandOverride
 from ....module_utils._model.node import Node
-from ....module_utils._model.verdict import OUTCOMES, Verdict, exit_code, worst
+from ....module_utils._model.verdict import OUTCOMES, Verdict, exit_code, worst_outcome
 from ....module_utils._node import files
 from ..._fabric.bench import plan as plans
 from ..._fabric.bench.expectation import expectation, with_expectation
@@ -227,7 +227,7 @@ def _result(work: Work, judged: t.Sequence[Judged], document: Dict) -> Dict:
     # Where nothing was tested, the last verdicts are what is known.
     known = [verdict.outcome for verdict in verdicts] or [item.get("outcome") for item in document["islands"]]
     known += ["unproven"] if gone else []
-    outcome = worst(item if item in OUTCOMES else "unproven" for item in known)
+    outcome = worst_outcome(item if item in OUTCOMES else "unproven" for item in known)
     lines = [*(summary(verdict) for verdict in verdicts), *(f"{item.problem}: not tested. {item.fix}" for item in gone)]
     result: Dict = {
         "changed": False,

@@ -14,15 +14,15 @@ import pathlib
 import typing as t
 
 from ....module_utils._model import acceptance
-from ....module_utils._model.acceptance import Part
+from ....module_utils._model.acceptance import AcceptancePart
 from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.job import Job, parse_job
 from ....module_utils._model.job_backends import ENGINE_LAUNCHERS
 from ....module_utils._model.job_templates import PRESETS
-from ....module_utils._model.verdict import OUTCOMES, worst
+from ....module_utils._model.verdict import OUTCOMES, worst_outcome
 from ..._fabric.bench import scaling as rules
 from ..._hosts import log_follow
-from ..._hosts.node_client import each, first_error
+from ..._hosts.node_client import most_telling_error, on_each_node
 from ..._kube.api.client import Client
 from ..fabric_verify import run as fabric_verify
 from ..fabric_verify.bench_group import Quiet
@@ -124,7 +124,7 @@ def _insist(given: Dict, resuming: Dict, nodes: int) -> None:
         parse_job({"nodes": nodes, **shared, **resuming, "name": "acceptance"}, PRESETS)
 
 
-def fabric(fleet: Fleet) -> Part:
+def fabric(fleet: Fleet) -> AcceptancePart:
     """Verify the fabric; the verdicts are those of ``fabric_verify``."""
     options = {
         **fleet.request.options,
@@ -147,7 +147,9 @@ def fabric(fleet: Fleet) -> Part:
     fleet.changed = bool(result.get("changed"))
     lines = [str(line) for line in result["table"]]
     values = {"islands": islands, "file": result.get("file")}
-    return Part("fabric", worst(outcomes), "; ".join(lines) or "no island was found", tuple(lines[1:]), values)
+    return AcceptancePart(
+        "fabric", worst_outcome(outcomes), "; ".join(lines) or "no island was found", tuple(lines[1:]), values
+    )
 
 
 def _of(entry: t.Mapping[str, t.Any], fleet: Fleet) -> bool:
@@ -164,7 +166,7 @@ def _choose_island(fleet: Fleet, islands: t.Sequence[t.Mapping[str, t.Any]]) -> 
     fleet.nodes = len(fleet.hosts)
 
 
-def scaling(fleet: Fleet) -> Part:
+def scaling(fleet: Fleet) -> AcceptancePart:
     """Measure training steps at a fixed batch per rank on 1, 2, 4, 8 … nodes."""
     problems, shared = [], []
     for nodes in fleet.sizes:
@@ -184,15 +186,15 @@ def scaling(fleet: Fleet) -> Part:
     judged = rules.judge(fleet.points, options["efficiency_pass"], options["efficiency_fail"])
     values = {"points": list(judged.rows), "device": fleet.points[0].device if fleet.points else None}
     if problems:
-        return Part("scaling", "fail", "a size could not be measured", (*problems, *judged.reasons), values)
+        return AcceptancePart("scaling", "fail", "a size could not be measured", (*problems, *judged.reasons), values)
     if shared:
         said = "pods shared nodes: the network between nodes was not measured"
-        return Part("scaling", "unproven", said, (*shared, *judged.reasons), values)
+        return AcceptancePart("scaling", "unproven", said, (*shared, *judged.reasons), values)
     if fleet.loopback:
         # What several "nodes" on one machine show of a network is nothing, good or bad.
         said = "all nodes are on the loopback of one machine: no network was measured"
-        return Part("scaling", "unproven", judged.summary, (said, *judged.reasons), values)
-    return Part("scaling", judged.outcome, judged.summary, judged.reasons, values)
+        return AcceptancePart("scaling", "unproven", judged.summary, (said, *judged.reasons), values)
+    return AcceptancePart("scaling", judged.outcome, judged.summary, judged.reasons, values)
 
 
 def _measured(fleet: Fleet, nodes: int, placement: Dict | None = None, **options: t.Any) -> rules.Point:
@@ -212,7 +214,7 @@ def _measured(fleet: Fleet, nodes: int, placement: Dict | None = None, **options
     suffix = f"user-n{nodes}" if options else f"n{nodes}"
     folder, _unused = _train(fleet, job, suffix, **options)
     document = None
-    for line in log_follow.lines((folder / "metrics.jsonl").read_text(errors="replace")):
+    for line in log_follow.parse_json_lines((folder / "metrics.jsonl").read_text(errors="replace")):
         document = line.get("acceptance") or document
     if document is None:
         raise MusterError("the bench wrote no result", f"Look at the logs in {folder}")
@@ -250,10 +252,12 @@ def _train(fleet: Fleet, job: Dict, suffix: str, **options: t.Any) -> tuple[path
     return folder, read_record(folder) or {}
 
 
-def queue(fleet: Fleet) -> Part:
+def queue(fleet: Fleet) -> AcceptancePart:
     """Submit two gangs where one fits (Kueue)."""
     if not fleet.on_kubernetes:
-        return Part("queue", "not_applicable", "plain hosts have no queue: a gang takes its hosts or is refused")
+        return AcceptancePart(
+            "queue", "not_applicable", "plain hosts have no queue: a gang takes its hosts or is refused"
+        )
     nodes = int(fleet.request.options.get("queue_nodes") or fleet.nodes)
     sleep = ["sh", "-c", f"sleep {_GANG_S}"]
     job = {**fleet.job, "name": "accept-queue", "nodes": nodes, "launcher": "command", "command": sleep}
@@ -261,27 +265,27 @@ def queue(fleet: Fleet) -> Part:
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         futures = [pool.submit(_train, fleet, job, f"gang-{name}") for name in "ab"]
         records = [future.result()[1] for future in futures]
-    return acceptance.queueing(*records)
+    return acceptance.judge_queue(*records)
 
 
-def user(fleet: Fleet) -> Part:
+def user(fleet: Fleet) -> AcceptancePart:
     """Launch a job with the rights of a plain user."""
     if not fleet.on_kubernetes:
         points = fleet.points or [_measured(fleet, 1)]
-        return acceptance.users((rank.node, rank.uid) for item in points for rank in item.per_rank)
+        return acceptance.judge_user_ids((rank.node, rank.uid) for item in points for rank in item.per_rank)
     given = fleet.request.options.get("user_kubeconfig")
     if not given:
         fix = "Name it with user_kubeconfig; the role team makes one"
-        return Part("user", "unproven", "no kubeconfig of a plain user was given", (fix,))
+        return AcceptancePart("user", "unproven", "no kubeconfig of a plain user was given", (fix,))
     own = {"kubeconfig": given, "context": None}
     rights = too_many_rights(kube_connection.open_client(own, fleet.request.base))
     if rights:
         said = f"it may {', '.join(rights)}"
-        return Part("user", "fail", "the kubeconfig is not that of a plain user", (said,))
+        return AcceptancePart("user", "fail", "the kubeconfig is not that of a plain user", (said,))
     # The context is that of the plain user's kubeconfig, which knows no other.
     placement = {key: value for key, value in fleet.job["placement"].items() if key != "cluster"}
     found = _measured(fleet, 1, placement, **own)
-    return Part("user", "pass", f"a job of {found.ranks} ranks ran with the rights of a plain user")
+    return AcceptancePart("user", "pass", f"a job of {found.ranks} ranks ran with the rights of a plain user")
 
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -308,7 +312,7 @@ def too_many_rights(client: Client) -> list[str]:
     return found
 
 
-def resume(fleet: Fleet) -> Part:
+def resume(fleet: Fleet) -> AcceptancePart:
     """Kill an agent with its ranks in a training run and see it resume."""
     options = fleet.request.options
     given = options.get("resume_job") or {}
@@ -327,7 +331,7 @@ def resume(fleet: Fleet) -> Part:
     job = {**fleet.job, **(given or own), "name": "accept-resume"}
     drill = {"target": "agent", "at_step": int(options["kill_at_step"] or _KILL_AT)}
     _unused, found = _train(fleet, job, "resume", drill=drill)
-    return acceptance.resumed(found)
+    return acceptance.judge_resume(found)
 
 
 def _checkpoint_path(options: t.Mapping[str, t.Any]) -> Dict:
@@ -338,7 +342,7 @@ def _checkpoint_path(options: t.Mapping[str, t.Any]) -> Dict:
 def _gpus(request: Request, names: t.Sequence[str]) -> int:
     """Return how many GPUs every host has at least."""
     remotes = request.connect(names)
-    answers, errors = each(remotes, lambda remote: remote.call("info", facts=True)["facts"])
+    answers, errors = on_each_node(remotes, lambda remote: remote.call("info", facts=True)["facts"])
     if errors:
-        raise first_error(errors)
+        raise most_telling_error(errors)
     return min(int((facts.get("gpu") or {}).get("count") or 0) for facts in answers.values())

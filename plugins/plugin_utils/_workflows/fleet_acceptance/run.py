@@ -16,7 +16,7 @@ import time
 import typing as t
 
 from ....module_utils._model import acceptance
-from ....module_utils._model.acceptance import Part
+from ....module_utils._model.acceptance import AcceptancePart
 from ....module_utils._model.errors import InputError, MusterError
 from ....module_utils._node import files
 from ..._report.pages.acceptance import render
@@ -28,7 +28,7 @@ from . import parts as fleet_acceptance_parts
 from .parts import Fleet
 
 ORDER = ("fabric", "scaling", "queue", "user", "resume")
-_TESTS: t.Mapping[str, t.Callable[[Fleet], Part]] = {
+_TESTS: t.Mapping[str, t.Callable[[Fleet], AcceptancePart]] = {
     "fabric": fleet_acceptance_parts.fabric,
     "scaling": fleet_acceptance_parts.scaling,
     "queue": fleet_acceptance_parts.queue,
@@ -51,12 +51,12 @@ def run(request: Request) -> Dict:
     home.owner(create=True)
     files.private_dir(place)
     began, clock = time.time(), time.monotonic()
-    parts: list[Part] = []
+    parts: list[AcceptancePart] = []
     for name in wanted:
         request.progress.say(f"acceptance of {fleet.nodes} nodes: {name}")
         parts.append(_one(name, fleet))
         request.progress.say(f"  {parts[-1].outcome.upper()}: {parts[-1].summary}")
-    document = acceptance.document(
+    document = acceptance.build_document(
         parts,
         accept_id=fleet.identity,
         cluster=home.folder.name,
@@ -71,14 +71,14 @@ def run(request: Request) -> Dict:
     return {**result, "changed": fleet.changed, **_judged(request, document, parts)}
 
 
-def _one(name: str, fleet: Fleet) -> Part:
+def _one(name: str, fleet: Fleet) -> AcceptancePart:
     try:
         return _TESTS[name](fleet)
     except MusterError as exc:
-        return Part(name, "fail", "the test could not run", (str(exc),))
+        return AcceptancePart(name, "fail", "the test could not run", (str(exc),))
 
 
-def _judged(request: Request, document: Dict, parts: t.Sequence[Part]) -> Dict:
+def _judged(request: Request, document: Dict, parts: t.Sequence[AcceptancePart]) -> Dict:
     result: Dict = {"acceptance": document, "exit_code": document["exit_code"]}
     result["table"] = [f"{part.name}: {part.outcome.upper()} · {part.summary}" for part in parts]
     waved = document["outcome"] == "unproven" and request.options["allow_unproven"]

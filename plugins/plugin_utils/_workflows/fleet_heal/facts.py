@@ -13,12 +13,12 @@ import time
 import typing as t
 
 from ....module_utils._model.errors import InputError, RefusedError, UnreachableError
-from ....module_utils._model.heal_plan import Facts, Node, Run
+from ....module_utils._model.heal_plan import FleetFacts, FleetNode, FleetRun
 from ....module_utils._model.job import parse_job
-from ....module_utils._model.lease import Rental, Traits
+from ....module_utils._model.lease import Instance, ProviderTraits
 from ....module_utils._model.ledger import Lease
 from ....module_utils._node import files
-from ..._hosts.node_client import each
+from ..._hosts.node_client import on_each_node
 from ..._kube.api.client import Client
 from ..._kube.api.errors import KubeError
 from ..._kube.jobs import free_nodes
@@ -51,7 +51,7 @@ _USABLE = ("creating", "running", "unknown")
 class Look:
     """Facts for the plan, and what carrying it out needs: leases and tokens by node, the job, the client."""
 
-    facts: Facts
+    facts: FleetFacts
     leases: dict[str, Lease]
     job: Dict
     client: Client | None
@@ -104,7 +104,7 @@ def look(request: Request, home: StateHome, context: node_pool_present.Context) 
     known = [_node(name, states, leases, listed, told, silent, now) for name in names]
     nodes = tuple(dataclasses.replace(node, unfit=unfit.get(node.name, "")) for node in known)
     terms, joins = bool(options.get("rentable")), bool(options.get("joinable"))
-    facts = Facts(nodes, run, client is not None, terms, joins, float(options["patience_s"]))
+    facts = FleetFacts(nodes, run, client is not None, terms, joins, float(options["patience_s"]))
     return Look(facts, leases, job, client, providers, silent, told)
 
 
@@ -120,7 +120,7 @@ def _record(home: StateHome, run_id: str | None) -> Dict | None:
     return None if value is None or value.get("outcome") in ("succeeded", "cancelled", "failed") else value
 
 
-def _run(found: Dict | None, job: Dict, on_kubernetes: bool, wanted: str | None) -> Run | None:
+def _run(found: Dict | None, job: Dict, on_kubernetes: bool, wanted: str | None) -> FleetRun | None:
     if found is None or found.get("outcome") in ("succeeded", "cancelled"):
         return None
     restart, elastic = job.get("restart") or {}, job.get("elastic") or {}
@@ -130,7 +130,7 @@ def _run(found: Dict | None, job: Dict, on_kubernetes: bool, wanted: str | None)
         # The hosts of a run are chosen anew at each start: whatever is left can be a gang.
         least = 1
     names = tuple(str(name) for name in found.get("hosts") or ())
-    return Run(str(found["run_id"]), int(job.get("nodes") or 1), policy, least, found["state"] == "ended", names)
+    return FleetRun(str(found["run_id"]), int(job.get("nodes") or 1), policy, least, found["state"] == "ended", names)
 
 
 def _client(request: Request, found: Dict | None) -> Client:
@@ -140,7 +140,7 @@ def _client(request: Request, found: Dict | None) -> Client:
     return kube_connection.open_client(options, request.base, request.progress.say, context=context)
 
 
-def _unfit(client: Client, live: t.Sequence[Object], run: Run | None, job: Dict) -> dict[str, str]:
+def _unfit(client: Client, live: t.Sequence[Object], run: FleetRun | None, job: Dict) -> dict[str, str]:
     """Return why nodes cannot take the run's gang; who may not read all pods does not know what others hold."""
     if run is None:
         return {}
@@ -177,7 +177,7 @@ def _answers(request: Request, names: t.Sequence[str]) -> dict[str, State]:
     """Return which hosts of the inventory answer."""
     known = [name for name in names if name in request.hostvars]
     remotes = request.connect(known)
-    _unused, errors = each(remotes, lambda remote: remote.call("info"))
+    _unused, errors = on_each_node(remotes, lambda remote: remote.call("info"))
     return {name: (not isinstance(errors.get(name), UnreachableError), None, False, "") for name in known}
 
 
@@ -212,12 +212,12 @@ def _node(
     told: t.Mapping[str, str],
     silent: t.Mapping[str, Dict],
     now: float,
-) -> Node:
+) -> FleetNode:
     lease, state = leases.get(name), states.get(name)
     word = told.get(name, "")
     if not word and lease is None and state is None:
         word = "no inventory, no cluster and no open lease knows it any more"
-    return Node(
+    return FleetNode(
         name=name,
         token=lease.token if lease else None,
         listed=listed.get(name),
@@ -252,14 +252,14 @@ def _leases(
                 if lease.provider == provider:
                     usable = answer is not None and keeper is not None and not answer.problem
                     rentals = answer.rentals if answer and usable else None
-                    traits = keeper.traits if keeper else Traits()
+                    traits = keeper.traits if keeper else ProviderTraits()
                     listed[name] = _usable(lease, rentals, traits, stage.now())
             if answer is not None and answer.problem:
                 request.progress.say(f"warning: {provider} cannot be asked: {answer.problem}")
     return leases, listed
 
 
-def _usable(lease: Lease, rentals: tuple[Rental, ...] | None, traits: Traits, now: float) -> bool | None:
+def _usable(lease: Lease, rentals: tuple[Instance, ...] | None, traits: ProviderTraits, now: float) -> bool | None:
     """Return whether an account lists a machine as usable; None where its listing cannot tell yet."""
     if rentals is None:
         return None

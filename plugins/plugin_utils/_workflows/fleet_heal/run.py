@@ -16,7 +16,7 @@ import typing as t
 
 from ....module_utils._model import heal_plan
 from ....module_utils._model.errors import MusterError, RefusedError
-from ....module_utils._model.heal_plan import Action
+from ....module_utils._model.heal_plan import HealAction
 from ....module_utils._model.ledger import Lease, LedgerEvent, iso
 from ....module_utils._node import files
 from ..._hosts import gang
@@ -37,7 +37,7 @@ def run(request: Request, context: node_pool_present.Context) -> Dict:
     """Heal what can be healed from here; return the plan, with what the playbook has to do."""
     home = StateHome(request.options["state_home"], request.options["cluster"])
     seen = facts.look(request, home, context)
-    actions = heal_plan.heal_plan(seen.facts)
+    actions = heal_plan.build_heal_plan(seen.facts)
     for action in actions:
         names = f" {', '.join(action.nodes)}" if action.nodes else ""
         request.progress.say(f"{action.kind.replace('_', ' ')}{names}: {action.reason}")
@@ -53,7 +53,7 @@ def run(request: Request, context: node_pool_present.Context) -> Dict:
     return result
 
 
-def _result(seen: Look, actions: t.Sequence[Action]) -> Dict:
+def _result(seen: Look, actions: t.Sequence[HealAction]) -> Dict:
     """Return the module's result; ``resume`` is what the run goes on with."""
     kinds = {action.kind for action in actions}
     found = next((action for action in actions if action.kind == "resume"), None)
@@ -64,7 +64,7 @@ def _result(seen: Look, actions: t.Sequence[Action]) -> Dict:
         hosts = [] if seen.facts.kubernetes else list(found.nodes)
         resume = {"run_id": run.run_id, "nodes": found.count, "hosts": hosts, "job": shrunk}
     return {
-        "changed": bool(kinds & set(heal_plan.CHANGES)),
+        "changed": bool(kinds & set(heal_plan.CHANGING_KINDS)),
         "actions": [action.to_dict() for action in actions],
         "lost": sorted(
             {name for action in actions if action.kind in ("mark_lost", "release") for name in action.nodes}
@@ -92,7 +92,7 @@ def _remember(home: StateHome, seen: Look) -> None:
 
 
 def _carry_out(
-    request: Request, home: StateHome, seen: Look, actions: t.Sequence[Action], context: node_pool_present.Context
+    request: Request, home: StateHome, seen: Look, actions: t.Sequence[HealAction], context: node_pool_present.Context
 ) -> list[str]:
     done: list[str] = []
     # The plan's order, but for losses and ends of leases, which are one transaction each.
@@ -135,7 +135,7 @@ def _grace_s(seen: Look) -> int:
     return int((seen.job.get("checkpoints") or {}).get("grace_s") or 30)
 
 
-def _mark(home: StateHome, seen: Look, marks: t.Sequence[Action]) -> None:
+def _mark(home: StateHome, seen: Look, marks: t.Sequence[HealAction]) -> None:
     """Write the losses into the ledger, whose state may have changed since it was read."""
     with LedgerWriter(home.folder) as writer:
         book = Book(read(home.folder).events, writer)
@@ -188,7 +188,7 @@ def _give_back(request: Request, seen: Look, names: t.Sequence[str], context: no
     return [f"{name} was given back, with proof" for name in names]
 
 
-def _note_end(home: StateHome, run: heal_plan.Run, lost: t.Sequence[str]) -> None:
+def _note_end(home: StateHome, run: heal_plan.FleetRun, lost: t.Sequence[str]) -> None:
     folder, now = home.run_folder(run.run_id), time.time()
     before = read_record(folder)
     if before is None or before["state"] == "ended":
@@ -202,12 +202,12 @@ def _note_end(home: StateHome, run: heal_plan.Run, lost: t.Sequence[str]) -> Non
 
 def _stop(request: Request, home: StateHome, seen: Look, names: t.Sequence[str]) -> None:
     """Stop what is left of a gang; its program saves first. The record says then that this start of it is over."""
-    run = t.cast(heal_plan.Run, seen.facts.run)
+    run = t.cast(heal_plan.FleetRun, seen.facts.run)
     remotes = request.connect([name for name in names if name in request.hostvars])
     for remote in remotes:
         remote.owner = home.owner(create=False)["owner"]
     with home.lock(run.run_id):
-        _unused, errors = gang.stop(remotes, run.run_id, _grace_s(seen) + 20)
-        _note_end(home, run, [node.name for node in seen.facts.nodes if heal_plan.why_lost(node, seen.facts)])
+        _unused, errors = gang.stop_gang(remotes, run.run_id, _grace_s(seen) + 20)
+        _note_end(home, run, [node.name for node in seen.facts.nodes if heal_plan.loss_reason(node, seen.facts)])
     for name, error in errors.items():
         request.progress.say(f"  warning: {name}: {error}")

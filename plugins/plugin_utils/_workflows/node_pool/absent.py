@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from ....module_utils._model import validators
 from ....module_utils._model.errors import InputError, MusterError
-from ....module_utils._model.lease import TeardownProof, cluster_name, pool_name
+from ....module_utils._model.lease import TeardownProof, parse_cluster_name, parse_pool_name
 from ....module_utils._model.ledger import Lease
 from ....module_utils._node.files import write_json
 from ....module_utils._secrets.scrubber import scrub_value
@@ -43,7 +43,7 @@ def absent(options: Mapping[str, t.Any], context: Context) -> Dict:
     if stage is None:
         with RealStage() as real:
             return absent(options, dataclasses.replace(context, stage=real))
-    home = StateHome(options["state_home"], cluster_name(options["cluster"]))
+    home = StateHome(options["state_home"], parse_cluster_name(options["cluster"]))
     found = keepers(options["providers"], context.outside)
     timeout_s = validators.integer(10, 86400)(options["release_timeout_s"], "release_timeout_s")
     request = GivebackRequest(options["cluster"], stage.now() + timeout_s, options["orphans"] == "delete")
@@ -102,7 +102,7 @@ def _scope(
 ) -> tuple[Scope, list[Dict]]:
     """Return which leases are meant, and for those that are due, why."""
     leases = book.leases
-    pool = pool_name(options["pool"]) if options.get("pool") is not None else None
+    pool = parse_pool_name(options["pool"]) if options.get("pool") is not None else None
     nodes = options.get("nodes")
     names = _names(nodes or [], leases.values())
 

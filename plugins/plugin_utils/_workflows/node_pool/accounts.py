@@ -103,11 +103,11 @@ def given_providers(value: t.Any, path: str) -> list[Dict]:
     """Return providers that no module has checked (a variable, a settings file), or raise InputError."""
     known = PROVIDERS["providers"]["options"]
     found = []
-    for index, item in enumerate(validators.list_of(validators.mapping)(value or [], path)):
+    for index, item in enumerate(validators.list_of(validators.dictionary)(value or [], path)):
         place = f"{path}[{index}]"
         for key in item:
             if key not in known:
-                near = validators.nearest(str(key), known)
+                near = validators.find_nearest(str(key), known)
                 raise InputError(f"{place}.{key}", "is not an option", f"Did you mean '{near}'?" if near else "")
         found.append({**item, "name": validators.choice(*NAMES)(item.get("name"), f"{place}.name")})
     return found

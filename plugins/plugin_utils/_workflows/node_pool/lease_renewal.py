@@ -13,7 +13,7 @@ import time
 import typing as t
 
 from ....module_utils._model.errors import MusterError, NodeError
-from ..._hosts.node_client import Remote, each
+from ..._hosts.node_client import NodeClient, on_each_node
 
 SCRIPT = "/usr/local/sbin/muster-lease"
 LEASE_S = 14_400
@@ -21,17 +21,17 @@ LEASE_S = 14_400
 _COMMAND = "s={script}; if [ -x $s ]; then $s renew {lease} {below} 2>/dev/null || sudo -n $s renew {lease} {below}; fi"
 
 
-def renew(remotes: t.Sequence[Remote], lease_s: int = LEASE_S) -> dict[str, MusterError]:
+def renew(remotes: t.Sequence[NodeClient], lease_s: int = LEASE_S) -> dict[str, MusterError]:
     """Renew the lease of every machine that has one; return the problem of each that could not, by name."""
     command = _COMMAND.format(script=SCRIPT, lease=lease_s, below=lease_s * 9 // 10)
 
-    def work(remote: Remote) -> None:
+    def work(remote: NodeClient) -> None:
         code, _out, err = remote.shell(command, b"")
         if code:
             said = (err.strip().splitlines() or ["no reason given"])[-1][:160]
             raise NodeError(remote.name, f"its lease could not be renewed ({said})")
 
-    return each(remotes, work)[1]
+    return on_each_node(remotes, work)[1]
 
 
 class Renewal:
@@ -39,7 +39,7 @@ class Renewal:
 
     def __init__(
         self,
-        remotes: t.Sequence[Remote],
+        remotes: t.Sequence[NodeClient],
         tell: t.Callable[[str], None],
         lease_s: int = LEASE_S,
         now: t.Callable[[], float] = time.monotonic,
@@ -73,6 +73,6 @@ class Renewal:
                 self._tell(f"warning: {error}")
 
 
-def rented(remotes: t.Sequence[Remote], hostvars: t.Mapping[str, t.Any]) -> list[Remote]:
+def rented(remotes: t.Sequence[NodeClient], hostvars: t.Mapping[str, t.Any]) -> list[NodeClient]:
     """Return the remotes of machines that are rented: no other machine may be switched off by a lease."""
     return [item for item in remotes if ((hostvars[item.name].get("muster_node")) or {}).get("ownership") == "rented"]

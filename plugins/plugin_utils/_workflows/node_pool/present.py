@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from ....module_utils._model import validators
 from ....module_utils._model.errors import InputError, RefusedError
-from ....module_utils._model.lease import Rental, cluster_name, pool_name
+from ....module_utils._model.lease import Instance, parse_cluster_name, parse_pool_name
 from ....module_utils._model.ledger import iso
 from ....module_utils._model.offer import Candidate, parse_candidates
 from ....module_utils._secrets.scrubber import remember, scrub, scrub_value
@@ -135,8 +135,8 @@ def _request(options: Mapping[str, t.Any], now: float) -> PoolRequest:
     lease_s = options.get("lease_s")
     readiness = validators.section(Readiness)(options["readiness"] or {}, "readiness")
     return PoolRequest(
-        cluster=cluster_name(options["cluster"]),
-        pool=pool_name(options["pool"]),
+        cluster=parse_cluster_name(options["cluster"]),
+        pool=parse_pool_name(options["pool"]),
         count=validators.integer(1, 1000)(options["count"], "count"),
         candidates=parse_candidates(options["candidates"] or []),
         timeout_at=now + validators.integer(60, 86400)(options["wait_timeout_s"], "wait_timeout_s"),
@@ -270,7 +270,7 @@ def _words(billing: t.Sequence[Mapping[str, t.Any]]) -> str:
     )
 
 
-def _machines(state: PoolState) -> list[Rental]:
+def _machines(state: PoolState) -> list[Instance]:
     return [item for slot in state.slots if slot.held and slot.held.rental for item in slot.held.rental.machines]
 
 
@@ -279,7 +279,7 @@ def _price(state: PoolState) -> float | None:
     return None if None in prices else round(sum(price for price in prices if price is not None), 6)
 
 
-def _node(item: Rental, folder: pathlib.Path) -> Dict:
+def _node(item: Instance, folder: pathlib.Path) -> Dict:
     """Return a node record with its SSH endpoint, and the arguments that pin its host key."""
     endpoint = dataclasses.asdict(item.ssh) if item.ssh else {"host": None, "port": None, "user": None}
     arguments = shlex.join(ssh_options(folder / KNOWN_HOSTS, item.provider, item.id))

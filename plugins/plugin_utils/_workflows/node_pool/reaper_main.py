@@ -21,7 +21,7 @@ import typing as t
 
 from ....module_utils._model import validators
 from ....module_utils._model.errors import InputError, MusterError
-from ....module_utils._model.lease import cluster_name
+from ....module_utils._model.lease import parse_cluster_name
 from ....module_utils._secrets.scrubber import scrub
 from ..._provision.ledger.ledger_merge import take_incoming
 from ..shared.state_dir import StateHome
@@ -37,12 +37,12 @@ _SHOWN = ("leases", "billing", "orphans", "residual_usd_per_hour", "reasons")
 def settings(path: pathlib.Path) -> dict[str, t.Any]:
     """Return the options of one pass. Raises InputError for a file that cannot be read or has other keys."""
     try:
-        given = validators.mapping(json.loads(path.read_bytes()), str(path))
+        given = validators.dictionary(json.loads(path.read_bytes()), str(path))
     except (OSError, ValueError):
         raise InputError(str(path), "cannot be read as JSON") from None
     for key in given:
         if key not in _KNOWN:
-            near = validators.nearest(key, _KNOWN)
+            near = validators.find_nearest(key, _KNOWN)
             raise InputError(f"{path}: {key}", "is not a setting", f"Did you mean '{near}'?" if near else "")
     if "cluster" not in given:
         raise InputError(f"{path}: cluster", "is required")
@@ -62,7 +62,7 @@ def main(argv: t.Sequence[str], context: Context | None = None) -> int:
         return 2
     try:
         options = settings(pathlib.Path(argv[0]))
-        for line in take_incoming(StateHome(options["state_home"], cluster_name(options["cluster"])).folder):
+        for line in take_incoming(StateHome(options["state_home"], parse_cluster_name(options["cluster"])).folder):
             _warn(f"warning: {line}")
         context = dataclasses.replace(context or Context(pathlib.Path.cwd()), tell=_warn)
         result = absent(options, context)

@@ -18,7 +18,7 @@ import typing as t
 
 from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.job import Job
-from ....module_utils._model.lease import parse_name
+from ....module_utils._model.lease import parse_instance_name
 from ....module_utils._model.ledger import Lease, LedgerEvent, iso
 from ....module_utils._secrets.scrubber import scrub_value
 from ..._provision.api import Keeper, RealStage, Stage
@@ -214,7 +214,7 @@ def _tenants(leases: t.Collection[Lease], places: t.Sequence[Place]) -> list[tup
     found: dict[str, tuple[Lease, list[Place]]] = {}
     for place in places:
         owner = place.node.get("owner") or {}
-        parts = parse_name(place.node.get("name"))
+        parts = parse_instance_name(place.node.get("name"))
         token = owner.get("token") or (parts.token if parts else None)
         for lease in leases:
             fits = lease.token == token and lease.provider == place.node.get("provider")

@@ -13,7 +13,7 @@ import pathlib
 import typing as t
 from collections.abc import Mapping
 
-from ....module_utils._http.messages import Request, decode_json
+from ....module_utils._http.messages import HttpRequest, decode_json
 from ....module_utils._http.version import USER_AGENT
 from ..._kube.api import kubeconfig
 from ..._kube.api.client import Client
@@ -60,7 +60,7 @@ def ask(client: Client, what: str, path: str, body: Mapping[str, t.Any]) -> t.An
     An answer that was lost is asked for again: nothing is made by asking.
     """
     headers = {"Accept": "application/json", "Content-Type": "application/json", "User-Agent": USER_AGENT}
-    request = Request("POST", path, (), headers, json.dumps(body).encode(), True)
+    request = HttpRequest("POST", path, (), headers, json.dumps(body).encode(), True)
     return decode_json(client.line.send(what, request).body)
 
 

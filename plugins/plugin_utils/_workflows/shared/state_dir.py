@@ -34,7 +34,7 @@ class StateHome:
     """The folder of one cluster's state; everything in it is 0700/0600 whatever the umask says."""
 
     def __init__(self, setting: t.Any, cluster: str) -> None:
-        given = validators.mapping(setting or {}, "muster_state")
+        given = validators.dictionary(setting or {}, "muster_state")
         store = given.get("store", "local")
         if store in ("s3", "kubernetes"):
             raise InputError(
@@ -109,7 +109,7 @@ class StateHome:
 def default_root() -> pathlib.Path:
     """Return ``$XDG_STATE_HOME/muster`` or its default below the home directory."""
     base = os.environ.get("XDG_STATE_HOME")
-    return (pathlib.Path(base) if base else files.home() / ".local" / "state") / "muster"
+    return (pathlib.Path(base) if base else files.home_dir() / ".local" / "state") / "muster"
 
 
 def read_record(folder: pathlib.Path) -> dict[str, t.Any] | None:

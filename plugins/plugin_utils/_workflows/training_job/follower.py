@@ -22,7 +22,7 @@ from ....module_utils._model.run_history import Story
 from ....module_utils._node import files
 from ....module_utils._secrets.scrubber import scrub
 from ..._hosts import log_follow
-from ..._hosts.node_client import Remote
+from ..._hosts.node_client import NodeClient
 from ..shared import run_record
 from ..shared.progress import Progress
 
@@ -55,9 +55,9 @@ class Follower:
         job: Job,
         run_id: str,
         folder: pathlib.Path,
-        remotes: t.Sequence[Remote],
+        remotes: t.Sequence[NodeClient],
         progress: Progress,
-        restart: t.Callable[[Remote], None],
+        restart: t.Callable[[NodeClient], None],
         save: t.Callable[[Follower], None],
         drill: drills.Drill | None,
         over: t.Callable[[], str] = lambda: "",
@@ -81,14 +81,14 @@ class Follower:
         for name, feed in (("events", self.story.event), ("metrics", self.story.metric)):
             kept = _text(folder / f"{name}.jsonl")
             self._kept[name] = frozenset(kept.split("\n")[-_AGAIN_LINES:])
-            for line in log_follow.lines(kept):
+            for line in log_follow.parse_json_lines(kept):
                 feed(line)
 
     def run(self) -> Outcome:
         """Follow until the run has ended; the caller stops what is left on the nodes."""
         batch = 0.2 if self.drill else 1.0
         parent = os.getppid()
-        following = log_follow.Watch(list(self.remotes.values()), self.run_id, self.offsets, batch)
+        following = log_follow.LogFollow(list(self.remotes.values()), self.run_id, self.offsets, batch)
         try:
             for update in following.updates(_IDLE_S):
                 if os.getppid() != parent:
@@ -117,7 +117,7 @@ class Follower:
         files.append_json(self.folder / "events.jsonl", line)
         self.story.event(line)
 
-    def _take(self, update: log_follow.Update) -> None:
+    def _take(self, update: log_follow.NodeUpdate) -> None:
         if update.error is not None:
             self._unreachable(update.node, update.error)
             return
@@ -145,10 +145,10 @@ class Follower:
             fix = "Make room for it, or move what is in its place: the same command then follows the run on"
             raise MusterError(f"{place} cannot be written: {exc.strerror}", fix) from None
         if stream == "events":
-            for line in log_follow.lines(text):
+            for line in log_follow.parse_json_lines(text):
                 self.story.event(line)
         elif stream == "metrics":
-            for line in log_follow.lines(text):
+            for line in log_follow.parse_json_lines(text):
                 self.story.metric(line)
         elif stream == "log" and self.pattern:
             self._parse_log(text)
@@ -246,7 +246,7 @@ class Follower:
         return None
 
     def _drill_if_due(self) -> None:
-        if not self.drill or self.drilled_at is not None or not drills.due(self.drill, self.story, log_follow.now()):
+        if not self.drill or self.drilled_at is not None or not drills.is_due(self.drill, self.story, log_follow.now()):
             return
         node = t.cast(str, self.drill.node)
         try:

@@ -51,5 +51,5 @@ def _own_presets(options: Dict, base: pathlib.Path) -> Dict:
                 content = yaml.safe_load(place.read_text()) or {}
             except (OSError, ValueError, yaml.YAMLError) as exc:
                 raise RefusedError(f"{place}: is not readable as YAML", "Fix it or remove it") from exc
-            found.setdefault(place.stem, validators.mapping(content, str(place)))
+            found.setdefault(place.stem, validators.dictionary(content, str(place)))
     return found

@@ -19,7 +19,7 @@ from ....module_utils._model.errors import one_line
 from ....module_utils._model.job import Job
 from ....module_utils._node import files
 from ..._hosts import gang
-from ..._hosts.node_client import Remote
+from ..._hosts.node_client import NodeClient
 from ..shared import run_record
 from .follower import Follower, Outcome, describe, tail
 from .hosts.state import Dict, Plan, Request, result
@@ -29,7 +29,7 @@ from .lease_guard import Custody
 def follow(
     request: Request,
     plan: Plan,
-    members: t.Sequence[gang.Member],
+    members: t.Sequence[gang.GangMember],
     folder: pathlib.Path,
     current: Dict,
     drilling: drill.Drill | None,
@@ -41,10 +41,10 @@ def follow(
     prices = {host.name: host.price_usd_per_hour for host in plan.hosts}
     state = {"record": current}
 
-    def restart(remote: Remote) -> None:
-        member = dataclasses.replace(gang.alone(by_name[remote.name], members), missing={})
-        gang.prepare([member], plan.source.placed, claim, plan.run_id)
-        gang.start([by_name[remote.name]], plan.run_id)
+    def restart(remote: NodeClient) -> None:
+        member = dataclasses.replace(gang.without_peers(by_name[remote.name], members), missing={})
+        gang.prepare_gang([member], plan.source.placed, claim, plan.run_id)
+        gang.start_gang([by_name[remote.name]], plan.run_id)
 
     def save(follower: Follower) -> None:
         state["record"] = run_record.update(state["record"], follower.story, prices, time.time())
@@ -58,7 +58,7 @@ def follow(
     except KeyboardInterrupt:
         request.progress.say(f"run {plan.run_id} goes on without us: the same command follows it, cancel stops it")
         raise
-    gang.stop(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
+    gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
     outcome = explained(folder, attended(plan.job, follower, outcome))
     ended = finished(follower, outcome, state["record"], prices)
     return custody.end(result(ended, folder, changed), outcome.outcome)
@@ -127,4 +127,4 @@ def explained(folder: pathlib.Path, outcome: Outcome) -> Outcome:
 def drill_proof(job: Job, follower: Follower) -> Dict | None:
     if follower.drilled_at is None:
         return None
-    return drill.verdict(follower.story, follower.drilled_at, job.checkpoints.interval_steps, job.world_size)
+    return drill.judge_drill(follower.story, follower.drilled_at, job.checkpoints.interval_steps, job.world_size)

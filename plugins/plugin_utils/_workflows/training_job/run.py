@@ -20,7 +20,7 @@ from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.job import Job
 from ....module_utils._node import files
 from ..._hosts import agent_package, gang
-from ..._hosts.node_client import Remote, each, first_error
+from ..._hosts.node_client import NodeClient, most_telling_error, on_each_node
 from ..shared import run_record
 from ..shared.state_dir import StateHome, forget_unborn, read_record
 from . import lease_guard, load, secrets
@@ -70,7 +70,12 @@ def _run(request: Request, home: StateHome) -> Dict:
         if request.check:
             plan = _plan(request, home, job, found, source, run_id)
             changed = not running(plan)
-            return {"changed": changed, "run_id": run_id, "derived": plan.derived, "checks": checks.result(plan.checks)}
+            return {
+                "changed": changed,
+                "run_id": run_id,
+                "derived": plan.derived,
+                "checks": checks.build_result(plan.checks),
+            }
         with home.lock(run_id):
             try:
                 plan = _plan(request, home, job, found, source, run_id)
@@ -97,7 +102,7 @@ def cancel(request: Request, home: StateHome) -> Dict:
     if request.check:
         return {"changed": before["state"] != "ended", "run_id": run_id}
     grace = int(before["job"]["checkpoints"]["grace_s"])
-    answers, errors = gang.stop(remotes, run_id, grace + 20)
+    answers, errors = gang.stop_gang(remotes, run_id, grace + 20)
     stopped = any(answer["stopped"] for answer in answers.values())
     if before["state"] != "ended":
         now = time.time()
@@ -106,7 +111,7 @@ def cancel(request: Request, home: StateHome) -> Dict:
         files.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
         stopped = True
     if errors:
-        raise first_error(errors)
+        raise most_telling_error(errors)
     return lease_guard.ended(request, home, run_id, result(before, folder, changed=stopped), str(before["outcome"]))
 
 
@@ -116,7 +121,7 @@ def _drill(request: Request, job: Job, found: t.Sequence[hosts_plan.Host]) -> dr
         return None
     from ....module_utils._model import drill
 
-    return drill.parse(value, job.world_size, [host.name for host in found], job.nproc)
+    return drill.parse_drill(value, job.world_size, [host.name for host in found], job.nproc)
 
 
 def _plan(
@@ -129,38 +134,40 @@ def _plan(
     for remote in remotes:
         remote.owner = reserve["owner"] if reserve else None
         # An agent that was there the last time answers sooner than one that is sent along.
-        remote.program = next((at for at in [known.get(remote.name)] if at and agent_package.installed_here(at)), None)
+        remote.program = next(
+            (at for at in [known.get(remote.name)] if at and agent_package.is_current_version(at)), None
+        )
     by_name = {host.name: (index, host) for index, host in enumerate(found)}
 
-    def ask(remote: Remote) -> tuple[Dict, float]:
+    def ask(remote: NodeClient) -> tuple[Dict, float]:
         index, host = by_name[remote.name]
         began = time.time()
         info = remote.call("info", **hosts_plan.info_request(job, index, host, run_id, source, reserve))
         # The node read its clock about half-way between our two readings.
         return info, info["time"] - (began + time.time()) / 2
 
-    answers, errors = each(remotes, ask)
+    answers, errors = on_each_node(remotes, ask)
     infos = {host.name: answers[host.name][0] for host in found if host.name in answers}
     try:
         if errors:
-            raise first_error(errors)
+            raise most_telling_error(errors)
         reserved = infos[found[0].name].get("reserved")
         if reserved:
             raise RefusedError(str(reserved), "Follow or cancel it there, or take it over with muster_take_over: true")
         skews = {host.name: answers[host.name][1] for host in found}
         owner = infos_owner(home, request.options.get("take_over"), infos)
-        results = checks.preflight(job, infos, skews, run_id, owner)
-        checks.refuse(results)
+        results = checks.check_gang(job, infos, skews, run_id, owner)
+        checks.raise_first_failure(results)
         return _judged(home, job, found, source, remotes, run_id, infos, results)
     except MusterError:
         _unreserve(remotes[0], infos.get(found[0].name), run_id)
         raise
 
 
-def _unreserve(first: Remote, info: Dict | None, run_id: str) -> None:
+def _unreserve(first: NodeClient, info: Dict | None, run_id: str) -> None:
     """Give back the first host's claim where it was taken just now; a run that lives keeps its claim."""
     if info and "reserved" in info and not info["reserved"] and not info["claim"]:
-        gang.give_up([first], run_id, fresh=not info["units"])
+        gang.undo_start([first], run_id, fresh=not info["units"])
 
 
 def _judged(
@@ -168,7 +175,7 @@ def _judged(
     job: Job,
     found: list[hosts_plan.Host],
     source: hosts_plan.Source,
-    remotes: list[Remote],
+    remotes: list[NodeClient],
     run_id: str,
     infos: dict[str, Dict],
     results: list[checks.Check],
@@ -177,8 +184,8 @@ def _judged(
     document = files.read_json(home.folder / "fabric.json")
     # What is no document at all is for the gate to name.
     verdicts = document.get("islands", []) if isinstance(document, dict) else (document or [])
-    gate = fabric_gate.judge(job, [host.name for host in found], verdicts)
-    derived = advice.derive(
+    gate = fabric_gate.judge_fabric(job, [host.name for host in found], verdicts)
+    derived = advice.derive_advice(
         job, bandwidth_gb_s=gate.bandwidth_gb_s, prices_usd_per_hour=[host.price_usd_per_hour for host in found]
     )
     kinds = {host.connection for host in found}

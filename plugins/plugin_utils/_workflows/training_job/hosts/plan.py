@@ -18,9 +18,9 @@ import typing as t
 from .....module_utils._model.errors import InputError, RefusedError
 from .....module_utils._model.job import Job, to_yaml_names
 from ...._hosts import file_sync, gang
-from ...._hosts.node_client import Remote
+from ...._hosts.node_client import NodeClient
 from ...._launch import environment, registry
-from ...._launch.base import Launch, RunContext, Slot
+from ...._launch.base import Launch, NodeSlot, RunContext
 
 _PORT_FIRST, _PORT_PAIRS = 20_000, 5_000
 _REACH_S = 15
@@ -42,7 +42,7 @@ class Host:
 class Source:
     """The trees of a job on the controller: its code (with the git commit, if any) and its datasets."""
 
-    placed: tuple[gang.Placed, ...]
+    placed: tuple[gang.PlacedTree, ...]
     code_sha256: str | None
     commit: str | None
 
@@ -73,23 +73,25 @@ def hosts(names: t.Sequence[str], hostvars: t.Mapping[str, t.Any], job: Job) -> 
 
 def source(job: Job, base: pathlib.Path, cache: pathlib.Path) -> Source:
     """Return the job's trees, read from the controller (relative paths are relative to ``base``)."""
-    placed: list[gang.Placed] = []
+    placed: list[gang.PlacedTree] = []
     code_sha = commit = None
     if job.code is not None and job.code.source != "image":
         folder = pathlib.Path(base, job.code.ref).expanduser()
         if job.code.source == "git":
-            folder, commit = file_sync.from_git(job.code.ref, cache, "job.code.ref")
-        tree = file_sync.read(folder, "job.code.ref")
+            folder, commit = file_sync.checkout_git(job.code.ref, cache, "job.code.ref")
+        tree = file_sync.read_tree(folder, "job.code.ref")
         code_sha = tree.sha256
         if job.code.sha256 and job.code.sha256 != code_sha:
             raise RefusedError(
                 f"job.code.sha256: the code has checksum {code_sha}", "Check the code, or update job.code.sha256"
             )
         _script_in(job, tree)
-        placed.append(gang.Placed(tree, environment.CODE_DIR, False))
+        placed.append(gang.PlacedTree(tree, environment.CODE_DIR, False))
     for dataset in job.datasets:
-        tree = file_sync.read(pathlib.Path(base, str(dataset.path)).expanduser(), f"job.datasets.{dataset.name}.path")
-        placed.append(gang.Placed(tree, f"{environment.DATA_DIR}/{dataset.name}", dataset.read_only))
+        tree = file_sync.read_tree(
+            pathlib.Path(base, str(dataset.path)).expanduser(), f"job.datasets.{dataset.name}.path"
+        )
+        placed.append(gang.PlacedTree(tree, f"{environment.DATA_DIR}/{dataset.name}", dataset.read_only))
     return Source(tuple(placed), code_sha, commit)
 
 
@@ -125,7 +127,7 @@ def info_request(
         "run_id": identity,
         "reserve": reserve if index == 0 else None,
         "python": host.python,
-        "packages": list(registry.packages(job)),
+        "packages": list(registry.required_packages(job)),
         "env": {key: job.env[key] for key in ("PYTHONPATH",) if key in job.env},
         "address": host.address,
         "ports": [[host.address, wanted]]
@@ -133,16 +135,16 @@ def info_request(
         else ([[host.address, wanted + 1]] if job.launcher == "mpi" else []),
         "paths": paths,
         "files": absolute,
-        "tools": list(registry.tools(job, index)),
+        "tools": list(registry.required_tools(job, index)),
         "blobs": found.blobs(),
         "facts": bool(job.gpus_per_node),
     }
 
 
-def slots(found: t.Sequence[Host], infos: t.Mapping[str, t.Mapping[str, t.Any]], identity: str) -> tuple[Slot, ...]:
+def slots(found: t.Sequence[Host], infos: t.Mapping[str, t.Mapping[str, t.Any]], identity: str) -> tuple[NodeSlot, ...]:
     """Return the nodes as launchers see them."""
     return tuple(
-        Slot(
+        NodeSlot(
             name=host.name,
             rank=index,
             address=host.address,
@@ -157,7 +159,7 @@ def slots(found: t.Sequence[Host], infos: t.Mapping[str, t.Mapping[str, t.Any]],
     )
 
 
-def launch(job: Job, nodes: tuple[Slot, ...], identity: str, attempt: int) -> tuple[Launch, RunContext]:
+def launch(job: Job, nodes: tuple[NodeSlot, ...], identity: str, attempt: int) -> tuple[Launch, RunContext]:
     """Return what every node starts for the attempts from ``attempt`` on."""
     path = job.checkpoints.path
     context = RunContext(identity, port(identity), attempt, f"{path.rstrip('/')}/{identity}" if path else None)
@@ -166,20 +168,20 @@ def launch(job: Job, nodes: tuple[Slot, ...], identity: str, attempt: int) -> tu
 
 def members(
     job: Job,
-    remotes: t.Sequence[Remote],
-    nodes: tuple[Slot, ...],
+    remotes: t.Sequence[NodeClient],
+    nodes: tuple[NodeSlot, ...],
     plan: Launch,
     context: RunContext,
     infos: t.Mapping[str, t.Mapping[str, t.Any]],
     secrets: tuple[dict[str, str], dict[str, bytes]],
-) -> list[gang.Member]:
+) -> list[gang.GangMember]:
     """Return what each node needs: unit, store, files, and the meeting that proves that the gang can form."""
     result = []
     meet = {"host": nodes[0].address, "port": context.port, "seconds": _REACH_S}
     for index, (remote, slot, item) in enumerate(zip(remotes, nodes, plan.nodes, strict=True)):
         first_without_store = index == 0 and plan.store is None and len(nodes) > 1
         result.append(
-            gang.Member(
+            gang.GangMember(
                 remote=remote,
                 spec=_agent_spec(job, slot, plan, context, index, secrets),
                 files=item.files,
@@ -197,7 +199,7 @@ def members(
 
 def _agent_spec(
     job: Job,
-    slot: Slot,
+    slot: NodeSlot,
     plan: Launch,
     context: RunContext,
     index: int,
@@ -226,7 +228,7 @@ def _agent_spec(
     )
 
 
-def _store_spec(job: Job, slot: Slot, plan: Launch, context: RunContext) -> dict[str, t.Any]:
+def _store_spec(job: Job, slot: NodeSlot, plan: Launch, context: RunContext) -> dict[str, t.Any]:
     where = {"host": slot.address, "port": context.port}
     return gang.unit_spec(
         job,
@@ -287,7 +289,7 @@ def _is_loopback(address: str) -> bool:
         return address == "localhost"
 
 
-def _script_in(job: Job, tree: file_sync.Tree) -> None:
+def _script_in(job: Job, tree: file_sync.FileTree) -> None:
     if not job.script or job.script.startswith("/") or job.code is None:
         return
     wanted = str(pathlib.PurePosixPath(job.code.workdir, job.script))

@@ -41,7 +41,7 @@ def present(
     lives = running(plan) or unseen
     if lives and not unseen and plan.job.launcher == "mpi" and not all(alive(plan, host.name) for host in plan.hosts):
         # Its parts share keys that nobody keeps: one part cannot be joined to the others later.
-        gang.stop(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
+        gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
         lives = False
     attempt = _generation(plan, before, lives)
     current = _open_record(plan, before, attempt, lives)
@@ -55,14 +55,14 @@ def present(
     if plan.gate.verdict:
         files.write_json(folder / "fabric.json", {"schema": run_record.SCHEMA, "islands": [plan.gate.verdict]})
     if lives and request.options.get("take_over"):
-        gang.claim(plan.remotes, plan.run_id, held)
+        gang.take_over_run(plan.remotes, plan.run_id, held)
     if missing:
         if not lives:
             files.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "submitted", "attempt": attempt})
         try:
-            ready = members if not lives else [gang.alone(member, members) for member in missing]
-            gang.prepare(ready, plan.source.placed, held, plan.run_id, fresh=before is None)
-            started = gang.start(missing, plan.run_id, fresh=before is None)
+            ready = members if not lives else [gang.without_peers(member, members) for member in missing]
+            gang.prepare_gang(ready, plan.source.placed, held, plan.run_id, fresh=before is None)
+            started = gang.start_gang(missing, plan.run_id, fresh=before is None)
         except MusterError as exc:
             _failed_start(folder, before, current, exc, lives)
             raise
@@ -149,12 +149,12 @@ def _versions(plan: Plan) -> Dict:
 
 def _members(
     home: StateHome, plan: Plan, attempt: int, resolved: tuple[dict[str, str], dict[str, bytes]]
-) -> list[gang.Member]:
+) -> list[gang.GangMember]:
     nodes = hosts_plan.slots(plan.hosts, plan.infos, plan.run_id)
     launched, context = hosts_plan.launch(plan.job, nodes, plan.run_id, attempt)
     env, files = resolved
     if launched.keypair:
-        pair = ssh_keys.make(home.run_folder(plan.run_id))
+        pair = ssh_keys.generate_keys(home.run_folder(plan.run_id))
         known = mpi.known_hosts(nodes, context, pair.host_public)
         files = {
             **files,

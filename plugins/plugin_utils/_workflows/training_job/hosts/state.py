@@ -14,7 +14,7 @@ import typing as t
 
 from .....module_utils._model import checks, fabric_gate
 from .....module_utils._model.job import Job
-from ...._hosts.node_client import Remote
+from ...._hosts.node_client import NodeClient
 from ...shared.progress import Progress
 from ...shared.state_dir import StateHome
 from . import plan as hosts_plan
@@ -36,7 +36,7 @@ class Request:
     hostvars: t.Mapping[str, t.Any]
     base: pathlib.Path
     check: bool
-    connect: t.Callable[[t.Sequence[str]], list[Remote]]
+    connect: t.Callable[[t.Sequence[str]], list[NodeClient]]
     progress: Progress
 
 
@@ -48,11 +48,11 @@ class Plan:
     run_id: str
     hosts: list[hosts_plan.Host]
     source: hosts_plan.Source
-    remotes: list[Remote]
+    remotes: list[NodeClient]
     infos: dict[str, Dict]
     checks: list[checks.Check]
     derived: Dict
-    gate: fabric_gate.Gate
+    gate: fabric_gate.FabricGate
 
 
 def claim(request: Request, home: StateHome, job: Job) -> Dict:

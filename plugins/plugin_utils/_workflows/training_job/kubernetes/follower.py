@@ -358,7 +358,7 @@ class ClusterFollower(Follower):
         return int(status.get("restarts") or 0) - int(status.get("restartsCountTowardsMax") or 0)
 
     def _drill_if_due(self) -> None:
-        if not self.drill or self.drilled_at is not None or not drills.due(self.drill, self.story, time.time()):
+        if not self.drill or self.drilled_at is not None or not drills.is_due(self.drill, self.story, time.time()):
             return
         ranks = self.story.attempts[-1].ranks if self.story.attempts else {}
         wanted = ranks.get(self.drill.rank) if self.drill.rank is not None else self.drill.node

@@ -103,7 +103,7 @@ def _read(client: Client, made: t.Sequence[Object]) -> list[Dict]:
     for pod in client.list("v1/Pod", space, labels=f"batch.kubernetes.io/job-name={name}").items:
         for raw in client.stream_log(space, pod["metadata"]["name"], CONTAINER, follow=False, timeout_s=60):
             text = raw.decode(errors="replace")
-            found += log_follow.lines(text[len(MARK) :]) if text.startswith(MARK) else []
+            found += log_follow.parse_json_lines(text[len(MARK) :]) if text.startswith(MARK) else []
     return found
 
 
@@ -125,7 +125,9 @@ def _told(folder: pathlib.Path) -> Story:
 
 
 def _lines(place: pathlib.Path) -> list[Dict]:
-    return list(log_follow.lines(place.read_text(encoding="utf-8", errors="replace"))) if place.exists() else []
+    return (
+        list(log_follow.parse_json_lines(place.read_text(encoding="utf-8", errors="replace"))) if place.exists() else []
+    )
 
 
 def _time(line: t.Mapping[str, t.Any]) -> float:

@@ -216,7 +216,7 @@ def plan(
         cluster=cluster,
         namespace=namespace,
         pods=registry.pods(job, context),
-        program={name: agent_package.sources()[name] for name in PROGRAM_FILES},
+        program={name: agent_package.read_sources()[name] for name in PROGRAM_FILES},
         archive=_packed(source),
         queue=facts.queue,
         fleet=Fleet(

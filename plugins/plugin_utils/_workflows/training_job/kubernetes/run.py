@@ -119,7 +119,7 @@ def run(request: Request, home: StateHome, job: Job) -> Dict:
         if not _goes_on(asked, live):
             submit.insist_seen(run_id, before, live, bool(request.options.get("recreate")))
             kubernetes_plan.judge(job, facts, namespace)
-        for warning in (*facts.warnings, *job_backends.warnings(job)):
+        for warning in (*facts.warnings, *job_backends.backend_warnings(job)):
             request.progress.say(f"warning: {warning}")
         if request.check:
             return _rehearse(asked)
@@ -177,7 +177,7 @@ def _drill(request: Request, job: Job, facts: kubernetes_plan.Facts) -> drill.Dr
     named = str(value.get("node") or "") if isinstance(value, dict) else ""
     # Where each rank will be only the scheduler knows; a node that is named must be one of the cluster's.
     known = [str(item["metadata"]["name"]) for item in facts.nodes or []] or [named]
-    found = drill.parse(value, job.world_size, known if named else [""] * job.nodes, job.nproc)
+    found = drill.parse_drill(value, job.world_size, known if named else [""] * job.nodes, job.nproc)
     if found.target == "worker":
         raise InputError("drill.target", "a single rank cannot be killed on Kubernetes", "Use agent: the rank's pod")
     return found
@@ -354,7 +354,7 @@ def _reference(live: Object, made: KubePlan, request: Request) -> Dict:
 
 
 def _derived(made: KubePlan) -> Dict:
-    derived = advice.derive(made.job, bandwidth_gb_s=None, prices_usd_per_hour=[None] * made.job.nodes)
+    derived = advice.derive_advice(made.job, bandwidth_gb_s=None, prices_usd_per_hour=[None] * made.job.nodes)
     derived.update({"connection": "kubernetes", "lane": "network", "run_id": made.run_id})
     return derived
 

@@ -23,27 +23,27 @@ from cryptography.x509.oid import NameOID
 
 from ansible_collections.muster.training.plugins.module_utils._http import sockets
 from ansible_collections.muster.training.plugins.module_utils._http.clock import SYSTEM_CLOCK, Deadline
-from ansible_collections.muster.training.plugins.module_utils._http.connection_pool import Wire
-from ansible_collections.muster.training.plugins.module_utils._http.errors import CHUNK, WireFailure
-from ansible_collections.muster.training.plugins.module_utils._http.messages import Request
+from ansible_collections.muster.training.plugins.module_utils._http.connection_pool import ConnectionPool
+from ansible_collections.muster.training.plugins.module_utils._http.errors import CHUNK, ExchangeError
+from ansible_collections.muster.training.plugins.module_utils._http.messages import HttpRequest
 from ansible_collections.muster.training.plugins.module_utils._http.retry import Timeouts
 from ansible_collections.muster.training.plugins.module_utils._http.tls import TlsOptions
 from ansible_collections.muster.training.plugins.module_utils._http.urls import Origin
 from ansible_collections.muster.training.tests.support.loopback import http_answer, raw_server, read_request, reply
 
-GET = Request("GET", "/v1/nodes")
-POST = Request("POST", "/v1/nodes", body=b"{}")
+GET = HttpRequest("GET", "/v1/nodes")
+POST = HttpRequest("POST", "/v1/nodes", body=b"{}")
 
 
-def exchange(port: int, request: Request = GET, total_s: float = 10.0, **options: t.Any) -> bytes:
-    wire = options.pop("wire", None) or Wire(**options)
+def exchange(port: int, request: HttpRequest = GET, total_s: float = 10.0, **options: t.Any) -> bytes:
+    wire = options.pop("wire", None) or ConnectionPool(**options)
     origin = Origin("http", "127.0.0.1", port)
     return wire(origin, request, Deadline(SYSTEM_CLOCK, total_s)).body
 
 
 def test_request_on_the_wire_is_complete() -> None:
     seen: list[bytes] = []
-    request = Request("POST", "/v1/nodes", (("a", "b c"),), {"X-One": "1"}, b'{"n":1}')
+    request = HttpRequest("POST", "/v1/nodes", (("a", "b c"),), {"X-One": "1"}, b'{"n":1}')
     with raw_server(reply(http_answer(b"{}"), seen=seen)) as port:
         assert exchange(port, request) == b"{}"
     head, _mark, body = seen[0].partition(b"\r\n\r\n")
@@ -57,14 +57,14 @@ def test_connection_is_kept_for_reads_and_fresh_for_creates() -> None:
         while read_request(sock):
             sock.sendall(http_answer(b"1"))
 
-    wire = Wire()
+    wire = ConnectionPool()
     with raw_server(go_on, reply(http_answer(b"2"))) as port:
         assert [exchange(port, request, wire=wire) for request in (GET, GET, POST)] == [b"1", b"1", b"2"]
     wire.close()
 
 
 def test_a_kept_connection_that_died_is_replaced_unseen() -> None:
-    wire = Wire()
+    wire = ConnectionPool()
     with raw_server(reply(http_answer(b"1")), reply(http_answer(b"2"))) as port:
         assert exchange(port, wire=wire) == b"1"
         time.sleep(0.05)
@@ -89,7 +89,7 @@ def test_a_kept_connection_that_died_is_replaced_unseen() -> None:
     ],
 )
 def test_bad_answers(answer: bytes, problem: str, transient: bool) -> None:
-    with raw_server(reply(answer)) as port, pytest.raises(WireFailure, match=problem) as caught:
+    with raw_server(reply(answer)) as port, pytest.raises(ExchangeError, match=problem) as caught:
         exchange(port, POST, max_body_bytes=1000)
     assert caught.value.sent
     if problem != "cut short|not HTTP":
@@ -113,7 +113,7 @@ def test_a_byte_now_and_then_does_not_outlive_the_deadline(part: bytes) -> None:
             sock.sendall(b"x")
 
     started = time.monotonic()
-    with raw_server(drip) as port, pytest.raises(WireFailure, match="in time"):
+    with raw_server(drip) as port, pytest.raises(ExchangeError, match="in time"):
         exchange(port, total_s=0.4)
     stop.set()
     assert 0.3 < time.monotonic() - started < 2.0
@@ -124,7 +124,7 @@ def test_silence_ends_with_the_read_timeout() -> None:
         read_request(sock)
         sock.recv(1)
 
-    with raw_server(silent) as port, pytest.raises(WireFailure, match="in time") as caught:
+    with raw_server(silent) as port, pytest.raises(ExchangeError, match="in time") as caught:
         exchange(port, timeouts=Timeouts(read_s=0.2))
     assert caught.value.transient and caught.value.sent
 
@@ -132,20 +132,20 @@ def test_silence_ends_with_the_read_timeout() -> None:
 def test_nobody_listens() -> None:
     with raw_server() as port:
         pass
-    with pytest.raises(WireFailure, match=f"no connection to 127.0.0.1 port {port}") as caught:
+    with pytest.raises(ExchangeError, match=f"no connection to 127.0.0.1 port {port}") as caught:
         exchange(port)
     assert not caught.value.sent and caught.value.transient
 
 
 def test_unknown_host_is_named() -> None:
-    with pytest.raises(WireFailure, match="no-such-host.invalid cannot be resolved"):
-        Wire(proxy="none")(Origin("http", "no-such-host.invalid", 80), GET, Deadline(SYSTEM_CLOCK, 10))
+    with pytest.raises(ExchangeError, match="no-such-host.invalid cannot be resolved"):
+        ConnectionPool(proxy="none")(Origin("http", "no-such-host.invalid", 80), GET, Deadline(SYSTEM_CLOCK, 10))
 
 
 def test_a_resolver_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_a, **_k: release.wait(5))
-    with pytest.raises(WireFailure, match="no answer from the name server"):
+    with pytest.raises(ExchangeError, match="no answer from the name server"):
         sockets.resolve("slow.example.com", 443, 0.05)
     release.set()
 
@@ -167,12 +167,12 @@ def test_second_family_is_tried_when_the_first_is_dead(monkeypatch: pytest.Monke
         found = [(socket.AF_INET6, 1, 6, "", ("::1", dead, 0, 0)), (socket.AF_INET, 1, 6, "", ("127.0.0.1", port))]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_a, **_k: found)
         origin = Origin("http", "two.example.com", port)
-        assert Wire(proxy="none")(origin, GET, Deadline(SYSTEM_CLOCK, 5)).body == b"4"
+        assert ConnectionPool(proxy="none")(origin, GET, Deadline(SYSTEM_CLOCK, 5)).body == b"4"
 
 
 def test_families_take_turns() -> None:
     six, four = socket.AF_INET6, socket.AF_INET
-    mixed = sockets._alternate([(six, 1), (six, 2), (six, 3), (four, 4)])
+    mixed = sockets._alternate_families([(six, 1), (six, 2), (six, 3), (four, 4)])
     assert mixed == [(six, 1), (four, 4), (six, 2), (six, 3)]
 
 
@@ -214,17 +214,17 @@ def over_tls(paths: tuple[str, str]) -> t.Callable[[socket.socket], None]:
 
 
 def get_tls(port: int, tls: TlsOptions, host: str = "127.0.0.1") -> bytes:
-    return Wire(tls=tls)(Origin("https", host, port), GET, Deadline(SYSTEM_CLOCK, 10)).body
+    return ConnectionPool(tls=tls)(Origin("https", host, port), GET, Deadline(SYSTEM_CLOCK, 10)).body
 
 
 def test_tls_trusts_only_what_it_is_told_to(tmp_path: pathlib.Path) -> None:
     paths = make_certificate(tmp_path)
     with raw_server(over_tls(paths)) as port:
         assert get_tls(port, TlsOptions(ca_path=paths[0])) == b'"tls"'
-    with raw_server(over_tls(paths)) as port, pytest.raises(WireFailure, match="certificate was refused") as caught:
+    with raw_server(over_tls(paths)) as port, pytest.raises(ExchangeError, match="certificate was refused") as caught:
         get_tls(port, TlsOptions())
     assert not caught.value.transient and not caught.value.sent and "clock" in caught.value.fix
-    with raw_server(over_tls(paths)) as port, pytest.raises(WireFailure, match=r"refused \(Hostname mismatch"):
+    with raw_server(over_tls(paths)) as port, pytest.raises(ExchangeError, match=r"refused \(Hostname mismatch"):
         get_tls(port, TlsOptions(ca_path=paths[0]), host="localhost")
     with raw_server(over_tls(paths)) as port:
         assert get_tls(port, TlsOptions(verify=False)) == b'"tls"'
@@ -232,7 +232,7 @@ def test_tls_trusts_only_what_it_is_told_to(tmp_path: pathlib.Path) -> None:
 
 def test_expired_certificate_is_refused(tmp_path: pathlib.Path) -> None:
     paths = make_certificate(tmp_path, days=-1)
-    with raw_server(over_tls(paths)) as port, pytest.raises(WireFailure, match="expired"):
+    with raw_server(over_tls(paths)) as port, pytest.raises(ExchangeError, match="expired"):
         get_tls(port, TlsOptions(ca_path=paths[0]))
 
 
@@ -244,7 +244,7 @@ def test_a_server_without_tls_is_named() -> None:
 
     with (
         raw_server(talk) as port,
-        pytest.raises(WireFailure, match="the server does not speak TLS"),
+        pytest.raises(ExchangeError, match="the server does not speak TLS"),
     ):
         get_tls(port, TlsOptions())
 
@@ -254,14 +254,14 @@ def test_unusable_ca_file(tmp_path: pathlib.Path, content: bytes | None, reason:
     path = tmp_path / "ca.pem"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(WireFailure, match=reason):
+    with pytest.raises(ExchangeError, match=reason):
         TlsOptions(ca_path=str(path)).context()
 
 
 def test_plain_http_goes_through_the_proxy_in_absolute_form(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bytes] = []
     with raw_server(reply(http_answer(b"1"), seen=seen)) as port:
-        wire = Wire(proxy=f"http://user:p%40ss@127.0.0.1:{port}")
+        wire = ConnectionPool(proxy=f"http://user:p%40ss@127.0.0.1:{port}")
         assert wire(Origin("http", "api.example.com", 80), GET, Deadline(SYSTEM_CLOCK, 5)).body == b"1"
     assert seen[0].startswith(b"GET http://api.example.com/v1/nodes HTTP/1.1\r\nHost: api.example.com\r\n")
     assert b"Proxy-Authorization: Basic dXNlcjpwQHNz\r\n" in seen[0]
@@ -278,7 +278,7 @@ def test_https_goes_through_a_tunnel(tmp_path: pathlib.Path) -> None:
         serve(sock)
 
     with raw_server(proxy) as port:
-        wire = Wire(tls=TlsOptions(verify=False), proxy=f"http://127.0.0.1:{port}")
+        wire = ConnectionPool(tls=TlsOptions(verify=False), proxy=f"http://127.0.0.1:{port}")
         assert wire(Origin("https", "api.example.com", 443), GET, Deadline(SYSTEM_CLOCK, 5)).body == b'"tls"'
     assert seen == [b"CONNECT api.example.com:443 HTTP/1.1\r\nHost: api.example.com:443\r\n\r\n"]
 
@@ -287,7 +287,7 @@ def test_https_goes_through_a_tunnel(tmp_path: pathlib.Path) -> None:
     ("answer", "problem"), [(b"HTTP/1.1 407 No\r\n\r\n", r"refused the tunnel \(407\)"), (b"", "closed")]
 )
 def test_a_proxy_that_refuses(answer: bytes, problem: str) -> None:
-    with raw_server(reply(answer)) as port, pytest.raises(WireFailure, match=problem) as caught:
-        wire = Wire(proxy=f"http://127.0.0.1:{port}")
+    with raw_server(reply(answer)) as port, pytest.raises(ExchangeError, match=problem) as caught:
+        wire = ConnectionPool(proxy=f"http://127.0.0.1:{port}")
         wire(Origin("https", "api.example.com", 443), POST, Deadline(SYSTEM_CLOCK, 5))
     assert not caught.value.sent

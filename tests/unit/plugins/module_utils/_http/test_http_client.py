@@ -11,8 +11,12 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._http.client import HttpClient
-from ansible_collections.muster.training.plugins.module_utils._http.errors import WireFailure
-from ansible_collections.muster.training.plugins.module_utils._http.messages import Request, Response, json_request
+from ansible_collections.muster.training.plugins.module_utils._http.errors import ExchangeError
+from ansible_collections.muster.training.plugins.module_utils._http.messages import (
+    HttpRequest,
+    HttpResponse,
+    json_request,
+)
 from ansible_collections.muster.training.plugins.module_utils._http.retry import Pacer, RetryPolicy, Timeouts
 from ansible_collections.muster.training.plugins.module_utils._http.version import USER_AGENT
 from ansible_collections.muster.training.plugins.module_utils._model.errors import ApiError, InputError, TransportError
@@ -23,8 +27,8 @@ from ansible_collections.muster.training.tests.support.scripted_http import Call
 
 BASE = "https://api.example.com/v1"
 TOKEN = "tok-canary-9f3b1c"
-RESET = WireFailure("the connection was lost before the answer was complete", transient=True)
-REFUSED = WireFailure("no connection to api.example.com port 443 (refused)", sent=False, transient=True)
+RESET = ExchangeError("the connection was lost before the answer was complete", transient=True)
+REFUSED = ExchangeError("no connection to api.example.com port 443 (refused)", sent=False, transient=True)
 
 
 def client(script: Script, clock: FakeClock | None = None, **options: t.Any) -> HttpClient:
@@ -91,7 +95,7 @@ def test_create_is_repeated_after_429_only() -> None:
 
 
 @pytest.mark.parametrize("failure", [RESET, REFUSED])
-def test_create_is_not_repeated_after_a_broken_exchange(failure: WireFailure) -> None:
+def test_create_is_not_repeated_after_a_broken_exchange(failure: ExchangeError) -> None:
     with Script(Call("POST", "/v1/nodes", failure=failure)) as script, pytest.raises(TransportError) as caught:
         client(script).call(json_request("POST", "/nodes", body={}))
     assert caught.value.ambiguous is failure.sent
@@ -105,7 +109,7 @@ def test_get_after_a_broken_exchange_is_repeated_and_never_ambiguous() -> None:
 
 
 def test_a_failure_that_will_not_change_is_not_repeated() -> None:
-    tls = WireFailure("the TLS certificate was refused (expired)", fix="Check the clock", sent=False)
+    tls = ExchangeError("the TLS certificate was refused (expired)", fix="Check the clock", sent=False)
     with (
         Script(Call("GET", "/v1/nodes", failure=tls)) as script,
         pytest.raises(TransportError, match="Check the clock"),
@@ -147,7 +151,7 @@ def test_no_wait_that_ends_after_the_deadline() -> None:
 
 
 def test_a_quota_is_not_waited_for() -> None:
-    def may_retry(response: Response) -> bool:
+    def may_retry(response: HttpResponse) -> bool:
         return b"quota" not in response.body
 
     with Script(Call("GET", "/v1/nodes", status=429, answer={"error": "quota"})) as script, pytest.raises(ApiError):
@@ -282,7 +286,7 @@ def test_cloudflare_ban_is_told_from_a_missing_permission() -> None:
 
 def test_headers_that_would_inject_are_refused_before_anything_is_sent() -> None:
     with Script() as script, pytest.raises(InputError) as caught:
-        client(script).send(Request("GET", "/nodes", headers={"X-Name": "value\r\nEvil: 1"}))
+        client(script).send(HttpRequest("GET", "/nodes", headers={"X-Name": "value\r\nEvil: 1"}))
     assert "Evil" not in str(caught.value)
 
 

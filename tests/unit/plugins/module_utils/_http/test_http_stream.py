@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._http import http1
 from ansible_collections.muster.training.plugins.module_utils._http.clock import SYSTEM_CLOCK, Deadline
-from ansible_collections.muster.training.plugins.module_utils._http.connection_pool import Wire
-from ansible_collections.muster.training.plugins.module_utils._http.errors import WireFailure
-from ansible_collections.muster.training.plugins.module_utils._http.messages import Request, Response
-from ansible_collections.muster.training.plugins.module_utils._http.stream import Stream, _Chunks
+from ansible_collections.muster.training.plugins.module_utils._http.connection_pool import ConnectionPool
+from ansible_collections.muster.training.plugins.module_utils._http.errors import ExchangeError
+from ansible_collections.muster.training.plugins.module_utils._http.messages import HttpRequest, HttpResponse
+from ansible_collections.muster.training.plugins.module_utils._http.stream import Stream, _ChunkDecoder
 from ansible_collections.muster.training.plugins.module_utils._http.tls import TlsOptions
 from ansible_collections.muster.training.plugins.module_utils._http.urls import Origin
 from ansible_collections.muster.training.tests.support.loopback import raw_server
@@ -41,22 +41,22 @@ def begins_only(sock: socket.socket) -> None:
     sock.sendall(CHUNKED + b"5\r\nfirst\r\n")
 
 
-def begin(port: int) -> Response | Stream:
-    wire = Wire(proxy="none")
-    return wire.stream(Origin("http", "127.0.0.1", port), Request("GET", "/w"), Deadline(SYSTEM_CLOCK, 5))
+def begin(port: int) -> HttpResponse | Stream:
+    wire = ConnectionPool(proxy="none")
+    return wire.stream(Origin("http", "127.0.0.1", port), HttpRequest("GET", "/w"), Deadline(SYSTEM_CLOCK, 5))
 
 
 @given(st.lists(st.binary(min_size=1, max_size=40), max_size=8), st.integers(1, 9))
 def test_chunks_in_any_pieces_give_the_same(chunks: list[bytes], size: int) -> None:
     text = b"".join(b"%x;ext=1\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
-    parser = _Chunks()
+    parser = _ChunkDecoder()
     got = b"".join(parser.feed(text[start : start + size]) for start in range(0, len(text), size))
     assert got == b"".join(chunks) and parser.ended
 
 
 def test_a_size_that_is_none_is_refused() -> None:
-    with pytest.raises(WireFailure, match="not HTTP"):
-        _Chunks().feed(b"x" * 2000)
+    with pytest.raises(ExchangeError, match="not HTTP"):
+        _ChunkDecoder().feed(b"x" * 2000)
 
 
 def test_pieces_come_as_they_are_sent_and_waiting_has_an_end() -> None:
@@ -81,13 +81,13 @@ def test_pieces_come_as_they_are_sent_and_waiting_has_an_end() -> None:
 def test_an_answer_that_is_let_go_after_its_file_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python's collector ends what refers to each other in any order, and a complaint would go to the user."""
     answers: list[http.client.HTTPResponse] = []
-    real = http1.ask
+    real = http1.send_request
 
     def ask(*args: t.Any, **more: t.Any) -> http.client.HTTPResponse:
         answers.append(real(*args, **more))
         return answers[-1]
 
-    monkeypatch.setattr(http1, "ask", ask)
+    monkeypatch.setattr(http1, "send_request", ask)
     with raw_server(begins_only) as port:
         stream = begin(port)
         assert isinstance(stream, Stream) and stream.read(2) == b"first"
@@ -99,7 +99,7 @@ def test_an_answer_that_breaks_off_is_no_end() -> None:
     with raw_server(begins_only) as port:
         stream = begin(port)
         assert isinstance(stream, Stream) and stream.read(2) == b"first"
-        with pytest.raises(WireFailure, match="cut short|lost"):
+        with pytest.raises(ExchangeError, match="cut short|lost"):
             stream.read(2)
 
 
@@ -152,7 +152,7 @@ def test_a_refusal_is_a_whole_answer() -> None:
 
     with raw_server(talk) as port:
         answer = begin(port)
-        assert isinstance(answer, Response) and (answer.status, answer.body) == (403, b"no")
+        assert isinstance(answer, HttpResponse) and (answer.status, answer.body) == (403, b"no")
 
 
 def test_a_body_of_announced_length_and_one_until_the_end() -> None:
@@ -172,6 +172,6 @@ def test_a_body_of_announced_length_and_one_until_the_end() -> None:
 
 @pytest.mark.parametrize("options", [TlsOptions(client_pem="no pem"), TlsOptions(ca_pem="no pem")])
 def test_credentials_that_are_no_pem_are_refused(options: TlsOptions) -> None:
-    with pytest.raises(WireFailure, match="a TLS file cannot be used"):
+    with pytest.raises(ExchangeError, match="a TLS file cannot be used"):
         options.context()
     assert "no pem" not in repr(TlsOptions(client_pem="no pem"))

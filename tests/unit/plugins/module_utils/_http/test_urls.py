@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._http.clock import Deadline
 from ansible_collections.muster.training.plugins.module_utils._http.messages import (
-    Request,
-    Response,
+    HttpRequest,
+    HttpResponse,
     check_headers,
     decode_json,
     json_request,
@@ -193,12 +193,12 @@ def test_bad_headers(headers: dict[str, str]) -> None:
 
 
 def test_repeatable_by_method_unless_said_otherwise() -> None:
-    assert Request("PUT", "/x").repeatable and not Request("PUT", "/x", idempotent=False).repeatable
-    assert not Request("POST", "/x").repeatable and Request("POST", "/x", idempotent=True).repeatable
+    assert HttpRequest("PUT", "/x").repeatable and not HttpRequest("PUT", "/x", idempotent=False).repeatable
+    assert not HttpRequest("POST", "/x").repeatable and HttpRequest("POST", "/x", idempotent=True).repeatable
 
 
 def test_response_shows_only_clean_names() -> None:
-    response = Response(500, {"cf-ray": "8a<script>", "content-type": "Text/HTML;x"}, b"secret body")
+    response = HttpResponse(500, {"cf-ray": "8a<script>", "content-type": "Text/HTML;x"}, b"secret body")
     assert response.request_id() == "8ascript" and response.content_type() == "text/html"
     assert "secret" not in repr(response)
 

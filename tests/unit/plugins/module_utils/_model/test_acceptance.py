@@ -10,7 +10,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model import acceptance as subject
-from ansible_collections.muster.training.plugins.module_utils._model.acceptance import Part
+from ansible_collections.muster.training.plugins.module_utils._model.acceptance import AcceptancePart
 
 
 @pytest.mark.parametrize(
@@ -25,8 +25,8 @@ from ansible_collections.muster.training.plugins.module_utils._model.acceptance 
     ],
 )
 def test_the_outcome_of_all(outcomes: list[t.Any], whole: str, code: int) -> None:
-    parts = [Part(str(index), outcome, "x") for index, outcome in enumerate(outcomes)]
-    made = subject.document(parts, nodes=2)
+    parts = [AcceptancePart(str(index), outcome, "x") for index, outcome in enumerate(outcomes)]
+    made = subject.build_document(parts, nodes=2)
     assert (made["schema"], made["outcome"], made["exit_code"], made["nodes"]) == (1, whole, code, 2)
     assert [part["outcome"] for part in made["parts"]] == outcomes
 
@@ -49,22 +49,22 @@ def gang(run_id: str, began: str | None, ended: str | None, seen: int = 2, outco
     ],
 )
 def test_two_gangs(first: t.Any, second: t.Any, outcome: str) -> None:
-    assert subject.queueing(first, second).outcome == outcome
+    assert subject.judge_queue(first, second).outcome == outcome
 
 
 def test_users() -> None:
-    assert subject.users([("a", 1000), ("b", 1001)]).outcome == "pass"
-    root = subject.users([("a", 1000), ("b", 0)])
+    assert subject.judge_user_ids([("a", 1000), ("b", 1001)]).outcome == "pass"
+    root = subject.judge_user_ids([("a", 1000), ("b", 0)])
     assert root.outcome == "unproven" and "as root on b" in root.summary
-    assert subject.users([]).outcome == "unproven"
+    assert subject.judge_user_ids([]).outcome == "unproven"
 
 
 def test_resume() -> None:
     proof = {"resumed": True, "seconds_to_resume": 4.0, "world_size": 2, "steps_lost": 7, "problem": ""}
     done = {"run_id": "r", "outcome": "succeeded", "detail": "x", "drill": proof}
-    found = subject.resumed(done)
+    found = subject.judge_resume(done)
     assert found.outcome == "pass" and "resumed in 4.0 s with all 2 ranks, 7 steps" in found.summary
-    assert subject.resumed({**done, "drill": None}).outcome == "fail"
-    assert subject.resumed({**done, "outcome": "failed"}).outcome == "fail"
-    again = subject.resumed({**done, "drill": {**proof, "resumed": False, "problem": "the run began again"}})
+    assert subject.judge_resume({**done, "drill": None}).outcome == "fail"
+    assert subject.judge_resume({**done, "outcome": "failed"}).outcome == "fail"
+    again = subject.judge_resume({**done, "drill": {**proof, "resumed": False, "problem": "the run began again"}})
     assert again.outcome == "fail" and again.reasons == ("the run began again",)

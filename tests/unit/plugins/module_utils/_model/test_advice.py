@@ -20,7 +20,7 @@ def job(nodes: int = 2, nproc: int = 4, **batch: t.Any) -> Job:
 
 
 def test_what_is_unknown_is_null() -> None:
-    assert advice.derive(job(), bandwidth_gb_s=None, prices_usd_per_hour=[1.5, None]) == {
+    assert advice.derive_advice(job(), bandwidth_gb_s=None, prices_usd_per_hour=[1.5, None]) == {
         "world_size": 8,
         "processes_per_node": 4,
         "effective_batch": None,
@@ -32,7 +32,7 @@ def test_what_is_unknown_is_null() -> None:
 
 def test_all_figures_of_a_job() -> None:
     known = job(per_rank=16, accumulation=2, base_learning_rate=0.1, base_batch=256, parameters=10**9)
-    derived = advice.derive(known, bandwidth_gb_s=10, prices_usd_per_hour=[1.5, 2])
+    derived = advice.derive_advice(known, bandwidth_gb_s=10, prices_usd_per_hour=[1.5, 2])
     assert (derived["effective_batch"], derived["price_usd_per_hour"]) == (256, 3.5)
     assert derived["learning_rate_advice"] == pytest.approx(0.1)
     # 2 (8 - 1) / 8 of 4 GB at 10 GB/s.

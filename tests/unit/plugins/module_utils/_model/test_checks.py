@@ -44,13 +44,13 @@ def answer(**changes: t.Any) -> Dict:
 
 def preflight(a: Dict, b: Dict | None = None, wanted: Job | None = None, skew: float = 0.1) -> list[checks.Check]:
     infos = {"a": a, "b": answer() if b is None else b}
-    return checks.preflight(wanted or job(), infos, {"a": skew, "b": 0.0}, RUN, OWNER)
+    return checks.check_gang(wanted or job(), infos, {"a": skew, "b": 0.0}, RUN, OWNER)
 
 
 def test_healthy_nodes_pass_every_check() -> None:
     found = preflight(answer(), wanted=job(gpus_per_node=8, gpu={"model": "h100", "memory_gib_min": 79}))
-    checks.refuse(found)
-    flat = checks.result(found)
+    checks.raise_first_failure(found)
+    flat = checks.build_result(found)
     assert (flat["ok"], flat["exit_code"], flat["failures"]) == (True, 0, [])
     assert all(not check.problem and not check.fix for check in found)
     assert {check.name for check in found} >= {
@@ -116,9 +116,9 @@ def test_one_defect_fails_its_own_check_on_its_own_node(defect: str) -> None:
     assert [(check.name, check.node) for check in failed if not check.name.startswith("same_")][:1] == [(name, "a")]
     assert text in failed[0].problem and failed[0].fix
     with pytest.raises(RefusedError) as caught:
-        checks.refuse(found)
+        checks.raise_first_failure(found)
     assert str(caught.value).startswith("a: ") and text in str(caught.value) and failed[0].fix in str(caught.value)
-    assert checks.result(found)["exit_code"] == 1 and name in checks.result(found)["failures"]
+    assert checks.build_result(found)["exit_code"] == 1 and name in checks.build_result(found)["failures"]
 
 
 def test_a_defect_of_the_other_node_is_found_too() -> None:
@@ -158,13 +158,13 @@ def test_versions_are_compared_over_the_nodes_without_their_build() -> None:
 def test_a_refusal_counts_what_else_is_wrong() -> None:
     bad = answer(files={"/t.py": False}, ports={"20000": "busy"})
     with pytest.raises(RefusedError, match=r"^a: port 20000 cannot be used: busy \(and 1 more\)\. Another program"):
-        checks.refuse(preflight(bad))
-    checks.refuse([])
+        checks.raise_first_failure(preflight(bad))
+    checks.raise_first_failure([])
 
 
 def test_the_checks_of_a_node_alone_need_no_job() -> None:
     training = {"executable": "/p", "version": "3.12.1", "packages": {"torch": None, "numpy": "2.1"}, "problem": None}
-    found = checks.node("a", answer(training=training), 0.0)
+    found = checks.check_node("a", answer(training=training), 0.0)
     assert [check.name for check in found if not check.ok] == ["package_torch"]
     assert "/p has no package torch" in found[-2].problem and "bootstrap" in found[-2].fix
 
@@ -210,5 +210,5 @@ def test_a_node_that_answers_half_has_no_traceback(data: st.DataObject) -> None:
     half = copy.deepcopy(whole)
     for key in data.draw(st.sets(st.sampled_from(sorted(set(whole) - {"state"})))):
         del half[key]
-    flat = checks.result(preflight(half, wanted=job(gpus_per_node=8)))
+    flat = checks.build_result(preflight(half, wanted=job(gpus_per_node=8)))
     assert flat["ok"] is (not flat["failures"])

@@ -39,7 +39,7 @@ def told(before: range, after: range | None, resumed_from: int | None, ranks: in
 
 
 def test_a_step_counter_that_continues_a_recent_checkpoint_is_the_proof() -> None:
-    assert drills.verdict(told(range(1, 58), range(51, 60), 50), FAULT, 10, 4) == {
+    assert drills.judge_drill(told(range(1, 58), range(51, 60), 50), FAULT, 10, 4) == {
         "resumed": True,
         "steps_lost": 7,
         "seconds_to_resume": 10.0,
@@ -65,17 +65,17 @@ def test_a_step_counter_that_continues_a_recent_checkpoint_is_the_proof() -> Non
 def test_what_is_no_proof(
     after: range | None, resumed_from: int | None, ranks: int, interval: int | None, problem: str
 ) -> None:
-    found = drills.verdict(told(range(1, 58), after, resumed_from, ranks), FAULT, interval, 4)
+    found = drills.judge_drill(told(range(1, 58), after, resumed_from, ranks), FAULT, interval, 4)
     assert (found["resumed"], found["problem"]) == (False, problem)
 
 
 def test_a_fault_before_the_first_checkpoint_may_begin_again() -> None:
-    found = drills.verdict(told(range(1, 6), range(1, 9), 0), FAULT, 10, 4)
+    found = drills.judge_drill(told(range(1, 6), range(1, 9), 0), FAULT, 10, 4)
     assert found["resumed"] and found["steps_lost"] == 5
 
 
 def test_a_fault_before_the_first_step_proves_nothing() -> None:
-    assert drills.verdict(told(range(0), range(1, 9), 0), FAULT, 10, 4)["resumed"] is False
+    assert drills.judge_drill(told(range(0), range(1, 9), 0), FAULT, 10, 4)["resumed"] is False
 
 
 STORIES = st.builds(
@@ -89,7 +89,7 @@ STORIES = st.builds(
 
 @given(story=STORIES, interval=st.none() | st.integers(1, 20))
 def test_a_verdict_is_a_pass_only_with_all_of_the_proof(story: Story, interval: int | None) -> None:
-    found = drills.verdict(story, FAULT, interval, 4)
+    found = drills.judge_drill(story, FAULT, interval, 4)
     assert found["resumed"] is (not found["problem"])
     if found["resumed"]:
         old, new = story.attempts[0], story.attempts[-1]
@@ -107,7 +107,7 @@ def test_a_verdict_is_a_pass_only_with_all_of_the_proof(story: Story, interval: 
     ],
 )
 def test_node_and_rank_are_resolved(value: dict[str, t.Any], node: str, rank: int | None) -> None:
-    drill = drills.parse(value, 4, NODES, 2)
+    drill = drills.parse_drill(value, 4, NODES, 2)
     assert (drill.node, drill.rank) == (node, rank)
 
 
@@ -124,20 +124,20 @@ def test_node_and_rank_are_resolved(value: dict[str, t.Any], node: str, rank: in
 )
 def test_a_drill_that_cannot_be_is_refused(value: t.Any, option: str) -> None:
     with pytest.raises(InputError) as caught:
-        drills.parse(value, 4, NODES, 2)
+        drills.parse_drill(value, 4, NODES, 2)
     assert caught.value.option == option
 
 
 def test_a_drill_is_due_at_its_step_or_after_its_time() -> None:
     story = told(range(1, 6), None, None)
     by_step = drills.Drill(at_step=5)
-    assert not drills.due(drills.Drill(at_step=6), story, 0.0) and drills.due(by_step, story, 0.0)
-    assert not drills.due(by_step, Story(), 1e9)
+    assert not drills.is_due(drills.Drill(at_step=6), story, 0.0) and drills.is_due(by_step, story, 0.0)
+    assert not drills.is_due(by_step, Story(), 1e9)
     by_time = drills.Drill(after_s=3.0)
-    assert not drills.due(by_time, Story(), 1e9)
-    assert not drills.due(by_time, story, 23.9) and drills.due(by_time, story, 24.0)
+    assert not drills.is_due(by_time, Story(), 1e9)
+    assert not drills.is_due(by_time, story, 23.9) and drills.is_due(by_time, story, 24.0)
 
 
 def test_a_worker_drill_with_only_a_node_kills_a_rank_of_that_node() -> None:
-    drill = drills.parse({"at_step": 1, "target": "worker", "node": "a"}, 4, NODES, 2)
+    drill = drills.parse_drill({"at_step": 1, "target": "worker", "node": "a"}, 4, NODES, 2)
     assert drill.rank in (None, 0, 1)

@@ -29,8 +29,8 @@ def verdict(outcome: str = "pass", lane: str | None = "C", **changes: t.Any) -> 
     return {**base, "reasons": [] if outcome == "pass" else ["bandwidth: 1 of 2 GB/s"], **changes}
 
 
-def judge(verdicts: t.Any, allow: bool = False, hosts: t.Sequence[str] = HOSTS) -> fabric_gate.Gate:
-    return fabric_gate.judge(job(allow), hosts, verdicts, NOW)
+def judge(verdicts: t.Any, allow: bool = False, hosts: t.Sequence[str] = HOSTS) -> fabric_gate.FabricGate:
+    return fabric_gate.judge_fabric(job(allow), hosts, verdicts, NOW)
 
 
 def test_a_pass_says_nothing() -> None:
@@ -98,7 +98,7 @@ def test_a_fresh_one_or_one_without_a_time_is_not(started_at: t.Any) -> None:
 
 
 def test_the_age_is_judged_by_the_clock_by_default() -> None:
-    assert fabric_gate.judge(job(), HOSTS, [verdict(started_at="2000-01-01T00:00:00+00:00")]).warnings != ()
+    assert fabric_gate.judge_fabric(job(), HOSTS, [verdict(started_at="2000-01-01T00:00:00+00:00")]).warnings != ()
 
 
 def test_a_verdict_without_a_lane_has_none() -> None:
@@ -113,7 +113,7 @@ def test_drift_is_told() -> None:
 
 
 def test_one_host_needs_no_network() -> None:
-    assert judge([verdict("fail", "E")], hosts=("a",)) == fabric_gate.Gate(None, ())
+    assert judge([verdict("fail", "E")], hosts=("a",)) == fabric_gate.FabricGate(None, ())
 
 
 @pytest.mark.parametrize("broken", ["text", {"a": 1}, [1], [{"island": "lan"}], [{**verdict(), "outcome": "great"}]])

@@ -12,11 +12,16 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model import heal_plan as subject
-from ansible_collections.muster.training.plugins.module_utils._model.heal_plan import Action, Facts, Node, Run
+from ansible_collections.muster.training.plugins.module_utils._model.heal_plan import (
+    FleetFacts,
+    FleetNode,
+    FleetRun,
+    HealAction,
+)
 
 POLICIES = ("wait", "replace", "shrink", "fail")
 EVERY_NODE = [
-    Node("b", token, listed, ready, silent_s, told, marked, joined, tainted)
+    FleetNode("b", token, listed, ready, silent_s, told, marked, joined, tainted)
     for token, listed, ready, silent_s, told, marked, joined, tainted in itertools.product(
         (None, "0123abcd"),
         (None, True, False),
@@ -28,14 +33,14 @@ EVERY_NODE = [
         (False, True),
     )
 ]
-A = Node("a", ready=True, joined=True)
+A = FleetNode("a", ready=True, joined=True)
 
 
-def run(policy: str = "replace", **more: t.Any) -> Run:
-    return Run("r", 2, policy, **{"names": ("a", "b"), **more})
+def run(policy: str = "replace", **more: t.Any) -> FleetRun:
+    return FleetRun("r", 2, policy, **{"names": ("a", "b"), **more})
 
 
-def kinds(actions: t.Iterable[Action]) -> list[str]:
+def kinds(actions: t.Iterable[HealAction]) -> list[str]:
     return [action.kind for action in actions]
 
 
@@ -44,9 +49,9 @@ def test_the_rules_that_hold_for_every_node(kubernetes: bool) -> None:
     """Whatever is known: nothing is released before it surely ended, and nobody's machine is given back."""
     checked = 0
     for node, policy, terms in itertools.product(EVERY_NODE, POLICIES, (False, True)):
-        facts = Facts((A, node), run(policy, least=1), kubernetes, terms, terms)
-        actions = subject.heal_plan(facts)
-        done, lost = kinds(actions), bool(subject.why_lost(node, facts))
+        facts = FleetFacts((A, node), run(policy, least=1), kubernetes, terms, terms)
+        actions = subject.build_heal_plan(facts)
+        done, lost = kinds(actions), bool(subject.loss_reason(node, facts))
         about = {action.kind: action for action in actions if "b" in action.nodes}
         assert "release" not in done or kubernetes
         if "release" in done and node.token is None:
@@ -77,12 +82,12 @@ def test_the_rules_that_hold_for_every_node(kubernetes: bool) -> None:
 
 
 def test_all_is_well() -> None:
-    fine = Facts((A, dataclasses.replace(A, name="b")), run(ended=False))
-    assert subject.heal_plan(fine) == ()
-    assert subject.heal_plan(Facts((A,))) == ()
+    fine = FleetFacts((A, dataclasses.replace(A, name="b")), run(ended=False))
+    assert subject.build_heal_plan(fine) == ()
+    assert subject.build_heal_plan(FleetFacts((A,))) == ()
 
 
-LOST = Node("b", "0123abcd", listed=False)
+LOST = FleetNode("b", "0123abcd", listed=False)
 
 
 @pytest.mark.parametrize(
@@ -102,83 +107,90 @@ LOST = Node("b", "0123abcd", listed=False)
     ],
 )
 def test_the_policies(policy: str, more: dict[str, t.Any], expected: list[str]) -> None:
-    assert kinds(subject.heal_plan(Facts((A, LOST), run(policy, least=1), **more))) == expected
+    assert kinds(subject.build_heal_plan(FleetFacts((A, LOST), run(policy, least=1), **more))) == expected
 
 
 def test_a_gang_that_still_runs_on_hosts_is_stopped_before_it_goes_on() -> None:
-    actions = subject.heal_plan(Facts((A, LOST), run(ended=False), terms=True))
+    actions = subject.build_heal_plan(FleetFacts((A, LOST), run(ended=False), terms=True))
     assert kinds(actions) == ["mark_lost", "stop", "give_back", "rent", "resume"]
     assert actions[1].nodes == ("a",)
-    cluster = Facts((A, dataclasses.replace(LOST, joined=True)), run(ended=False), True, True, True)
-    assert kinds(subject.heal_plan(cluster)) == ["mark_lost", "give_back", "release", "rent", "join"], (
+    cluster = FleetFacts((A, dataclasses.replace(LOST, joined=True)), run(ended=False), True, True, True)
+    assert kinds(subject.build_heal_plan(cluster)) == ["mark_lost", "give_back", "release", "rent", "join"], (
         "its engine does the rest"
     )
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_gang_saves_before_a_host_goes_that_was_given_notice(policy: str) -> None:
-    notice = Node("b", "0123abcd", listed=True, ready=True, told="its provider gave notice")
-    actions = subject.heal_plan(Facts((A, notice), run(policy, least=1, ended=False), terms=True))
+    notice = FleetNode("b", "0123abcd", listed=True, ready=True, told="its provider gave notice")
+    actions = subject.build_heal_plan(FleetFacts((A, notice), run(policy, least=1, ended=False), terms=True))
     assert kinds(actions)[:3] == ["mark_lost", "stop", "give_back"] and actions[1].nodes == ("a", "b")
-    cluster = Facts((A, dataclasses.replace(notice, joined=True)), run(policy, least=1, ended=False), kubernetes=True)
-    assert kinds(subject.heal_plan(cluster))[:4] == ["mark_lost", "drain", "give_back", "release"]
+    cluster = FleetFacts(
+        (A, dataclasses.replace(notice, joined=True)), run(policy, least=1, ended=False), kubernetes=True
+    )
+    assert kinds(subject.build_heal_plan(cluster))[:4] == ["mark_lost", "drain", "give_back", "release"]
 
 
 def test_a_spare_is_taken_before_anything_is_rented() -> None:
-    spare = Node("c", ready=True)
-    actions = subject.heal_plan(Facts((A, LOST, spare), run(), terms=True))
+    spare = FleetNode("c", ready=True)
+    actions = subject.build_heal_plan(FleetFacts((A, LOST, spare), run(), terms=True))
     assert kinds(actions) == ["mark_lost", "give_back", "resume"] and actions[-1].nodes == ("a", "c")
 
 
 def test_a_node_that_the_gang_could_not_start_on_is_no_spare() -> None:
     """Another run's node, one without enough GPUs or a cordoned one is ready, and of no use."""
-    taken = Node("c", ready=True, joined=True, unfit="taken by run other (nvidia.com/gpu)")
-    facts = Facts((A, LOST, taken), run("replace", ended=False), True, True, True)
-    actions = subject.heal_plan(facts)
+    taken = FleetNode("c", ready=True, joined=True, unfit="taken by run other (nvidia.com/gpu)")
+    facts = FleetFacts((A, LOST, taken), run("replace", ended=False), True, True, True)
+    actions = subject.build_heal_plan(facts)
     assert [(action.kind, action.count) for action in actions if action.kind in ("rent", "join")] == [
         ("rent", 1),
         ("join", 1),
     ]
-    waits = subject.heal_plan(dataclasses.replace(facts, run=run("wait", ended=False)))
+    waits = subject.build_heal_plan(dataclasses.replace(facts, run=run("wait", ended=False)))
     assert "1 of 2 nodes are there (on_lost_node is wait); c: taken by run other" in waits[-1].reason
 
 
 def test_too_small_a_gang_waits() -> None:
-    actions = subject.heal_plan(Facts((A, LOST), run("shrink", least=2)))
+    actions = subject.build_heal_plan(FleetFacts((A, LOST), run("shrink", least=2)))
     assert kinds(actions) == ["mark_lost", "give_back", "wait"] and "1 of 2 nodes are there" in actions[-1].reason
 
 
 def test_a_node_that_may_come_back_is_waited_for() -> None:
     """Nothing is rented or resumed beside it."""
-    silent = Node("b", "0123abcd", listed=True, ready=False, silent_s=30)
-    actions = subject.heal_plan(Facts((A, silent), run(), terms=True))
+    silent = FleetNode("b", "0123abcd", listed=True, ready=False, silent_s=30)
+    actions = subject.build_heal_plan(FleetFacts((A, silent), run(), terms=True))
     assert kinds(actions) == ["wait", "wait"] and "90 s more" in actions[0].reason
     late = dataclasses.replace(silent, silent_s=121)
-    assert kinds(subject.heal_plan(Facts((A, late), run(), terms=True))) == ["mark_lost", "give_back", "rent", "resume"]
+    assert kinds(subject.build_heal_plan(FleetFacts((A, late), run(), terms=True))) == [
+        "mark_lost",
+        "give_back",
+        "rent",
+        "resume",
+    ]
 
 
 def test_an_own_node_of_a_cluster_needs_a_word() -> None:
-    silent = Node("b", ready=False, silent_s=900, joined=True)
-    facts = Facts((A, silent), run("shrink", least=1), kubernetes=True)
-    actions = subject.heal_plan(facts)
+    silent = FleetNode("b", ready=False, silent_s=900, joined=True)
+    facts = FleetFacts((A, silent), run("shrink", least=1), kubernetes=True)
+    actions = subject.build_heal_plan(facts)
     assert kinds(actions) == ["wait", "wait"] and "nobody says that it is off" in actions[0].reason
     told = dataclasses.replace(facts, nodes=(A, dataclasses.replace(silent, told="it was named as lost")))
-    assert kinds(subject.heal_plan(told)) == ["release", "resume"]
+    assert kinds(subject.build_heal_plan(told)) == ["release", "resume"]
 
 
 def test_a_node_that_is_back_takes_pods_again() -> None:
-    back = Node("b", ready=True, joined=True, tainted=True)
-    assert kinds(subject.heal_plan(Facts((A, back), run(ended=False), kubernetes=True))) == ["admit"]
+    back = FleetNode("b", ready=True, joined=True, tainted=True)
+    assert kinds(subject.build_heal_plan(FleetFacts((A, back), run(ended=False), kubernetes=True))) == ["admit"]
 
 
 def test_after_an_interruption_the_plan_goes_on_where_it_was() -> None:
     """Marked, or given back too: only what is missing is done."""
     marked = dataclasses.replace(LOST, marked=True)
-    assert kinds(subject.heal_plan(Facts((A, marked), run(), terms=True))) == ["give_back", "rent", "resume"]
-    gone = Node("b", told="no inventory, no cluster and no open lease knows it any more")
-    assert kinds(subject.heal_plan(Facts((A, gone), run(), terms=True))) == ["rent", "resume"]
+    assert kinds(subject.build_heal_plan(FleetFacts((A, marked), run(), terms=True))) == ["give_back", "rent", "resume"]
+    gone = FleetNode("b", told="no inventory, no cluster and no open lease knows it any more")
+    assert kinds(subject.build_heal_plan(FleetFacts((A, gone), run(), terms=True))) == ["rent", "resume"]
 
 
 def test_a_run_that_ended_with_all_nodes_there_goes_on() -> None:
     both = (A, dataclasses.replace(A, name="b"))
-    assert kinds(subject.heal_plan(Facts(both, run("wait")))) == ["resume"]
+    assert kinds(subject.build_heal_plan(FleetFacts(both, run("wait")))) == ["resume"]

@@ -303,18 +303,18 @@ def test_a_launcher_brings_its_engine(changes: dict[str, t.Any], engine: str) ->
 
 
 def test_a_user_who_writes_gigabytes_is_told_what_they_are() -> None:
-    told = job_backends.warnings(parse_job({**PODS, "resources": {"cpu": 1, "memory": "64G", "shm": "8Gi"}}))
+    told = job_backends.backend_warnings(parse_job({**PODS, "resources": {"cpu": 1, "memory": "64G", "shm": "8Gi"}}))
     assert told[0] == "job.resources.memory is 64G, which is 59.60Gi: write Gi where you mean GiB"
     assert not any("shm" in line for line in told)
 
 
 def test_a_user_is_told_that_checkpoints_in_a_pod_are_lost_with_it() -> None:
-    assert "do not survive a lost or replaced pod" in job_backends.warnings(parse_job(PODS))[0]
+    assert "do not survive a lost or replaced pod" in job_backends.backend_warnings(parse_job(PODS))[0]
     elsewhere = parse_job({**PODS, "mounts": [CLAIM], "checkpoints": {"path": "/database/run"}})
-    assert job_backends.warnings(elsewhere)
+    assert job_backends.backend_warnings(elsewhere)
     kept = parse_job({**PODS, "mounts": [CLAIM], "checkpoints": {"path": "/data/run"}})
-    assert job_backends.warnings(kept) == () and job_backends.checkpoint_mount(kept) == "data"
-    assert job_backends.warnings(parse_job(SCRIPT)) == ()
+    assert job_backends.backend_warnings(kept) == () and job_backends.checkpoint_mount(kept) == "data"
+    assert job_backends.backend_warnings(parse_job(SCRIPT)) == ()
 
 
 def test_lost_nodes_are_made_good_unless_a_loss_is_to_fail() -> None:

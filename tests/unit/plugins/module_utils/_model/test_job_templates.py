@@ -20,7 +20,7 @@ def test_a_template_makes_a_job_that_can_resume(name: str) -> None:
     job = parse_job({"name": "x", "template": name, "script": "/t.py"}, PRESETS)
     assert job.launcher in LAUNCHERS and job.checkpoints.resume == "auto"
     assert job.restart.max_crashes >= 1 and job.restart.max_lost_nodes >= 1
-    assert set(PRESETS[name]) <= set(validators.mapping(PRESETS[name], name))
+    assert set(PRESETS[name]) <= set(validators.dictionary(PRESETS[name], name))
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.module_utils._model.lease import (
+    InstanceName,
     LeaseProof,
     Leftover,
-    RentedName,
     TeardownProof,
-    cluster_name,
-    parse_name,
-    pool_name,
+    parse_cluster_name,
+    parse_instance_name,
+    parse_pool_name,
 )
 
 clusters = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?", fullmatch=True)
@@ -29,37 +29,37 @@ tokens = st.from_regex(r"[0-9a-f]{8}", fullmatch=True)
 
 @given(clusters, pools, st.integers(0, 9999), tokens)
 def test_a_name_comes_apart_in_one_way(cluster: str, pool: str, index: int, token: str) -> None:
-    assert cluster_name(cluster) == cluster
-    assert pool_name(pool) == pool
-    name = str(RentedName(cluster, pool, index, token))
+    assert parse_cluster_name(cluster) == cluster
+    assert parse_pool_name(pool) == pool
+    name = str(InstanceName(cluster, pool, index, token))
     assert len(name) <= 63
-    assert parse_name(name) == RentedName(cluster, pool, index, token)
-    assert parse_name(f"{name}-12") == parse_name(name)
-    assert parse_name(f"{name}.tail1234.ts.net") == parse_name(name)
+    assert parse_instance_name(name) == InstanceName(cluster, pool, index, token)
+    assert parse_instance_name(f"{name}-12") == parse_instance_name(name)
+    assert parse_instance_name(f"{name}.tail1234.ts.net") == parse_instance_name(name)
 
 
 @given(st.text())
 def test_any_text_is_a_name_or_not(text: str) -> None:
-    parse_name(text)
+    parse_instance_name(text)
 
 
 @pytest.mark.parametrize(
     "name", [None, "", "node-1", "lab-h100-0-1f2e3d4", "lab-h100-x-1f2e3d4c", "LAB-h100-0-1f2e3d4c"]
 )
 def test_other_names_are_not_ours(name: str | None) -> None:
-    assert parse_name(name) is None
+    assert parse_instance_name(name) is None
 
 
 @pytest.mark.parametrize("pool", ["", "h-100", "H100", "1gpu", "a" * 17, None, ["x"], True])
 def test_a_pool_that_would_make_names_ambiguous_is_refused(pool: object) -> None:
     with pytest.raises(InputError):
-        pool_name(pool)
+        parse_pool_name(pool)
 
 
 @pytest.mark.parametrize("cluster", ["", "-a", "a_b", "A", "a" * 25, None, {}])
 def test_a_cluster_that_does_not_fit_is_refused(cluster: object) -> None:
     with pytest.raises(InputError):
-        cluster_name(cluster)
+        parse_cluster_name(cluster)
 
 
 def test_a_proof_is_clean_only_without_anything_of_ours() -> None:

@@ -18,7 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.ledger impo
     RESOURCES,
     LedgerEvent,
     epoch,
-    fold,
+    fold_events,
     iso,
 )
 
@@ -83,7 +83,7 @@ def test_anything_is_an_event_or_an_input_error(value: t.Any) -> None:
 @given(st.dictionaries(st.sampled_from([*LINE, "id", "deadline", "evidence"]), st.integers() | st.text() | st.none()))
 def test_changed_fields_never_end_in_another_error(changes: dict[str, t.Any]) -> None:
     try:
-        fold([line(**changes)])
+        fold_events([line(**changes)])
     except InputError as error:
         assert "\n" not in str(error)
 
@@ -119,7 +119,7 @@ def test_times() -> None:
 
 
 def test_an_intent_without_an_answer_is_open_and_not_settled() -> None:
-    lease = fold([line()])[("1f2e3d4c", "instance")]
+    lease = fold_events([line()])[("1f2e3d4c", "instance")]
     assert (lease.state, lease.settled, lease.open, lease.id) == ("intent", False, True, None)
 
 
@@ -130,22 +130,24 @@ def test_a_life() -> None:
         line(event="joined", at="2026-11-21T10:05:00Z"),
         line(event="deleted", id="i-1", at="2026-11-21T11:00:00Z"),
     ]
-    lease = fold(lives)[("1f2e3d4c", "instance")]
+    lease = fold_events(lives)[("1f2e3d4c", "instance")]
     assert (lease.state, lease.settled, lease.open, lease.id) == ("deleted", True, True, "i-1")
     assert lease.created_at == epoch("2026-11-21T10:00:05Z")
     assert lease.deadline == "2026-11-22T10:00:00Z"
     assert lease.cost_usd(epoch("2026-11-21T10:30:00Z")) == pytest.approx(1.0)
-    done = fold([*lives, line(event="verified")])[("1f2e3d4c", "instance")]
+    done = fold_events([*lives, line(event="verified")])[("1f2e3d4c", "instance")]
     assert not done.open
 
 
 def test_every_id_of_a_token_is_remembered() -> None:
-    lease = fold([line(), line(event="created", id="a"), line(event="adopted", id="b")])[("1f2e3d4c", "instance")]
+    lease = fold_events([line(), line(event="created", id="a"), line(event="adopted", id="b")])[
+        ("1f2e3d4c", "instance")
+    ]
     assert lease.ids == ("a", "b")
 
 
 def test_things_of_one_token_are_leases_of_their_own() -> None:
-    assert set(fold([line(), line(resource="device", event="adopted", id="n1")])) == {
+    assert set(fold_events([line(), line(resource="device", event="adopted", id="n1")])) == {
         ("1f2e3d4c", "instance"),
         ("1f2e3d4c", "device"),
     }

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.module_utils._model.expectation import Expectation, ExpectationRow
-from ansible_collections.muster.training.plugins.module_utils._model.island import Island, IslandOverride, Reach
+from ansible_collections.muster.training.plugins.module_utils._model.island import Island, IslandOverride, PairPath
 from ansible_collections.muster.training.plugins.module_utils._model.node import Node
 
 JSON = st.recursive(
@@ -27,7 +27,7 @@ READERS: list[t.Callable[[t.Any], t.Any]] = [
     Node.from_dict,
     Island.from_dict,
     IslandOverride.from_dict,
-    Reach.from_dict,
+    PairPath.from_dict,
     Expectation.from_dict,
     ExpectationRow.from_dict,
 ]

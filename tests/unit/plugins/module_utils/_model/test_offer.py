@@ -17,10 +17,10 @@ from ansible_collections.muster.training.plugins.module_utils._model.offer impor
     Offer,
     OfferQuery,
     Order,
-    by_price,
+    is_same_model,
     matches,
     parse_candidates,
-    same_model,
+    sort_by_price,
 )
 
 OFFER = Offer(
@@ -54,7 +54,7 @@ OFFER = Offer(
     ],
 )
 def test_models_are_compared_by_words(wanted: str, offered: str | None, same: bool) -> None:
-    assert same_model(wanted, offered) is same
+    assert is_same_model(wanted, offered) is same
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_an_unknown_value_satisfies_no_minimum() -> None:
 def test_the_cheapest_gpu_hour_comes_first_and_what_is_sold_out_last() -> None:
     one = dataclasses.replace(OFFER, product="one", gpu_count=1, price_usd_per_hour=2.5)
     gone = dataclasses.replace(OFFER, product="gone", price_usd_per_hour=0.1, available=False)
-    assert [item.product for item in by_price([OFFER, gone, one])] == ["one", "gpu_8x_h100_sxm5", "gone"]
+    assert [item.product for item in sort_by_price([OFFER, gone, one])] == ["one", "gpu_8x_h100_sxm5", "gone"]
     assert one.price_per_gpu_hour == 2.5
     assert OFFER.price_per_gpu_hour == pytest.approx(2.99)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._model.quantity import amount
+from ansible_collections.muster.training.plugins.module_utils._model.quantity import parse_quantity
 
 
 @pytest.mark.parametrize(
@@ -36,23 +36,23 @@ from ansible_collections.muster.training.plugins.module_utils._model.quantity im
     ],
 )
 def test_quantities(text: str, number: float | str) -> None:
-    assert amount(text) == Decimal(number)
+    assert parse_quantity(text) == Decimal(number)
 
 
 @pytest.mark.parametrize(
     "text", ["", "8 Gi", "8gb", "1Kib", "Gi", "1e", "1K", "1e5000", ".", "0x1", "1Mii", "nan", "٣"]
 )
 def test_what_is_no_quantity(text: str) -> None:
-    assert amount(text) is None
+    assert parse_quantity(text) is None
 
 
 @given(st.text(max_size=12) | st.from_regex(r"[+-]?[0-9.]{1,4}[eEmKi]?[+-]?[0-9]{0,4}", fullmatch=True))
 def test_any_text_is_a_number_or_none(text: str) -> None:
-    result = amount(text)
+    result = parse_quantity(text)
     assert result is None or result.is_finite()
 
 
 @given(st.integers(0, 10**12), st.sampled_from(["", "m", "k", "Ki", "M", "Mi"]))
 def test_a_quantity_equals_itself_in_thousandths(number: int, suffix: str) -> None:
-    whole = amount(f"{number}{suffix}")
-    assert whole is not None and amount(f"{whole * 1000:f}m") == whole
+    whole = parse_quantity(f"{number}{suffix}")
+    assert whole is not None and parse_quantity(f"{whole * 1000:f}m") == whole

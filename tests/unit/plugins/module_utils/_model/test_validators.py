@@ -29,7 +29,7 @@ class Sample:
 
     size: int = f.field(f.integer(1, 9))
     words: tuple[str, ...] = f.field(f.list_of(f.text), ())
-    extra: dict[str, t.Any] = f.field(f.mapping, {})
+    extra: dict[str, t.Any] = f.field(f.dictionary, {})
 
 
 PARSERS: dict[str, f.Parser[t.Any]] = {
@@ -43,7 +43,7 @@ PARSERS: dict[str, f.Parser[t.Any]] = {
     "quantity": f.quantity,
     "cores": f.cores,
     "environment": f.environment,
-    "mapping": f.mapping,
+    "mapping": f.dictionary,
     "list": f.list_of(f.integer(0)),
     "section": f.section(Sample),
 }
@@ -185,7 +185,7 @@ def test_quantities_are_ordered_by_number_and_binary_units_are_larger(number: in
 
 def test_the_word_for_a_kind_never_echoes_the_value() -> None:
     values = (None, True, 1, 1.5, "secret", ["secret"], {"a": "secret"}, b"secret")
-    words = [f.kind(value) for value in values]
+    words = [f.describe_type(value) for value in values]
     assert words == ["nothing", "a boolean", "a number", "a number", "text", "a list", "a mapping", "bytes"]
 
 

@@ -17,21 +17,21 @@ from ansible_collections.muster.training.plugins.module_utils._model.verdict imp
     OUTCOMES,
     Bandwidth,
     Cause,
-    Checks,
     PairProof,
     Ranks,
     SlowestPair,
-    Transport,
+    TransportProof,
     Verdict,
+    VerdictChecks,
     exit_code,
-    worst,
+    worst_outcome,
 )
 
 FULL = Verdict(
     island="rack-1",
     outcome="fail",
     lane="B",
-    transport=Transport("rdma_gdr", "rdma_no_gdr", "nccl_log", (PairProof("a", "b", "IB", "x:1", False, 12.5),)),
+    transport=TransportProof("rdma_gdr", "rdma_no_gdr", "nccl_log", (PairProof("a", "b", "IB", "x:1", False, 12.5),)),
     bandwidth=Bandwidth("all_reduce", 1 << 30, 16, 2, 40.0, 46.0, 0.87, 0.85, 0.7, "computed", "RING"),
     wrong_values=0,
     ranks=Ranks(16, 15, (3,)),
@@ -40,7 +40,7 @@ FULL = Verdict(
     started_at="2026-11-21T10:00:00Z",
     duration_s=3.5,
     exit_code=1,
-    checks=Checks("warn", "pass", "pass", "fail"),
+    checks=VerdictChecks("warn", "pass", "pass", "fail"),
     reasons=("attendance: 15 of 16 ranks took part",),
 )
 CONTRACT = {
@@ -131,8 +131,8 @@ def test_a_number_of_too_many_digits() -> None:
 
 
 def test_unproven_weighs_more_than_a_warning() -> None:
-    assert worst(["pass", "warn", "unproven"]) == "unproven"
-    assert worst(["unproven", "fail"]) == "fail"
-    assert worst(["pass", "pass"]) == "pass"
-    assert worst([]) == "unproven"
+    assert worst_outcome(["pass", "warn", "unproven"]) == "unproven"
+    assert worst_outcome(["unproven", "fail"]) == "fail"
+    assert worst_outcome(["pass", "pass"]) == "pass"
+    assert worst_outcome([]) == "unproven"
     assert [exit_code(outcome) for outcome in OUTCOMES] == [0, 0, 1, 1]

@@ -102,9 +102,9 @@ def test_the_oldest_python_at_hand_runs_the_agent(lab: NodeLab) -> None:
     eventually(lambda: len(lab.events("a", RUN)) == 4, "the last event")
 
 
-@pytest.mark.parametrize("name", sorted(agent_package.sources()))
+@pytest.mark.parametrize("name", sorted(agent_package.read_sources()))
 def test_the_sources_hold_no_syntax_newer_than_nodes_have(name: str) -> None:
-    ast.parse(agent_package.sources()[name], feature_version=(3, 10))
+    ast.parse(agent_package.read_sources()[name], feature_version=(3, 10))
 
 
 def test_every_operation_is_one_function() -> None:

@@ -31,7 +31,7 @@ def hexed(ip: str, port: int) -> str:
 @given(st.ip_addresses(), st.integers(0, 65535))
 def test_addresses(ip: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> None:
     wanted = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped else ip
-    assert diag_network.endpoint(hexed(str(ip), port)) == (str(wanted), port)
+    assert diag_network.parse_endpoint(hexed(str(ip), port)) == (str(wanted), port)
 
 
 def test_a_connection_that_is_not_acknowledged() -> None:
@@ -61,19 +61,19 @@ def test_no_text_breaks_the_readers(text: str) -> None:
 
 
 def test_counters_of_this_machine_and_their_differences() -> None:
-    before = diag_network.counters(None)
+    before = diag_network.read_counters(None)
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as link:
         link.sendall(bytes(30_000))
-        mine = [item for item in diag_network.sockets(os.getpid()) if item["peer_port"] == server.getsockname()[1]]
+        mine = [item for item in diag_network.list_sockets(os.getpid()) if item["peer_port"] == server.getsockname()[1]]
         assert [item["state"] for item in mine] == ["established"] and mine[0]["local"] == "127.0.0.1"
-        found = diag_network.deltas(before, diag_network.counters(os.getpid()))
+        found = diag_network.subtract_counters(before, diag_network.read_counters(os.getpid()))
     assert found["netdev"]["lo"]["tx_bytes"] >= 30_000 and found["retransmits"] >= 0
 
 
 def test_a_counter_that_was_reset_is_left_out() -> None:
     before: dict[str, t.Any] = {"netdev": {"eth0": (9, 9), "eth1": (1, 1)}, "rdma": {}, "retransmits": None}
     after: dict[str, t.Any] = {"netdev": {"eth0": (1, 9), "eth1": (4, 6), "new": (1, 1)}, "rdma": {}, "retransmits": 3}
-    found = diag_network.deltas(before, after)
+    found = diag_network.subtract_counters(before, after)
     assert found == {"netdev": {"eth1": {"rx_bytes": 3, "tx_bytes": 5}}, "rdma": {}, "retransmits": None}
 
 
@@ -96,20 +96,20 @@ def answering(text: bytes, close: bool = True) -> tuple[socket.socket, str]:
 
 def test_ras_is_asked_and_a_silent_one_is_not_waited_for() -> None:
     server, address = answering(b"NCCL version 2.28.9\nJob summary\n")
-    assert diag_network.ras(address, 5) == {
+    assert diag_network.query_ras(address, 5) == {
         "address": address,
         "text": "NCCL version 2.28.9\nJob summary\n",
         "problem": None,
     }
     server.close()
-    refused = diag_network.ras(address, 1)
+    refused = diag_network.query_ras(address, 1)
     assert refused is not None and refused["text"] == "" and "refused" in refused["problem"]
-    assert diag_network.ras(address, 0) is None
+    assert diag_network.query_ras(address, 0) is None
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        found = diag_network.ras(f"127.0.0.1:{silent.getsockname()[1]}", 0.1)
+        found = diag_network.query_ras(f"127.0.0.1:{silent.getsockname()[1]}", 0.1)
     assert found is not None and "timed out" in found["problem"]
     for bad in ("nothing", "host:port", ""):
-        assert (diag_network.ras(bad, 0.1) or {})["problem"]
+        assert (diag_network.query_ras(bad, 0.1) or {})["problem"]
 
 
 def test_a_run_of_which_nothing_is_there(tmp_path: pathlib.Path) -> None:
@@ -132,9 +132,9 @@ def test_a_number_that_another_process_got_is_no_rank(tmp_path: pathlib.Path) ->
 
 
 def test_values_of_variables_stay_on_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert diag_ranks._told("NCCL_SOCKET_IFNAME") and diag_ranks._told("RANK")
+    assert diag_ranks._is_shown("NCCL_SOCKET_IFNAME") and diag_ranks._is_shown("RANK")
     for name in ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "WANDB_API_KEY", "MLFLOW_TRACKING_URI", "SSH_KEY", "PATH"):
-        assert not diag_ranks._told(name)
-    found = diag_ranks._process(os.getpid())
+        assert not diag_ranks._is_shown(name)
+    found = diag_ranks._describe_process(os.getpid())
     assert found["state"] == "R" and found["threads"] >= 1 and found["limits"]["nofile"]
     assert "PATH" in found["environment"]["names"] and "PATH" not in found["environment"]["network"]

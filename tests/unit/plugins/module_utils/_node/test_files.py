@@ -133,4 +133,4 @@ def test_the_state_folder_of_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
     assert files.state_root("n1") == pathlib.Path("/home/me/.local/state/muster/nodes/n1")
     assert files.state_root("n1", "~/disk") == pathlib.Path("/home/me/disk/n1")
     monkeypatch.delenv("HOME")
-    assert files.home() == pathlib.Path(pwd.getpwuid(os.getuid()).pw_dir)
+    assert files.home_dir() == pathlib.Path(pwd.getpwuid(os.getuid()).pw_dir)

@@ -23,7 +23,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._node import files as node_files
 from ansible_collections.muster.training.plugins.module_utils._node import host_agent, host_units, processes
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import agent_package
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.tests.support.node_lab import (
     NodeLab,
     eventually,
@@ -46,11 +46,11 @@ def lab(tmp_path: pathlib.Path) -> t.Iterator[NodeLab]:
 
 
 @pytest.fixture
-def node(lab: NodeLab) -> Remote:
+def node(lab: NodeLab) -> NodeClient:
     return lab.installed("a")
 
 
-def ranked(lab: NodeLab, node: Remote, *command: str) -> list[str]:
+def ranked(lab: NodeLab, node: NodeClient, *command: str) -> list[str]:
     """Return the command of one rank inside its recorder."""
     own = [item.format(program=node.program, run=lab.run("a", RUN)) for item in RANK]
     return [*own, *command]
@@ -83,7 +83,7 @@ def test_the_first_question_is_answered_from_memory_and_writes_nothing(lab: Node
     assert answer["home"] == os.path.expanduser("~") or answer["home"].startswith("/")
 
 
-def test_facts_are_gathered_only_when_asked_for(node: Remote) -> None:
+def test_facts_are_gathered_only_when_asked_for(node: NodeClient) -> None:
     assert "facts" not in node.call("info")
     assert node.call("info", facts=True)["facts"]["gpu"] is not None
 
@@ -96,10 +96,10 @@ def test_the_sources_are_installed_once_and_privately(lab: NodeLab) -> None:
     modes = {mode & 0o777 for mode, _ in fingerprint(lab.nodes).values()}
     assert modes <= {0o700, 0o600}
     installed = pathlib.Path(first["program"], "muster_node")
-    assert {path.name: path.read_text() for path in installed.glob("*.py")} == agent_package.sources()
+    assert {path.name: path.read_text() for path in installed.glob("*.py")} == agent_package.read_sources()
 
 
-def test_a_run_from_its_claim_to_its_last_file(lab: NodeLab, node: Remote) -> None:
+def test_a_run_from_its_claim_to_its_last_file(lab: NodeLab, node: NodeClient) -> None:
     content = b"print('hello')\n"
     entry = {"path": "t.py", "sha256": "", "mode": 0o600, "size": len(content)}
     packed = payload_piece(content)
@@ -156,7 +156,9 @@ def payload_piece(data: bytes) -> Dict:
     return {"sha256": hashlib.sha256(data).hexdigest(), "offset": 0, "data": packed, "last": True}
 
 
-def test_reading_follows_no_link_and_stays_below_its_limit(lab: NodeLab, node: Remote, tmp_path: pathlib.Path) -> None:
+def test_reading_follows_no_link_and_stays_below_its_limit(
+    lab: NodeLab, node: NodeClient, tmp_path: pathlib.Path
+) -> None:
     run = node_files.private_dir(lab.run("a", RUN) / "ranks")
     (tmp_path / "secret").write_text("geheim")
     (run / "std.log").symlink_to(tmp_path / "secret")
@@ -173,7 +175,7 @@ def test_reading_follows_no_link_and_stays_below_its_limit(lab: NodeLab, node: R
     assert [item["text"] for item in node.call("read", run_id=RUN, pattern="ranks/*.log", limit=4)["files"]] == ["last"]
 
 
-def test_stopping_lets_the_program_save_and_ends_all_of_it(lab: NodeLab, node: Remote) -> None:
+def test_stopping_lets_the_program_save_and_ends_all_of_it(lab: NodeLab, node: NodeClient) -> None:
     lab.prepare(node, RUN)
     lab.start(node, RUN, ["sh", "-c", "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.01; done"])
     log = lab.run("a", RUN) / "units" / "agent" / "log"
@@ -186,7 +188,7 @@ def test_stopping_lets_the_program_save_and_ends_all_of_it(lab: NodeLab, node: R
     assert node.call("stop", run_id="never-was", within_s=20) == {"stopped": False, "left": [], "units": {}}
 
 
-def test_a_drill_kills_one_rank_and_no_other_process(lab: NodeLab, node: Remote) -> None:
+def test_a_drill_kills_one_rank_and_no_other_process(lab: NodeLab, node: NodeClient) -> None:
     lab.prepare(node, RUN)
     lab.start(node, RUN, ranked(lab, node, "sleep", "60"), env={"RANK": "2"})
     assert node.call("kill", run_id="never-was", target="worker", rank=0)["killed"] == []
@@ -203,11 +205,11 @@ def test_a_drill_kills_one_rank_and_no_other_process(lab: NodeLab, node: Remote)
     assert node.call("kill", run_id=RUN, target="worker", rank=7)["killed"] == []
 
 
-def test_a_drill_on_the_host_leaves_nothing_and_no_end(lab: NodeLab, node: Remote) -> None:
+def test_a_drill_on_the_host_leaves_nothing_and_no_end(lab: NodeLab, node: NodeClient) -> None:
     lab.prepare(node, RUN)
     lab.start(node, RUN, ranked(lab, node, "sh", "-c", "sleep 60 & sleep 60"))
     eventually(lambda: len(lab.left()) >= 4, "supervisor, recorder, shell and two programs")
-    supervisor = processes.alive(
+    supervisor = processes.living_pid(
         (node_files.read_json(lab.run("a", RUN) / "units" / "agent" / "state.json"))["supervisor"]
     )
     answer = node.call("kill", run_id=RUN, target="host")
@@ -217,13 +219,13 @@ def test_a_drill_on_the_host_leaves_nothing_and_no_end(lab: NodeLab, node: Remot
     assert (status["alive"], status["exit"]) == (False, None)
 
 
-def test_a_drill_on_the_agent_costs_one_lost_node(lab: NodeLab, node: Remote) -> None:
+def test_a_drill_on_the_agent_costs_one_lost_node(lab: NodeLab, node: NodeClient) -> None:
     lab.prepare(node, RUN)
     lab.start(node, RUN, ["sh", "-c", "sleep 60 & exec sleep 60"], policy="whole", restart={"max_lost_nodes": 1000})
     state = lab.run("a", RUN) / "units" / "agent" / "state.json"
 
     def child() -> int | None:
-        return processes.alive((node_files.read_json(state) or {}).get("child"))
+        return processes.living_pid((node_files.read_json(state) or {}).get("child"))
 
     for drill in range(1, 9):
         first = eventually(child, "the agent")
@@ -233,7 +235,7 @@ def test_a_drill_on_the_agent_costs_one_lost_node(lab: NodeLab, node: Remote) ->
         assert (node_files.read_json(state) or {})["lost"] == drill
 
 
-def test_of_many_controllers_exactly_one_gets_the_run(lab: NodeLab, node: Remote) -> None:
+def test_of_many_controllers_exactly_one_gets_the_run(lab: NodeLab, node: NodeClient) -> None:
     answers: dict[str, Dict] = {}
     start = threading.Barrier(6)
 
@@ -262,7 +264,7 @@ def test_of_many_controllers_exactly_one_gets_the_run(lab: NodeLab, node: Remote
     assert node_files.read_json(lab.run("a", RUN) / "claim.json") == {"owner": "new", "controller": "new"}
 
 
-def test_what_cannot_be_prepared_is_given_up_with_its_reason(lab: NodeLab, node: Remote) -> None:
+def test_what_cannot_be_prepared_is_given_up_with_its_reason(lab: NodeLab, node: NodeClient) -> None:
     blocked = lab.root / "file"
     blocked.touch()
     port = free_port()
@@ -297,7 +299,7 @@ def test_what_cannot_be_prepared_is_given_up_with_its_reason(lab: NodeLab, node:
         node.call("prepare", run_id=RUN, claim={"owner": "me"}, program=node.program, write=[str(blocked / "x")])
 
 
-def test_nodes_that_meet_are_prepared(lab: NodeLab, node: Remote) -> None:
+def test_nodes_that_meet_are_prepared(lab: NodeLab, node: NodeClient) -> None:
     other = lab.remote("b", program=node.program)
     where: Dict = {"host": "127.0.0.1", "port": free_port(), "seconds": 30}
     answers: list[Dict] = []
@@ -321,13 +323,13 @@ time.sleep(60)
 def test_a_store_whose_port_is_taken_is_a_problem(lab: NodeLab, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in lab.env.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(host_units, "manager", lambda: "detached")
+    monkeypatch.setattr(host_units, "unit_manager", lambda: "detached")
     (lab.root / "run.py").write_text(FAILED)
     spec = lab.spec("a", RUN, ["true"], unit="store", policy="store")
     assert host_agent._start_store(spec, lab.root) == "cannot listen on x:1: in use"
 
 
-def test_a_run_of_the_same_name_in_another_state_folder_is_left_alone(lab: NodeLab, node: Remote) -> None:
+def test_a_run_of_the_same_name_in_another_state_folder_is_left_alone(lab: NodeLab, node: NodeClient) -> None:
     lab.prepare(node, RUN)
     lab.start(node, RUN, ["sleep", "60"])
     first = eventually(lambda: node.call("info", run_id=RUN)["units"]["agent"]["child"], "the first program")
@@ -341,10 +343,10 @@ def test_a_run_of_the_same_name_in_another_state_folder_is_left_alone(lab: NodeL
     assert processes.start_time(first) is not None
 
 
-def test_a_signal_to_the_connection_does_not_reach_the_run(lab: NodeLab, node: Remote) -> None:
+def test_a_signal_to_the_connection_does_not_reach_the_run(lab: NodeLab, node: NodeClient) -> None:
     lab.prepare(node, RUN)
     lab.start(node, RUN, ["sleep", "60"])
-    supervisor = processes.alive(
+    supervisor = processes.living_pid(
         node_files.read_json(lab.run("a", RUN) / "units" / "agent" / "state.json")["supervisor"]
     )
     assert supervisor is not None and os.getsid(supervisor) == supervisor

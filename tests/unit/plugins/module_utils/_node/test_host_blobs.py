@@ -31,7 +31,7 @@ def piece(data: bytes, offset: int, part: bytes, last: bool) -> dict[str, t.Any]
 
 
 def store(root: pathlib.Path, *contents: bytes) -> None:
-    assert host_blobs.put(root, [piece(data, 0, data, True) for data in contents]) == {}
+    assert host_blobs.store_pieces(root, [piece(data, 0, data, True) for data in contents]) == {}
 
 
 def entry(path: str, data: bytes, mode: int = 0o600) -> dict[str, t.Any]:
@@ -48,32 +48,34 @@ def test_a_transfer_resumes_from_any_cut(data: bytes, cuts: list[int], lost: lis
     with tempfile.TemporaryDirectory() as name:
         root = pathlib.Path(name)
         for cut, gone in zip(cuts, [*lost, *[0] * 4], strict=False):
-            have = host_blobs.offsets(root, [sha(data)])[sha(data)]
+            have = host_blobs.missing_offsets(root, [sha(data)])[sha(data)]
             end = min(len(data), have + cut)
-            assert host_blobs.put(root, [piece(data, have, data[have:end], False)]) == {}
+            assert host_blobs.store_pieces(root, [piece(data, have, data[have:end], False)]) == {}
             # The node went down: the end of what had arrived was not on its disk yet.
             part = root / "blobs" / f"{sha(data)}.part"
             os.truncate(part, max(0, part.stat().st_size - gone))
-        have = host_blobs.offsets(root, [sha(data)])[sha(data)]
-        assert host_blobs.put(root, [piece(data, have, data[have:], True)]) == {}
-        assert host_blobs.offsets(root, [sha(data)]) == {}
+        have = host_blobs.missing_offsets(root, [sha(data)])[sha(data)]
+        assert host_blobs.store_pieces(root, [piece(data, have, data[have:], True)]) == {}
+        assert host_blobs.missing_offsets(root, [sha(data)]) == {}
         assert (root / "blobs" / sha(data)).read_bytes() == data
         assert [path.name for path in (root / "blobs").iterdir()] == [sha(data)]
 
 
 def test_a_piece_that_does_not_fit_is_refused_with_the_length_that_does(tmp_path: pathlib.Path) -> None:
     data = b"0123456789"
-    assert host_blobs.put(tmp_path, [piece(data, 0, data[:4], False)]) == {}
-    assert host_blobs.put(tmp_path, [piece(data, 0, data[:4], False), piece(data, 6, data[6:], True)]) == {sha(data): 4}
-    assert host_blobs.offsets(tmp_path, [sha(data)]) == {sha(data): 4}
+    assert host_blobs.store_pieces(tmp_path, [piece(data, 0, data[:4], False)]) == {}
+    assert host_blobs.store_pieces(tmp_path, [piece(data, 0, data[:4], False), piece(data, 6, data[6:], True)]) == {
+        sha(data): 4
+    }
+    assert host_blobs.missing_offsets(tmp_path, [sha(data)]) == {sha(data): 4}
 
 
 def test_a_damaged_file_never_takes_its_name_and_is_asked_for_again(tmp_path: pathlib.Path) -> None:
     data = b"0123456789"
-    assert host_blobs.put(tmp_path, [piece(data, 0, b"0123x56789", True)]) == {sha(data): 0}
-    assert host_blobs.offsets(tmp_path, [sha(data)]) == {sha(data): 0}
+    assert host_blobs.store_pieces(tmp_path, [piece(data, 0, b"0123x56789", True)]) == {sha(data): 0}
+    assert host_blobs.missing_offsets(tmp_path, [sha(data)]) == {sha(data): 0}
     store(tmp_path, data)
-    assert host_blobs.offsets(tmp_path, [sha(data), sha(b"")]) == {sha(b""): 0}
+    assert host_blobs.missing_offsets(tmp_path, [sha(data), sha(b"")]) == {sha(b""): 0}
     assert (tmp_path / "blobs" / sha(data)).stat().st_mode & 0o777 == 0o400
 
 
@@ -81,19 +83,19 @@ def test_a_tree_holds_its_files_beside_those_that_a_program_wrote(tmp_path: path
     target = tmp_path / "run" / "code"
     store(tmp_path, b"one", b"two", b"")
     first: Manifest = [entry("a.py", b"one", 0o700), entry("pkg/b.py", b"two"), entry("pkg/__init__.py", b"")]
-    assert host_blobs.materialise(tmp_path, first, target, False) is True
-    assert host_blobs.materialise(tmp_path, first, target, False) is False
+    assert host_blobs.place_tree(tmp_path, first, target, False) is True
+    assert host_blobs.place_tree(tmp_path, first, target, False) is False
     (target / "pkg" / "output.txt").write_text("kept")
     second: Manifest = [entry("a.py", b"two"), entry("c.py", b"one")]
-    assert host_blobs.materialise(tmp_path, second, target, False) is True
+    assert host_blobs.place_tree(tmp_path, second, target, False) is True
     found = {str(path.relative_to(target)): path.read_bytes() for path in target.rglob("*") if path.is_file()}
     assert found == {"a.py": b"two", "c.py": b"one", "pkg/output.txt": b"kept"}
 
 
 def test_copies_have_their_mode_and_links_are_the_blob_itself(tmp_path: pathlib.Path) -> None:
     store(tmp_path, b"one")
-    host_blobs.materialise(tmp_path, [entry("run.sh", b"one", 0o700)], tmp_path / "code", False)
-    host_blobs.materialise(tmp_path, [entry("text", b"one")], tmp_path / "data", True)
+    host_blobs.place_tree(tmp_path, [entry("run.sh", b"one", 0o700)], tmp_path / "code", False)
+    host_blobs.place_tree(tmp_path, [entry("text", b"one")], tmp_path / "data", True)
     copy, linked, blob = tmp_path / "code" / "run.sh", tmp_path / "data" / "text", tmp_path / "blobs" / sha(b"one")
     assert copy.stat().st_mode & 0o777 == 0o700 and not copy.samefile(blob)
     assert linked.samefile(blob) and linked.stat().st_mode & 0o777 == 0o400
@@ -109,7 +111,7 @@ def test_a_link_becomes_a_copy_where_links_are_not_possible(
 
     store(tmp_path, b"one")
     monkeypatch.setattr(os, "link", refuse)
-    host_blobs.materialise(tmp_path, [entry("text", b"one")], tmp_path / "data", True)
+    host_blobs.place_tree(tmp_path, [entry("text", b"one")], tmp_path / "data", True)
     assert (tmp_path / "data" / "text").read_bytes() == b"one"
 
 
@@ -123,7 +125,7 @@ def test_after_any_series_of_trees_the_last_one_is_there(trees: list[dict[str, b
         root = pathlib.Path(name)
         store(root, b"", b"1", b"22")
         for tree in trees:
-            host_blobs.materialise(root, [entry(path, data) for path, data in tree.items()], root / "t", False)
+            host_blobs.place_tree(root, [entry(path, data) for path, data in tree.items()], root / "t", False)
         files = {
             str(path.relative_to(root / "t")): path.read_bytes() for path in (root / "t").rglob("*") if path.is_file()
         }
@@ -138,22 +140,22 @@ def test_free_bytes_are_those_of_the_disk_that_will_hold_the_path(tmp_path: path
 
 def test_a_file_that_became_executable_is_placed_again(tmp_path: pathlib.Path) -> None:
     store(tmp_path, b"one")
-    host_blobs.materialise(tmp_path, [entry("run.sh", b"one", 0o600)], tmp_path / "code", False)
-    assert host_blobs.materialise(tmp_path, [entry("run.sh", b"one", 0o700)], tmp_path / "code", False) is True
+    host_blobs.place_tree(tmp_path, [entry("run.sh", b"one", 0o600)], tmp_path / "code", False)
+    assert host_blobs.place_tree(tmp_path, [entry("run.sh", b"one", 0o700)], tmp_path / "code", False) is True
     assert (tmp_path / "code" / "run.sh").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_file_that_was_changed_on_the_node_is_placed_again(tmp_path: pathlib.Path) -> None:
     store(tmp_path, b"one")
     manifest = [entry("train.py", b"one")]
-    host_blobs.materialise(tmp_path, manifest, tmp_path / "code", False)
+    host_blobs.place_tree(tmp_path, manifest, tmp_path / "code", False)
     (tmp_path / "code" / "train.py").write_bytes(b"changed on the node")
-    host_blobs.materialise(tmp_path, manifest, tmp_path / "code", False)
+    host_blobs.place_tree(tmp_path, manifest, tmp_path / "code", False)
     assert (tmp_path / "code" / "train.py").read_bytes() == b"one"
 
 
 def test_a_folder_that_became_a_file_is_replaced(tmp_path: pathlib.Path) -> None:
     store(tmp_path, b"one")
-    host_blobs.materialise(tmp_path, [entry("model/a.py", b"one")], tmp_path / "code", False)
-    host_blobs.materialise(tmp_path, [entry("model", b"one")], tmp_path / "code", False)
+    host_blobs.place_tree(tmp_path, [entry("model/a.py", b"one")], tmp_path / "code", False)
+    host_blobs.place_tree(tmp_path, [entry("model", b"one")], tmp_path / "code", False)
     assert (tmp_path / "code" / "model").read_bytes() == b"one"

@@ -23,7 +23,7 @@ def ask(run: pathlib.Path, before: Answer | None = None, **changes: t.Any) -> An
     """Ask for what is new since the answer ``before``, without waiting."""
     old = before or {"offsets": {}, "digest": None}
     request = {"offsets": old["offsets"], "digest": old["digest"], "streams": ["events", "metrics", "usage", "log"]}
-    return host_log_follow.changes(run, {**request, "wait_s": 0, "batch_s": 0, **changes})
+    return host_log_follow.wait_for_changes(run, {**request, "wait_s": 0, "batch_s": 0, **changes})
 
 
 def unit(run: pathlib.Path, name: str = "agent", **state: t.Any) -> pathlib.Path:

@@ -24,7 +24,7 @@ def script(folder: pathlib.Path, body: str) -> str:
 
 
 def test_the_jobs_interpreter_tells_its_versions() -> None:
-    found = host_preflight.training_python(sys.executable, ["pytest", "no-such-package"], {})
+    found = host_preflight.inspect_python(sys.executable, ["pytest", "no-such-package"], {})
     assert found["executable"] == sys.executable and found["problem"] is None
     assert found["version"] == ".".join(map(str, sys.version_info[:3]))
     assert found["packages"] == {"pytest": pytest.__version__, "no-such-package": None}
@@ -33,7 +33,7 @@ def test_the_jobs_interpreter_tells_its_versions() -> None:
 def test_the_jobs_environment_counts(tmp_path: pathlib.Path) -> None:
     (tmp_path / "mine-1.5.dist-info").mkdir()
     (tmp_path / "mine-1.5.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.5\n")
-    assert host_preflight.training_python(sys.executable, ["mine"], {"PYTHONPATH": str(tmp_path)})["packages"] == {
+    assert host_preflight.inspect_python(sys.executable, ["mine"], {"PYTHONPATH": str(tmp_path)})["packages"] == {
         "mine": "1.5"
     }
 
@@ -48,37 +48,37 @@ def test_the_jobs_environment_counts(tmp_path: pathlib.Path) -> None:
     ],
 )
 def test_an_interpreter_that_does_not_run_is_a_problem(tmp_path: pathlib.Path, body: str, problem: str) -> None:
-    found = host_preflight.training_python(script(tmp_path, body), ["torch"], {})
+    found = host_preflight.inspect_python(script(tmp_path, body), ["torch"], {})
     assert problem in found["problem"] and len(found["problem"]) < 400
     assert (found["version"], found["packages"]) == (None, {})
 
 
 def test_an_interpreter_that_is_not_there_is_named_as_the_user_wrote_it() -> None:
-    assert host_preflight.training_python("~/no/python", [], {})["problem"] == "there is no ~/no/python"
+    assert host_preflight.inspect_python("~/no/python", [], {})["problem"] == "there is no ~/no/python"
 
 
 def test_a_taken_port_and_a_foreign_address_are_told_apart() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         number = server.getsockname()[1]
-        assert host_preflight.port("127.0.0.1", number) == "Address already in use"
-        assert host_preflight.port("127.0.0.2", number) is None
-    assert host_preflight.port("127.0.0.1", number) is None
-    assert host_preflight.port("192.0.2.1", number) == "Cannot assign requested address"
-    assert host_preflight.port("no such host", number)
+        assert host_preflight.port_problem("127.0.0.1", number) == "Address already in use"
+        assert host_preflight.port_problem("127.0.0.2", number) is None
+    assert host_preflight.port_problem("127.0.0.1", number) is None
+    assert host_preflight.port_problem("192.0.2.1", number) == "Cannot assign requested address"
+    assert host_preflight.port_problem("no such host", number)
 
 
 def test_writable_asks_the_nearest_folder_that_exists(tmp_path: pathlib.Path) -> None:
     before = fingerprint(tmp_path)
-    found = host_preflight.writable(tmp_path / "a" / "b")
+    found = host_preflight.check_writable(tmp_path / "a" / "b")
     assert (found["exists"], found["problem"]) == (False, None) and found["free_bytes"] > 0
-    assert host_preflight.writable(tmp_path)["exists"] is True
+    assert host_preflight.check_writable(tmp_path)["exists"] is True
     assert fingerprint(tmp_path) == before
 
 
 def test_a_file_in_the_way_is_a_problem(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").touch()
     assert (
-        host_preflight.writable(tmp_path / "file" / "below")["problem"]
+        host_preflight.check_writable(tmp_path / "file" / "below")["problem"]
         == f"cannot be created, {tmp_path}/file is not a folder"
     )
     assert host_preflight.try_write(tmp_path / "file" / "below") == "cannot be written: Not a directory"
@@ -86,7 +86,7 @@ def test_a_file_in_the_way_is_a_problem(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_of_somebody_else_is_a_problem() -> None:
-    assert host_preflight.writable(pathlib.Path("/"))["problem"] == f"is not writable for uid {os.getuid()}"
+    assert host_preflight.check_writable(pathlib.Path("/"))["problem"] == f"is not writable for uid {os.getuid()}"
 
 
 def test_try_write_leaves_the_folder_and_nothing_in_it(tmp_path: pathlib.Path) -> None:
@@ -99,31 +99,31 @@ def test_live_runs_are_those_whose_supervisor_lives(tmp_path: pathlib.Path) -> N
         folder = files.private_dir(tmp_path / "runs" / name / "units" / "agent")
         files.write_json(folder / "state.json", {"supervisor": supervisor})
     files.write_json(tmp_path / "runs" / "live" / "claim.json", {"owner": "o", "gpus": 8})
-    assert host_preflight.live_runs(tmp_path) == [{"run_id": "live", "gpus": 8}]
-    assert host_preflight.live_runs(tmp_path / "none") == []
+    assert host_preflight.list_live_runs(tmp_path) == [{"run_id": "live", "gpus": 8}]
+    assert host_preflight.list_live_runs(tmp_path / "none") == []
 
 
 def test_the_interface_of_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     owned = [("lo", "127.0.0.1", 8), ("eth0", "192.0.2.1", 24), ("ib0", "192.0.2.12", 24)]
-    monkeypatch.setattr(facts_net, "kernel_addresses", lambda: owned)
+    monkeypatch.setattr(facts_net, "query_kernel_addresses", lambda: owned)
     found = [
-        host_preflight.interface_of(address)
+        host_preflight.find_interface(address)
         for address in ("192.0.2.1", "192.0.2.12", "192.0.2.2", "127.0.0.9", "localhost")
     ]
     assert found == ["eth0", "ib0", None, "lo", "lo"]
 
 
 def test_an_address_that_nobody_knows_has_no_interface(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert host_preflight.interface_of("127.0.0.1") == "lo"
+    assert host_preflight.find_interface("127.0.0.1") == "lo"
 
     def unknown(*_: object) -> None:
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    assert host_preflight.interface_of("no-such-host") is None
+    assert host_preflight.find_interface("no-such-host") is None
 
 
 def test_basics_are_json_of_this_machine() -> None:
-    found = host_preflight.basics()
+    found = host_preflight.read_basics()
     assert found["python"] == ".".join(map(str, sys.version_info[:3])) and found["cpus"] >= 1
     assert found["user"] == f"uid {os.getuid()}" and found["manager"] in ("system", "user", "detached")

@@ -15,14 +15,14 @@ from ansible_collections.muster.training.plugins.module_utils._node.host_restart
     Budget,
     Decision,
     Ending,
-    Kind,
+    PolicyKind,
     decide,
 )
 
-NEVER: Kind = "never"
-WHOLE: Kind = "whole"
-TORCHRUN: Kind = "torchrun"
-STORE: Kind = "store"
+NEVER: PolicyKind = "never"
+WHOLE: PolicyKind = "whole"
+TORCHRUN: PolicyKind = "torchrun"
+STORE: PolicyKind = "store"
 
 
 def budget(crashes: int = 0, lost: int = 0, fatal: tuple[int, ...] = ()) -> Budget:
@@ -59,7 +59,7 @@ def budget(crashes: int = 0, lost: int = 0, fatal: tuple[int, ...] = ()) -> Budg
         (WHOLE, Ending(1, 0, ((65,), (2,))), budget(fatal=(65,)), Decision(True, "crash", 2)),
     ],
 )
-def test_decisions(kind: Kind, ending: Ending, left: Budget, decision: Decision) -> None:
+def test_decisions(kind: PolicyKind, ending: Ending, left: Budget, decision: Decision) -> None:
     assert decide(kind, ending, left) == decision
 
 
@@ -76,8 +76,8 @@ FATAL = st.sampled_from([(), (65,), (1, 65)])
 BUDGETS = st.builds(Budget, COUNTS, COUNTS, COUNTS, COUNTS, FATAL, COUNTS)
 
 
-@given(kind=st.sampled_from(t.get_args(Kind)), ending=ENDINGS, left=BUDGETS)
-def test_no_budget_is_ever_exceeded(kind: Kind, ending: Ending, left: Budget) -> None:
+@given(kind=st.sampled_from(t.get_args(PolicyKind)), ending=ENDINGS, left=BUDGETS)
+def test_no_budget_is_ever_exceeded(kind: PolicyKind, ending: Ending, left: Budget) -> None:
     decision = decide(kind, ending, left)
     if decision.restart:
         assert kind != "never" and decision.cause in ("crash", "node_lost")

@@ -48,7 +48,7 @@ class Unit:
         files.private_dir(self.run)
 
     def start(self, *argv: str, **changes: t.Any) -> bool:
-        return host_units.start(self.lab.spec("a", RUN, argv, **changes), self.program)
+        return host_units.start_unit(self.lab.spec("a", RUN, argv, **changes), self.program)
 
     def ranks(self, nproc: int, restarts: int, *command: str, **changes: t.Any) -> bool:
         """Start the launcher with this many ranks and restarts of its own."""
@@ -67,14 +67,14 @@ class Unit:
         return value
 
     def status(self) -> Dict:
-        return host_units.status(self.folder)
+        return host_units.unit_status(self.folder)
 
     def log(self) -> str:
         place = self.folder / "log"
         return place.read_text() if place.exists() else ""
 
     def supervisor(self) -> int:
-        pid = processes.alive((files.read_json(self.folder / "state.json") or {}).get("supervisor"))
+        pid = processes.living_pid((files.read_json(self.folder / "state.json") or {}).get("supervisor"))
         assert pid is not None
         return pid
 
@@ -86,7 +86,7 @@ class Unit:
 @pytest.fixture
 def unit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator[Unit]:
     lab = NodeLab(tmp_path)
-    monkeypatch.setattr(host_units, "manager", lambda: "detached")
+    monkeypatch.setattr(host_units, "unit_manager", lambda: "detached")
     for name, value in lab.env.items():
         monkeypatch.setenv(name, value)
     yield Unit(lab)
@@ -174,7 +174,7 @@ def test_the_orphans_of_a_killed_supervisor_are_ended_by_the_next_one(unit: Unit
     unit.start(*program, generation=2)
     eventually(lambda: unit.status()["child"], "the program")
     assert (unit.status()["lost"], unit.status()["generation"]) == (0, 2)
-    assert len(processes.marked(unit.lab.spec("a", RUN, [])["marker"])) <= 2
+    assert len(processes.find_marked(unit.lab.spec("a", RUN, [])["marker"])) <= 2
     unit.gate().touch()
     assert unit.end()["exit_code"] == 0
 
@@ -207,7 +207,7 @@ def test_a_program_that_ignores_the_stop_is_killed_after_its_grace(unit: Unit) -
     unit.start("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done", grace_s=0.2)
     eventually(lambda: unit.log() == "ready\n", "the program")
     began = time.monotonic()
-    assert host_units.stop(unit.folder, 30) == []
+    assert host_units.stop_unit(unit.folder, 30) == []
     assert time.monotonic() - began < 20
     ending = unit.end()
     assert (ending["exit_code"], ending["cause"]) == (143, "cancelled") and unit.lab.left() == {}
@@ -216,7 +216,7 @@ def test_a_program_that_ignores_the_stop_is_killed_after_its_grace(unit: Unit) -
 def test_the_ranks_of_a_launcher_may_save_before_they_end(unit: Unit) -> None:
     unit.ranks(2, 0, "sh", "-c", "trap 'echo saved $RANK; exit 0' TERM; echo ready; while :; do sleep 0.01; done")
     eventually(lambda: unit.log().count("ready") == 2, "two ranks")
-    host_units.stop(unit.folder, 30)
+    host_units.stop_unit(unit.folder, 30)
     assert unit.end()["cause"] == "cancelled"
     assert sorted(line for line in unit.log().split("\n") if "saved" in line) == ["saved 0", "saved 1"]
     assert len(unit.events("worker_exit")) == 2 and unit.lab.left() == {}
@@ -280,7 +280,7 @@ def test_a_unit_waits_for_its_rendezvous_and_gives_up_in_time(unit: Unit) -> Non
         assert unit.end()["exit_code"] == 0
     unit.start("true", wait_for={**where, "seconds": 60}, generation=3)
     eventually(lambda: unit.status()["state"] == "waiting", "the wait")
-    host_units.stop(unit.folder, 30)
+    host_units.stop_unit(unit.folder, 30)
     assert unit.end()["cause"] == "cancelled"
 
 
@@ -301,7 +301,7 @@ def test_a_store_gets_a_port_that_listens_already_and_keeps_it_when_it_is_killed
     processes.kill_all([first])
     eventually(lambda: processes.start_time(first) is None, "the end of the first store")
     assert talk() == b"here" and eventually(lambda: unit.status()["child"], "the next store") != first
-    host_units.stop(unit.folder, 30)
+    host_units.stop_unit(unit.folder, 30)
     assert unit.end()["lost"] == 1
 
 

@@ -35,7 +35,7 @@ time.sleep(60)
 @pytest.fixture
 def lab(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator[NodeLab]:
     lab = NodeLab(tmp_path)
-    monkeypatch.setattr(host_units, "manager", lambda: "detached")
+    monkeypatch.setattr(host_units, "unit_manager", lambda: "detached")
     for name, value in lab.env.items():
         monkeypatch.setenv(name, value)
     (tmp_path / "run.py").write_text(SUPERVISOR)
@@ -52,12 +52,12 @@ def test_a_unit_is_started_once_and_forgets_an_earlier_generation(lab: NodeLab) 
     folder = files.private_dir(pathlib.Path(wanted["folder"]))
     files.write_json(folder / "exit.json", {"exit_code": 1})
     files.write_json(folder / "state.json", {"generation": 0, "crashes": 3, "supervisor": "1@1"})
-    assert host_units.start(wanted, lab.root) is True
-    status = host_units.status(folder)
+    assert host_units.start_unit(wanted, lab.root) is True
+    status = host_units.unit_status(folder)
     assert (status["alive"], status["exit"], status["crashes"], status["generation"]) == (True, None, 0, 1)
     assert files.read_json(folder / "spec.json") == {**wanted, "manager": "detached"}
-    assert host_units.start(wanted, lab.root) is False
-    assert host_units.stop(folder, 30) == [] and host_units.status(folder)["alive"] is False
+    assert host_units.start_unit(wanted, lab.root) is False
+    assert host_units.stop_unit(folder, 30) == [] and host_units.unit_status(folder)["alive"] is False
 
 
 def test_a_supervisor_that_does_not_begin_is_an_error_with_the_place_of_its_log(
@@ -67,7 +67,7 @@ def test_a_supervisor_that_does_not_begin_is_an_error_with_the_place_of_its_log(
     real = host_units._wait_until
     monkeypatch.setattr(host_units, "_wait_until", lambda true, within_s: real(true, 0.05))
     with pytest.raises(OSError, match="the supervisor did not start, see .*/units/agent/supervisor.log"):
-        host_units.start(spec(lab), lab.root)
+        host_units.start_unit(spec(lab), lab.root)
     log = pathlib.Path(spec(lab)["folder"]) / "supervisor.log"
     eventually(lambda: "broken" in log.read_text(), "the reason in the log")
 
@@ -76,22 +76,22 @@ def test_a_supervisor_that_ended_at_once_has_been_started(lab: NodeLab) -> None:
     folder = "pathlib.Path(json.load(open(sys.argv[2]))['folder'])"
     ended = f"import json, pathlib, sys\n({folder} / 'exit.json').write_text('{{}}')"
     (lab.root / "run.py").write_text(ended)
-    assert host_units.start(spec(lab), lab.root) is True
+    assert host_units.start_unit(spec(lab), lab.root) is True
 
 
 def test_stopping_ends_what_is_marked_and_removes_the_secrets(lab: NodeLab, tmp_path: pathlib.Path) -> None:
     secret = tmp_path / "env.json"
     secret.write_text("{}")
     wanted = spec(lab, secrets=str(secret), secret_files=[str(tmp_path / "gone")])
-    assert host_units.start(wanted, lab.root) is True
-    eventually(lambda: host_units.status(pathlib.Path(wanted["folder"]))["alive"], "the supervisor")
-    assert host_units.stop(pathlib.Path(wanted["folder"]), 0.0) == []
+    assert host_units.start_unit(wanted, lab.root) is True
+    eventually(lambda: host_units.unit_status(pathlib.Path(wanted["folder"]))["alive"], "the supervisor")
+    assert host_units.stop_unit(pathlib.Path(wanted["folder"]), 0.0) == []
     assert lab.left() == {} and not secret.exists()
-    assert host_units.stop(tmp_path / "no" / "unit", 0.0) == []
+    assert host_units.stop_unit(tmp_path / "no" / "unit", 0.0) == []
 
 
 def test_the_status_of_a_unit_that_never_was_is_all_unknown(tmp_path: pathlib.Path) -> None:
-    assert host_units.status(tmp_path) == {
+    assert host_units.unit_status(tmp_path) == {
         "alive": False,
         "state": None,
         "detail": "",
@@ -107,7 +107,7 @@ def test_the_status_of_a_unit_that_never_was_is_all_unknown(tmp_path: pathlib.Pa
 def test_a_heartbeat_from_the_future_is_not_negative(tmp_path: pathlib.Path) -> None:
     (tmp_path / "heartbeat").touch()
     os.utime(tmp_path / "heartbeat", (4e9, 4e9))
-    assert host_units.status(tmp_path)["heartbeat_age_s"] == 0.0
+    assert host_units.unit_status(tmp_path)["heartbeat_age_s"] == 0.0
 
 
 def properties(command: list[str]) -> dict[str, str]:
@@ -151,18 +151,18 @@ def test_a_unit_is_started_through_systemd_where_it_runs(lab: NodeLab, monkeypat
     tool = lab.root / "bin" / "systemd-run"
     tool.write_text(FAKE_SYSTEMD)
     tool.chmod(0o700)
-    monkeypatch.setattr(host_units, "manager", lambda: "system")
-    assert host_units.start(spec(lab), lab.root) is True
-    assert host_units.stop(pathlib.Path(spec(lab)["folder"]), 30) == []
+    monkeypatch.setattr(host_units, "unit_manager", lambda: "system")
+    assert host_units.start_unit(spec(lab), lab.root) is True
+    assert host_units.stop_unit(pathlib.Path(spec(lab)["folder"]), 30) == []
 
 
 def test_what_systemd_refuses_is_told(lab: NodeLab, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = lab.root / "bin" / "systemd-run"
     tool.write_text("#!/bin/sh\necho 'Failed to start transient unit: Access denied' >&2\nexit 1\n")
     tool.chmod(0o700)
-    monkeypatch.setattr(host_units, "manager", lambda: "user")
+    monkeypatch.setattr(host_units, "unit_manager", lambda: "user")
     with pytest.raises(OSError, match="systemd-run answered 1: Failed to start transient unit: Access denied"):
-        host_units.start(spec(lab), lab.root)
+        host_units.start_unit(spec(lab), lab.root)
 
 
 @pytest.mark.parametrize(
@@ -185,9 +185,9 @@ def test_how_a_process_can_outlive_the_connection(
     monkeypatch.setattr(os, "getuid", lambda: uid)
     monkeypatch.setattr(host_units, "_user_name", lambda: "me")
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    assert host_units.manager() == manager
+    assert host_units.unit_manager() == manager
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert host_units.manager() == "detached"
+    assert host_units.unit_manager() == "detached"
 
 
 def test_the_user_of_a_lingering_session_is_found_by_number() -> None:
@@ -198,7 +198,7 @@ def test_a_systemd_that_hangs_is_told(lab: NodeLab, monkeypatch: pytest.MonkeyPa
     tool = lab.root / "bin" / "systemd-run"
     tool.write_text("#!/bin/sh\nexec sleep 60\n")
     tool.chmod(0o700)
-    monkeypatch.setattr(host_units, "manager", lambda: "system")
+    monkeypatch.setattr(host_units, "unit_manager", lambda: "system")
     monkeypatch.setattr(host_units, "_RUN_S", 0.05)
     with pytest.raises(OSError, match="systemd-run"):
-        host_units.start(spec(lab), lab.root)
+        host_units.start_unit(spec(lab), lab.root)

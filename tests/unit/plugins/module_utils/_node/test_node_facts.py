@@ -17,7 +17,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.node import Node
 from ansible_collections.muster.training.plugins.module_utils._node import facts as facts_module
-from ansible_collections.muster.training.plugins.module_utils._node.facts import gather
+from ansible_collections.muster.training.plugins.module_utils._node.facts import gather_facts
 from ansible_collections.muster.training.tests.unit.plugins.module_utils._node import node_trees
 
 Facts = dict[str, t.Any]
@@ -33,7 +33,7 @@ def tree(tmp_path: pathlib.Path) -> t.Callable[..., Facts]:
             node_trees.expand(name, tmp_path)
         manifest = node_trees.load(name)
         base = {"root": str(tmp_path), "path": [str(tmp_path / "tools"), "/bin"], "addresses": manifest["addresses"]}
-        return gather({**base, **options})
+        return gather_facts({**base, **options})
 
     return read
 
@@ -228,7 +228,7 @@ def test_unknown_pcie_speed_is_null_with_a_problem(tmp_path: pathlib.Path, tree:
 
 
 def test_an_empty_machine_gives_every_key_and_no_error(tmp_path: pathlib.Path) -> None:
-    full = gather({"root": str(tmp_path), "path": [], "addresses": []})
+    full = gather_facts({"root": str(tmp_path), "path": [], "addresses": []})
     assert full["gpu"]["count"] == 0 and full["nics"] == [] and full["boot_id"] is None
     assert Node.from_dict({"name": "empty", **full}).gpu.count == 0
 

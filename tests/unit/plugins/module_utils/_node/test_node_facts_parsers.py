@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._node import (
     facts_pci,
     facts_rdma,
 )
-from ansible_collections.muster.training.plugins.module_utils._node.facts_source import Source, known
+from ansible_collections.muster.training.plugins.module_utils._node.facts_source import FactsSource, clean_value
 from ansible_collections.muster.training.tests.unit.plugins.module_utils._node import node_trees
 
 LINES = st.lists(st.text(max_size=80), max_size=6)
@@ -44,15 +44,15 @@ def test_text_parsers_take_any_text(text: str) -> None:
     facts_gpu.bus_address(text)
     facts_gpu.architecture(text)
     facts_host.count_cpus(text)
-    facts_rdma.rate_gbps(text)
+    facts_rdma.parse_rate_gbps(text)
     facts_pci.generation(text)
-    assert not any(ord(char) < 32 for char in known(text) or "")
+    assert not any(ord(char) < 32 for char in clean_value(text) or "")
 
 
 @given(st.binary(max_size=600))
 def test_binary_parsers_take_any_bytes(data: bytes) -> None:
     facts_net.parse_addresses(data, {1: "lo", 2: "eth0"})
-    facts_pci.acs_enabled(b"\0" * 0x100 + data)
+    facts_pci.is_acs_enabled(b"\0" * 0x100 + data)
 
 
 def _netlink(index: int, address: str, prefix: int, local: bool) -> bytes:
@@ -133,7 +133,7 @@ def test_carrier_grade_nat_on_a_plain_interface_is_no_mesh() -> None:
     ],
 )
 def test_rate(text: str | None, gbps: float | None) -> None:
-    assert facts_rdma.rate_gbps(text) == gbps
+    assert facts_rdma.parse_rate_gbps(text) == gbps
 
 
 def test_driver_flavours() -> None:
@@ -170,14 +170,14 @@ def test_cpu_list(text: str | None, count: int | None) -> None:
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_acs_control_word(enabled: bool) -> None:
-    assert facts_pci.acs_enabled(node_trees.acs_config(enabled)) is enabled
+    assert facts_pci.is_acs_enabled(node_trees.acs_config(enabled)) is enabled
     # Without root only the first bytes can be read.
-    assert facts_pci.acs_enabled(node_trees.acs_config(enabled)[:64]) is None
+    assert facts_pci.is_acs_enabled(node_trees.acs_config(enabled)[:64]) is None
 
 
 def test_acs_loop_of_capabilities_ends() -> None:
     loop = b"\0" * 0x100 + struct.pack("<I", 0x0001 | 0x100 << 20) + b"\0" * 16
-    assert facts_pci.acs_enabled(loop) is None
+    assert facts_pci.is_acs_enabled(loop) is None
 
 
 def test_tailscale_paths() -> None:
@@ -193,12 +193,12 @@ def test_tailscale_paths() -> None:
 
 
 def test_a_read_that_the_kernel_refuses_is_a_problem_only_when_it_means_something(tmp_path: pathlib.Path) -> None:
-    source = Source({"root": str(tmp_path)})
+    source = FactsSource({"root": str(tmp_path)})
     assert source.text(str(tmp_path)) is None
     assert source.problems == [f"{tmp_path}: Is a directory"]
     assert source.text(str(tmp_path / "missing")) is None and len(source.problems) == 1
 
 
 def test_kernel_addresses_of_this_machine() -> None:
-    found = facts_net.kernel_addresses()
+    found = facts_net.query_kernel_addresses()
     assert ("lo", "127.0.0.1", 8) in found

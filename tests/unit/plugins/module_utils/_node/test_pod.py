@@ -127,13 +127,13 @@ def test_who_does_not_stop_in_time_is_killed_with_all_that_it_started(lab: PodLa
     process.send_signal(signal.SIGTERM)
     end = lab.end(process, within_s=20)
     assert end.code == 143 and "killed: it did not end within 1 s" in end.text
-    assert processes.marked("x-1/1/x-node-0-0-abcde") == []
+    assert processes.find_marked("x-1/1/x-node-0-0-abcde") == []
 
 
 def test_what_a_launcher_leaves_behind_ends_with_it(lab: PodLab) -> None:
     end = lab.run(lab.spec(0, ["sh", "-c", "setsid sleep 300 & echo done"]))
     assert (end.code, end.lines) == (0, ["done"])
-    assert processes.marked("x-1/1/x-node-0-0-abcde") == []
+    assert processes.find_marked("x-1/1/x-node-0-0-abcde") == []
 
 
 def test_secrets_reach_the_program_and_no_output(lab: PodLab, tmp_path: pathlib.Path) -> None:
@@ -202,14 +202,14 @@ def test_a_full_disk_is_told_from_a_forbidden_one(tmp_path: pathlib.Path) -> Non
             while True:
                 handle.write(b"x" * 65536)
                 handle.flush()
-        with pytest.raises(pod_preflight.Refusal, match="cannot be written: No space left") as caught:
+        with pytest.raises(pod_preflight.PodRefusal, match="cannot be written: No space left") as caught:
             pod_preflight.check_disk(disk / "run", 0)
     assert caught.value.code == pod_preflight.EXIT_NO_ROOM
 
 
 def test_a_file_system_that_hangs_is_named_in_time(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_preflight, "_disk_problem", lambda *_: time.sleep(5))
-    with pytest.raises(pod_preflight.Refusal, match="did not answer for 0 s"):
+    with pytest.raises(pod_preflight.PodRefusal, match="did not answer for 0 s"):
         pod_preflight.check_disk(tmp_path, 0, within_s=0.05)
 
 
@@ -247,13 +247,13 @@ def test_waiting_for_the_first_node_can_be_stopped(lab: PodLab) -> None:
 
 
 def test_strangers_at_the_meeting_are_no_guests() -> None:
-    meeting = pod_discovery.Meeting("127.0.0.1", 0, {"run_id": "x", "attempt": 1})
+    meeting = pod_discovery.DiscoveryServer("127.0.0.1", 0, {"run_id": "x", "attempt": 1})
     try:
         run = {"run_id": "x", "attempt": 1}
         for bad in (b"", b"GET / HTTP/1.1\r\n\r\n", b"[]\n", b'{"run_id": "x", "attempt": 1}\n', b"\xff\n"):
             with socket.create_connection(("127.0.0.1", meeting.port)) as link:
                 link.sendall(bad)
-        found = pod_discovery.find(
+        found = pod_discovery.find_first_pod(
             "localhost", meeting.port, {"rank": 3, "node": "n3"}, run, time.monotonic() + 5, lambda _: True, print
         )
         assert found == "127.0.0.1" and meeting.seen == {3: "n3"}
@@ -272,14 +272,14 @@ def test_strangers_at_the_meeting_are_no_guests() -> None:
 )
 def test_a_pods_number_comes_from_where_its_engine_says_it(env: dict[str, str], rank: int) -> None:
     spec = {"attempt": 2, "rank_from_name": "MUSTER_POD" in env}
-    place = pod_preflight.place(spec, {"MUSTER_POD": "x", **env, "MUSTER_RESTARTS": "1"})
+    place = pod_preflight.identify_pod(spec, {"MUSTER_POD": "x", **env, "MUSTER_RESTARTS": "1"})
     assert (place.rank, place.attempt) == (rank, 3)
 
 
 def test_a_pod_without_a_number_is_refused(lab: PodLab) -> None:
     end = lab.run(lab.spec(0, ["true"]), JOB_COMPLETION_INDEX="")
     assert end.code == 78 and "the pod has no index" in end.text
-    launcher = pod_preflight.place({"attempt": 1, "role": "launcher"}, {})
+    launcher = pod_preflight.identify_pod({"attempt": 1, "role": "launcher"}, {})
     assert launcher.rank == -1
 
 
@@ -372,10 +372,10 @@ def test_what_an_attempt_kept_is_printed_by_another_pod(lab: PodLab, tmp_path: p
 def test_a_torn_fence_is_none_and_one_that_cannot_be_written_is_told(tmp_path: pathlib.Path) -> None:
     for text in ("", "7", "7 x", "\xff\xff", "1 2 3"):
         (tmp_path / "newest").write_text(text, encoding="latin-1")
-        assert pod_fence.read(tmp_path / "newest") == (0, 0)
+        assert pod_fence.read_newest(tmp_path / "newest") == (0, 0)
     (tmp_path / "file").write_text("")
     said: list[str] = []
-    pod_fence.Fence(tmp_path / "file" / "newest", (1, 1), said.append)
+    pod_fence.SingleWriterGuard(tmp_path / "file" / "newest", (1, 1), said.append)
     assert len(said) == 1 and "cannot be written" in said[0]
 
 

@@ -24,7 +24,7 @@ def lab(tmp_path: pathlib.Path) -> t.Iterator[PodLab]:
 
 def test_rdma_that_was_asked_for_must_be_there() -> None:
     found = {"gpus": 0, "rdma": [], "memlock_bytes": 8 << 20}
-    with pytest.raises(pod_preflight.Refusal, match="/dev/infiniband has no device"):
+    with pytest.raises(pod_preflight.PodRefusal, match="/dev/infiniband has no device"):
         pod_preflight.check_devices({"rdma": True}, found)
     told = pod_preflight.check_devices({"rdma": True}, {**found, "rdma": ["uverbs0"]})
     assert told == ["only 8 MiB of memory can be locked: RDMA needs LimitMEMLOCK=infinity"]
@@ -32,9 +32,11 @@ def test_rdma_that_was_asked_for_must_be_there() -> None:
 
 def test_gpus_that_were_asked_for_must_be_there_where_they_can_be_counted() -> None:
     found: dict[str, t.Any] = {"gpus": 0, "rdma": [], "memlock_bytes": None}
-    with pytest.raises(pod_preflight.Refusal, match="sees 4 GPUs, 8 were asked for$"):
+    with pytest.raises(pod_preflight.PodRefusal, match="sees 4 GPUs, 8 were asked for$"):
         pod_preflight.check_devices({"gpus": 8}, {**found, "gpus": 4})
-    with pytest.raises(pod_preflight.Refusal, match="sees 0 GPUs, 8 were asked for; let its node's container runtime"):
+    with pytest.raises(
+        pod_preflight.PodRefusal, match="sees 0 GPUs, 8 were asked for; let its node's container runtime"
+    ):
         pod_preflight.check_devices({"gpus": 8}, found)
     assert pod_preflight.check_devices({"gpus": 0}, found) == []
     assert pod_preflight.check_devices({"gpus": 8}, {**found, "gpus": 8}) == []

@@ -36,22 +36,22 @@ def test_a_name_is_not_asked_for_before_it_can_be_known(monkeypatch: pytest.Monk
         paused.append(seconds)
         return len(paused) < 3
 
-    monkeypatch.setattr(pod_discovery, "resolve", resolve)
+    monkeypatch.setattr(pod_discovery, "resolve_name", resolve)
     began = time.monotonic()
     with pytest.raises(TimeoutError, match="stopped while waiting"):
-        pod_discovery.find("node-0.x", 1, {}, {}, began + 60, pause, print, began)
+        pod_discovery.find_first_pod("node-0.x", 1, {}, {}, began + 60, pause, print, began)
     assert len(asked) == 2 and 0.8 < asked[0] <= pod_discovery.SETTLE_S
     del asked[:], paused[:]
     with pytest.raises(TimeoutError):
-        pod_discovery.find("node-0.x", 1, {}, {}, began + 60, pause, print, began - 2)
+        pod_discovery.find_first_pod("node-0.x", 1, {}, {}, began + 60, pause, print, began - 2)
     assert asked[0] == 0.0, "a pod that took its time asks at once"
     with pytest.raises(TimeoutError, match="stopped while waiting"):
-        pod_discovery.find("node-0.x", 1, {}, {}, began + 60, lambda _seconds: False, print, time.monotonic())
+        pod_discovery.find_first_pod("node-0.x", 1, {}, {}, began + 60, lambda _seconds: False, print, time.monotonic())
     assert len(asked) == 3
 
 
 def test_a_pod_that_looks_for_the_first_one_takes_its_time(lab: PodLab) -> None:
-    meeting = pod_discovery.Meeting("127.0.0.1", lab.port + 1, {"run_id": lab.run_id, "attempt": 1})
+    meeting = pod_discovery.DiscoveryServer("127.0.0.1", lab.port + 1, {"run_id": lab.run_id, "attempt": 1})
     try:
         began = time.time()
         end = lab.run(lab.spec(1, ["true"], nodes=2), 1)

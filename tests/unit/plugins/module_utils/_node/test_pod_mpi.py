@@ -76,7 +76,7 @@ def test_the_launcher_reaches_a_worker_whose_ranks_are_recorded(lab: PodLab, key
     eventually(lambda: answers(port), "sshd answers")
     assert "s3cr3t" not in (lab.run_dir(0) / "mpi_rank.sh").read_text()
     # The launcher's pod has its own copies; here both share one folder.
-    pod_mpi.place(json.loads(texts["launcher"])["ssh"], lab.run_dir(0), (), "/", {})
+    pod_mpi.write_ssh_files(json.loads(texts["launcher"])["ssh"], lab.run_dir(0), (), "/", {})
     launcher = json.loads(texts["launcher"])
     argv = ["ssh", "-F", "none", *launcher["env"]["PRTE_MCA_plm_ssh_args"].split(), "127.0.0.1"]
     command = "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 " + " ".join(
@@ -92,8 +92,8 @@ def test_the_launcher_reaches_a_worker_whose_ranks_are_recorded(lab: PodLab, key
 
 
 def test_keys_that_are_not_mounted_are_named(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(pod_preflight.Refusal, match="the MPI operator's keys are not in"):
-        pod_mpi.place({"keys": str(tmp_path), "role": "client"}, tmp_path, (), "/", {})
+    with pytest.raises(pod_preflight.PodRefusal, match="the MPI operator's keys are not in"):
+        pod_mpi.write_ssh_files({"keys": str(tmp_path), "role": "client"}, tmp_path, (), "/", {})
 
 
 def test_a_variable_that_no_shell_can_export_is_left_out(tmp_path: pathlib.Path) -> None:
@@ -115,16 +115,16 @@ def test_mpirun_waits_until_every_worker_answers(tmp_path: pathlib.Path) -> None
         return True
 
     ssh = {"hosts": str(hosts), "port": port}
-    pod_mpi.meet(ssh, time.monotonic() + 20, pause, said.append)
+    pod_mpi.wait_for_hosts(ssh, time.monotonic() + 20, pause, said.append)
     assert len(late) == 1 and said == []
     late[0].close()
     with pytest.raises(TimeoutError, match=r"the worker 127\.0\.0\.1 does not answer"):
-        pod_mpi.meet(ssh, time.monotonic() + 20, lambda _seconds: False, said.append)
+        pod_mpi.wait_for_hosts(ssh, time.monotonic() + 20, lambda _seconds: False, said.append)
 
 
 def test_an_end_with_0_is_borne_out_by_the_ranks() -> None:
     """PRRTE's mpirun ends with 0 when it has lost a daemon, or not; a rank says that it has ended well."""
-    done = pod_mpi.Done("muster-done-r", 2)
+    done = pod_mpi.RankCompletions("muster-done-r", 2)
     assert done.problem() == "", "nothing is known: the output of ranks may go elsewhere"
     assert done.sift(b"[1,0]<stdout>: step=1\n") == b"[1,0]<stdout>: step=1\n"
     assert done.sift(b"[1,0]<stdout>: muster-done-r 0\n") == b""
@@ -132,10 +132,10 @@ def test_an_end_with_0_is_borne_out_by_the_ranks() -> None:
     assert done.sift(b"[1,1]<stdout>: no newlinemuster-done-r 1\n") == b"[1,1]<stdout>: no newline\n"
     assert done.problem() == ""
     # A piece of what a rank says may end anywhere, and another rank's begin there; it says it twice.
-    torn = pod_mpi.Done("muster-done-r", 1)
+    torn = pod_mpi.RankCompletions("muster-done-r", 1)
     assert torn.sift(b"[1,0]<stdout>: muster-dohello from another\n") and torn.sift(b"ne-r 0\n")
     assert torn.sift(b"[1,0]<stdout>: muster-done-r 0\n") == b"" and torn.problem() == ""
-    lost = pod_mpi.Done("muster-done-r", 2)
+    lost = pod_mpi.RankCompletions("muster-done-r", 2)
     lost.sift(b"PRTE has lost communication with a remote daemon.\n")
     assert lost.problem() == "mpirun ended with 0, and 0 of 2 ranks have ended well"
 

@@ -27,19 +27,19 @@ def test_a_pod_that_is_let_through_a_moment_later_is_reached() -> None:
     def listen() -> None:
         listener = socket.create_server(("127.0.0.1", port))
         listening.set()
-        pod_network_test._accept(listener, 1)
+        pod_network_test._serve_rank(listener, 1)
 
     timer = threading.Timer(0.6, listen)
     timer.daemon = True
     timer.start()
-    assert pod_network_test._unreached(ME, [other(port)]) == []
+    assert pod_network_test._find_unreachable(ME, [other(port)]) == []
     assert listening.is_set()
 
 
 def test_what_stays_shut_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_network_test, "_PATIENCE_S", 0.6)
     port = free_port()
-    assert pod_network_test._unreached(ME, [other(port)]) == [
+    assert pod_network_test._find_unreachable(ME, [other(port)]) == [
         f"node rank 0 (a) → 1 (b) at 127.0.0.1:{port}: Connection refused"
     ]
-    assert pod_network_test._unreached(ME, []) == []
+    assert pod_network_test._find_unreachable(ME, []) == []

@@ -102,7 +102,7 @@ def test_a_second_cluster_goes_on_counting_where_the_first_one_ended(
     assert cluster(1) == (1, [1, 2], [1])
     assert cluster(2) == (3, [3, 4], [2])
     assert sorted(place.parent.name for place in kept.glob("*/*.log")) == ["attempt-1", "attempt-3"]
-    assert pod_fence.read(kept.parent / pod_fence.NEWEST) == (100, 4)
+    assert pod_fence.read_newest(kept.parent / pod_fence.NEWEST) == (100, 4)
     # Submitted again, the run says itself from where it counts.
     assert cluster(3, begun=200, attempt=9) == (9, [9, 10], [3])
     # Where nothing is shared, nothing is known of another cluster.
@@ -111,10 +111,10 @@ def test_a_second_cluster_goes_on_counting_where_the_first_one_ended(
 
 def test_an_older_driver_does_not_take_a_newer_ones_place(tmp_path: pathlib.Path) -> None:
     place = tmp_path / pod_fence.NEWEST
-    old = pod_fence.Fence(place, (100, 1), print)
-    pod_fence.Fence(place, (100, 3), print)
+    old = pod_fence.SingleWriterGuard(place, (100, 1), print)
+    pod_fence.SingleWriterGuard(place, (100, 3), print)
     old.begin(4)
-    assert (pod_fence.read(place), old.life) == ((100, 3), (100, 1))
+    assert (pod_fence.read_newest(place), old.life) == ((100, 3), (100, 1))
 
 
 def test_a_ray_that_cannot_be_asked_is_named(tmp_path: pathlib.Path) -> None:

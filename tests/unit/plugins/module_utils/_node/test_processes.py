@@ -33,10 +33,12 @@ def spawn(marker: str, argv: list[str]) -> subprocess.Popen[bytes]:
 
 def test_an_identity_names_one_process_only() -> None:
     name = processes.identity(os.getpid())
-    assert name is not None and processes.alive(name) == os.getpid()
+    assert name is not None and processes.living_pid(name) == os.getpid()
     pid, started = name.split("@")
-    assert processes.alive(f"{pid}@{int(started) + 1}") is None
-    assert processes.alive(None) is None and processes.alive("") is None and processes.alive("17") is None
+    assert processes.living_pid(f"{pid}@{int(started) + 1}") is None
+    assert (
+        processes.living_pid(None) is None and processes.living_pid("") is None and processes.living_pid("17") is None
+    )
 
 
 def test_a_name_with_spaces_and_parentheses_is_read_right(tmp_path: pathlib.Path, marker: str) -> None:
@@ -44,7 +46,7 @@ def test_a_name_with_spaces_and_parentheses_is_read_right(tmp_path: pathlib.Path
     tool.symlink_to(t.cast(str, shutil.which("sleep")))
     child = spawn(marker, [str(tool), "60"])
     try:
-        assert processes.alive(processes.identity(child.pid)) == child.pid
+        assert processes.living_pid(processes.identity(child.pid)) == child.pid
     finally:
         child.kill()
         child.wait()
@@ -54,7 +56,7 @@ def test_what_has_ended_is_gone_also_while_nobody_waited_for_it(marker: str) -> 
     child = spawn(marker, ["true"])
     eventually(lambda: processes.dead_children(os.getpid()) == [child.pid], "a zombie")
     assert processes.start_time(child.pid) is None and processes.identity(child.pid) is None
-    assert processes.marked(marker) == []
+    assert processes.find_marked(marker) == []
     child.wait()
     assert processes.dead_children(os.getpid()) == [] and processes.start_time(child.pid) is None
     assert processes.environment_of(child.pid) == {}
@@ -66,10 +68,10 @@ def test_orphans_in_sessions_of_their_own_are_found_by_their_mark_and_killed(mar
     start = "subprocess.Popen(['sleep', '60'], start_new_session=True)"
     program = f"import subprocess, time\nfor _ in range(2): {start}\ntime.sleep(60)"
     launcher = spawn(marker, [sys.executable, "-c", program])
-    eventually(lambda: len(processes.marked(marker)) == 3, "two workers and their launcher")
+    eventually(lambda: len(processes.find_marked(marker)) == 3, "two workers and their launcher")
     launcher.kill()
     launcher.wait()
-    orphans = processes.marked(marker)
+    orphans = processes.find_marked(marker)
     assert len(orphans) == 2 and launcher.pid not in orphans
     assert all(processes.environment_of(pid)[processes.MARKER] == marker for pid in orphans)
     assert processes.kill_marked(marker) == []
@@ -80,7 +82,7 @@ def test_a_mark_is_compared_as_a_whole_and_never_names_the_caller(marker: str, m
     child = spawn(marker + "0", ["sleep", "60"])
     monkeypatch.setenv(processes.MARKER, marker)
     try:
-        assert processes.marked(marker) == [] and processes.marked(marker + "0") == [child.pid]
+        assert processes.find_marked(marker) == [] and processes.find_marked(marker + "0") == [child.pid]
     finally:
         child.kill()
         child.wait()

@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.node import
     Nic,
     Node,
 )
-from ansible_collections.muster.training.plugins.module_utils._node.facts import gather
+from ansible_collections.muster.training.plugins.module_utils._node.facts import gather_facts
 from ansible_collections.muster.training.tests.unit.plugins.module_utils._node import node_trees
 
 _gathered: dict[str, Node] = {}
@@ -29,7 +29,7 @@ def fixture_node(kind: str, name: str, number: int = 1) -> Node:
     """Return a node with the facts of a fixture tree, with a boot id and last address byte of its own."""
     if kind not in _gathered:
         with tempfile.TemporaryDirectory() as folder:
-            facts = gather(node_trees.expand(kind, pathlib.Path(folder)))
+            facts = gather_facts(node_trees.expand(kind, pathlib.Path(folder)))
         _gathered[kind] = Node.from_dict({"name": kind, **facts})
     node = _gathered[kind]
     lists = {

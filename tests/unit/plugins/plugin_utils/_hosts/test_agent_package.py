@@ -23,7 +23,9 @@ TEXT = agent_package.MARK + json.dumps(ANSWER) + "\n"
 
 
 def test_an_answer_is_found_among_what_a_login_prints() -> None:
-    assert agent_package.parse("n", 0, "Welcome!\nLast login: today\n" + TEXT + "bye\n", "warning: x\n") == ANSWER
+    assert (
+        agent_package.parse_answer("n", 0, "Welcome!\nLast login: today\n" + TEXT + "bye\n", "warning: x\n") == ANSWER
+    )
 
 
 @pytest.mark.parametrize(
@@ -38,20 +40,20 @@ def test_an_answer_is_found_among_what_a_login_prints() -> None:
 )
 def test_no_answer_is_one_line_that_says_why(rc: int, err: str, message: str) -> None:
     with pytest.raises(NodeError) as caught:
-        agent_package.parse("n", rc, "no mark here", err)
+        agent_package.parse_answer("n", rc, "no mark here", err)
     assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
 
 
 @given(rc=st.integers(0, 255), out=st.text(max_size=30), err=st.text(max_size=30))
 def test_any_output_without_the_mark_is_a_problem_of_the_node(rc: int, out: str, err: str) -> None:
     with pytest.raises(NodeError, match="^n: "):
-        agent_package.parse("n", rc, out.replace("\x1e", ""), err)
+        agent_package.parse_answer("n", rc, out.replace("\x1e", ""), err)
 
 
 @pytest.mark.parametrize("length", [len(agent_package.MARK), len(agent_package.MARK) + 5, len(TEXT) - 3])
 def test_an_answer_that_was_cut_is_a_problem_of_the_node(length: int) -> None:
     with pytest.raises(NodeError):
-        agent_package.parse("n", 137, TEXT[:length], "")
+        agent_package.parse_answer("n", 137, TEXT[:length], "")
 
 
 def run(python: str, request: dict[str, object]) -> subprocess.CompletedProcess[bytes]:
@@ -63,7 +65,7 @@ def run(python: str, request: dict[str, object]) -> subprocess.CompletedProcess[
 
 def test_the_sources_run_from_memory(tmp_path: pathlib.Path) -> None:
     done = run(sys.executable, {"op": "info", "node": "n", "state_root": str(tmp_path / "state")})
-    answer = agent_package.parse("n", done.returncode, done.stdout.decode(), done.stderr.decode())
+    answer = agent_package.parse_answer("n", done.returncode, done.stdout.decode(), done.stderr.decode())
     assert answer["state_dir"] == str(tmp_path / "state" / "n") and list(tmp_path.iterdir()) == []
 
 
@@ -76,7 +78,7 @@ def test_an_interpreter_with_a_blank_in_its_path_is_one_word(tmp_path: pathlib.P
 def test_no_interpreter_is_told() -> None:
     done = run("/no/python", {"op": "info"})
     with pytest.raises(NodeError, match="has no python3"):
-        agent_package.parse("n", done.returncode, done.stdout.decode(), done.stderr.decode())
+        agent_package.parse_answer("n", done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def old_python() -> str | None:
@@ -91,22 +93,22 @@ def old_python() -> str | None:
 def test_an_old_interpreter_says_that_it_is_old() -> None:
     done = run(str(old_python()), {"op": "info"})
     with pytest.raises(NodeError, match=r"n: Python 3\.[6-9] is too old\. Python 3\.10 or newer is needed"):
-        agent_package.parse("n", done.returncode, done.stdout.decode(), done.stderr.decode())
+        agent_package.parse_answer("n", done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def test_the_version_is_that_of_the_sources(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = agent_package.version()
+    before = agent_package.agent_version()
     assert len(before) == 16 and before == agent_package.install_request()["version"]
-    agent_package.version.cache_clear()
-    monkeypatch.setattr(agent_package, "sources", lambda: {"agent.py": "changed"})
+    agent_package.agent_version.cache_clear()
+    monkeypatch.setattr(agent_package, "read_sources", lambda: {"agent.py": "changed"})
     try:
-        assert agent_package.version() != before
+        assert agent_package.agent_version() != before
     finally:
-        agent_package.version.cache_clear()
+        agent_package.agent_version.cache_clear()
 
 
 def test_a_request_to_the_installed_copy_carries_no_sources() -> None:
-    data = agent_package.dumps({"op": "watch"})
+    data = agent_package.encode_request({"op": "watch"})
     assert json.loads(data) == {"op": "watch"} and len(agent_package.boot_input({"op": "watch"})) > 10_000
     command = agent_package.installed_command(None, "/home/me/my state/agent/1")
     assert (

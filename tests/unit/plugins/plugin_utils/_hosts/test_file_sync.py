@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._node import host_blobs
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import file_sync
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 
 needs_git = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
 
@@ -31,7 +31,7 @@ def write(root: pathlib.Path, files: t.Mapping[str, bytes]) -> pathlib.Path:
     return root
 
 
-class Node(Remote):
+class Node(NodeClient):
     """A node whose requests go straight to a blob store below a folder; ``sent`` lists the pieces' sizes."""
 
     def __init__(self, root: pathlib.Path) -> None:
@@ -41,7 +41,7 @@ class Node(Remote):
     def ask(self, op: str, **values: t.Any) -> dict[str, t.Any]:
         assert op == "put"
         self.sent += [len(piece["data"]) for piece in values["pieces"]]
-        return {"refused": host_blobs.put(self.root, values["pieces"])}
+        return {"refused": host_blobs.store_pieces(self.root, values["pieces"])}
 
 
 def test_a_tree_is_its_files_without_version_control_and_caches(tmp_path: pathlib.Path) -> None:
@@ -50,7 +50,7 @@ def test_a_tree_is_its_files_without_version_control_and_caches(tmp_path: pathli
     root = write(tmp_path / "code", {**wanted, **skipped})
     (root / "train.py").chmod(0o755)
     (root / "broken").symlink_to("nowhere")
-    tree = file_sync.read(root, "option")
+    tree = file_sync.read_tree(root, "option")
     assert {file.path: (file.size, file.mode) for file in tree.files} == {
         "data.bin": (0, 0o600),
         "train.py": (1, 0o700),
@@ -61,20 +61,20 @@ def test_a_tree_is_its_files_without_version_control_and_caches(tmp_path: pathli
 
 def test_the_digest_is_that_of_content_names_and_the_executable_bit(tmp_path: pathlib.Path) -> None:
     root = write(tmp_path / "a", {"x": b"1", "y": b"2"})
-    digest = file_sync.read(root, "o").sha256
-    assert file_sync.read(write(tmp_path / "b", {"y": b"2", "x": b"1"}), "o").sha256 == digest
+    digest = file_sync.read_tree(root, "o").sha256
+    assert file_sync.read_tree(write(tmp_path / "b", {"y": b"2", "x": b"1"}), "o").sha256 == digest
     (root / "x").chmod(0o755)
-    executable = file_sync.read(root, "o").sha256
+    executable = file_sync.read_tree(root, "o").sha256
     (root / "x").chmod(0o644)
     (root / "y").rename(root / "z")
-    assert len({digest, executable, file_sync.read(root, "o").sha256}) == 3
+    assert len({digest, executable, file_sync.read_tree(root, "o").sha256}) == 3
 
 
 def test_a_single_file_is_a_tree_and_a_missing_one_an_error(tmp_path: pathlib.Path) -> None:
     write(tmp_path, {"LICENSE": b"text"})
-    assert [file.path for file in file_sync.read(tmp_path / "LICENSE", "o").files] == ["LICENSE"]
+    assert [file.path for file in file_sync.read_tree(tmp_path / "LICENSE", "o").files] == ["LICENSE"]
     with pytest.raises(InputError, match=f"^job.code.ref: there is no {tmp_path}/none$"):
-        file_sync.read(tmp_path / "none", "job.code.ref")
+        file_sync.read_tree(tmp_path / "none", "job.code.ref")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -82,7 +82,7 @@ def test_what_cannot_be_read_is_named(tmp_path: pathlib.Path) -> None:
     root = write(tmp_path / "code", {"a": b"1"})
     (root / "a").chmod(0)
     with pytest.raises(InputError, match=f"cannot read {root}/a: Permission denied"):
-        file_sync.read(root, "o")
+        file_sync.read_tree(root, "o")
 
 
 FILES = st.dictionaries(st.sampled_from(["a", "b", "d/c"]), st.binary(max_size=40), min_size=1)
@@ -94,41 +94,41 @@ def test_only_what_is_missing_is_sent(
     files: dict[str, bytes], cut: int, piece: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("tree")
-    tree = file_sync.read(write(folder / "code", files), "o")
+    tree = file_sync.read_tree(write(folder / "code", files), "o")
     node = Node(folder / "node")
     shas = sorted({file.sha256 for file in tree.files})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(file_sync, "PIECE_BYTES", piece)
-        first = host_blobs.offsets(node.root, shas)
+        first = host_blobs.missing_offsets(node.root, shas)
         # An earlier transfer was cut: some of the first file is there already.
         data = next(file.source.read_bytes() for file in tree.files if file.sha256 == shas[0])[:cut]
         (node.root / "blobs").mkdir(parents=True)
         (node.root / "blobs" / f"{shas[0]}.part").write_bytes(data)
-        missing = host_blobs.offsets(node.root, shas)
-        sent = file_sync.send(node, [tree], missing, 1 << 30)
+        missing = host_blobs.missing_offsets(node.root, shas)
+        sent = file_sync.send_files(node, [tree], missing, 1 << 30)
     sizes = {file.sha256: file.size for file in tree.files}
     assert sent == sum(sizes.values()) - len(data) and set(first.values()) == {0}
-    assert host_blobs.offsets(node.root, shas) == {}
+    assert host_blobs.missing_offsets(node.root, shas) == {}
     assert all((node.root / "blobs" / sha).stat().st_size == sizes[sha] for sha in shas)
     before = len(node.sent)
-    assert file_sync.send(node, [tree], {}, 0) == 0 and len(node.sent) == before
+    assert file_sync.send_files(node, [tree], {}, 0) == 0 and len(node.sent) == before
 
 
 def test_a_disk_that_is_too_small_is_known_before_anything_is_sent(tmp_path: pathlib.Path) -> None:
-    tree = file_sync.read(write(tmp_path / "code", {"a": b"x" * 2000}), "o")
+    tree = file_sync.read_tree(write(tmp_path / "code", {"a": b"x" * 2000}), "o")
     node = Node(tmp_path / "node")
     with pytest.raises(RefusedError, match=r"^n: 0\.00 GB must be copied and 0\.00 GB are free\. Free space"):
-        file_sync.send(node, [tree], {tree.files[0].sha256: 0}, 1999)
+        file_sync.send_files(node, [tree], {tree.files[0].sha256: 0}, 1999)
     assert node.sent == []
-    assert file_sync.send(node, [tree], {tree.files[0].sha256: 0}, 2000) == 2000
+    assert file_sync.send_files(node, [tree], {tree.files[0].sha256: 0}, 2000) == 2000
 
 
 def test_a_file_that_changes_while_it_is_copied_is_told(tmp_path: pathlib.Path) -> None:
     root = write(tmp_path / "code", {"a": b"old"})
-    tree = file_sync.read(root, "o")
+    tree = file_sync.read_tree(root, "o")
     (root / "a").write_bytes(b"new")
     with pytest.raises(RefusedError, match="^n: 1 files arrived damaged or changed while being copied. Run again$"):
-        file_sync.send(Node(tmp_path / "node"), [tree], {tree.files[0].sha256: 0}, 1 << 30)
+        file_sync.send_files(Node(tmp_path / "node"), [tree], {tree.files[0].sha256: 0}, 1 << 30)
 
 
 def git(root: pathlib.Path, *argv: str) -> str:
@@ -153,11 +153,11 @@ def repository(tmp_path: pathlib.Path) -> pathlib.Path:
 @needs_git
 def test_a_revision_is_checked_out_once_below_the_cache(repository: pathlib.Path, tmp_path: pathlib.Path) -> None:
     cache = tmp_path / "cache"
-    folder, commit = file_sync.from_git(f"file://{repository}@v1", cache, "o")
+    folder, commit = file_sync.checkout_git(f"file://{repository}@v1", cache, "o")
     assert (folder / "train.py").read_bytes() == b"one" and commit == git(repository, "rev-parse", "v1")
-    head, newest = file_sync.from_git(f"file://{repository}", cache, "o")
+    head, newest = file_sync.checkout_git(f"file://{repository}", cache, "o")
     assert (head / "train.py").read_bytes() == b"two" and newest == git(repository, "rev-parse", "HEAD")
-    assert file_sync.from_git(f"file://{repository}@v1", cache, "o") == (folder, commit)
+    assert file_sync.checkout_git(f"file://{repository}@v1", cache, "o") == (folder, commit)
     assert not (folder / ".git").exists() and folder.stat().st_mode & 0o777 == 0o700
 
 
@@ -165,14 +165,14 @@ def test_a_revision_is_checked_out_once_below_the_cache(repository: pathlib.Path
 @pytest.mark.parametrize("ref", ["{}@no-such", "{}-no-such-folder"])
 def test_what_git_cannot_do_is_one_line(repository: pathlib.Path, tmp_path: pathlib.Path, ref: str) -> None:
     with pytest.raises(InputError, match="^job.code.ref: git failed: ") as caught:
-        file_sync.from_git("file://" + ref.format(repository), tmp_path / "cache", "job.code.ref")
+        file_sync.checkout_git("file://" + ref.format(repository), tmp_path / "cache", "job.code.ref")
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("ref", ["--upload-pack=touch x", "https://example.org/x@--output=x"])
 def test_an_option_is_no_repository(tmp_path: pathlib.Path, ref: str) -> None:
     with pytest.raises(InputError, match="must not start with '-'"):
-        file_sync.from_git(ref, tmp_path, "o")
+        file_sync.checkout_git(ref, tmp_path, "o")
 
 
 def test_a_token_in_a_url_is_never_shown(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,20 +183,20 @@ def test_a_token_in_a_url_is_never_shown(tmp_path: pathlib.Path, monkeypatch: py
     tool.chmod(0o700)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     with pytest.raises(InputError) as caught:
-        file_sync.from_git("https://me:geheim-42@host.example/x", tmp_path / "cache", "o")
+        file_sync.checkout_git("https://me:geheim-42@host.example/x", tmp_path / "cache", "o")
     assert str(caught.value) == "o: git failed: fatal: unable to access 'https://host.example/x/': 403"
 
 
 def test_a_controller_without_git_says_so(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match="git did not answer: FileNotFoundError"):
-        file_sync.from_git("https://example.org/x", tmp_path / "cache", "o")
+        file_sync.checkout_git("https://example.org/x", tmp_path / "cache", "o")
 
 
 @needs_git
 def test_a_branch_with_a_slash_is_a_revision(repository: pathlib.Path, tmp_path: pathlib.Path) -> None:
     git(repository, "branch", "feature/x", "v1")
-    folder, _ = file_sync.from_git(f"file://{repository}@feature/x", tmp_path / "cache", "o")
+    folder, _ = file_sync.checkout_git(f"file://{repository}@feature/x", tmp_path / "cache", "o")
     assert (folder / "train.py").read_bytes() == b"one"
 
 
@@ -204,7 +204,7 @@ def test_a_branch_with_a_slash_is_a_revision(repository: pathlib.Path, tmp_path:
 def test_a_checkout_that_was_cut_is_made_again(
     repository: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = file_sync._git
+    real = file_sync._run_git
 
     def cut(argv: list[str], option: str) -> str:
         if "checkout" in argv:
@@ -212,9 +212,9 @@ def test_a_checkout_that_was_cut_is_made_again(
         return real(argv, option)
 
     with monkeypatch.context() as patch, pytest.raises(InputError):
-        patch.setattr(file_sync, "_git", cut)
-        file_sync.from_git(f"file://{repository}@v1", tmp_path / "cache", "o")
-    folder, _ = file_sync.from_git(f"file://{repository}@v1", tmp_path / "cache", "o")
+        patch.setattr(file_sync, "_run_git", cut)
+        file_sync.checkout_git(f"file://{repository}@v1", tmp_path / "cache", "o")
+    folder, _ = file_sync.checkout_git(f"file://{repository}@v1", tmp_path / "cache", "o")
     assert (folder / "train.py").exists()
 
 
@@ -224,7 +224,7 @@ def test_a_name_that_is_no_text_is_told(tmp_path: pathlib.Path) -> None:
     with open(os.path.join(os.fsencode(root), b"caf\xe9.py"), "w"):
         pass
     with pytest.raises(InputError):
-        file_sync.read(root, "o")
+        file_sync.read_tree(root, "o")
 
 
 def test_a_linked_folder_is_sent_or_refused(tmp_path: pathlib.Path) -> None:
@@ -232,7 +232,7 @@ def test_a_linked_folder_is_sent_or_refused(tmp_path: pathlib.Path) -> None:
     root = write(tmp_path / "code", {"train.py": b"1"})
     (root / "lib").symlink_to(tmp_path / "shared")
     try:
-        found = [file.path for file in file_sync.read(root, "o").files]
+        found = [file.path for file in file_sync.read_tree(root, "o").files]
     except InputError:
         return
     assert "lib/lib.py" in found

@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.job import 
 from ansible_collections.muster.training.plugins.module_utils._node import files as node_files
 from ansible_collections.muster.training.plugins.module_utils._node import host_units
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import file_sync, gang
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.tests.support.node_lab import (
     NodeLab,
     NodeShell,
@@ -46,10 +46,10 @@ def lab(tmp_path: pathlib.Path) -> t.Iterator[NodeLab]:
     lab.close()
 
 
-def member(lab: NodeLab, name: str, *argv: str, **changes: t.Any) -> gang.Member:
+def member(lab: NodeLab, name: str, *argv: str, **changes: t.Any) -> gang.GangMember:
     spec = lab.spec(name, RUN, argv or ["sleep", "60"])
     values: Dict = {"files": {}, "store": None, "secrets": {}, "missing": {}, "free_bytes": 1 << 30, "write": ()}
-    return gang.Member(**{"remote": lab.installed(name, owner="me"), "spec": spec, **values, **changes})
+    return gang.GangMember(**{"remote": lab.installed(name, owner="me"), "spec": spec, **values, **changes})
 
 
 def names(lab: NodeLab, name: str) -> list[str]:
@@ -62,7 +62,7 @@ def test_both_are_prepared_and_started_with_what_they_need(lab: NodeLab, tmp_pat
     code = tmp_path / "code"
     code.mkdir()
     (code / "t.py").write_text("print('from the tree')\n")
-    placed = [gang.Placed(file_sync.read(code, "o"), "code", False)]
+    placed = [gang.PlacedTree(file_sync.read_tree(code, "o"), "code", False)]
     missing = dict.fromkeys((file.sha256 for file in placed[0].tree.files), 0)
     where: Dict = {"host": "127.0.0.1", "port": free_port(), "seconds": 30}
     files = {"script.sh": "cat {program}/run.py", "plain": "{other}"}
@@ -71,7 +71,7 @@ def test_both_are_prepared_and_started_with_what_they_need(lab: NodeLab, tmp_pat
     argv = (sys.executable, "-c", "print(open('{program}/run.py').read()[:6]); exec(open('code/t.py').read())")
     a = member(lab, "a", *argv, **common, meet={**where, "peers": 1})
     b = member(lab, "b", *argv, **common, reach=where)
-    gang.prepare([a, b], placed, CLAIM, RUN)
+    gang.prepare_gang([a, b], placed, CLAIM, RUN)
     for name in "ab":
         run = lab.run(name, RUN)
         assert (
@@ -79,22 +79,26 @@ def test_both_are_prepared_and_started_with_what_they_need(lab: NodeLab, tmp_pat
         ).read_text() == f"cat {lab.state(name)}/agent/{pathlib.Path(str(a.remote.program)).name}/run.py"
         assert (run / "plain").read_text() == "{other}" and node_files.read_json(run / "claim.json") == CLAIM
         assert (run / "secrets" / "CERT").read_bytes() == b"\x00geheim" and lab.left() == {}
-    assert gang.start([a, b], RUN) == ["a", "b"]
+    assert gang.start_gang([a, b], RUN) == ["a", "b"]
     for name in "ab":
         assert unit_exit(lab.run(name, RUN))["exit_code"] == 0
         assert (lab.run(name, RUN) / "units" / "agent" / "log").read_text() == "import\nfrom the tree\n"
         assert "geheim" not in (lab.run(name, RUN) / "units" / "agent" / "spec.json").read_text()
     eventually(lambda: lab.left() == {}, "the supervisors' end")
-    answers, errors = gang.stop([a.remote, b.remote], RUN, 5)
+    answers, errors = gang.stop_gang([a.remote, b.remote], RUN, 5)
     assert errors == {} and [answers[name]["left"] for name in "ab"] == [[], []]
     assert not [name for name in "ab" if {"claim.json", "secrets"} & set(names(lab, name))]
 
 
 def test_a_gang_that_runs_is_not_started_again(lab: NodeLab) -> None:
     both = [member(lab, "a"), member(lab, "b")]
-    gang.prepare(both, [], CLAIM, RUN)
-    assert gang.start(both[:1], RUN) == ["a"] and gang.start(both, RUN) == ["b"] and gang.start(both, RUN) == []
-    gang.give_up([item.remote for item in both], RUN, fresh=False)
+    gang.prepare_gang(both, [], CLAIM, RUN)
+    assert (
+        gang.start_gang(both[:1], RUN) == ["a"]
+        and gang.start_gang(both, RUN) == ["b"]
+        and gang.start_gang(both, RUN) == []
+    )
+    gang.undo_start([item.remote for item in both], RUN, fresh=False)
     assert lab.left() == {}
 
 
@@ -103,16 +107,16 @@ def test_a_node_that_cannot_be_prepared_gives_all_up_and_is_named(lab: NodeLab) 
     secrets = gang.secret_payload({"TOKEN": "geheim-42"}, {})
     a, b = member(lab, "a", secrets=secrets), member(lab, "b", write=(f"{lab.root}/file/ckpt",))
     with pytest.raises(NodeError, match=f"^b: {lab.root}/file/ckpt cannot be written: Not a directory$"):
-        gang.prepare([a, b], [], CLAIM, RUN)
+        gang.prepare_gang([a, b], [], CLAIM, RUN)
     assert [names(lab, name) for name in "ab"] == [[], []] and lab.left() == {}
 
 
 def test_a_node_that_cannot_start_stops_the_others(lab: NodeLab) -> None:
     both = [member(lab, "a"), member(lab, "b")]
-    gang.prepare(both, [], CLAIM, RUN)
+    gang.prepare_gang(both, [], CLAIM, RUN)
     (lab.run("b", RUN) / "units").write_text("in the way")
     with pytest.raises(NodeError, match="^b: cannot start the unit: "):
-        gang.start(both, RUN)
+        gang.start_gang(both, RUN)
     assert lab.left() == {} and unit_exit(lab.run("a", RUN))["cause"] == "cancelled"
     assert [("claim.json" in names(lab, name)) for name in "ab"] == [False, False]
 
@@ -124,46 +128,46 @@ def test_a_node_that_does_not_answer_gives_the_others_up(lab: NodeLab) -> None:
     a, b = member(lab, "a"), member(lab, "b")
     b.remote.shell = cut
     with pytest.raises(UnreachableError, match="^b: timed out. Check its address$"):
-        gang.prepare([a, b], [], CLAIM, RUN)
+        gang.prepare_gang([a, b], [], CLAIM, RUN)
     assert names(lab, "a") == []
-    answers, errors = gang.stop([a.remote, b.remote], RUN, 1)
+    answers, errors = gang.stop_gang([a.remote, b.remote], RUN, 1)
     assert list(answers) == ["a"] and isinstance(errors["b"], UnreachableError)
 
 
 def test_a_run_of_another_controller_is_left_alone(lab: NodeLab) -> None:
     other = member(lab, "a")
-    gang.prepare([other], [], {"owner": "you", "controller": "there"}, RUN)
-    gang.start([other], RUN)
+    gang.prepare_gang([other], [], {"owner": "you", "controller": "there"}, RUN)
+    gang.start_gang([other], RUN)
     mine = [
-        gang.Member(**{**_fields(other), "remote": lab.remote("a", program=other.remote.program, owner="me")}),
+        gang.GangMember(**{**_fields(other), "remote": lab.remote("a", program=other.remote.program, owner="me")}),
         member(lab, "b"),
     ]
     with pytest.raises(MusterError, match=rf"^a: run {RUN} belongs to another controller \(there\)$"):
-        gang.prepare(mine, [], CLAIM, RUN)
-    assert host_units.status(lab.run("a", RUN) / "units" / "agent")["alive"] is True and names(lab, "b") == []
+        gang.prepare_gang(mine, [], CLAIM, RUN)
+    assert host_units.unit_status(lab.run("a", RUN) / "units" / "agent")["alive"] is True and names(lab, "b") == []
 
 
-def _fields(item: gang.Member) -> Dict:
+def _fields(item: gang.GangMember) -> Dict:
     return {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
 
 
 def test_a_run_that_lives_is_taken_over_on_all_nodes(lab: NodeLab) -> None:
     both = [member(lab, "a"), member(lab, "b")]
-    gang.prepare(both, [], CLAIM, RUN)
-    gang.start(both, RUN)
+    gang.prepare_gang(both, [], CLAIM, RUN)
+    gang.start_gang(both, RUN)
     other = {"owner": "you", "controller": "there"}
     with pytest.raises(MusterError, match=rf"run {RUN} belongs to another controller \(here\)"):
-        gang.claim([item.remote for item in both], RUN, other)
-    gang.claim([item.remote for item in both], RUN, {**other, "take_over": True})
+        gang.take_over_run([item.remote for item in both], RUN, other)
+    gang.take_over_run([item.remote for item in both], RUN, {**other, "take_over": True})
     assert [node_files.read_json(lab.run(name, RUN) / "claim.json") for name in "ab"] == [other, other]
     # Whoever held it before can no longer stop it.
-    answers, errors = gang.stop([item.remote for item in both], RUN, 5)
+    answers, errors = gang.stop_gang([item.remote for item in both], RUN, 5)
     assert answers == {} and set(errors) == {"a", "b"}
 
 
 def test_a_node_without_the_agent_gets_it_first(lab: NodeLab) -> None:
     fresh = member(lab, "a", "true", remote=lab.remote("a"))
-    gang.prepare([fresh], [], CLAIM, RUN)
+    gang.prepare_gang([fresh], [], CLAIM, RUN)
     assert fresh.remote.program == str(lab.state("a") / "agent" / pathlib.Path(str(fresh.remote.program)).name)
     assert pathlib.Path(str(fresh.remote.program), "run.py").exists()
 
@@ -226,7 +230,7 @@ class Telling(NodeShell):
 
 def test_no_node_waits_for_its_peers_before_all_files_have_arrived(lab: NodeLab, tmp_path: pathlib.Path) -> None:
     (tmp_path / "data").write_text("much of it")
-    placed = [gang.Placed(file_sync.read(tmp_path / "data", "o"), "data", False)]
+    placed = [gang.PlacedTree(file_sync.read_tree(tmp_path / "data", "o"), "data", False)]
     missing = {placed[0].tree.files[0].sha256: 0}
     asked = threading.Event()
     slow = Slow(lab.env, asked)
@@ -234,9 +238,9 @@ def test_no_node_waits_for_its_peers_before_all_files_have_arrived(lab: NodeLab,
     a, b = member(lab, "a", missing=missing), member(lab, "b", missing=missing)
     a.remote.shell, b.remote.shell = Telling(lab.env, asked), slow
     both = [dataclasses.replace(a, meet={**where, "peers": 1}), dataclasses.replace(b, reach=where)]
-    gang.prepare(both, placed, CLAIM, RUN)
+    gang.prepare_gang(both, placed, CLAIM, RUN)
     assert slow.overtaken is False
 
 
 def test_the_shell_is_all_that_a_node_needs() -> None:
-    assert [field.name for field in dataclasses.fields(Remote)][:2] == ["name", "shell"]
+    assert [field.name for field in dataclasses.fields(NodeClient)][:2] == ["name", "shell"]

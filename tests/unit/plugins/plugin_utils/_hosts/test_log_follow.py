@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import NodeError, UnreachableError
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import log_follow
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 
 Dict = dict[str, t.Any]
 
 
-class Node(Remote):
+class Node(NodeClient):
     """A node that answers what it is told and then waits until the test lets it go on."""
 
     def __init__(self, name: str, *answers: t.Any) -> None:
@@ -52,10 +52,10 @@ def answer(digest: str, offset: int, text: str = "") -> Dict:
 
 def follow(
     nodes: list[Node], count: int, offsets: t.Mapping[str, t.Mapping[str, int]] | None = None
-) -> list[log_follow.Update]:
+) -> list[log_follow.NodeUpdate]:
     """Return the first ``count`` updates of a watch on ``nodes``."""
-    following = log_follow.Watch(nodes, "r-1", offsets or {}, 1.5)
-    found: list[log_follow.Update] = []
+    following = log_follow.LogFollow(nodes, "r-1", offsets or {}, 1.5)
+    found: list[log_follow.NodeUpdate] = []
     try:
         for update in following.updates(30):
             assert update is not None
@@ -71,7 +71,7 @@ def follow(
 
 def test_a_node_is_asked_no_faster_than_its_answers_are_taken() -> None:
     node = Node("a", *(answer(f"d{n}", n, "x" * 100) for n in range(1, 51)))
-    following = log_follow.Watch([node], "r-1", {}, 1.5)
+    following = log_follow.LogFollow([node], "r-1", {}, 1.5)
     try:
         time.sleep(0.3)
         assert len(node.asked) <= 4, "the log of a run lies on the node, not in the controller's memory"
@@ -118,7 +118,7 @@ def test_a_problem_that_a_node_tells_is_an_update_too() -> None:
 
 def test_silence_is_told_and_closing_ends_the_updates() -> None:
     node = Node("a")
-    following = log_follow.Watch([node], "r-1", {}, 1.0)
+    following = log_follow.LogFollow([node], "r-1", {}, 1.0)
     updates = following.updates(0.01)
     assert next(updates) is None
     following.close()
@@ -128,7 +128,7 @@ def test_silence_is_told_and_closing_ends_the_updates() -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_an_unexpected_error_is_told_too() -> None:
-    following = log_follow.Watch([Node("a", ValueError("half an answer"))], "r-1", {}, 1.0)
+    following = log_follow.LogFollow([Node("a", ValueError("half an answer"))], "r-1", {}, 1.0)
     try:
         update = next(following.updates(0.3))
         assert update is not None and update.error is not None
@@ -138,7 +138,7 @@ def test_an_unexpected_error_is_told_too() -> None:
 
 @given(text=st.text(max_size=60))
 def test_any_text_gives_objects_only(text: str) -> None:
-    assert all(isinstance(value, dict) for value in log_follow.lines(text))
+    assert all(isinstance(value, dict) for value in log_follow.parse_json_lines(text))
 
 
 @given(
@@ -147,4 +147,4 @@ def test_any_text_gives_objects_only(text: str) -> None:
 )
 def test_whole_lines_are_kept_and_a_torn_one_is_passed_over(values: list[Dict], torn: str) -> None:
     text = "".join(json.dumps(value) + "\n" for value in values) + '{"torn": ' + json.dumps(torn)
-    assert list(log_follow.lines(text)) == values
+    assert list(log_follow.parse_json_lines(text)) == values

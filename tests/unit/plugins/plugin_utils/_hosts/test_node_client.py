@@ -17,7 +17,11 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     UnreachableError,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import agent_package
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote, each, first_error
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import (
+    NodeClient,
+    most_telling_error,
+    on_each_node,
+)
 
 
 class Shell:
@@ -34,7 +38,7 @@ class Shell:
 
 def test_the_installed_copy_is_asked_as_soon_as_it_is_known() -> None:
     shell = Shell({"program": "/s/agent/1"}, {"text": {}}, {"program": None}, {"problem": None})
-    remote = Remote("n", shell, python="/py", state_root="/s")
+    remote = NodeClient("n", shell, python="/py", state_root="/s")
     remote.call("info", run_id="r")
     assert remote.program == "/s/agent/1"
     remote.call("watch", run_id="r")
@@ -44,7 +48,7 @@ def test_the_installed_copy_is_asked_as_soon_as_it_is_known() -> None:
     command, request = shell.asked[1]
     assert command.split()[:3] == ["exec", "/py", "-I"] and command.split()[-1] == "/s/agent/1/run.py"
     assert request == {"op": "watch", "node": "n", "state_root": "/s", "run_id": "r"}
-    assert shell.asked[0][1]["version"] == agent_package.version() and remote.requests == 4
+    assert shell.asked[0][1]["version"] == agent_package.agent_version() and remote.requests == 4
 
 
 def test_facts_come_from_sources_that_are_sent_where_the_remembered_agent_is_gone() -> None:
@@ -58,13 +62,13 @@ def test_facts_come_from_sources_that_are_sent_where_the_remembered_agent_is_gon
             return 0, agent_package.MARK + json.dumps({"program": None}) + "\n", ""
         return 2, "", "python3: can't open file"
 
-    remote = Remote("n", shell, program="/s/agent/1")
+    remote = NodeClient("n", shell, program="/s/agent/1")
     assert remote.call("info") == {"program": None} and remote.program is None
     assert ["-c" in command for command in asked] == [False, True] and remote.requests == 2
 
 
 def test_a_problem_is_an_error_of_the_node_unless_it_is_asked_for() -> None:
-    remote = Remote("n", Shell({"problem": "disk full"}, {"problem": "disk full"}))
+    remote = NodeClient("n", Shell({"problem": "disk full"}, {"problem": "disk full"}))
     assert remote.ask("put") == {"problem": "disk full"}
     with pytest.raises(NodeError, match="^n: disk full$"):
         remote.call("put")
@@ -73,23 +77,23 @@ def test_a_problem_is_an_error_of_the_node_unless_it_is_asked_for() -> None:
 def test_all_nodes_work_at_once_and_errors_are_kept_by_name() -> None:
     together = threading.Barrier(3, timeout=30)
 
-    def work(remote: Remote) -> str:
+    def work(remote: NodeClient) -> str:
         together.wait()
         if remote.name == "b":
             raise NodeError("b", "no room")
         return remote.name.upper()
 
-    results, errors = each([Remote(name, Shell()) for name in "abc"], work)
+    results, errors = on_each_node([NodeClient(name, Shell()) for name in "abc"], work)
     assert results == {"a": "A", "c": "C"} and str(errors["b"]) == "b: no room"
-    assert each([], work) == ({}, {})
+    assert on_each_node([], work) == ({}, {})
 
 
 def test_a_defect_is_not_taken_for_an_answer() -> None:
-    def work(remote: Remote) -> None:
+    def work(remote: NodeClient) -> None:
         raise KeyError(remote.name)
 
     with pytest.raises(KeyError):
-        each([Remote("a", Shell())], work)
+        on_each_node([NodeClient("a", Shell())], work)
 
 
 def test_what_a_node_said_is_shown_before_what_could_not_be_reached() -> None:
@@ -98,7 +102,7 @@ def test_what_a_node_said_is_shown_before_what_could_not_be_reached() -> None:
         "c": NodeError("c", "no room", "Free space"),
         "b": UnreachableError("b", "timed out"),
     }
-    assert str(first_error(errors)) == "c: no room (also failed: a, b). Free space"
-    assert first_error({"a": errors["a"]}) is errors["a"]
+    assert str(most_telling_error(errors)) == "c: no room (also failed: a, b). Free space"
+    assert most_telling_error({"a": errors["a"]}) is errors["a"]
     many = {f"n{number}": NodeError(f"n{number}", "x") for number in range(9)}
-    assert str(first_error(many)) == "n0: x (also failed: n1, n2, n3, n4, n5…)"
+    assert str(most_telling_error(many)) == "n0: x (also failed: n1, n2, n3, n4, n5…)"

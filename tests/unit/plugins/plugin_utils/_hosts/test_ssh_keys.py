@@ -18,7 +18,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._hosts import ssh_
 @pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="ssh-keygen is not installed")
 def test_keys_fit_together_are_new_and_leave_nothing_behind(tmp_path: pathlib.Path) -> None:
     near = tmp_path / "run"
-    first, second = ssh_keys.make(near), ssh_keys.make(near)
+    first, second = ssh_keys.generate_keys(near), ssh_keys.generate_keys(near)
     assert list(tmp_path.iterdir()) == []
     assert len({first.private, second.private, first.host_private}) == 3
     key = tmp_path / "key"
@@ -36,5 +36,5 @@ def test_without_ssh_keygen_the_user_is_told_what_to_install(
     with pytest.raises(
         RefusedError, match="^ssh-keygen did not make a key. Install OpenSSH's client on the controller$"
     ):
-        ssh_keys.make(tmp_path / "run")
+        ssh_keys.generate_keys(tmp_path / "run")
     assert list(tmp_path.iterdir()) == []

@@ -10,7 +10,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._http.errors import WireFailure
+from ansible_collections.muster.training.plugins.module_utils._http.errors import ExchangeError
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, TransportError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
@@ -116,7 +116,7 @@ def test_429_without_end_is_said_in_one_line() -> None:
 
 
 def test_a_lost_answer_is_asked_again_only_where_that_is_harmless() -> None:
-    lost = WireFailure("the connection was lost", transient=True)
+    lost = ExchangeError("the connection was lost", transient=True)
     path = f"{MAPS}/a"
     with Script(Call("PATCH", path, failure=lost), Call("PATCH", path, answer=config_map())) as script:
         make(script).apply(config_map())
@@ -140,7 +140,7 @@ def test_a_401_reads_the_token_file_once_more(tmp_path: t.Any) -> None:
 
 
 def test_403_right_after_an_outage_is_asked_again() -> None:
-    away = WireFailure("no connection", sent=False, transient=True)
+    away = ExchangeError("no connection", sent=False, transient=True)
     refused = Call("GET", f"{PODS}/p", status=403, answer=status(403, "Forbidden", "not yet"))
     with Script(Call("GET", f"{PODS}/p", failure=away), refused, Call("GET", f"{PODS}/p", answer={})) as script:
         make(script).get("Pod", "p", "team")
@@ -149,7 +149,7 @@ def test_403_right_after_an_outage_is_asked_again() -> None:
 
 
 def test_an_outage_is_told_once_it_lasts_and_when_it_is_over() -> None:
-    away = WireFailure("no connection", sent=False, transient=True)
+    away = ExchangeError("no connection", sent=False, transient=True)
     get, good = Call("GET", f"{PODS}/p", failure=away), Call("GET", f"{PODS}/p", answer={})
     said: list[str] = []
     with Script(good, get, good, *[get] * 30, good, get, good) as script:
@@ -167,7 +167,7 @@ def test_an_outage_is_told_once_it_lasts_and_when_it_is_over() -> None:
 
 
 def test_a_clock_stands_still_in_outages() -> None:
-    away = WireFailure("no connection", sent=False, transient=True)
+    away = ExchangeError("no connection", sent=False, transient=True)
     get, good = Call("GET", f"{PODS}/p", failure=away), Call("GET", f"{PODS}/p", answer={})
     busy = Call("GET", f"{PODS}/p", status=503, raw=b"starting", answer_headers={"Retry-After": "4"})
     clock = FakeClock()
@@ -184,7 +184,7 @@ def test_a_clock_stands_still_in_outages() -> None:
 
 
 def test_an_eviction_that_is_refused_right_after_an_outage_is_asked_again() -> None:
-    away = WireFailure("no connection", sent=False, transient=True)
+    away = ExchangeError("no connection", sent=False, transient=True)
     pod: Object = {"metadata": {"name": "p", "namespace": "team", "uid": "u"}}
     refused = Call("POST", f"{PODS}/p/eviction", status=403, answer=status(403, "Forbidden", "not yet"))
     done = Call("POST", f"{PODS}/p/eviction", status=201, answer={})
@@ -196,7 +196,7 @@ def test_an_eviction_that_is_refused_right_after_an_outage_is_asked_again() -> N
 
 def test_a_webhook_that_an_outage_took_along_is_waited_for() -> None:
     """For as long as what stands behind it may need to start again, not longer, and only after an outage."""
-    away = WireFailure("no connection", sent=False, transient=True)
+    away = ExchangeError("no connection", sent=False, transient=True)
     outage = (Call("GET", f"{PODS}/p", failure=away), Call("GET", f"{PODS}/p", answer={}))
     lost = 'Internal error occurred: failed calling webhook "mjobset.kb.io": connect: connection refused'
     refused = Call("POST", MAPS, status=500, answer=status(500, "InternalError", lost))

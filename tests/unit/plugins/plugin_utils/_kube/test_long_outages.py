@@ -11,8 +11,8 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._http.errors import WireFailure
-from ansible_collections.muster.training.plugins.module_utils._http.messages import Response
+from ansible_collections.muster.training.plugins.module_utils._http.errors import ExchangeError
+from ansible_collections.muster.training.plugins.module_utils._http.messages import HttpResponse
 from ansible_collections.muster.training.plugins.module_utils._http.stream import Stream
 from ansible_collections.muster.training.plugins.module_utils._model.errors import TransportError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
@@ -27,8 +27,8 @@ META = {"name": "late", "namespace": "team", "uid": "u", "resourceVersion": "9"}
 LATE = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": META}
 MISSING = {"kind": "Status", "code": 404, "reason": "NotFound", "message": "not found"}
 # A server that was away is up a moment before it serves.
-STARTING = Response(503, {"retry-after": "1"}, b"starting")
-NO_BACKEND = Response(503, {"content-type": "text/html"}, b"<html>no backend</html>")
+STARTING = HttpResponse(503, {"retry-after": "1"}, b"starting")
+NO_BACKEND = HttpResponse(503, {"content-type": "text/html"}, b"<html>no backend</html>")
 FRONTS = pytest.mark.parametrize("front", [None, NO_BACKEND], ids=["silent", "load_balancer"])
 
 
@@ -38,7 +38,7 @@ class Cluster:
     ``asked`` counts the requests of the outage. ``front``: what a load balancer answers in its place, if one does.
     """
 
-    def __init__(self, clock: FakeClock, seconds: float, front: Response | None = None) -> None:
+    def __init__(self, clock: FakeClock, seconds: float, front: HttpResponse | None = None) -> None:
         self.front = front
         self.clock = clock
         self.begin = clock.now + 10
@@ -51,7 +51,7 @@ class Cluster:
         given = {"host": "https://kube.example", "token": "t-0123456789", **options}
         return connect(given, environ={}, exchange=exchange, clock=self.clock)
 
-    def check(self) -> Response | None:
+    def check(self) -> HttpResponse | None:
         """Fail as a server does that is away; return what it says while it starts."""
         if self.clock.now < self.begin or self.clock.now >= self.end:
             return None
@@ -60,23 +60,23 @@ class Cluster:
             return STARTING
         if self.front is not None:
             return self.front
-        raise WireFailure("no connection to kube.example", sent=False, transient=True)
+        raise ExchangeError("no connection to kube.example", sent=False, transient=True)
 
-    def __call__(self, origin: t.Any, request: t.Any, deadline: t.Any) -> Response:
+    def __call__(self, origin: t.Any, request: t.Any, deadline: t.Any) -> HttpResponse:
         refused = self.check()
         if refused is not None:
             return refused
         if request.method == "PATCH":
             self.stored = json.loads(request.body)
-            return Response(201, {}, json.dumps({**LATE, **t.cast(Object, self.stored)}).encode())
+            return HttpResponse(201, {}, json.dumps({**LATE, **t.cast(Object, self.stored)}).encode())
         if request.path.endswith("/configmaps/late"):
             # The outage begins when the first answer is told.
             self.clock.now = self.begin
-            return Response(404, {}, json.dumps(MISSING).encode())
+            return HttpResponse(404, {}, json.dumps(MISSING).encode())
         items = [LATE] if self.clock.now >= self.end else []
-        return Response(200, {}, json.dumps({"metadata": {"resourceVersion": "5"}, "items": items}).encode())
+        return HttpResponse(200, {}, json.dumps({"metadata": {"resourceVersion": "5"}, "items": items}).encode())
 
-    def stream(self, origin: t.Any, request: t.Any, deadline: t.Any) -> Response | Stream:
+    def stream(self, origin: t.Any, request: t.Any, deadline: t.Any) -> HttpResponse | Stream:
         return self.check() or Feed(self)
 
 
@@ -89,7 +89,7 @@ class Feed(Stream):
 
     def read(self, timeout_s: float) -> bytes | None:
         if self.cluster.begin <= self.cluster.clock.now < self.cluster.end:
-            raise WireFailure("the connection was lost", transient=True)
+            raise ExchangeError("the connection was lost", transient=True)
         if self.cluster.clock.now >= self.cluster.end and not self.told:
             self.told = True
             return json.dumps({"type": "ADDED", "object": LATE}).encode() + b"\n"
@@ -106,7 +106,7 @@ class Feed(Stream):
 
 @FRONTS
 @pytest.mark.parametrize("seconds", [5, 60, 300])
-def test_a_wait_outlives_an_outage(seconds: float, front: Response | None) -> None:
+def test_a_wait_outlives_an_outage(seconds: float, front: HttpResponse | None) -> None:
     cluster = Cluster(FakeClock(), seconds, front)
     client = cluster.client()
     outcome = wait(client, [Wish(client.resource("ConfigMap"), "team", "late")], until="present", timeout_s=3600)
@@ -117,7 +117,7 @@ def test_a_wait_outlives_an_outage(seconds: float, front: Response | None) -> No
 
 @FRONTS
 @pytest.mark.parametrize("seconds", [5, 60, 300])
-def test_an_apply_outlives_an_outage(seconds: float, front: Response | None) -> None:
+def test_an_apply_outlives_an_outage(seconds: float, front: HttpResponse | None) -> None:
     cluster = Cluster(FakeClock(), seconds, front)
     result = apply(cluster.client(), {**LATE, "metadata": {"name": "late", "namespace": "team"}, "data": {"a": "1"}})
     assert [change.action for change in result.changes] == ["created"]
@@ -149,13 +149,13 @@ class Sick:
         given = {"host": "https://kube.example", "token": "t-0123456789"}
         self.client = connect(given, environ={}, exchange=exchange, clock=self.clock)
 
-    def __call__(self, origin: t.Any, request: t.Any, deadline: t.Any) -> Response:
+    def __call__(self, origin: t.Any, request: t.Any, deadline: t.Any) -> HttpResponse:
         self.asked.append(request.method)
         if not self.answers:
-            return Response(200, {}, json.dumps(LATE).encode())
+            return HttpResponse(200, {}, json.dumps(LATE).encode())
         code = self.answers.pop(0)
         said = {"kind": "Status", "code": code, "reason": "InternalError", "message": self.message}
-        return Response(code, {}, json.dumps(said if code != 200 else LATE).encode())
+        return HttpResponse(code, {}, json.dumps(said if code != 200 else LATE).encode())
 
 
 ELECTIONS = ["etcdserver: request timed out", "etcdserver: leader changed", "rpc error: leader changed"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
-from ansible_collections.muster.training.plugins.plugin_utils._launch.base import RunContext, Slot
+from ansible_collections.muster.training.plugins.plugin_utils._launch.base import NodeSlot, RunContext
 
 RUN = RunContext(run_id="x-1", port=20_000, attempt=3, checkpoint_dir=None)
 
@@ -17,10 +17,10 @@ def job(**changes: t.Any) -> Job:
     return parse_job({"name": "x", "nodes": 2, "script": "train.py", "code": {"from": "path", "ref": "."}, **changes})
 
 
-def slots(count: int = 2, **changes: t.Any) -> tuple[Slot, ...]:
+def slots(count: int = 2, **changes: t.Any) -> tuple[NodeSlot, ...]:
     """Return nodes a, b, …; each has its own folder, address and interpreter."""
     return tuple(
-        Slot(
+        NodeSlot(
             **{
                 "name": "abcdef"[index],
                 "rank": index,

@@ -26,7 +26,7 @@ def test_each_node_is_one_rank_of_the_world() -> None:
 def test_every_launcher_of_the_model_is_there() -> None:
     assert set(registry._LAUNCHERS) == set(LAUNCHERS) - {"ray"}
     assert set(registry._PODS) == set(LAUNCHERS)
-    assert registry.tools(command(), 0) == registry.tools(job(), 1) == ()
+    assert registry.required_tools(command(), 0) == registry.required_tools(job(), 1) == ()
 
 
 def test_the_world_that_is_started_is_the_one_that_attendance_asks_for() -> None:

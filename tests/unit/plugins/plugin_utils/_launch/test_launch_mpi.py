@@ -79,7 +79,7 @@ def test_the_sshd_of_a_run_accepts_its_key_only() -> None:
 def test_openssh_accepts_the_configuration(tmp_path: pathlib.Path) -> None:
     run = tmp_path / "run"
     (run / "secrets").mkdir(parents=True)
-    pair = ssh_keys.make(run)
+    pair = ssh_keys.generate_keys(run)
     (run / "secrets" / mpi.HOST_KEY_FILE).touch(0o600)
     (run / "secrets" / mpi.HOST_KEY_FILE).write_bytes(pair.host_private)
     node = registry.launch(
@@ -122,5 +122,5 @@ def test_a_rank_script_whose_folder_is_gone_says_so_by_its_code(tmp_path: pathli
 
 
 def test_the_programs_that_must_be_on_a_node() -> None:
-    assert registry.tools(training(), 0) == ("mpirun",)
-    assert "sshd" in registry.tools(training(), 1)
+    assert registry.required_tools(training(), 0) == ("mpirun",)
+    assert "sshd" in registry.required_tools(training(), 1)

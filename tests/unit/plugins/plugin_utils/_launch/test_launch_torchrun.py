@@ -80,4 +80,4 @@ def test_deepspeed_and_accelerate_are_torchrun_with_a_configuration(launcher: st
     ],
 )
 def test_the_packages_that_an_interpreter_must_have(changes: dict[str, object], packages: tuple[str, ...]) -> None:
-    assert registry.packages(job(**changes)) == packages
+    assert registry.required_packages(job(**changes)) == packages

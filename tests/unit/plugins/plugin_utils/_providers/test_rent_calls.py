@@ -13,10 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._http.errors import WireFailure
+from ansible_collections.muster.training.plugins.module_utils._http.errors import ExchangeError
 from ansible_collections.muster.training.plugins.module_utils._model.errors import ApiError, InputError, TransportError
-from ansible_collections.muster.training.plugins.module_utils._model.lease import Created, Refused, Rental, Unsettled
-from ansible_collections.muster.training.plugins.module_utils._model.offer import Offer, OfferQuery, Order, same_model
+from ansible_collections.muster.training.plugins.module_utils._model.lease import (
+    Instance,
+    OrderAccepted,
+    OrderRefused,
+    OrderUnsettled,
+)
+from ansible_collections.muster.training.plugins.module_utils._model.offer import (
+    Offer,
+    OfferQuery,
+    Order,
+    is_same_model,
+)
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
 from ansible_collections.muster.training.plugins.plugin_utils._providers.connection import Access
 from ansible_collections.muster.training.plugins.plugin_utils._providers.lambda_cloud.provision import LambdaRental
@@ -83,26 +93,26 @@ def test_lambda_is_sent_one_key_and_the_token_three_times() -> None:
         "image": {"family": "img"},
     }
     found = launch(Call("POST", LAUNCH, body=body, answer={"data": {"instance_ids": ["i-1"]}}))
-    assert found == Created("i-1")
+    assert found == OrderAccepted("i-1")
 
 
 @pytest.mark.parametrize(
     ("status", "answer", "kind", "why"),
     [
-        (400, lambda_error("instance-operations/launch/insufficient-capacity"), Refused, "capacity"),
-        (400, lambda_error("global/quota-exceeded"), Refused, "quota"),
-        (400, lambda_error("global/invalid-parameters"), Refused, "rule"),
-        (401, lambda_error("global/invalid-api-key"), Refused, "credentials"),
-        (403, lambda_error("global/account-inactive"), Refused, "credentials"),
-        (404, lambda_error("global/object-does-not-exist"), Refused, "capacity"),
-        (429, {}, Refused, "throttled"),
-        (409, {}, Unsettled, None),
-        (500, lambda_error("instance-operations/launch/insufficient-capacity"), Unsettled, None),
-        (502, {}, Unsettled, None),
-        (200, {"data": {"instance_ids": []}}, Unsettled, None),
-        (200, {"data": {"instance_ids": ["a", "b"]}}, Unsettled, None),
-        (200, {"data": None}, Unsettled, None),
-        (200, [], Unsettled, None),
+        (400, lambda_error("instance-operations/launch/insufficient-capacity"), OrderRefused, "capacity"),
+        (400, lambda_error("global/quota-exceeded"), OrderRefused, "quota"),
+        (400, lambda_error("global/invalid-parameters"), OrderRefused, "rule"),
+        (401, lambda_error("global/invalid-api-key"), OrderRefused, "credentials"),
+        (403, lambda_error("global/account-inactive"), OrderRefused, "credentials"),
+        (404, lambda_error("global/object-does-not-exist"), OrderRefused, "capacity"),
+        (429, {}, OrderRefused, "throttled"),
+        (409, {}, OrderUnsettled, None),
+        (500, lambda_error("instance-operations/launch/insufficient-capacity"), OrderUnsettled, None),
+        (502, {}, OrderUnsettled, None),
+        (200, {"data": {"instance_ids": []}}, OrderUnsettled, None),
+        (200, {"data": {"instance_ids": ["a", "b"]}}, OrderUnsettled, None),
+        (200, {"data": None}, OrderUnsettled, None),
+        (200, [], OrderUnsettled, None),
     ],
 )
 def test_lambda_answers(status: int, answer: t.Any, kind: type, why: str | None) -> None:
@@ -114,12 +124,12 @@ def test_lambda_answers(status: int, answer: t.Any, kind: type, why: str | None)
 @pytest.mark.parametrize(
     ("call", "kind"),
     [
-        (Call("POST", LAUNCH, raw=b"<html>"), Unsettled),
-        (Call("POST", LAUNCH, raw=b'{"data": {"inst'), Unsettled),
-        (Call("POST", LAUNCH, raw=b""), Unsettled),
-        (Call("POST", LAUNCH, failure=WireFailure("timed out", sent=True, transient=True)), Unsettled),
-        (Call("POST", LAUNCH, failure=WireFailure("refused", sent=False, transient=True)), Refused),
-        (Call("POST", LAUNCH, status=302, answer_headers={"location": "https://elsewhere.example/"}), Refused),
+        (Call("POST", LAUNCH, raw=b"<html>"), OrderUnsettled),
+        (Call("POST", LAUNCH, raw=b'{"data": {"inst'), OrderUnsettled),
+        (Call("POST", LAUNCH, raw=b""), OrderUnsettled),
+        (Call("POST", LAUNCH, failure=ExchangeError("timed out", sent=True, transient=True)), OrderUnsettled),
+        (Call("POST", LAUNCH, failure=ExchangeError("refused", sent=False, transient=True)), OrderRefused),
+        (Call("POST", LAUNCH, status=302, answer_headers={"location": "https://elsewhere.example/"}), OrderRefused),
     ],
 )
 def test_an_answer_that_is_none_is_never_sent_for_twice(call: Call, kind: type) -> None:
@@ -128,7 +138,7 @@ def test_an_answer_that_is_none_is_never_sent_for_twice(call: Call, kind: type) 
 
 def test_the_wait_that_a_provider_asks_for_is_kept() -> None:
     found = launch(Call("POST", LAUNCH, status=429, answer={}, answer_headers={"Retry-After": "33"}))
-    assert found == Refused("throttled", "status 429", 33.0)
+    assert found == OrderRefused("throttled", "status 429", 33.0)
 
 
 @given(
@@ -137,8 +147,8 @@ def test_the_wait_that_a_provider_asks_for_is_kept() -> None:
 )
 def test_any_answer_is_classified(status: int, answer: t.Any) -> None:
     found = launch(Call("POST", LAUNCH, status=status, answer=answer))
-    assert isinstance(found, Created | Refused | Unsettled)
-    if isinstance(found, Refused):
+    assert isinstance(found, OrderAccepted | OrderRefused | OrderUnsettled)
+    if isinstance(found, OrderRefused):
         assert 300 <= status < 500
 
 
@@ -157,8 +167,8 @@ def test_a_new_key_is_added_once_under_its_own_hash() -> None:
     )
     script, provider = scripted(LambdaRental, *calls)
     with script:
-        assert provider.create(order("lambda")) == Created("i-1")
-        assert provider.create(order("lambda")) == Created("i-2")
+        assert provider.create(order("lambda")) == OrderAccepted("i-1")
+        assert provider.create(order("lambda")) == OrderAccepted("i-2")
     assert json.loads(script.done[2].body or b"")["ssh_key_names"] == [key_name(KEY)]
 
 
@@ -172,7 +182,7 @@ def test_a_key_that_another_controller_added_meanwhile_is_used() -> None:
     )
     script, provider = scripted(LambdaRental, *calls)
     with script:
-        assert provider.create(order("lambda")) == Created("i-1")
+        assert provider.create(order("lambda")) == OrderAccepted("i-1")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +195,7 @@ def test_a_key_that_another_controller_added_meanwhile_is_used() -> None:
     ],
 )
 def test_ending(make: t.Any, rental: str, call: tuple[t.Any, str]) -> None:
-    thing = Rental(rental, "i-1", NAME, "1f2e3d4c", "running")
+    thing = Instance(rental, "i-1", NAME, "1f2e3d4c", "running")
     gone = lambda_error("global/object-does-not-exist") if rental == "lambda" else {"message": "no"}
     for status, answer, taken in ((200, {}, True), (404, gone, False)):
         script, provider = scripted(make, Call(*call, status=status, answer=answer))
@@ -202,7 +212,7 @@ def test_ending(make: t.Any, rental: str, call: tuple[t.Any, str]) -> None:
 
 
 def test_lambda_says_not_found_with_its_code_only() -> None:
-    thing = Rental("lambda", "i-1", NAME, "1f2e3d4c", "running")
+    thing = Instance("lambda", "i-1", NAME, "1f2e3d4c", "running")
     call = Call("POST", "/api/v1/instance-operations/terminate", status=404, answer={"message": "wrong path"})
     script, provider = scripted(LambdaRental, call)
     with script, pytest.raises(ApiError):
@@ -232,7 +242,7 @@ def test_runpod_is_sent_the_key_in_the_environment_and_no_account_key_is_touched
     call = Call("POST", "/v2/pods", status=201, answer={"id": "p1"})
     script, provider = scripted(RunpodRental, call)
     with script:
-        assert provider.create(order("runpod", ports=("8888/http",))) == Created("p1")
+        assert provider.create(order("runpod", ports=("8888/http",))) == OrderAccepted("p1")
     body = json.loads(script.done[0].body or b"")
     assert body["env"] == {"PUBLIC_KEY": KEY}
     assert body["ports"] == ["22/tcp", "8888/http"]
@@ -256,7 +266,7 @@ def test_runpods_member_pods_that_outlive_their_cluster_are_seen() -> None:
             ref={"cloud": "SECURE"},
         )
         made = provider.create(order("runpod", offer=offer, count=2))
-        assert isinstance(made, Created)
+        assert isinstance(made, OrderAccepted)
         (cluster,) = provider.rentals()
         assert cluster.resource == "cluster" and [item.name for item in cluster.members] == [f"{NAME}-0", f"{NAME}-1"]
         assert all(item.ssh and item.ssh.port == 22001 for item in cluster.machines)
@@ -277,7 +287,7 @@ def test_runpods_pages_are_all_read() -> None:
     with api.loopback() as url:
         provider = RunpodRental(access(url, clock))
         for _number in range(5):
-            assert isinstance(provider.create(order("runpod")), Created)
+            assert isinstance(provider.create(order("runpod")), OrderAccepted)
         assert len(provider.rentals()) == 5
 
 
@@ -294,7 +304,7 @@ def test_vast_orders_registers_its_key_and_drops_the_instance_key() -> None:
     with api.loopback() as url:
         provider = VastRental(access(url, clock))
         made = provider.create(order("vastai", ports=("8080",), user_data="echo hi"))
-        assert made == Created("70001")
+        assert made == OrderAccepted("70001")
         assert "canary" not in repr(made) + repr(provider.rentals())
     assert api.account_keys == [KEY]
     (body,) = api.bodies
@@ -307,19 +317,22 @@ def test_a_vast_team_gets_its_key_on_each_instance() -> None:
     api, clock = vast(team=True)
     with api.loopback() as url:
         provider = VastRental(access(url, clock))
-        assert provider.create(order("vastai")) == Created("70001")
+        assert provider.create(order("vastai")) == OrderAccepted("70001")
     assert api.attached == {"70001": [KEY]}
 
 
 @pytest.mark.parametrize(
     ("refusal", "found"),
     [
-        ((410, "no_such_ask", False), Refused("capacity", "no_such_ask: refused")),
-        ((404, "no_such_ask", False), Refused("capacity", "no_such_ask: refused")),
-        ((400, "invalid_price", False), Refused("rule", "status 400: invalid_price: refused")),
-        ((400, "invalid_price", True), Created("70001", usable=False, reason="invalid_price: refused")),
-        ((200, "no_capacity", False), Refused("rule", "no_capacity: refused")),
-        ((429, "search_quota_exceeded", False), Refused("throttled", "status 429: search_quota_exceeded: refused")),
+        ((410, "no_such_ask", False), OrderRefused("capacity", "no_such_ask: refused")),
+        ((404, "no_such_ask", False), OrderRefused("capacity", "no_such_ask: refused")),
+        ((400, "invalid_price", False), OrderRefused("rule", "status 400: invalid_price: refused")),
+        ((400, "invalid_price", True), OrderAccepted("70001", usable=False, reason="invalid_price: refused")),
+        ((200, "no_capacity", False), OrderRefused("rule", "no_capacity: refused")),
+        (
+            (429, "search_quota_exceeded", False),
+            OrderRefused("throttled", "status 429: search_quota_exceeded: refused"),
+        ),
     ],
 )
 def test_vast_refusals(refusal: tuple[int, str, bool], found: t.Any) -> None:
@@ -348,7 +361,7 @@ def test_twenty_six_vast_instances_are_two_pages() -> None:
         provider = VastRental(access(url, clock))
         for ask in list(api.asks)[:26]:
             offer = Offer("vastai", str(ask), None, "container", 2.0, ref={"ask": ask})
-            assert isinstance(provider.create(order("vastai", offer=offer)), Created)
+            assert isinstance(provider.create(order("vastai", offer=offer)), OrderAccepted)
         assert len(provider.rentals()) == 26
 
 
@@ -369,7 +382,7 @@ def test_shadeform_keeps_the_deadline_itself() -> None:
     script, provider = scripted(ShadeformRental, keys, Call("POST", "/v1/instances/create", answer={"id": "s1"}))
     with script:
         made = provider.create(order("shadeform", deadline="2026-11-22T10:00:00.000Z", user_data="echo hi"))
-        assert made == Created("s1")
+        assert made == OrderAccepted("s1")
     body = json.loads(script.done[1].body or b"")
     assert body["auto_delete"] == {"date_threshold": "2026-11-22T10:00:00.000Z"}
     assert body["tags"] == ["muster-token:1f2e3d4c", "muster-cluster:lab"]
@@ -423,11 +436,11 @@ def test_every_providers_offers_have_what_an_order_needs() -> None:
             found = [
                 offer for offer in provider.offers(OfferQuery(gpu_model="H100", gpu_count=1)) if offer.gpu_count == 1
             ]
-            assert found and all(same_model("H100", offer.gpu_model) for offer in found)
+            assert found and all(is_same_model("H100", offer.gpu_model) for offer in found)
             first = found[0]
             assert first.price_usd_per_hour > 0 and first.gpu_memory_gib and first.provider == provider.name
             made = provider.create(order(provider.name, offer=first))
-            assert isinstance(made, Created), made
+            assert isinstance(made, OrderAccepted), made
             (rental,) = provider.rentals()
             assert (rental.name, rental.token) == (NAME, "1f2e3d4c")
         assert api.violations == []

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import ApiError, MusterError, TransportError
-from ansible_collections.muster.training.plugins.module_utils._model.lease import Leftover, Unsettled
+from ansible_collections.muster.training.plugins.module_utils._model.lease import Leftover, OrderUnsettled
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, epoch, iso
 from ansible_collections.muster.training.plugins.plugin_utils._provision import delete_plan
 from ansible_collections.muster.training.plugins.plugin_utils._provision.create_state import Listed
@@ -264,7 +264,7 @@ def test_a_full_disk_does_not_stop_the_deleting(monkeypatch: pytest.MonkeyPatch)
 
 faults = st.sampled_from(["empty", None, None, outage(), "empty", None])
 delete_faults = st.sampled_from([None, None, "404", outage(), TransportError("cut", ambiguous=True)])
-answers = st.sampled_from([None, None, None, Unsettled("reset"), 20.0, 60.0, 90.0])
+answers = st.sampled_from([None, None, None, OrderUnsettled("reset"), 20.0, 60.0, 90.0])
 
 
 @settings(max_examples=150)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._model.lease import Rental, SshEndpoint
+from ansible_collections.muster.training.plugins.module_utils._model.lease import Instance, SshEndpoint
 from ansible_collections.muster.training.plugins.plugin_utils._provision.probe_ssh import SshProber
 from ansible_collections.muster.training.plugins.plugin_utils._provision.readiness import (
     PROBE_SCRIPT,
@@ -137,7 +137,7 @@ def probe(
     prober = SshProber(tmp_path / "known_hosts", WANTED, identity="/keys/id", execute=ssh)
     ssh_to = endpoint or SshEndpoint("192.0.2.7", 2222, "ubuntu")
     record = {"gpu": {"count": gpus}}
-    return prober.probe(Rental("lambda", ident, "n", None, "running", ssh=ssh_to, record=record))
+    return prober.probe(Instance("lambda", ident, "n", None, "running", ssh=ssh_to, record=record))
 
 
 def test_ssh_pins_the_key_by_machine_not_by_address(tmp_path: pathlib.Path) -> None:

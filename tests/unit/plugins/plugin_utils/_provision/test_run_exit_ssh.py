@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._model.lease import Rental, SshEndpoint
+from ansible_collections.muster.training.plugins.module_utils._model.lease import Instance, SshEndpoint
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease
 from ansible_collections.muster.training.plugins.plugin_utils._provision.due_rules import RunView
 from ansible_collections.muster.training.plugins.plugin_utils._provision.run_exit_ssh import (
@@ -28,7 +28,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._provision.run_exi
     views,
 )
 
-MACHINE = Rental(
+MACHINE = Instance(
     "lambda", "i-1", "lab-h100-0-1f2e3d4c", "1f2e3d4c", "running", ssh=SshEndpoint("192.0.2.1", 22, "ubuntu")
 )
 LEASE = Lease(
@@ -75,7 +75,7 @@ def test_how_a_run_ended(ends: list[tuple[NodeEnd, bool]], outcome: str | None) 
 def test_only_runs_that_decide_a_lease_are_asked_about() -> None:
     asked: list[str] = []
 
-    def look(machine: Rental, run_dir: str) -> NodeEnd:
+    def look(machine: Instance, run_dir: str) -> NodeEnd:
         asked.append(f"{machine.id} {run_dir[-2:]}")
         return ENDED
 
@@ -101,7 +101,7 @@ def test_every_machine_of_a_cluster_is_asked() -> None:
     lease = dataclasses.replace(LEASE, resource="cluster", ids=("c-1",), run_place={"nodes": nodes})
     seen: list[str] = []
 
-    def look(machine: Rental, run_dir: str) -> NodeEnd:
+    def look(machine: Instance, run_dir: str) -> NodeEnd:
         seen.append(run_dir)
         return ENDED if machine.id == "pod-0" else NodeEnd("running")
 

@@ -8,7 +8,12 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, ProviderError
-from ansible_collections.muster.training.plugins.module_utils._model.lease import Created, Refused, Traits, Unsettled
+from ansible_collections.muster.training.plugins.module_utils._model.lease import (
+    OrderAccepted,
+    OrderRefused,
+    OrderUnsettled,
+    ProviderTraits,
+)
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Candidate
 from ansible_collections.muster.training.plugins.plugin_utils._provision.readiness import ProbeReport
@@ -16,7 +21,7 @@ from ansible_collections.muster.training.tests.fakes.landlord import SimLandlord
 from ansible_collections.muster.training.tests.fakes.pool_world import World
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
 
-FULL = Refused("capacity", "insufficient capacity")
+FULL = OrderRefused("capacity", "insufficient capacity")
 
 
 def test_a_pool_is_complete_and_every_create_had_its_intent() -> None:
@@ -45,7 +50,7 @@ def test_creates_are_issued_at_once_unless_the_api_has_a_pace() -> None:
     world = World()
     world.rent(8)
     assert max(world.lambda_.order_times) - min(world.lambda_.order_times) == 0
-    paced = World(SimLandlord(VirtualClock(), traits=Traits(create_interval_s=12.0), offers=[h100()]))
+    paced = World(SimLandlord(VirtualClock(), traits=ProviderTraits(create_interval_s=12.0), offers=[h100()]))
     paced.rent(4)
     gaps = [b - a for a, b in zip(paced.lambda_.order_times, paced.lambda_.order_times[1:], strict=False)]
     assert all(12.0 <= gap < 13.0 for gap in gaps)
@@ -61,7 +66,7 @@ def test_the_wall_is_the_slowest_boot() -> None:
 @pytest.mark.parametrize("late", [None, 0.0, 30.0, 60.0, 90.0])
 def test_a_lost_answer_makes_one_machine_at_most(late: float | None) -> None:
     world = World()
-    world.lambda_.answers = [Unsettled("reset by peer") if late is None else late]
+    world.lambda_.answers = [OrderUnsettled("reset by peer") if late is None else late]
     outcome = world.rent(1)
     assert outcome.failure == ""
     assert len(world.lambda_.machines) == 1
@@ -81,7 +86,7 @@ def test_an_effect_after_the_settling_time_is_found_and_deleted() -> None:
 
 def test_a_throttled_order_goes_out_again_after_the_time_asked_for() -> None:
     world = World()
-    world.lambda_.answers = [Refused("throttled", "too many requests", 40.0)]
+    world.lambda_.answers = [OrderRefused("throttled", "too many requests", 40.0)]
     start = world.clock.time()
     assert world.rent(1).failure == ""
     assert world.lambda_.order_times == [start, start + 40.0]
@@ -89,7 +94,7 @@ def test_a_throttled_order_goes_out_again_after_the_time_asked_for() -> None:
 
 def test_an_absurd_wait_is_cut() -> None:
     world = World()
-    world.lambda_.answers = [Refused("throttled", "too many requests", 1e9)]
+    world.lambda_.answers = [OrderRefused("throttled", "too many requests", 1e9)]
     assert world.rent(1).failure == ""
 
 
@@ -142,7 +147,7 @@ def test_waiting_for_capacity_is_the_users_choice() -> None:
 @pytest.mark.parametrize("why", ["quota", "credentials", "rule"])
 def test_a_refusal_that_waiting_does_not_heal_is_not_repeated(why: str) -> None:
     world = World(SimLandlord(VirtualClock(), offers=[h100(), h100(price=3.0, region="us-west-1")]))
-    world.lambda_.answers = [Refused(why, "no")] * 2  # type: ignore[arg-type]
+    world.lambda_.answers = [OrderRefused(why, "no")] * 2  # type: ignore[arg-type]
     outcome = world.rent(1, capacity_wait_s=600.0)
     assert outcome.failure
     assert len(world.lambda_.orders) == (2 if why == "rule" else 1)
@@ -219,7 +224,7 @@ def test_patience_with_a_machine_that_answers_ends() -> None:
 
 
 def test_a_machine_that_never_boots_is_replaced_at_its_limit() -> None:
-    world = World(SimLandlord(VirtualClock(), offers=[h100()], traits=Traits(boot_limit_s=600.0)))
+    world = World(SimLandlord(VirtualClock(), offers=[h100()], traits=ProviderTraits(boot_limit_s=600.0)))
     world.lambda_.states = ["creating"]
     assert world.rent(1).failure == ""
     assert len(world.lambda_.orders) == 2
@@ -236,7 +241,7 @@ def test_replacements_are_bounded() -> None:
 
 def test_a_create_with_an_error_and_an_id_is_destroyed() -> None:
     world = World()
-    world.lambda_.answers = [Created("x", usable=False, reason="bid too low")]
+    world.lambda_.answers = [OrderAccepted("x", usable=False, reason="bid too low")]
     assert world.rent(1).failure == ""
     assert len(world.lambda_.machines) == 1
     assert "lambda-1" in world.lambda_.deleted

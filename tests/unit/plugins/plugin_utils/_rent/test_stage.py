@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 
-from ansible_collections.muster.training.plugins.module_utils._model.lease import CreateAnswer, Rental, Traits
+from ansible_collections.muster.training.plugins.module_utils._model.lease import Instance, OrderResult, ProviderTraits
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Candidate, Order
 from ansible_collections.muster.training.plugins.plugin_utils._provision.api import RealStage
 from ansible_collections.muster.training.plugins.plugin_utils._provision.create import Terms, rent
@@ -27,21 +27,21 @@ class SlowLandlord(SimLandlord):
 
     lock = threading.Lock()
 
-    def create(self, order: Order) -> CreateAnswer:
+    def create(self, order: Order) -> OrderResult:
         left_at.append(time.monotonic())
         time.sleep(CALL_S)
         with self.lock:
             self.clock._now = time.time()
             return super().create(order)
 
-    def rentals(self) -> tuple[Rental, ...]:
+    def rentals(self) -> tuple[Instance, ...]:
         self.clock._now = time.time()
         return super().rentals()
 
 
 def test_a_gang_is_ordered_at_once_and_costs_one_boot() -> None:
     clock = VirtualClock(time.time())
-    traits = Traits(poll_interval_s=0.05)
+    traits = ProviderTraits(poll_interval_s=0.05)
     landlord = SlowLandlord(clock, offers=[h100()], boot_s=BOOT_S, traits=traits)
     request = PoolRequest("lab", "h100", NODES, (Candidate(provider="lambda"),), time.time() + 60, gate=False)
     lines = Lines()

@@ -17,9 +17,9 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     RefusedError,
     UnreachableError,
 )
-from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, fold, iso
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, fold_events, iso
 from ansible_collections.muster.training.plugins.module_utils._node import files
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fleet_heal import facts
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fleet_heal import run as subject
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.present import Context
@@ -42,7 +42,7 @@ RECORD: Dict = {
 }
 
 
-class Node(Remote):
+class Node(NodeClient):
     """A host that answers, refuses, or is silent."""
 
     def __init__(self, name: str, problem: Exception | None) -> None:
@@ -183,9 +183,9 @@ def test_the_ledgers_line_of_a_loss() -> None:
     event = {"schema": 1, "cluster": "lab", "token": "0123abcd", "resource": "instance", "provider": "lambda"}
     event |= {"account": "acc", "pool": "p", "name": "lab-p-0-0123abcd", "id": "i", "price_usd_per_hour": 2.0}
     made = LedgerEvent.from_dict({**event, "event": "joined", "at": iso(1000.0), "run_id": "r"})
-    (lease,) = fold([made]).values()
+    (lease,) = fold_events([made]).values()
     line = subject.lost_line(lease, 2000.0, "notice")
-    (after,) = fold([made, line]).values()
+    (after,) = fold_events([made, line]).values()
     assert (after.state, after.id, after.run_id, after.open) == ("lost", "i", "r", True)
     assert after.price_usd_per_hour == 2.0 and line.reason == "notice"
 

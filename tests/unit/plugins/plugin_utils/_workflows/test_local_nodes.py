@@ -101,7 +101,7 @@ def test_a_real_sshd_comes_serves_every_address_and_goes(root: str) -> None:
             ["ssh", *where, *options, target, "echo here"], capture_output=True, text=True, check=False
         )
         assert (done.returncode, done.stdout) == (0, "here\n"), done.stderr
-    pid = processes.alive((files.read_json(local_nodes.folder(root) / "sshd.json") or {})["process"])
+    pid = processes.living_pid((files.read_json(local_nodes.folder(root) / "sshd.json") or {})["process"])
     assert pid is not None and local_nodes.connection(root, "local") == {"ansible_connection": "local"}
     assert local_nodes.present(root, 3, False)["changed"] is True
     local_nodes.absent(root, False)

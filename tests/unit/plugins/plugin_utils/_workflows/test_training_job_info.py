@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError, UnreachableError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.module_utils._node import files
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows import training_job_info
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
@@ -37,7 +37,7 @@ def place(home: StateHome, run_id: str, age: int, **values: t.Any) -> pathlib.Pa
     return folder
 
 
-class Node(Remote):
+class Node(NodeClient):
     """A node that gives scripted answers or an error."""
 
     def __init__(self, name: str, answers: dict[str, t.Any]) -> None:
@@ -51,7 +51,7 @@ class Node(Remote):
         return t.cast(Dict, answer(values) if callable(answer) else answer)
 
 
-def connect(answers: dict[str, Dict]) -> t.Callable[[t.Sequence[str]], list[Remote]]:
+def connect(answers: dict[str, Dict]) -> t.Callable[[t.Sequence[str]], list[NodeClient]]:
     return lambda names: [Node(name, answers[name]) for name in names]
 
 
@@ -96,8 +96,8 @@ def test_asking_for_a_run_that_lives_renews_the_leases_of_its_rented_machines(ho
     alive = {"info": {"units": {"agent": {"alive": True}}}}
     asked: list[str] = []
 
-    def found(names: t.Sequence[str]) -> list[Remote]:
-        nodes: list[Remote] = [Node(name, alive if name != "c" else {"info": {"units": {}}}) for name in names]
+    def found(names: t.Sequence[str]) -> list[NodeClient]:
+        nodes: list[NodeClient] = [Node(name, alive if name != "c" else {"info": {"units": {}}}) for name in names]
         for node in nodes:
             node.shell = lambda command, _data, name=node.name: (asked.append(f"{name} {command}"), (0, "", ""))[1]
         return nodes

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
-from ansible_collections.muster.training.plugins.module_utils._model.island import Island, IslandOverride, Reach
+from ansible_collections.muster.training.plugins.module_utils._model.island import Island, IslandOverride, PairPath
 from ansible_collections.muster.training.plugins.module_utils._model.node import Address, Addresses, Node
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.topology.islands import islands
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._fabric.fleets import (
@@ -105,7 +105,7 @@ def test_unknown_link_speed_stays_unknown_until_a_probe_tells() -> None:
     pair = [node("a", 1), node("b", 2, gbps=None)]
     island = islands(pair)[0]
     assert island.nic_rate_gbps is None and any("speed of b is unknown" in reason for reason in island.reasons)
-    assert islands(pair, [Reach("b", "a", "lan", 2.5)])[0].nic_rate_gbps == 2.5
+    assert islands(pair, [PairPath("b", "a", "lan", 2.5)])[0].nic_rate_gbps == 2.5
 
 
 def test_rdma_and_plain_nodes_of_one_lan_are_two_islands() -> None:
@@ -131,14 +131,18 @@ def test_userspace_mesh_is_no_path() -> None:
 
 def test_direct_pairs_group_before_relayed_ones() -> None:
     fleet = [wide("a"), wide("bb"), wide("ccc")]
-    probes = [Reach("a", "bb", "mesh_relayed"), Reach("a", "ccc", "mesh_direct"), Reach("bb", "ccc", "mesh_relayed")]
+    probes = [
+        PairPath("a", "bb", "mesh_relayed"),
+        PairPath("a", "ccc", "mesh_direct"),
+        PairPath("bb", "ccc", "mesh_relayed"),
+    ]
     assert [(island.nodes, island.lane) for island in islands(fleet, probes)] == [(("a", "ccc"), "D"), (("bb",), "C")]
 
 
 def test_a_probe_wins_over_addresses() -> None:
     pair = [node("a", 1), node("b", 2)]
-    assert len(islands(pair, [Reach("a", "b", "none")])) == 2
-    assert islands(pair, [Reach("a", "b", "lan")])[0].reasons == ()
+    assert len(islands(pair, [PairPath("a", "b", "none")])) == 2
+    assert islands(pair, [PairPath("a", "b", "lan")])[0].reasons == ()
     assert islands(pair)[0].reasons == ("1 of 1 paths follow from addresses and inventory, no probe",)
 
 

@@ -10,7 +10,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.island import Reach
+from ansible_collections.muster.training.plugins.module_utils._model.island import PairPath
 from ansible_collections.muster.training.plugins.module_utils._model.node import Node
 from ansible_collections.muster.training.plugins.module_utils._node import host_reachability
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.topology import reachability
@@ -31,7 +31,7 @@ def answer(*ok: str, mesh: Dict | None = None) -> Dict:
     return {"answers": [{"address": address, "port": 22, "ok": True} for address in ok], "mesh": mesh or {}}
 
 
-def judged(nodes: list[Node], answers: t.Mapping[str, Dict]) -> list[Reach]:
+def judged(nodes: list[Node], answers: t.Mapping[str, Dict]) -> list[PairPath]:
     return reachability.paths(nodes, reachability.questions(nodes, {}), answers)
 
 
@@ -52,8 +52,8 @@ def test_nodes_of_one_machine_and_loopback_are_not_tried() -> None:
 
 def test_an_answer_confirms_a_lan_and_silence_denies_it() -> None:
     nodes = [node("a", 1), node("b", 2)]
-    assert judged(nodes, {"a": answer("10.0.0.2")}) == [Reach("a", "b", "lan")]
-    assert judged(nodes, {"a": answer()}) == [Reach("a", "b", "none")]
+    assert judged(nodes, {"a": answer("10.0.0.2")}) == [PairPath("a", "b", "lan")]
+    assert judged(nodes, {"a": answer()}) == [PairPath("a", "b", "none")]
     # A node that could not be asked says nothing.
     assert judged(nodes, {}) == []
     strangers = islands(nodes, judged(nodes, {"a": answer()}))
@@ -69,7 +69,7 @@ def test_an_answer_confirms_a_lan_and_silence_denies_it() -> None:
 def test_a_mesh_below_equal_private_ranges(mesh: Dict, path: str) -> None:
     nodes = [node("a", 1, mesh=True), node("b", 2, mesh=True)]
     found = judged(nodes, {"a": answer("100.64.0.2", mesh=mesh)})
-    assert found == [Reach("a", "b", t.cast(t.Any, path))]
+    assert found == [PairPath("a", "b", t.cast(t.Any, path))]
     assert islands(nodes, found)[0].lane == ("E" if path == "mesh_relayed" else "D")
 
 
@@ -89,9 +89,9 @@ def test_real_answers_of_open_closed_and_silent_ports() -> None:
             item.setblocking(False)
             item.connect_ex(full.getsockname())
         targets = [server.getsockname(), closed.getsockname(), full.getsockname(), ("not-an-address", 1)]
-        found = host_reachability.probe(targets, 0.3)
+        found = host_reachability.test_addresses(targets, 0.3)
         for item in (*fillers, full):
             item.close()
     assert [item["ok"] for item in found] == [True, True, False, False]
     assert found[0]["problem"] is None and found[2]["problem"] == "no answer" and found[3]["problem"]
-    assert host_reachability.probe([], 1.0) == [] and host_reachability.tailscale_paths([]) == {}
+    assert host_reachability.test_addresses([], 1.0) == [] and host_reachability.read_tailscale_paths([]) == {}

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._http.messages import Response
+from ansible_collections.muster.training.plugins.module_utils._http.messages import HttpResponse
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.http_parser import Answers
 
 PLAIN = b"HTTP/1.1 201 Created\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello"
@@ -20,7 +20,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;x
 EMPTY = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
 
-def read(*pieces: bytes) -> list[Response]:
+def read(*pieces: bytes) -> list[HttpResponse]:
     answers, found = Answers(), []
     for piece in pieces:
         answers.feed(piece)

@@ -10,7 +10,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._http.messages import Request
+from ansible_collections.muster.training.plugins.module_utils._http.messages import HttpRequest
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.logs import LogStream, Place, Wish
 from ansible_collections.muster.training.tests.support.fake_clock import FakeClock
 
@@ -18,12 +18,12 @@ FIRST, SECOND = "2026-11-21T10:00:00.100000000Z", "2026-11-21T10:00:00.200000000
 LOG = [f"{FIRST} a", f"{FIRST} b", f"{FIRST} c", f"{SECOND} d"]
 
 
-def read(lines: t.Sequence[str], after: Place | None) -> tuple[list[tuple[bytes, Place | None]], list[Request]]:
+def read(lines: t.Sequence[str], after: Place | None) -> tuple[list[tuple[bytes, Place | None]], list[HttpRequest]]:
     """Read a log that the kubelet has in these lines, whatever it was asked for; return lines with their places."""
-    asked: list[Request] = []
+    asked: list[HttpRequest] = []
     chunks = ["".join(f"{line}\n" for line in lines).encode(), b""]
 
-    def open_(_what: str, request: Request) -> t.Any:
+    def open_(_what: str, request: HttpRequest) -> t.Any:
         asked.append(request)
         return types.SimpleNamespace(read=lambda _timeout: chunks.pop(0), close=lambda: None)
 

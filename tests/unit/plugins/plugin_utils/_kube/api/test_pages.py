@@ -10,7 +10,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._http.messages import Response
+from ansible_collections.muster.training.plugins.module_utils._http.messages import HttpResponse
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.kinds import BUILT_IN, Resource
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.pages import Listing, Question, first_page
@@ -20,8 +20,8 @@ MAPS = BUILT_IN["v1", "ConfigMap"]
 OWN = Resource("example.com", "v1", "Thing", "things", True)
 
 
-def ok(value: t.Any) -> Response:
-    return Response(200, {}, json.dumps(value).encode())
+def ok(value: t.Any) -> HttpResponse:
+    return HttpResponse(200, {}, json.dumps(value).encode())
 
 
 def a_map(name: str = "a", kind: str = "ConfigMap") -> Object:
@@ -69,4 +69,4 @@ def test_a_refusal_stays_one(asked: Question, status: int) -> None:
 def test_the_answer_to_something_else_is_none(asked: Question, value: t.Any) -> None:
     assert first_page(asked, ok(value)) is None
     assert first_page(asked, None) is None
-    assert first_page(asked, Response(200, {}, b"<html>Log in</html>")) is None
+    assert first_page(asked, HttpResponse(200, {}, b"<html>Log in</html>")) is None

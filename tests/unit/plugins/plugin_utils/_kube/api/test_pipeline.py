@@ -15,8 +15,8 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._http.clock import SYSTEM_CLOCK, Deadline
-from ansible_collections.muster.training.plugins.module_utils._http.errors import WireFailure
-from ansible_collections.muster.training.plugins.module_utils._http.messages import Request, Response
+from ansible_collections.muster.training.plugins.module_utils._http.errors import ExchangeError
+from ansible_collections.muster.training.plugins.module_utils._http.messages import HttpRequest, HttpResponse
 from ansible_collections.muster.training.plugins.module_utils._http.sockets import TimedSocket
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api import transport as module
@@ -29,14 +29,14 @@ Answer = t.Callable[[socket.socket, int], None]
 
 
 def test_a_request_is_written_with_its_length() -> None:
-    request = Request("PATCH", "/a", (("b", "c d"),), {"Accept": "x"}, b"{}", True)
+    request = HttpRequest("PATCH", "/a", (("b", "c d"),), {"Accept": "x"}, b"{}", True)
     data = encode(request, "/base", {"Host": "h:1", "Authorization": "Bearer t"})
     head, _, body = data.partition(b"\r\n\r\n")
     assert head.split(b"\r\n")[0] == b"PATCH /base/a?b=c+d HTTP/1.1" and body == b"{}"
     assert {b"Host: h:1", b"Authorization: Bearer t", b"Content-Length: 2", b"Accept: x"} <= set(head.split(b"\r\n"))
     with pytest.raises(InputError):
         encode(request, "", {"Authorization": "a\r\nX-Evil: b"})
-    assert b"Content-Length" not in encode(Request("GET", "/a"), "", {})
+    assert b"Content-Length" not in encode(HttpRequest("GET", "/a"), "", {})
 
 
 class Lanes:
@@ -70,10 +70,10 @@ class Lanes:
 
     def run(
         self, count: int, quiet_s: float = 5, stop_at: int = 999, depth: int = 1, size: int = 0
-    ) -> tuple[dict[int, Response], list[TimedSocket]]:
-        answers: dict[int, Response] = {}
+    ) -> tuple[dict[int, HttpResponse], list[TimedSocket]]:
+        answers: dict[int, HttpResponse] = {}
 
-        def done(number: int, response: Response) -> bool:
+        def done(number: int, response: HttpResponse) -> bool:
             answers[number] = response
             return len(answers) < stop_at
 
@@ -229,7 +229,7 @@ def test_what_a_store_without_a_leader_refused_is_left_to_be_sent_by_itself(mess
     sock = Lanes(refuse, lines=False).near.pop()
     lender: t.Any = types.SimpleNamespace(kept=lambda _: None, borrow=lambda *_: sock, give_back=lambda *_: None)
     line._lender, line.tally.answered = lender, True
-    (found,) = line.send_together(["ConfigMap a"], lambda _number: Request("PATCH", "/a", (), {}, b"{}", True))
+    (found,) = line.send_together(["ConfigMap a"], lambda _number: HttpRequest("PATCH", "/a", (), {}, b"{}", True))
     assert (found is None) is left
 
 
@@ -246,8 +246,8 @@ def test_connections_are_opened_where_they_are_worth_it(open_before: int, count:
     )
     line._lender, line.tally.answered = lender, True
     whats = [f"ConfigMap {number}" for number in range(count)]
-    found = line.send_together(whats, lambda _number: Request("PATCH", "/a", (), {}, b"{}", True))
-    assert all(isinstance(item, Response) for item in found)
+    found = line.send_together(whats, lambda _number: HttpRequest("PATCH", "/a", (), {}, b"{}", True))
+    assert all(isinstance(item, HttpResponse) for item in found)
     assert 8 - len(new) == opened
 
 
@@ -259,7 +259,7 @@ def lender_of(lanes: Lanes) -> t.Any:
 def test_nothing_is_asked_for_nothing() -> None:
     line = connect({"host": "https://kube.example", "token": "t-0123456789"}, environ={}).line
     line._lender = lender_of(Lanes())
-    assert line.send_together([], lambda _number: Request("GET", "/a")) == []
+    assert line.send_together([], lambda _number: HttpRequest("GET", "/a")) == []
 
 
 def test_where_several_may_not_wait_they_are_sent_one_by_one_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +268,7 @@ def test_where_several_may_not_wait_they_are_sent_one_by_one_from_then_on(monkey
 
     line = connect({"host": "https://kube.example", "token": "t-0123456789"}, environ={}).line
     line._lender = lender_of(Lanes(lambda *_: None, plain, lines=False))
-    asked = Request("GET", "/a", (), {}, None, True)
+    asked = HttpRequest("GET", "/a", (), {}, None, True)
     assert line.send_together(["A", "B"], lambda _number: asked, depth=8) == [None, None]
     assert all(line.send_together(["A", "B"], lambda _number: asked, depth=8))
     assert line.tally.requests == 4
@@ -281,12 +281,12 @@ def test_a_server_that_never_answered_is_not_listened_to_for_a_minute(monkeypatc
     monkeypatch.setattr(Burst, "run", lambda *given: heard.append(given[3]) or real(*given))
 
     def borrow(*_unused: t.Any) -> TimedSocket:
-        raise WireFailure("no connection", sent=False, transient=True)
+        raise ExchangeError("no connection", sent=False, transient=True)
 
     line = connect({"host": "https://kube.example", "token": "t-0123456789"}, environ={}).line
     lender: t.Any = types.SimpleNamespace(kept=lambda _: None, borrow=borrow, give_back=lambda *_: None)
     line._lender = lender
-    asked = Request("GET", "/a", (), {}, None, True)
+    asked = HttpRequest("GET", "/a", (), {}, None, True)
     assert line.send_together(["ConfigMap a", "Secret a"], lambda _number: asked, depth=8) == [None, None]
     line.tally.answered = True
     assert line.send_together(["ConfigMap a"], lambda _number: asked) == [None]

@@ -10,8 +10,8 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._http.errors import WireFailure
-from ansible_collections.muster.training.plugins.module_utils._http.messages import Response
+from ansible_collections.muster.training.plugins.module_utils._http.errors import ExchangeError
+from ansible_collections.muster.training.plugins.module_utils._http.messages import HttpResponse
 from ansible_collections.muster.training.plugins.module_utils._http.stream import Stream
 from ansible_collections.muster.training.plugins.module_utils._model.errors import TransportError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
@@ -25,14 +25,14 @@ Object = dict[str, t.Any]
 class Told(Stream):
     """A stream whose pieces are given; a failure among them is raised."""
 
-    def __init__(self, *pieces: bytes | WireFailure) -> None:
+    def __init__(self, *pieces: bytes | ExchangeError) -> None:
         self.pieces = list(pieces)
 
     def read(self, timeout_s: float) -> bytes | None:
         if not self.pieces:
             return b""
         piece = self.pieces.pop(0)
-        if isinstance(piece, WireFailure):
+        if isinstance(piece, ExchangeError):
             raise piece
         return piece
 
@@ -51,12 +51,12 @@ class Server:
         self.asked.append(dict(request.query))
         assert self.answers, f"unexpected {request.path} {dict(request.query)}"
         answer = self.answers.pop(0)
-        if isinstance(answer, WireFailure):
+        if isinstance(answer, ExchangeError):
             raise answer
         return answer
 
-    def __call__(self, origin: t.Any, request: t.Any, deadline: t.Any) -> Response:
-        return Response(200, {}, json.dumps(self._next(request)).encode())
+    def __call__(self, origin: t.Any, request: t.Any, deadline: t.Any) -> HttpResponse:
+        return HttpResponse(200, {}, json.dumps(self._next(request)).encode())
 
     def stream(self, origin: t.Any, request: t.Any, deadline: t.Any) -> t.Any:
         return self._next(request)
@@ -121,7 +121,7 @@ def test_a_forgotten_version_is_listed_again_and_told_as_changes() -> None:
 
 
 def test_a_lost_connection_is_taken_up_where_it_broke() -> None:
-    lost = WireFailure("the connection was lost", transient=True)
+    lost = ExchangeError("the connection was lost", transient=True)
     server = Server(
         listing("4"),
         Told(line("ADDED", item("a", "5")), lost),
@@ -140,7 +140,7 @@ def test_an_event_that_is_no_event_breaks_off_and_begins_again() -> None:
 
 
 def test_patience_ends_in_one_line() -> None:
-    lost = WireFailure("no connection to kube.example", sent=False, transient=True)
+    lost = ExchangeError("no connection to kube.example", sent=False, transient=True)
     watch = begin(Server(listing("4"), *[lost] * 100))
     assert take(watch, 1) == [("SYNCED", "")]
     with pytest.raises(TransportError, match="watching Pod in team: no connection to kube.example"):
@@ -148,7 +148,7 @@ def test_patience_ends_in_one_line() -> None:
 
 
 def test_a_refusal_is_raised() -> None:
-    refused = Response(403, {}, json.dumps({"kind": "Status", "reason": "Forbidden", "message": "no"}).encode())
+    refused = HttpResponse(403, {}, json.dumps({"kind": "Status", "reason": "Forbidden", "message": "no"}).encode())
     watch = begin(Server(listing("4"), refused))
     take(watch, 1)
     with pytest.raises(KubeError, match="watching Pod in team: no"):
@@ -157,7 +157,7 @@ def test_a_refusal_is_raised() -> None:
 
 def test_a_listing_during_an_outage_does_not_hold_who_waits_a_moment() -> None:
     clock = FakeClock()
-    lost = WireFailure("no connection", sent=False, transient=True)
+    lost = ExchangeError("no connection", sent=False, transient=True)
     gone = {"kind": "Status", "code": 410, "message": "too old"}
     watch = begin(Server(listing("4"), Told(line("ERROR", gone)), *[lost] * 9, listing("9", item("a", "9"))), clock)
     assert take(watch, 1) == [("SYNCED", "")]
@@ -209,7 +209,7 @@ def test_what_came_while_nobody_asked_is_taken_before_a_stream_is_given_up() -> 
 
 def test_a_server_behind_a_tunnel_that_stays_silent_ends_the_patience() -> None:
     clock = FakeClock()
-    lost = WireFailure("no answer from kube.example", transient=True)
+    lost = ExchangeError("no answer from kube.example", transient=True)
     watch = begin(Server(listing("4"), Quiet(clock), *[lost] * 99), clock)
     assert take(watch, 1) == [("SYNCED", "")]
     with pytest.raises(TransportError, match="watching Pod in team: no answer from kube.example"):

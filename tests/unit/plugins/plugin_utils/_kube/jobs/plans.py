@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._launch import reg
 from ansible_collections.muster.training.plugins.plugin_utils._launch.base import RunContext
 
 CLAIM = {"name": "data", "path": "/data", "pvc": "claim"}
-PROGRAM = {name: agent_package.sources()[name] for name in PROGRAM_FILES}
+PROGRAM = {name: agent_package.read_sources()[name] for name in PROGRAM_FILES}
 RUN_ID = "char-lm-0a1b2c3d"
 # The smallest job of each engine.
 ENGINES: dict[str, dict[str, t.Any]] = {

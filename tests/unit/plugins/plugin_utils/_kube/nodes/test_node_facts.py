@@ -88,7 +88,7 @@ def test_the_command_of_the_container_answers_with_facts(tmp_path: t.Any) -> Non
     container = node_facts.objects(ASKED, ["x"])[1]["spec"]["containers"][0]
     line = container["command"][2].replace("/muster/request", str(tmp_path))
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False, cwd="/")
-    answer = agent_package.parse("x", done.returncode, done.stdout, done.stderr)
+    answer = agent_package.parse_answer("x", done.returncode, done.stdout, done.stderr)
     assert not answer.get("problem") and answer["facts"]["boot_id"] and answer["live_runs"] == []
 
 

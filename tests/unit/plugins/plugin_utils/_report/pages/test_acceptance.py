@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model import acceptance
-from ansible_collections.muster.training.plugins.module_utils._model.acceptance import Part
+from ansible_collections.muster.training.plugins.module_utils._model.acceptance import AcceptancePart
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench import scaling
 from ansible_collections.muster.training.plugins.plugin_utils._report.pages.acceptance import render
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._fabric.bench.test_scaling import (
@@ -24,18 +24,18 @@ from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._fabric
 HOSTILE = "</td><script>alert(1)</script>"
 
 
-def made(*more: Part, **values: t.Any) -> dict[str, t.Any]:
+def made(*more: AcceptancePart, **values: t.Any) -> dict[str, t.Any]:
     judged = scaling.judge(points(document(1, 0.1), document(2, 0.125)))
     rows = {"points": list(judged.rows)}
     parts = [
-        Part("fabric", "pass", "island a: PASS"),
-        Part("scaling", judged.outcome, judged.summary, judged.reasons, rows),
-        Part("queue", "not_applicable", "plain hosts have no queue"),
-        Part("resume", "pass", "resumed", (), {"drill": {"seconds_to_resume": 4.25}}),
+        AcceptancePart("fabric", "pass", "island a: PASS"),
+        AcceptancePart("scaling", judged.outcome, judged.summary, judged.reasons, rows),
+        AcceptancePart("queue", "not_applicable", "plain hosts have no queue"),
+        AcceptancePart("resume", "pass", "resumed", (), {"drill": {"seconds_to_resume": 4.25}}),
         *more,
     ]
     about = {"accept_id": "accept-1", "cluster": "lab", "backend": "hosts", "nodes": 2, "duration_s": 65.0}
-    return acceptance.document(parts, **{**about, "loopback": False, **values})
+    return acceptance.build_document(parts, **{**about, "loopback": False, **values})
 
 
 def plain(page: str) -> str:
@@ -51,12 +51,12 @@ def test_what_a_person_reads() -> None:
 
 
 def test_the_word_follows_the_outcome() -> None:
-    assert "Not accepted" in plain(render(made(Part("user", "fail", "x"))))
-    assert "not all proven" in plain(render(made(Part("user", "unproven", "x"))))
+    assert "Not accepted" in plain(render(made(AcceptancePart("user", "fail", "x"))))
+    assert "not all proven" in plain(render(made(AcceptancePart("user", "unproven", "x"))))
 
 
 def test_text_is_never_markup() -> None:
-    page = render(made(Part(HOSTILE, "fail", HOSTILE, (HOSTILE,)), cluster=HOSTILE, accept_id=HOSTILE))
+    page = render(made(AcceptancePart(HOSTILE, "fail", HOSTILE, (HOSTILE,)), cluster=HOSTILE, accept_id=HOSTILE))
     assert "<script" not in page and page.count("&lt;script&gt;") >= 4
 
 

@@ -21,7 +21,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     UnreachableError,
 )
 from ansible_collections.muster.training.plugins.module_utils._secrets import scrubber
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.diagnose import run as diagnose_run
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.tests.support.node_lab import eventually
@@ -161,7 +161,7 @@ def test_a_node_that_does_not_answer_is_the_cause_it_is(world: RunWorld) -> None
     def gone(command: str, data: bytes) -> tuple[int, str, str]:
         raise UnreachableError("b", "No route to host", "Check its address")
 
-    world.nodes["b"] = Remote("b", gone)
+    world.nodes["b"] = NodeClient("b", gone)
     found = look(world)["diagnosis"]
     # What runs on it nobody knows: its rank is not called missing.
     assert [(item["code"], item["node"]) for item in found["causes"]] == [("node_unreachable", "b")]

@@ -26,7 +26,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._model.expectation import Expectation
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench import plan as bench_plan
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.result import BenchResult
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify import (
     bench_group,
     evidence,
@@ -308,7 +308,7 @@ def deaf(world: RunWorld, name: str) -> None:
     def shell(_command: str, _data: bytes) -> t.NoReturn:
         raise UnreachableError(name, f"ssh: connect to host {name} port 22: Connection refused", "Check its address")
 
-    world.nodes[name] = Remote(name, shell)
+    world.nodes[name] = NodeClient(name, shell)
 
 
 def test_a_host_that_does_not_answer_is_named_and_the_others_are_looked_at(world: RunWorld) -> None:
@@ -345,6 +345,6 @@ def test_hosts_of_which_none_answers_end_with_what_one_said(world: RunWorld) -> 
 
 
 def test_an_agent_that_cannot_run_there_is_an_absent_host_too(world: RunWorld) -> None:
-    world.nodes["b"] = Remote("b", lambda _command, _data: (1, "", "muster: Python 3.6 is too old"))
+    world.nodes["b"] = NodeClient("b", lambda _command, _data: (1, "", "muster: Python 3.6 is too old"))
     found = fabric_verify.run(request(world, check=True))
     assert [(item["node"], "3.6" in item["problem"]) for item in found["absent"]] == [("b", True)]

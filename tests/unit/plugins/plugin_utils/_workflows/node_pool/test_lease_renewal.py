@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool import lease_renewal
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[6] / "roles" / "lease" / "files" / "muster-lease"
@@ -26,7 +26,7 @@ class Machine:
         self.root = folder / name
         self.root.mkdir()
         self.commands = 0
-        self.remote = Remote(name, self.shell)
+        self.remote = NodeClient(name, self.shell)
 
     def shell(self, command: str, data: bytes) -> tuple[int, str, str]:
         self.commands += 1
@@ -102,7 +102,7 @@ def test_a_machine_that_hangs_holds_nobody_up(tmp_path: pathlib.Path) -> None:
         return 0, "", ""
 
     now = [0.0]
-    renewal = lease_renewal.Renewal([Remote("m", hangs)], lambda _line: None, 3600, lambda: now[0])
+    renewal = lease_renewal.Renewal([NodeClient("m", hangs)], lambda _line: None, 3600, lambda: now[0])
     began = time.monotonic()
     for _look in range(3):
         renewal.tick()

@@ -16,7 +16,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import LedgerWriter, read
 from ansible_collections.muster.training.plugins.plugin_utils._provision.run_exit_ssh import NodeEnd
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool import ledger_replica, run_leases
@@ -175,7 +175,7 @@ def test_a_follower_hears_when_the_run_costs_too_much(world: World) -> None:
         renewed.append(command)
         return 0, "", ""
 
-    renewal = Renewal([Remote("m", shell)], world.said.append, now=world.clock.time)
+    renewal = Renewal([NodeClient("m", shell)], world.said.append, now=world.clock.time)
     custody = run_leases.Custody(tenancy, renewal, now=world.clock.time)
     assert custody.over() == custody.over() == ""
     renewal.wait()
@@ -211,7 +211,7 @@ def test_the_copy_arrives_whole_over_a_shell(world: World, tmp_path: pathlib.Pat
     world.rent()
     events = read(world.home.folder).events
     state = tmp_path / "it's there"
-    push = ledger_replica.to(Remote("keeper-1", shell), "lab", str(state))
+    push = ledger_replica.to(NodeClient("keeper-1", shell), "lab", str(state))
     with pytest.raises(MusterError, match="keeper-1: the ledger could not be copied there .no reaper is installed"):
         push(events)
     (state / "lab").mkdir(parents=True)

@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
 from ansible_collections.muster.training.plugins.module_utils._secrets import scrubber
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import log_follow
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import (
     follower as training_job_follower,
 )
@@ -40,17 +40,17 @@ def unit(alive: bool = True, exit_code: int | None = None, cause: str = "", at: 
     return {"agent": {"alive": alive and exit_code is None, "exit": ending}}
 
 
-def news(node: str, units: Dict | None = None, asked_at: float = 1e9, **text: t.Any) -> log_follow.Update:
+def news(node: str, units: Dict | None = None, asked_at: float = 1e9, **text: t.Any) -> log_follow.NodeUpdate:
     """Return an answer of a node; streams are given as text or as a list of objects."""
     streams = {
         key: value if isinstance(value, str) else "".join(json.dumps(item) + "\n" for item in value)
         for key, value in text.items()
     }
-    return log_follow.Update(node, streams, unit() if units is None else units, {"events": 1}, asked_at)
+    return log_follow.NodeUpdate(node, streams, unit() if units is None else units, {"events": 1}, asked_at)
 
 
-def lost(node: str) -> log_follow.Update:
-    return log_follow.Update(node, {}, {}, {}, 1e9, UnreachableError(node, "timed out"))
+def lost(node: str) -> log_follow.NodeUpdate:
+    return log_follow.NodeUpdate(node, {}, {}, {}, 1e9, UnreachableError(node, "timed out"))
 
 
 def started(node: str, rank: int, attempt: int = 1, at: float = T0) -> Dict:
@@ -71,15 +71,15 @@ class World:
         self.saved = 0
         self.problem: MusterError | None = None
         self.kill_answer: Dict = {"killed": [7], "at": T0 + 5}
-        self.script: list[log_follow.Update | None] = []
+        self.script: list[log_follow.NodeUpdate | None] = []
         self.batch = 0.0
-        monkeypatch.setattr(log_follow, "Watch", self._watch)
+        monkeypatch.setattr(log_follow, "LogFollow", self._watch)
 
     def _watch(self, remotes: t.Any, run_id: str, offsets: t.Any, batch_s: float) -> World:
         self.batch = batch_s
         return self
 
-    def updates(self, idle_s: float) -> t.Iterator[log_follow.Update | None]:
+    def updates(self, idle_s: float) -> t.Iterator[log_follow.NodeUpdate | None]:
         yield from self.script
         raise AssertionError("the run was not ended by what the nodes reported")
 
@@ -92,7 +92,7 @@ class World:
     def show(self, values: t.Mapping[str, t.Any]) -> None:
         self.shown.append(values)
 
-    def restart(self, remote: Remote) -> None:
+    def restart(self, remote: NodeClient) -> None:
         self.restarted.append(remote.name)
         if self.problem:
             raise self.problem
@@ -107,13 +107,13 @@ class World:
         )
 
     def run(
-        self, *script: log_follow.Update | None, drill: drills.Drill | None = None, **job: t.Any
+        self, *script: log_follow.NodeUpdate | None, drill: drills.Drill | None = None, **job: t.Any
     ) -> training_job_follower.Outcome:
         self.script = list(script)
         return self.follower(drill, **job).run()
 
 
-class Killable(Remote):
+class Killable(NodeClient):
     """A node that tells the world what a drill kills on it."""
 
     def __init__(self, name: str, world: World) -> None:
@@ -188,7 +188,7 @@ def test_a_run_that_somebody_stopped_is_cancelled_whatever_ended_after(world: Wo
 
 def test_a_node_that_is_silent_for_a_while_is_no_end(world: World) -> None:
     good = [news("a", unit(exit_code=0)), news("b", unit(exit_code=0))]
-    told = log_follow.Update("b", {}, {}, {}, 1e9, NodeError("b", "disk full"))
+    told = log_follow.NodeUpdate("b", {}, {}, {}, 1e9, NodeError("b", "disk full"))
     assert world.run(lost("b"), lost("b"), news("b"), told, *good).outcome == "succeeded"
     assert [line["kind"] for line in read_lines(world.folder / "events.jsonl")] == ["node_silent", "node_back"] * 2
     assert "b does not answer: b: timed out" in world.said and world.said.count("b is back") == 2

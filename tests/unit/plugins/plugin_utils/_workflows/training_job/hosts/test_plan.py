@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import gang
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import plan as hosts_plan
 
 Dict = dict[str, t.Any]
@@ -170,11 +170,11 @@ def test_what_a_preflight_asks(tmp_path: pathlib.Path) -> None:
     assert mpi["ports"] == [["10.0.0.2", port + 1]] and "sshd" in mpi["tools"] and mpi["facts"] is True
 
 
-def made(wanted: Job, secrets: tuple[dict[str, str], dict[str, bytes]] = ({}, {})) -> list[gang.Member]:
+def made(wanted: Job, secrets: tuple[dict[str, str], dict[str, bytes]] = ({}, {})) -> list[gang.GangMember]:
     found = hosts_plan.hosts(["a", "b"], VARS, wanted)
     nodes = hosts_plan.slots(found, answers(), "x-1")
     plan, context = hosts_plan.launch(wanted, nodes, "x-1", 4)
-    remotes = [Remote(host.name, lambda command, data: (0, "", "")) for host in found]
+    remotes = [NodeClient(host.name, lambda command, data: (0, "", "")) for host in found]
     return hosts_plan.members(wanted, remotes, nodes, plan, context, answers(), secrets)
 
 

@@ -289,4 +289,4 @@ def test_a_line_that_is_nested_without_end_is_passed_over(tmp_path: pathlib.Path
     told.tell_pod("a")
     told.heard.put(("line", ("a", stamped(1), (MARK + deep).encode())))
     told.tell_main("Completed")
-    assert follow(tmp_path, told)[0].outcome == "succeeded" and list(log_follow.lines(deep)) == []
+    assert follow(tmp_path, told)[0].outcome == "succeeded" and list(log_follow.parse_json_lines(deep)) == []
