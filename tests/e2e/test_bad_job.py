@@ -47,7 +47,7 @@ WRITTEN: dict[str, tuple[dict[str, t.Any], tuple[str, ...]]] = {
     "rank in env": ({"env": {"RANK": "0"}}, ("job.env.RANK", "is set by the launcher")),
     "bad step pattern": ({"metrics": {"step_pattern": "("}}, ("job.metrics.step_pattern", "regular expression")),
     "later feature": ({"tracking": "mlflow"}, ("job.tracking", "is not available yet")),
-    "only on Kubernetes": ({"image": "x"}, ("job.image", "cannot be carried out on plain hosts", "kubernetes")),
+    "only on Kubernetes": ({"image": "x"}, ("job.image", "is not supported on plain hosts", "kubernetes")),
 }
 
 

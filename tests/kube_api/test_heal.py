@@ -14,7 +14,8 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
-from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, iso
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent
+from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.nodes import out_of_service as subject
@@ -122,7 +123,7 @@ class Healer:
         files.write_json(folder / "run.json", {**value, **more})
         event = {"cluster": "lab", "token": "0123abcd", "resource": "instance", "provider": "lambda", "account": "acc1"}
         made = LedgerEvent.from_dict(
-            {**event, "schema": 1, "at": iso(time.time() - 7200), "event": "joined", "pool": "p", "name": names[1],
+            {**event, "schema": 1, "at": format_time(time.time() - 7200), "event": "joined", "pool": "p", "name": names[1],
              "id": "i-1"}
         )  # fmt: skip
         (root / "lab" / "ledger.jsonl").write_text(made.line())

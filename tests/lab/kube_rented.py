@@ -12,7 +12,8 @@ import pathlib
 import sys
 import typing as t
 
-from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease, LedgerEvent, epoch, iso
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease, LedgerEvent
+from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time, parse_time
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read
 from ansible_collections.muster.training.tests.e2e.rent_world import RentWorld
 from ansible_collections.muster.training.tests.fakes.runpod import FakeRunpod
@@ -88,7 +89,9 @@ def _age(place: pathlib.Path) -> None:
     The clock of renting also runs fast here; what follows lives in ordinary time.
     """
     events = [LedgerEvent.from_dict(json.loads(line)) for line in place.read_text().splitlines()]
-    place.write_text("".join(dataclasses.replace(item, at=iso(epoch(item.at) - _PAST_S)).line() for item in events))
+    place.write_text(
+        "".join(dataclasses.replace(item, at=format_time(parse_time(item.at) - _PAST_S)).line() for item in events)
+    )
 
 
 def _role(controller: Controller) -> pathlib.Path:

@@ -16,7 +16,8 @@ import typing as t
 
 from ...module_utils._model.errors import ProviderError
 from ...module_utils._model.lease import InstanceName, OrderAccepted, OrderRefused, OrderResult, Resource
-from ...module_utils._model.ledger import LedgerEvent, iso
+from ...module_utils._model.ledger import LedgerEvent
+from ...module_utils._model.timestamps import format_time
 from .api import Keeper, Stage
 from .ledger.ledger_session import Book
 
@@ -53,7 +54,7 @@ def mint[T](
         token = tokens(book.tokens)
         name = str(InstanceName(request.cluster, request.pool, 0, token))
         intent = LedgerEvent(
-            at=iso(stage.now()),
+            at=format_time(stage.now()),
             cluster=request.cluster,
             token=token,
             event="intent",
@@ -67,7 +68,7 @@ def mint[T](
         )
         book.intend(intent)
         answer, made = make(name)
-        at = iso(stage.now())
+        at = format_time(stage.now())
         if isinstance(answer, OrderAccepted):
             book.note(dataclasses.replace(intent, at=at, event="created", id=answer.id))
             if made is not None:

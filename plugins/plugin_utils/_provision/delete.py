@@ -14,7 +14,8 @@ import typing as t
 
 from ...module_utils._model.errors import ApiError, TransportError
 from ...module_utils._model.lease import Instance, LeaseProof, Leftover, TeardownProof
-from ...module_utils._model.ledger import Lease, iso
+from ...module_utils._model.ledger import Lease
+from ...module_utils._model.timestamps import format_time
 from . import delete_plan
 from .api import Keeper, Stage
 from .create_state import Discard, Drop, Listed, Look
@@ -158,7 +159,7 @@ def _unlisted(state: GivebackState) -> dict[str, str]:
 
 def _times(claim: Claim) -> tuple[str, str]:
     first, second = claim.absent_at[:2]
-    return iso(first), iso(second)
+    return format_time(first), format_time(second)
 
 
 def _billing(claim: Claim, state: GivebackState) -> dict[str, t.Any]:

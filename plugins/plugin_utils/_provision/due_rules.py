@@ -13,7 +13,8 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ...module_utils._model.ledger import Lease, epoch
+from ...module_utils._model.ledger import Lease
+from ...module_utils._model.timestamps import parse_time
 
 _UNFINISHED = ("intent", "created", "adopted")
 _GIVEN_UP = ("draining", "lost", "deleted", "failed", "orphan")
@@ -53,7 +54,7 @@ def _reason(lease: Lease, runs: t.Mapping[str, RunView], spent: t.Mapping[str, f
     run = runs.get(lease.run_id) if lease.run_id else None
     cost = spent.get(lease.run_id or "", 0.0)
     rules = (
-        (lease.deadline is not None and now >= epoch(lease.deadline), f"its deadline {lease.deadline} has passed"),
+        (lease.deadline is not None and now >= parse_time(lease.deadline), f"its deadline {lease.deadline} has passed"),
         (lease.max_cost_usd is not None and cost >= lease.max_cost_usd, f"its run has cost {cost:.2f} USD"),
         (_released(lease, run), f"its run has ended ({run.outcome if run else None})"),
         (lease.state in _GIVEN_UP, f"it was given up ({lease.state})"),

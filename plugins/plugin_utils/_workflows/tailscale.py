@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from ...module_utils._model import validators
 from ...module_utils._model.errors import InputError, RefusedError
 from ...module_utils._model.lease import parse_cluster_name
-from ...module_utils._model.ledger import iso
+from ...module_utils._model.timestamps import format_time
 from ...module_utils._node.files import write_atomic
 from .._providers.tailscale.devices import Changes, Device, DeviceApi
 from .._providers.tailscale.policy import PolicyApi
@@ -52,7 +52,7 @@ def key_present(options: Mapping[str, t.Any], context: Context) -> Dict:
     if context.check:
         return {"changed": True, "key_id": None, "expires": None, "dest": str(dest)}
     order = KeyOrder("", wanted, expiry, options["reusable"], options["ephemeral"], options["preauthorized"])
-    deadline = iso(stage.now() + expiry)
+    deadline = format_time(stage.now() + expiry)
     request = MintRequest(home.folder.name, KEY_POOL, "auth_key", options.get("run_id"), deadline)
     with LedgerWriter(home.folder) as writer:
         book = Book(read(home.folder).events, writer)

@@ -11,9 +11,10 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 import typing as t
+
+from ....module_utils._model.quantity import parse_finite
 
 _SUMMARY = re.compile(
     r"^\[\s*(SUM|\d{1,6})\]\s+[\d.]{1,16}\s*-\s*([\d.]{1,16})\s+sec\s+[\d.]{1,16}\s+\w?Bytes\s+"
@@ -92,10 +93,4 @@ def _total(found: t.Sequence[tuple[str, ...]], side: str) -> float | None:
 
 def _finite(value: t.Any) -> float | None:
     """Return a finite number that is not negative, else None."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) and number >= 0 else None
+    return parse_finite(value, minimum=0)

@@ -12,9 +12,10 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 import typing as t
+
+from ....module_utils._model.quantity import parse_finite
 
 Unit = t.Literal["Gb/sec", "MB/sec", "MiB/sec"]
 _TO_GBPS: dict[str, float] = {"Gb/sec": 1.0, "MB/sec": 8e-3, "MiB/sec": 8 * 2**20 / 1e9}
@@ -105,13 +106,8 @@ def _row(
 
 
 def _number(value: t.Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)) or len(str(value)[:40]) > 30:
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) and 0 <= number < 2**63 else None
+    short = isinstance(value, (int, float, str)) and len(str(value)[:40]) <= 30
+    return parse_finite(value, minimum=0, below=2**63) if short else None
 
 
 def _first(match: re.Match[str] | None) -> str | None:

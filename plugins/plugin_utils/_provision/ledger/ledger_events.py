@@ -12,7 +12,8 @@ import dataclasses
 import typing as t
 
 from ....module_utils._model.lease import OrderAccepted, OrderRefused, Resource
-from ....module_utils._model.ledger import EventKind, Lease, LedgerEvent, iso
+from ....module_utils._model.ledger import EventKind, Lease, LedgerEvent
+from ....module_utils._model.timestamps import format_time
 from ..create_state import Answered, Dropped, Event, Held, Listed, PoolRequest, PoolState
 from ..delete_state import Claim, Deleted, GivebackEvent, GivebackState
 
@@ -23,7 +24,7 @@ def line(request: PoolRequest, accounts: Accounts, held: Held, at: float, event:
     """Return the ledger line of one lease of a pool; what is not known stays None."""
     resource: Resource = "cluster" if request.whole else "instance"
     return LedgerEvent(
-        at=iso(at),
+        at=format_time(at),
         cluster=request.cluster,
         token=held.token,
         event=event,
@@ -44,7 +45,9 @@ def line(request: PoolRequest, accounts: Accounts, held: Held, at: float, event:
 
 def pending_line(request: PoolRequest, accounts: Accounts, held: Held, at: float, event: EventKind) -> LedgerEvent:
     """Return the line of a lease that is waited for, with the time until which somebody may be waiting."""
-    return dataclasses.replace(line(request, accounts, held, at, event), evidence={"until": iso(request.timeout_at)})
+    return dataclasses.replace(
+        line(request, accounts, held, at, event), evidence={"until": format_time(request.timeout_at)}
+    )
 
 
 def pool_lines(old: PoolState, event: Event, new: PoolState, accounts: Accounts) -> tuple[LedgerEvent, ...]:
@@ -112,7 +115,7 @@ def giveback_lines(old: GivebackState, event: GivebackEvent, new: GivebackState,
             fresh = [item for item in claim.ids if item not in before.ids]
             found += [claim_line(claim, at, "adopted", item) for item in fresh]
         if claim.verified and not (before and before.verified):
-            times = [iso(moment) for moment in claim.absent_at]
+            times = [format_time(moment) for moment in claim.absent_at]
             entry = claim_line(claim, at, "verified", claim.ids[-1] if claim.ids else None)
             found.append(dataclasses.replace(entry, evidence={"absent_at": times}))
     if isinstance(event, Deleted) and not event.problem:
@@ -129,7 +132,7 @@ def claim_line(claim: Claim, at: float, event: EventKind, thing: str | None) -> 
     """Return the ledger line of something that is given back; ``thing`` is the provider's id, if one is known."""
     lease: Lease = claim.lease
     return LedgerEvent(
-        at=iso(at),
+        at=format_time(at),
         cluster=lease.cluster,
         token=lease.token,
         event=event,

@@ -15,7 +15,8 @@ import pathlib
 import typing as t
 
 from ....module_utils._model.errors import InputError, MusterError
-from ....module_utils._model.ledger import LedgerEvent, epoch
+from ....module_utils._model.ledger import LedgerEvent
+from ....module_utils._model.timestamps import parse_time
 from .ledger_store import LedgerText, LedgerWriter, parse, read, replace
 
 INCOMING = "incoming"
@@ -25,7 +26,7 @@ _LIMIT = 256 * 1024 * 1024
 def union(ours: t.Iterable[LedgerEvent], theirs: t.Iterable[LedgerEvent]) -> tuple[LedgerEvent, ...]:
     """Return every event of both once, by time; events of one time keep the order that they had."""
     found = {event.line(): event for event in (*ours, *theirs)}
-    return tuple(sorted(found.values(), key=lambda event: epoch(event.at)))
+    return tuple(sorted(found.values(), key=lambda event: parse_time(event.at)))
 
 
 def take_incoming(folder: pathlib.Path) -> list[str]:

@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from ....module_utils._model import validators
 from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._model.lease import Instance, parse_cluster_name, parse_pool_name
-from ....module_utils._model.ledger import iso
 from ....module_utils._model.offer import Candidate, parse_candidates
+from ....module_utils._model.timestamps import format_time
 from ....module_utils._secrets.scrubber import remember, scrub, scrub_value
 from ..._providers.base import RentalProvider
 from ..._providers.sshkeys import public_key
@@ -143,7 +143,7 @@ def _request(options: Mapping[str, t.Any], now: float) -> PoolRequest:
         max_price_usd_per_hour=options.get("max_price_usd_per_hour"),
         max_total_usd_per_hour=options.get("max_total_usd_per_hour"),
         run_id=validators.name(63)(options["run_id"], "run_id") if options.get("run_id") else None,
-        deadline=iso(now + validators.integer(300, 10**8)(lease_s, "lease_s")) if lease_s is not None else None,
+        deadline=format_time(now + validators.integer(300, 10**8)(lease_s, "lease_s")) if lease_s is not None else None,
         release=options.get("release"),
         max_cost_usd=options.get("max_cost_usd"),
         mixed=options["mixed"],

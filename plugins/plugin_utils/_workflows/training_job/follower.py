@@ -18,6 +18,7 @@ import typing as t
 from ....module_utils._model import drill as drills
 from ....module_utils._model.errors import MusterError
 from ....module_utils._model.job import TORCHRUN_FAMILY, Job
+from ....module_utils._model.quantity import parse_finite
 from ....module_utils._model.run_history import Story
 from ....module_utils._node import files
 from ....module_utils._secrets.scrubber import scrub
@@ -349,8 +350,4 @@ def _text(path: pathlib.Path) -> str:
 
 
 def _number(text: str | None) -> float | None:
-    try:
-        number = float((text or "").replace(",", ""))
-    except ValueError:
-        return None
-    return number if abs(number) < float("inf") else None
+    return parse_finite((text or "").replace(",", ""))

@@ -161,8 +161,7 @@ def slots(found: t.Sequence[Host], infos: t.Mapping[str, t.Mapping[str, t.Any]],
 
 def launch(job: Job, nodes: tuple[NodeSlot, ...], identity: str, attempt: int) -> tuple[Launch, RunContext]:
     """Return what every node starts for the attempts from ``attempt`` on."""
-    path = job.checkpoints.path
-    context = RunContext(identity, port(identity), attempt, f"{path.rstrip('/')}/{identity}" if path else None)
+    context = RunContext(identity, port(identity), attempt, job.checkpoint_folder(identity))
     return registry.launch(job, nodes, context), context
 
 

@@ -203,8 +203,7 @@ def plan(
     job: Job, source: hosts_plan.Source, run_id: str, cluster: str, namespace: str, attempt: int, facts: Facts
 ) -> KubePlan:
     """Return the plan of a run whose first attempt has the number ``attempt``."""
-    path = job.checkpoints.path
-    context = RunContext(run_id, hosts_plan.port(run_id), attempt, f"{path.rstrip('/')}/{run_id}" if path else None)
+    context = RunContext(run_id, hosts_plan.port(run_id), attempt, job.checkpoint_folder(run_id))
     nodes = facts.nodes or []
     rdma = placement.rdma_resource(job, nodes, facts.tolerations)
     roomy = placement.roomy(job, facts.islands(job))

@@ -17,7 +17,7 @@ import typing as t
 from .....module_utils._model import advice, drill, job_backends
 from .....module_utils._model.errors import InputError, MusterError
 from .....module_utils._model.job import Job, to_yaml_names
-from .....module_utils._model.ledger import epoch
+from .....module_utils._model.timestamps import parse_time
 from .....module_utils._node import files
 from ...._kube.api.client import Client
 from ...._kube.jobs.spec import ATTEMPT_LABEL, KubePlan, Object
@@ -314,7 +314,7 @@ def _follow(
     follower = ClusterFollower(made.job, made.run_id, folder, sources, request.progress, save, drilling, over)
     if current["admitted_at"]:
         # Whoever followed it before has seen it start: its time limit does not begin anew.
-        follower.admitted_at = placed_at(follower.story, epoch(current["admitted_at"]))
+        follower.admitted_at = placed_at(follower.story, parse_time(current["admitted_at"]))
     try:
         outcome = follower.run()
     except KeyboardInterrupt:

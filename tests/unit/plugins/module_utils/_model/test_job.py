@@ -196,7 +196,7 @@ def test_what_contradicts_itself_is_refused_at_its_option(changes: dict[str, t.A
 def test_what_only_kubernetes_does_is_refused_on_hosts_with_the_way_to_it(
     changes: dict[str, t.Any], option: str
 ) -> None:
-    problem = "cannot be carried out on plain hosts. It needs placement.backend: kubernetes"
+    problem = "is not supported on plain hosts. It needs placement.backend: kubernetes"
     with pytest.raises(InputError, match=problem) as caught:
         parse_job({**SCRIPT, **changes})
     assert caught.value.option == option
@@ -271,7 +271,7 @@ def test_what_kubernetes_does_not_carry_out_yet_is_refused_by_name(changes: dict
         (
             {"mounts": [{**CLAIM, "read_only": True}], "checkpoints": {"path": "/data/run"}},
             "job.checkpoints.path",
-            "lies on the mount 'data', which is read_only",
+            "is on the mount 'data', which is read_only",
         ),
     ],
 )
@@ -329,7 +329,7 @@ def test_a_template_is_merged_key_by_key_and_the_own_keys_win() -> None:
     job = parse_job({**SCRIPT, "template": "pytorch_ddp", "restart": {"max_crashes": 7}}, PRESETS)
     assert (job.restart.max_crashes, job.restart.max_lost_nodes) == (7, 3)
     assert job.requires == {"torch": ">=2.1"} and job.template == "pytorch_ddp"
-    with pytest.raises(InputError, match="there is no template 'pytorch_dpd'. Did you mean 'pytorch_ddp'"):
+    with pytest.raises(InputError, match="template 'pytorch_dpd' does not exist. Did you mean 'pytorch_ddp'"):
         parse_job({**SCRIPT, "template": "pytorch_dpd"}, PRESETS)
 
 

@@ -17,10 +17,9 @@ from ansible_collections.muster.training.plugins.module_utils._model.ledger impo
     EVENTS,
     RESOURCES,
     LedgerEvent,
-    epoch,
     fold_events,
-    iso,
 )
+from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time, parse_time
 
 LINE = {
     "schema": 1,
@@ -37,7 +36,7 @@ LINE = {
 words = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1, max_size=20)
 events = st.builds(
     LedgerEvent,
-    at=st.floats(0, 4e9).map(iso),
+    at=st.floats(0, 4e9).map(format_time),
     cluster=words,
     token=st.from_regex(r"[0-9a-f]{8}", fullmatch=True),
     event=st.sampled_from(EVENTS),
@@ -49,7 +48,7 @@ events = st.builds(
     region=st.none() | words,
     id=st.none() | words,
     price_usd_per_hour=st.none() | st.floats(0, 1e6),
-    deadline=st.none() | st.floats(0, 4e9).map(iso),
+    deadline=st.none() | st.floats(0, 4e9).map(format_time),
     release=st.none() | st.sampled_from(["success", "always", "never"]),
     settled=st.none() | st.booleans(),
     evidence=st.none() | st.dictionaries(words, words, max_size=3),
@@ -113,9 +112,9 @@ def test_a_newer_field_is_ignored() -> None:
 
 
 def test_times() -> None:
-    assert iso(0.0015) == "1970-01-01T00:00:00.001Z"
-    assert epoch("1970-01-01T01:00:00+01:00") == 0.0
-    assert epoch(iso(1_795_255_200.25)) == 1_795_255_200.25
+    assert format_time(0.0015) == "1970-01-01T00:00:00.001Z"
+    assert parse_time("1970-01-01T01:00:00+01:00") == 0.0
+    assert parse_time(format_time(1_795_255_200.25)) == 1_795_255_200.25
 
 
 def test_an_intent_without_an_answer_is_open_and_not_settled() -> None:
@@ -132,9 +131,9 @@ def test_a_life() -> None:
     ]
     lease = fold_events(lives)[("1f2e3d4c", "instance")]
     assert (lease.state, lease.settled, lease.open, lease.id) == ("deleted", True, True, "i-1")
-    assert lease.created_at == epoch("2026-11-21T10:00:05Z")
+    assert lease.created_at == parse_time("2026-11-21T10:00:05Z")
     assert lease.deadline == "2026-11-22T10:00:00Z"
-    assert lease.cost_usd(epoch("2026-11-21T10:30:00Z")) == pytest.approx(1.0)
+    assert lease.cost_usd(parse_time("2026-11-21T10:30:00Z")) == pytest.approx(1.0)
     done = fold_events([*lives, line(event="verified")])[("1f2e3d4c", "instance")]
     assert not done.open
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import ApiError, MusterError, TransportError
 from ansible_collections.muster.training.plugins.module_utils._model.lease import Leftover, OrderUnsettled
-from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, epoch, iso
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent
+from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time, parse_time
 from ansible_collections.muster.training.plugins.plugin_utils._provision import delete_plan
 from ansible_collections.muster.training.plugins.plugin_utils._provision.create_state import Listed
 from ansible_collections.muster.training.plugins.plugin_utils._provision.delete import preview
@@ -36,7 +37,7 @@ def test_what_was_rented_is_given_back_and_proved() -> None:
     assert world.lambda_.machines == {}
     assert {lease.state for lease in world.leases.values()} == {"verified"}
     for lease in proof.leases:
-        first, second = map(epoch, lease.absent_at)
+        first, second = map(parse_time, lease.absent_at)
         assert second - first >= 5.0
         assert lease.account == "acc1"
     assert [word for word in world.kinds() if word.endswith(" 1")][-3:] == ["draining 1", "deleted 1", "verified 1"]
@@ -306,7 +307,7 @@ def test_whatever_happens_nothing_is_left(
 def _line(world: World, event: str, token: str, name: str, thing: str | None) -> LedgerEvent:
     value = {
         "schema": 1,
-        "at": iso(world.clock.time()),
+        "at": format_time(world.clock.time()),
         "cluster": "lab",
         "token": token,
         "event": event,

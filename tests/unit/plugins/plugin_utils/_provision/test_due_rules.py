@@ -10,7 +10,8 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease, iso
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease
+from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time
 from ansible_collections.muster.training.plugins.plugin_utils._provision.due_rules import RunView, due
 
 NOW = 1_795_255_200.0
@@ -38,13 +39,13 @@ def reasons(runs: dict[str, RunView] | None = None, **changes: t.Any) -> list[st
 
 def test_a_running_lease_is_left_alone() -> None:
     assert reasons() == []
-    assert reasons({"r1": RunView("running")}, release="always", deadline=iso(NOW + 1), max_cost_usd=20.1) == []
+    assert reasons({"r1": RunView("running")}, release="always", deadline=format_time(NOW + 1), max_cost_usd=20.1) == []
 
 
 @pytest.mark.parametrize(
     ("runs", "changes", "word"),
     [
-        ({}, {"deadline": iso(NOW)}, "deadline"),
+        ({}, {"deadline": format_time(NOW)}, "deadline"),
         ({}, {"max_cost_usd": 20.0}, "20.00 USD"),
         ({"r1": RunView("ended", "succeeded")}, {"release": "success"}, "succeeded"),
         ({"r1": RunView("ended", "failed")}, {"release": "always"}, "failed"),

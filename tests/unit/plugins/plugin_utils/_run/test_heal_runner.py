@@ -17,7 +17,8 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     RefusedError,
     UnreachableError,
 )
-from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, fold_events, iso
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, fold_events
+from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fleet_heal import facts
@@ -149,7 +150,7 @@ def test_a_machine_that_no_inventory_has_is_looked_at(world: World) -> None:
     world.record("wait", hosts=["a", "lab-p-1-0123abcd"])
     event = {"schema": 1, "cluster": "lab", "token": "0123abcd", "resource": "instance", "provider": "lambda"}
     event |= {"account": "acc", "pool": "p", "name": "lab-p-1-0123abcd", "id": "i", "event": "joined"}
-    made = LedgerEvent.from_dict({**event, "at": iso(time.time() - 7200)})
+    made = LedgerEvent.from_dict({**event, "at": format_time(time.time() - 7200)})
     (world.root / "lab" / "ledger.jsonl").write_text(made.line())
     assert [item["kind"] for item in world.run("a")["actions"]] == ["wait"]
     told = world.run("a", check=True, lost_nodes=["lab-p-1-0123abcd"])
@@ -182,7 +183,7 @@ def test_a_damaged_memory_is_no_memory(world: World, memory: str) -> None:
 def test_the_ledgers_line_of_a_loss() -> None:
     event = {"schema": 1, "cluster": "lab", "token": "0123abcd", "resource": "instance", "provider": "lambda"}
     event |= {"account": "acc", "pool": "p", "name": "lab-p-0-0123abcd", "id": "i", "price_usd_per_hour": 2.0}
-    made = LedgerEvent.from_dict({**event, "event": "joined", "at": iso(1000.0), "run_id": "r"})
+    made = LedgerEvent.from_dict({**event, "event": "joined", "at": format_time(1000.0), "run_id": "r"})
     (lease,) = fold_events([made]).values()
     line = subject.lost_line(lease, 2000.0, "notice")
     (after,) = fold_events([made, line]).values()

@@ -11,7 +11,8 @@ import random
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, RefusedError
-from ansible_collections.muster.training.plugins.module_utils._model.ledger import EVENTS, LedgerEvent, iso
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import EVENTS, LedgerEvent
+from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_merge import take_incoming, union
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_session import Book
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import (
@@ -27,7 +28,7 @@ def event(second: int, kind: str = "intent", token: str = "1f2e3d4c") -> LedgerE
     return LedgerEvent.from_dict(
         {
             "schema": 1,
-            "at": iso(START + second),
+            "at": format_time(START + second),
             "cluster": "lab",
             "token": token,
             "event": kind,

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
-from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, iso
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent
+from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_session import Book
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import (
     LEDGER,
@@ -30,7 +31,7 @@ def event(number: int, kind: str = "intent") -> LedgerEvent:
     return LedgerEvent.from_dict(
         {
             "schema": 1,
-            "at": iso(1_795_255_200 + number),
+            "at": format_time(1_795_255_200 + number),
             "cluster": "lab",
             "token": token,
             "event": kind,

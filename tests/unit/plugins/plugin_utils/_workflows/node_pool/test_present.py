@@ -21,7 +21,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     MusterError,
     ProviderError,
 )
-from ansible_collections.muster.training.plugins.module_utils._model.ledger import iso
+from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import LedgerWriter, read
 from ansible_collections.muster.training.plugins.plugin_utils._workflows import node_offer_info
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool import absent as node_pool_absent
@@ -122,7 +122,7 @@ def test_rent_again_and_give_back(place: Place, lambda_api: FakeLambda) -> None:
     )
     assert node["owner"]["cluster"] == "lab" and node["provider"] == "lambda"
     assert first["price_usd_per_hour"] == pytest.approx(5.98)
-    assert first["deadline"] == iso(1_795_255_200.0 + 3600)
+    assert first["deadline"] == format_time(1_795_255_200.0 + 3600)
     done = len(writes(lambda_api))
     again = place.pool(lease_s=3600)
     assert not again["changed"] and [item["id"] for item in again["nodes"]] == [item["id"] for item in first["nodes"]]

@@ -13,7 +13,8 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, iso
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent
+from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import LedgerWriter, read
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool import reaper_main
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.accounts import Outside
@@ -30,7 +31,7 @@ PACK = PLUGINS.parent / "roles" / "teardown" / "files" / "pack_reaper.py"
 def ledger(folder: pathlib.Path, clock: VirtualClock, ident: str, lease_s: float) -> None:
     line = {
         "schema": 1,
-        "at": iso(clock.time()),
+        "at": format_time(clock.time()),
         "cluster": "lab",
         "token": "1f2e3d4c",
         "event": "intent",
@@ -39,7 +40,7 @@ def ledger(folder: pathlib.Path, clock: VirtualClock, ident: str, lease_s: float
         "account": "ours",
         "pool": "h100",
         "name": NAME,
-        "deadline": iso(clock.time() + lease_s),
+        "deadline": format_time(clock.time() + lease_s),
         "price_usd_per_hour": 2.99,
     }
     with LedgerWriter(folder / "lab") as writer:
