@@ -42,7 +42,7 @@ class PairPath:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IslandOverride:
-    """An island that the user declares: these nodes belong together, and the values set here replace those of the rules.
+    """An island that the user declares: its nodes belong together, and its values replace those of the rules.
 
     ``reason`` is shown beside the result, so that a reader knows that a person decided.
     """

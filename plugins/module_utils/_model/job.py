@@ -18,14 +18,10 @@ import typing as t
 from . import job_backends
 from . import validators as f
 from .errors import InputError
+from .launchers import LAUNCHERS, TORCHRUN_FAMILY
 
-Launcher = t.Literal["torchrun", "accelerate", "deepspeed", "megatron", "mpi", "ray", "command"]
-LAUNCHERS: tuple[str, ...] = t.get_args(Launcher)
-TORCHRUN_FAMILY = ("torchrun", "accelerate", "deepspeed", "megatron")
 Engine = t.Literal["jobset", "indexed_job", "trainjob", "mpijob", "rayjob", "volcano"]
 ENGINES: tuple[str, ...] = t.get_args(Engine)
-# The engine of a launcher when the job names none; every other launcher runs as a JobSet.
-_ENGINE_OF = {"mpi": "mpijob", "ray": "rayjob"}
 NAME_LIMIT = 40
 
 
@@ -227,7 +223,7 @@ class Job:
     @property
     def engine(self) -> str:
         """The engine that runs the job on Kubernetes: as set, else the launcher's own."""
-        return self.placement.engine or _ENGINE_OF.get(self.launcher, "jobset")
+        return self.placement.engine or LAUNCHERS[self.launcher].engines[0]
 
     def checkpoint_folder(self, run_id: str) -> str | None:
         """Return the run's own folder below ``checkpoints.path``, None when the job names no path."""

@@ -12,20 +12,16 @@ import posixpath
 import typing as t
 
 from .errors import InputError
+from .launchers import LAUNCHERS, TORCHRUN_FAMILY
 
 if t.TYPE_CHECKING:
     from .job import Job
 
 UnsupportedOption = tuple[str, t.Callable[["Job"], bool], str]
-_TORCHRUN = ("torchrun", "accelerate", "deepspeed", "megatron")
 # Which launchers an engine runs.
 ENGINE_LAUNCHERS: dict[str, tuple[str, ...]] = {
-    "jobset": (*_TORCHRUN, "command"),
-    "indexed_job": (*_TORCHRUN, "command"),
-    "trainjob": (*_TORCHRUN, "command"),
-    "volcano": (*_TORCHRUN, "command"),
-    "mpijob": ("mpi",),
-    "rayjob": ("ray",),
+    engine: tuple(name for name, traits in LAUNCHERS.items() if engine in traits.engines)
+    for engine in ("jobset", "indexed_job", "trainjob", "mpijob", "rayjob", "volcano")
 }
 # Engines whose objects stay until they are deleted: their operators have no time to live for them.
 _ENGINES_WITHOUT_TTL = ("trainjob", "rayjob")
@@ -46,7 +42,7 @@ _KUBERNETES_ONLY: tuple[tuple[str, t.Callable[[Job], bool]], ...] = (
     ("job.placement.queue", lambda j: j.placement.queue is not None),
     ("job.placement.priority", lambda j: j.placement.priority is not None),
     ("job.placement.network_mode", lambda j: j.placement.network_mode == "pod"),
-    ("job.launcher", lambda j: j.launcher == "ray"),
+    ("job.launcher", lambda j: not LAUNCHERS[j.launcher].on_hosts),
     ("job.image", lambda j: j.image is not None),
     ("job.code.from", lambda j: j.code is not None and j.code.source == "image"),
     ("job.resources.cpu", lambda j: j.resources.cpu is not None),
@@ -164,7 +160,7 @@ def _check_elastic(job: Job) -> None:
         if job.restart.on_lost_node == "shrink":
             raise InputError("job.restart.on_lost_node", "shrink needs elastic: {min: …}", "Or use wait or fail")
         return
-    if job.launcher not in _TORCHRUN or job.engine not in ("jobset", "indexed_job"):
+    if job.launcher not in TORCHRUN_FAMILY or job.engine not in ("jobset", "indexed_job"):
         raise InputError(
             "job.elastic",
             f"is not possible with launcher '{job.launcher}' and engine {job.engine}",

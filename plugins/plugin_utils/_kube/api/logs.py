@@ -86,7 +86,7 @@ class LogStream:
 
     def __next__(self) -> bytes:
         while True:
-            left = self._end.remaining() if self._end else 30.0
+            left = self._end.seconds_left() if self._end else 30.0
             line = self.next(min(left, 30.0))
             if line is not None:
                 return line
@@ -107,10 +107,10 @@ class LogStream:
                 if self._stream is None:
                     self._stream = self._line.open(self._wish.what, self._request())
                     self._failures, self._away_since = 0, None
-                self._read(max(0.001, wait.remaining()))
+                self._read(max(0.001, wait.seconds_left()))
             except (ExchangeError, KubeError) as problem:
                 self._stumbled(problem, wait)
-            if wait.remaining() <= 0:
+            if wait.seconds_left() <= 0:
                 break
         if not self._ready:
             return None
@@ -183,7 +183,7 @@ class LogStream:
                 raise problem
             fix = "Check that the API server and the node are up"
             raise TransportError(f"{self._wish.what}: {problem.message}", fix) from None
-        self._clock.sleep(min(_BACKOFF_S[min(self._failures, 3)], max(0.05, wait.remaining())))
+        self._clock.sleep(min(_BACKOFF_S[min(self._failures, 3)], max(0.05, wait.seconds_left())))
         self._failures += 1
 
     def _passing(self, problem: KubeError) -> bool:

@@ -109,7 +109,7 @@ class Burst:
                 self._send(lane, good, min(self._depth, share))
                 left -= len(lane.asked)
             while self._selector.get_map():
-                left_s = min(quiet_s, deadline.remaining())
+                left_s = min(quiet_s, deadline.seconds_left())
                 ready = self._selector.select(left_s) if left_s else []
                 if not ready:
                     for key in list(self._selector.get_map().values()):

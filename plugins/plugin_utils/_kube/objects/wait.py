@@ -125,8 +125,8 @@ class _Waiter:
             self._start(feed)
         verdict: t.Literal["done", "failed", "timeout"] = "timeout"
         try:
-            while end.remaining() > 0:
-                self._step(min(_TICK_S, end.remaining()))
+            while end.seconds_left() > 0:
+                self._step(min(_TICK_S, end.seconds_left()))
                 states = self._states()
                 if any(state.phase == "failed" for _unused, state in states):
                     verdict = "failed"

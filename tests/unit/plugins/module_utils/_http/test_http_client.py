@@ -27,7 +27,7 @@ from ansible_collections.muster.training.tests.support.scripted_http import Call
 
 BASE = "https://api.example.com/v1"
 TOKEN = "tok-canary-9f3b1c"
-RESET = ExchangeError("the connection was lost before the answer was complete", transient=True)
+RESET = ExchangeError("the connection was lost before the response was complete", transient=True)
 REFUSED = ExchangeError("no connection to api.example.com port 443 (refused)", sent=False, transient=True)
 
 
@@ -168,7 +168,7 @@ def test_pace_holds_over_retries_and_a_turn_too_late_is_an_error() -> None:
     pacer.interval_s = 60.0
     clock.now += 60
     one.get("/nodes")
-    with pytest.raises(TransportError, match="no turn within 15 s") as caught:
+    with pytest.raises(TransportError, match="rate limit left no time for the call within 15 s") as caught:
         one.call(json_request("POST", "/nodes", body={}))
     assert not caught.value.ambiguous
 
@@ -225,7 +225,7 @@ def test_an_answer_that_is_not_json_is_named_by_size_only(body: bytes) -> None:
     call = Call("GET", "/v1/nodes", raw=body, answer_headers={"Content-Type": "text/html; x=y"})
     with Script(call) as script, pytest.raises(TransportError) as caught:
         client(script).get("/nodes")
-    assert f"unexpected answer ({len(body)} bytes, text/html)" in str(caught.value)
+    assert f"unexpected response ({len(body)} bytes, text/html)" in str(caught.value)
     assert not caught.value.ambiguous
 
 

@@ -154,14 +154,14 @@ def test_a_node_that_the_gang_could_not_start_on_is_no_spare() -> None:
 
 def test_too_small_a_gang_waits() -> None:
     actions = subject.build_heal_plan(FleetFacts((A, LOST), run("shrink", min_nodes=2)))
-    assert kinds(actions) == ["mark_lost", "give_back", "wait"] and "1 of 2 nodes are there" in actions[-1].reason
+    assert kinds(actions) == ["mark_lost", "give_back", "wait"] and "1 of 2 nodes are ready" in actions[-1].reason
 
 
 def test_a_node_that_may_come_back_is_waited_for() -> None:
     """Nothing is rented or resumed beside it."""
     silent = FleetNode("b", "0123abcd", listed=True, ready=False, silent_s=30)
     actions = subject.build_heal_plan(FleetFacts((A, silent), run(), can_provision=True))
-    assert kinds(actions) == ["wait", "wait"] and "90 s more" in actions[0].reason
+    assert kinds(actions) == ["wait", "wait"] and "lost in 90 s" in actions[0].reason
     late = dataclasses.replace(silent, silent_s=121)
     assert kinds(subject.build_heal_plan(FleetFacts((A, late), run(), can_provision=True))) == [
         "mark_lost",

@@ -249,7 +249,7 @@ def test_what_kubernetes_does_not_carry_out_yet_is_refused_by_name(changes: dict
         ({"placement": {**KUBE, "engine": "mpijob"}}, "job.placement.engine", "does not run the launcher 'torchrun'"),
         ({"launcher": "ray", "placement": {**KUBE, "engine": "jobset"}}, "job.placement.engine", "Use engine: rayjob"),
         ({"placement": {**KUBE, "namespace": "Team"}}, "job.placement.namespace", "must be lower-case"),
-        ({"placement": {**KUBE, "queue": "q"}}, "job.resources", "a quota counts what pods ask for"),
+        ({"placement": {**KUBE, "queue": "q"}}, "job.resources", "a quota counts the requests of pods"),
         ({"code": {"from": "image", "ref": "src"}}, "job.code.ref", "absolute folder inside the image"),
         ({"elastic": {"max": 2}}, "job.elastic.min", "is required"),
         ({"elastic": {"min": 1, "max": 3}}, "job.elastic.max", "must be the job's nodes"),

@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
-from ansible_collections.muster.training.plugins.module_utils._model.job import LAUNCHERS, Job
+import importlib
+
+from ansible_collections.muster.training.plugins.module_utils._model.job import Job
+from ansible_collections.muster.training.plugins.module_utils._model.launchers import LAUNCHERS
 from ansible_collections.muster.training.plugins.plugin_utils._launch import registry
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._launch.gangs import RUN, job, slots
 
@@ -24,8 +27,9 @@ def test_each_node_is_one_rank_of_the_world() -> None:
 
 
 def test_every_launcher_of_the_model_is_there() -> None:
-    assert set(registry._LAUNCHERS) == set(LAUNCHERS) - {"ray"}
-    assert set(registry._PODS) == set(LAUNCHERS)
+    for name, traits in LAUNCHERS.items():
+        module = importlib.import_module(f"{registry.__package__}.{name}")
+        assert hasattr(module, "pods") and hasattr(module, "launch") == traits.on_hosts, name
     assert registry.required_tools(command(), 0) == registry.required_tools(job(), 1) == ()
 
 
