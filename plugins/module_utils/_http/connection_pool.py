@@ -30,7 +30,7 @@ _MAX_IDLE = 16
 class Exchange(t.Protocol):
     """Sends one request once and returns its response, whatever its status. Tests pass a script.
 
-    Raises :class:`WireFailure`.
+    Raises :class:`ExchangeError`.
     """
 
     def __call__(self, origin: Origin, request: HttpRequest, deadline: Deadline) -> HttpResponse:
@@ -97,7 +97,7 @@ class ConnectionPool:
     def borrow(self, origin: Origin, deadline: Deadline) -> TimedSocket:
         """Return a connection, an idle one if there is one, for a caller that sends HTTP by itself.
 
-        The caller gives it to :meth:`give_back` or closes it. Raises :class:`WireFailure`.
+        The caller gives it to :meth:`give_back` or closes it. Raises :class:`ExchangeError`.
         """
         return self._take_idle(origin) or self._open(origin, deadline)
 
@@ -127,7 +127,7 @@ class ConnectionPool:
         """Send ``request`` on a connection of its own and return its response as a stream.
 
         ``deadline`` is for the response's head, and for the whole response when its status is not 200: that one is
-        returned as a :class:`Response`. Raises :class:`WireFailure`.
+        returned as a :class:`HttpResponse`. Raises :class:`ExchangeError`.
         """
         from . import http1
 

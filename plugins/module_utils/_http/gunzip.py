@@ -27,7 +27,7 @@ class Gunzip:
         self._decoder = zlib.decompressobj(16 + zlib.MAX_WBITS)
 
     def feed(self, data: bytes) -> bytes:
-        """Return what a piece unpacks to. Raises :class:`WireFailure`."""
+        """Return what a piece unpacks to. Raises :class:`ExchangeError`."""
         try:
             piece = self._decoder.decompress(data, self._limit - self._size + 1)
         except zlib.error:
@@ -38,6 +38,6 @@ class Gunzip:
         return piece
 
     def finish(self) -> None:
-        """Raise :class:`WireFailure` when the end is missing."""
+        """Raise :class:`ExchangeError` when the end is missing."""
         if not self._decoder.eof:
             raise ExchangeError("the response was cut short", transient=True)

@@ -44,7 +44,7 @@ def _read_pieces(response: http.client.HTTPResponse, limit: int) -> t.Iterator[b
 def read_body(response: http.client.HTTPResponse, limit: int) -> bytes:
     """Return the whole body of ``response``, unpacked and at most ``limit`` bytes, packed and unpacked.
 
-    Raises :class:`WireFailure`, and ``OSError`` when the connection breaks.
+    Raises :class:`ExchangeError`, and ``OSError`` when the connection breaks.
     """
     encoding = (response.getheader("Content-Encoding") or "identity").strip().lower()
     if encoding == "identity":

@@ -92,7 +92,7 @@ class TimedSocket:
 
 
 def resolve(host: str, port: int, timeout_s: float) -> list[_Address]:
-    """Return the addresses of ``host``, families in turn, or raise :class:`WireFailure` after ``timeout_s``.
+    """Return the addresses of ``host``, families in turn, or raise :class:`ExchangeError` after ``timeout_s``.
 
     The resolver cannot be interrupted (glibc waits 10 s and more for a dead name server), so it runs in a thread; an
     address needs none.
@@ -189,7 +189,7 @@ def connect(
     timeouts: Timeouts,
     server_name: str = "",
 ) -> TimedSocket:
-    """Return a ready connection to ``origin``; raise :class:`WireFailure` or ``OSError``, before anything is sent.
+    """Return a ready connection to ``origin``; raise :class:`ExchangeError` or ``OSError``, before anything is sent.
 
     ``server_name`` is the name that the server's certificate must bear, when it is not the one in the address.
     """

@@ -86,7 +86,7 @@ class Stream:
     def read(self, timeout_s: float) -> bytes | None:
         """Return what has come, ``b""`` at the end of the answer, None when nothing came for ``timeout_s``.
 
-        :raises WireFailure: when the answer broke off before its end.
+        :raises ExchangeError: when the answer broke off before its end.
         """
         with self._lock:
             if self._closed:

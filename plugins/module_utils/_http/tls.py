@@ -37,7 +37,7 @@ class TlsOptions(t.NamedTuple):
         return f"TlsOptions({', '.join(f'{name}={value!r}' for name, value in shown)})"
 
     def context(self) -> ssl.SSLContext:
-        """Return a TLS context; raise :class:`WireFailure` when a file cannot be used."""
+        """Return a TLS context; raise :class:`ExchangeError` when a file cannot be used."""
         try:
             context = ssl.create_default_context(cafile=self.ca_path or None, cadata=self.ca_pem or None)
             if self.client_pem:

@@ -79,8 +79,8 @@ class Instance:
     """A machine, cluster, device or key as its provider lists it now.
 
     ``state`` is the collection's word, ``detail`` the provider's. ``doomed`` is true when the state is terminal: the
-    instance never becomes usable. ``host`` names the physical machine where the provider reports it. ``record`` is the node record
-    (contract "Node record"); ``members`` are the machines of a cluster.
+    instance never becomes usable. ``host`` names the physical machine where the provider reports it. ``record`` is the
+    node record; ``members`` are the machines of a cluster.
     """
 
     provider: str
@@ -99,11 +99,11 @@ class Instance:
     members: tuple[Instance, ...] = ()
 
     def resource_fits(self, resource: Resource) -> bool:
-        """Return whether a lease of ``resource`` may be for this: a cluster's machines belong to the cluster's lease."""
+        """Return whether a lease of ``resource`` may be for this: a cluster's lease includes its machines."""
         return self.resource == resource or {self.resource, resource} == {"instance", "cluster"}
 
     def carries(self, cluster: str, token: str) -> bool:
-        """Return whether ``cluster`` rented this under ``token``: eight digits alone may match the name of someone else."""
+        """Return whether ``cluster`` rented this under ``token``: a foreign name may end in the same digits."""
         parts = parse_instance_name(self.name)
         return self.token == token and (parts is None or parts.cluster == cluster)
 

@@ -28,6 +28,7 @@ PROGRAM_FILES = (
     "files.py",
     "pod.py",
     "pod_discovery.py",
+    "pod_environment.py",
     "pod_fence.py",
     "pod_init.py",
     "pod_log.py",

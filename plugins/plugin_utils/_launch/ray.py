@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Ray: the user's script runs once, as the driver of a Ray job; Ray Train starts the workers on the cluster's nodes.
 
-Ray does not resume a run by itself: Ray Train finds its latest checkpoint only below the same storage path and name, and
+Ray does not resume by itself: Ray Train finds its latest checkpoint only below the same storage path and name, and
 starts failed workers again only as often as its FailureConfig says. The driver gets all of these as variables.
 
 This is a private utility of the collection; it may change without notice.

@@ -169,9 +169,9 @@ def test_the_code_and_the_launchers_files_are_placed(lab: PodLab, tmp_path: path
     ("content", "problem"),
     [
         (b"no archive", "is damaged"),
-        (archive(("../evil", 0o600, b"")), "'../evil', which is no plain file below it"),
-        (archive(("/evil", 0o600, b"")), "'/evil', which is no plain file below it"),
-        (archive(("link", 0o600, b""), type=tarfile.SYMTYPE, linkname="/etc"), "'link', which is no plain file"),
+        (archive(("../evil", 0o600, b"")), "'../evil', which is not a plain file inside the archive"),
+        (archive(("/evil", 0o600, b"")), "'/evil', which is not a plain file inside the archive"),
+        (archive(("link", 0o600, b""), type=tarfile.SYMTYPE, linkname="/etc"), "'link', which is not a plain file"),
         (archive(("a", 0o600, b"x" * 5000))[:-40], "is damaged"),
     ],
     # An archive holds the time at which it was made: it is no name for a test.
@@ -232,7 +232,7 @@ def test_a_pod_of_another_attempt_is_not_taken_for_the_first(lab: PodLab) -> Non
 
 @pytest.mark.parametrize(
     ("name", "problem"),
-    [("no-such-name.invalid", "is not known"), ("localhost", "does not answer")],
+    [("no-such-name.invalid", "does not resolve"), ("localhost", "does not answer")],
 )
 def test_a_first_node_that_is_not_there_is_named(lab: PodLab, name: str, problem: str) -> None:
     end = lab.run(lab.spec(1, ["true"], nodes=2, coordinator=name, wait_s=1), 1)
@@ -312,7 +312,7 @@ def test_a_probe_names_who_is_missing(lab: PodLab) -> None:
     running = [lab.start(lab.spec(rank, [], mode="probe", nodes=3, wait_s=2), rank) for rank in (1, 0)]
     ends = [lab.end(process) for process in running]
     assert ends[1].code == 69
-    assert "muster: node rank 2 did not come within 2 s" in ends[1].text
+    assert "muster: node rank 2 did not connect within 2 s" in ends[1].text
     alone = lab.run(lab.spec(1, [], mode="probe", nodes=2, wait_s=1, coordinator="no-such-name.invalid"), 1)
     assert alone.code == 69 and "no-such-name.invalid" in alone.text and "Traceback" not in alone.text
 
@@ -342,7 +342,7 @@ def test_an_attempt_that_was_given_up_ends_when_the_next_has_begun(lab: PodLab, 
     after = lab.run(lab.spec(0, ["true"], keep_logs=str(kept / "logs"), attempt=1, begun=200))
     assert after.code == 0, after.text
     end = lab.end(old)
-    assert end.code == 143 and "saved" not in end.lines and "attempt 1 of the run has begun" in end.text
+    assert end.code == 143 and "saved" not in end.lines and "attempt 1 of the run has started" in end.text
     late = lab.run(lab.spec(0, ["echo", "runs"], keep_logs=str(kept / "logs"), attempt=8, begun=100))
     assert late.code == 69 and late.lines == []
 

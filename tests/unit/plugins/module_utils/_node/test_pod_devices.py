@@ -32,16 +32,16 @@ def test_rdma_that_was_asked_for_must_be_there() -> None:
 
 def test_gpus_that_were_asked_for_must_be_there_where_they_can_be_counted() -> None:
     found: dict[str, t.Any] = {"gpus": 0, "rdma": [], "memlock_bytes": None}
-    with pytest.raises(pod_preflight.PodRefusal, match="sees 4 GPUs, 8 were asked for$"):
+    with pytest.raises(pod_preflight.PodRefusal, match="has 4 GPUs, the job needs 8$"):
         pod_preflight.check_devices({"gpus": 8}, {**found, "gpus": 4})
     with pytest.raises(
-        pod_preflight.PodRefusal, match="sees 0 GPUs, 8 were asked for; let its node's container runtime"
+        pod_preflight.PodRefusal, match="has 0 GPUs, the job needs 8; make nvidia the default container runtime"
     ):
         pod_preflight.check_devices({"gpus": 8}, found)
     assert pod_preflight.check_devices({"gpus": 0}, found) == []
     assert pod_preflight.check_devices({"gpus": 8}, {**found, "gpus": 8}) == []
     told = pod_preflight.check_devices({"gpus": 1}, {**found, "gpus": None})
-    assert told == ["whether the pod has the 1 GPUs that were asked for cannot be told from /dev"]
+    assert told == ["whether the pod has the 1 GPUs of the job cannot be told from /dev"]
 
 
 @pytest.mark.parametrize(
@@ -62,4 +62,4 @@ def test_a_pod_without_the_gpus_that_it_asked_for_starts_nothing(lab: PodLab) ->
     if pod_preflight.count_gpus(os.listdir("/dev")) != 0:
         pytest.skip("this machine has GPUs")
     end = lab.run(lab.spec(0, ["echo", "runs"], gpus=1))
-    assert (end.code, end.lines) == (78, []) and "the pod sees 0 GPUs, 1 were asked for" in end.text
+    assert (end.code, end.lines) == (78, []) and "the pod has 0 GPUs, the job needs 1" in end.text

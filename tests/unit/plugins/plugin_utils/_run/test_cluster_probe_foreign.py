@@ -94,7 +94,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, line: bytes, *, fresh: t.Sequence[b
     ("line", "expected"),
     [
         (b"exec /usr/bin/python3: exec format error", REFUSED + "exec format error"),
-        (b"node rank 1 (b) did not come within 60 s", "pods of the namespace n do not reach each other"),
+        (b"node rank 1 (b) did not connect within 60 s", "pods of the namespace n do not reach each other"),
     ],
 )
 def test_a_program_that_linux_cannot_run_is_no_network(
