@@ -58,7 +58,9 @@ def answers(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-@pytest.mark.skipif(not pathlib.Path(SSHD).exists() or not shutil.which("ssh-keygen"), reason="sshd is not installed here")
+@pytest.mark.skipif(
+    not pathlib.Path(SSHD).exists() or not shutil.which("ssh-keygen"), reason="sshd is not installed here"
+)
 def test_the_launcher_reaches_a_worker_whose_ranks_are_recorded(lab: PodLab, keys: pathlib.Path) -> None:
     port, run_dir = free_port(), str(lab.run_dir(0))
     specs = registry.pods(parse_job(JOB), RunContext("x-1", free_port(), 1, str(lab.root / "c")))

@@ -21,6 +21,8 @@ from ansible_collections.muster.training.plugins.module_utils._node.facts import
 from ansible_collections.muster.training.tests.unit.plugins.module_utils._node import node_trees
 
 Facts = dict[str, t.Any]
+
+
 BUSES = ("15", "27", "3b", "4d", "97", "a9", "bd", "cf")
 
 
