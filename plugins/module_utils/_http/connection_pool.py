@@ -8,6 +8,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import ssl
 import threading
@@ -35,6 +36,19 @@ class Exchange(t.Protocol):
 
     def __call__(self, origin: Origin, request: HttpRequest, deadline: Deadline) -> HttpResponse:
         """Exchange ``request`` for a response before ``deadline``."""
+
+
+@contextlib.contextmanager
+def _exchange_errors(late: str, lost: str) -> t.Iterator[None]:
+    """Name the errors of a connection: too late, lost, or of another protocol."""
+    try:
+        yield
+    except TimeoutError:
+        raise ExchangeError(late, transient=True) from None
+    except (ConnectionError, ssl.SSLError):
+        raise ExchangeError(lost, transient=True) from None
+    except (OSError, ValueError):
+        raise ExchangeError("the response is not HTTP", fix=OTHER_PROTOCOL) from None
 
 
 class ConnectionPool:
@@ -134,19 +148,14 @@ class ConnectionPool:
         sock = self._open(origin, deadline)
         is_streaming = False
         try:
-            sock.arm(deadline, self._timeouts.read_s)
-            response = http1.send_request(origin, self._hop(origin), request, sock, gzip=False)
-            if response.status == 200:
-                is_streaming = True
-                return Stream(response, sock, self._clock)
-            headers = {name.lower(): value for name, value in response.getheaders()}
-            return HttpResponse(response.status, headers, http1.read_body(response, self._max_body_bytes))
-        except TimeoutError:
-            raise ExchangeError("no response in time", transient=True) from None
-        except (ConnectionError, ssl.SSLError):
-            raise ExchangeError("the connection was lost before a response came", transient=True) from None
-        except (OSError, ValueError):
-            raise ExchangeError("the response is not HTTP", fix=OTHER_PROTOCOL) from None
+            with _exchange_errors("no response in time", "the connection was lost before a response came"):
+                sock.arm(deadline, self._timeouts.read_s)
+                response = http1.send_request(origin, self._hop(origin), request, sock, gzip=False)
+                if response.status == 200:
+                    is_streaming = True
+                    return Stream(response, sock, self._clock)
+                headers = {name.lower(): value for name, value in response.getheaders()}
+                return HttpResponse(response.status, headers, http1.read_body(response, self._max_body_bytes))
         finally:
             if not is_streaming:
                 sock.shut()
@@ -166,15 +175,11 @@ class ConnectionPool:
 
     def _exchange(self, origin: Origin, request: HttpRequest, sock: TimedSocket, deadline: Deadline) -> HttpResponse:
         keep = False
+        lost = "the connection was lost before the response was complete"
         try:
-            sock.arm(deadline, self._timeouts.read_s)
-            response, keep = self._send(origin, request, sock)
-        except TimeoutError:
-            raise ExchangeError("no complete response in time", transient=True) from None
-        except (ConnectionError, ssl.SSLError):
-            raise ExchangeError("the connection was lost before the response was complete", transient=True) from None
-        except (OSError, ValueError):
-            raise ExchangeError("the response is not HTTP", fix=OTHER_PROTOCOL) from None
+            with _exchange_errors("no complete response in time", lost):
+                sock.arm(deadline, self._timeouts.read_s)
+                response, keep = self._send(origin, request, sock)
         finally:
             if not keep:
                 sock.shut()

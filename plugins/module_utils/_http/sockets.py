@@ -39,7 +39,7 @@ class _TimedReader(io.RawIOBase):
 
 
 class TimedSocket:
-    """A socket as ``http.client`` uses it. A per-read timeout alone would let one byte a second go on for ever.
+    """A socket as ``http.client`` uses it. A per-read timeout alone would let one byte a second continue for ever.
 
     ``close`` does nothing, since ``http.client`` closes before the body is read; :meth:`shut` closes.
     """

@@ -201,7 +201,7 @@ def proxy_for(origin: Origin, setting: str, environ: Mapping[str, str]) -> Proxy
     def variable(name: str) -> str:
         return environ.get(name) or environ.get(name.upper()) or ""
 
-    # A web server's CGI sets HTTP_PROXY from a client's "Proxy:" header (httpoxy); it is no setting of the user.
+    # A web server's CGI sets HTTP_PROXY from a client's "Proxy:" header (httpoxy); it is not a setting of the user.
     plain = environ.get("http_proxy", "") if "REQUEST_METHOD" in environ else variable("http_proxy")
     url = (variable("https_proxy") if origin.scheme == "https" else plain) or variable("all_proxy")
     if not url or _is_bypassed(origin, variable("no_proxy")):

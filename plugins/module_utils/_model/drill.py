@@ -13,7 +13,7 @@ import typing as t
 
 from . import validators as f
 from .errors import InputError
-from .run_history import Story
+from .run_history import Attempt, Story
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,15 +72,7 @@ def judge_drill(story: Story, fault_at: float, interval_steps: int | None, world
     old, new = before[-1], after[-1]
     lost = t.cast(int, old.last_step) - (new.resumed_from or 0)
     first, resumed_at = t.cast(int, new.first_step), t.cast(float, after[0].first_step_at)
-    problem = ""
-    if new.resumed_from is None or not new.resumed_from <= first <= new.resumed_from + 1:
-        problem = f"step {first} does not continue the checkpoint of step {new.resumed_from}"
-    elif new.resumed_from == 0 and t.cast(int, old.last_step) > (interval_steps or 0):
-        problem = "the run restarted at step 0"
-    elif interval_steps is not None and lost > interval_steps:
-        problem = f"{lost} steps were lost, the checkpoint interval is {interval_steps}"
-    elif len(new.ranks) != world_size:
-        problem = f"{len(new.ranks)} of {world_size} ranks resumed"
+    problem = _resume_problem(new, first, t.cast(int, old.last_step), interval_steps, world_size)
     return {
         "resumed": not problem,
         "steps_lost": max(0, lost),
@@ -88,3 +80,15 @@ def judge_drill(story: Story, fault_at: float, interval_steps: int | None, world
         "world_size": len(new.ranks),
         "problem": problem,
     }
+
+
+def _resume_problem(new: Attempt, first: int, last: int, interval_steps: int | None, world_size: int) -> str:
+    """Return why ``new``, which began with the step ``first``, does not resume an attempt that ended with ``last``."""
+    if new.resumed_from is None or not new.resumed_from <= first <= new.resumed_from + 1:
+        return f"step {first} does not continue the checkpoint of step {new.resumed_from}"
+    if new.resumed_from == 0 and last > (interval_steps or 0):
+        return "the run restarted at step 0"
+    lost = last - new.resumed_from
+    if interval_steps is not None and lost > interval_steps:
+        return f"{lost} steps were lost, the checkpoint interval is {interval_steps}"
+    return "" if len(new.ranks) == world_size else f"{len(new.ranks)} of {world_size} ranks resumed"

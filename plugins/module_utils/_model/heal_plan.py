@@ -161,20 +161,30 @@ def _plan_run(
     lost_members = [name for name in run.names if name in lost]
     if not lost_members and not run.ended:
         return
-    waiting = [node.name for node in remaining if node.ready is False]
     ready = [node.name for node in remaining if node.ready and not node.unfit]
-    if len(ready) < run.nodes and lost_members and run.on_lost_node == "fail":
-        yield HealAction("fail", tuple(lost_members), "on_lost_node is fail")
-        return
     if len(ready) >= run.nodes:
         # A free node is used before another machine is rented.
         yield from _plan_resume(facts, run, ready[: run.nodes], lost_members)
-        return
-    missing = run.nodes - len(ready)
-    if run.on_lost_node == "shrink" and run.min_nodes is not None and len(ready) >= run.min_nodes and not waiting:
+    elif lost_members and run.on_lost_node == "fail":
+        yield HealAction("fail", tuple(lost_members), "on_lost_node is fail")
+    else:
+        yield from _plan_short_gang(facts, run, lost_members, remaining, ready)
+
+
+def _plan_short_gang(
+    facts: FleetFacts,
+    run: FleetRun,
+    lost_members: t.Sequence[str],
+    remaining: t.Sequence[FleetNode],
+    ready: t.Sequence[str],
+) -> t.Iterator[HealAction]:
+    """Shrink the gang, replace what is missing, or wait."""
+    waiting = [node.name for node in remaining if node.ready is False]
+    can_shrink = run.on_lost_node == "shrink" and run.min_nodes is not None and len(ready) >= run.min_nodes
+    if can_shrink and not waiting:
         yield from _plan_resume(facts, run, ready, lost_members)
     elif run.on_lost_node == "replace" and not waiting:
-        yield from _plan_replacement(facts, run, ready, lost_members, missing)
+        yield from _plan_replacement(facts, run, ready, lost_members, run.nodes - len(ready))
     else:
         unfit = [f"{node.name}: {node.unfit}" for node in remaining if node.ready and node.unfit]
         summary = f"{len(ready)} of {run.nodes} nodes are ready (on_lost_node is {run.on_lost_node})"

@@ -15,7 +15,7 @@ from .errors import InputError
 from .launchers import LAUNCHERS, TORCHRUN_FAMILY
 
 if t.TYPE_CHECKING:
-    from .job import Job
+    from .job import Job, Mount
 
 UnsupportedOption = tuple[str, t.Callable[["Job"], bool], str]
 # Which launchers an engine runs.
@@ -151,6 +151,7 @@ def _check_kubernetes(job: Job) -> None:
     _check_elastic(job)
     _check_secrets(job)
     _check_mounts(job)
+    _check_checkpoint_path(job)
 
 
 def _check_elastic(job: Job) -> None:
@@ -192,19 +193,26 @@ def _check_mounts(job: Job) -> None:
     used: dict[str, str] = {}
     for index, mount in enumerate(job.mounts):
         where = f"job.mounts[{index}]"
-        if (mount.pvc is None) == (mount.host_path is None):
-            raise InputError(where, "needs exactly one of pvc and host_path")
-        path = posixpath.normpath(mount.path)
-        if not path.startswith("/") or path.strip("/") == "":
-            raise InputError(f"{where}.path", "must be an absolute path below /")
-        if any(is_below(path, reserved) or is_below(reserved, path) for reserved in RESERVED_PATHS):
-            raise InputError(f"{where}.path", f"must not be in {', '.join(RESERVED_PATHS)}")
-        if mount.host_path is not None and not mount.host_path.startswith("/"):
-            raise InputError(f"{where}.host_path", "must be an absolute path")
-        for key in (f"name {mount.name}", f"path {path}"):
+        _check_mount(mount, where)
+        for key in (f"name {mount.name}", f"path {posixpath.normpath(mount.path)}"):
             if key in used:
                 raise InputError(where, f"has the same {key} as {used[key]}")
             used[key] = where
+
+
+def _check_mount(mount: Mount, where: str) -> None:
+    if (mount.pvc is None) == (mount.host_path is None):
+        raise InputError(where, "needs exactly one of pvc and host_path")
+    path = posixpath.normpath(mount.path)
+    if not path.startswith("/") or path.strip("/") == "":
+        raise InputError(f"{where}.path", "must be an absolute path below /")
+    if any(is_below(path, reserved) or is_below(reserved, path) for reserved in RESERVED_PATHS):
+        raise InputError(f"{where}.path", f"must not be in {', '.join(RESERVED_PATHS)}")
+    if mount.host_path is not None and not mount.host_path.startswith("/"):
+        raise InputError(f"{where}.host_path", "must be an absolute path")
+
+
+def _check_checkpoint_path(job: Job) -> None:
     folder = job.checkpoints.path
     if folder is not None and (not folder.startswith("/") or any(is_below(folder, path) for path in RESERVED_PATHS)):
         raise InputError("job.checkpoints.path", f"must be absolute and not in {', '.join(RESERVED_PATHS)}")

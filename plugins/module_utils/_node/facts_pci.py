@@ -93,7 +93,7 @@ def distance(source: FactsSource, a: str, b: str) -> str | None:
     """Return how far two devices are apart, in the words of ``nvidia-smi topo -m``.
 
     PIX and PXB: below one bridge or several; PHB: one root complex; NODE: one NUMA node; SYS: further.
-    NCCL uses GPUDirect up to PXB unless it is told otherwise (NCCL_NET_GDR_LEVEL).
+    NCCL uses GPUDirect up to PXB unless NCCL_NET_GDR_LEVEL sets another distance.
     """
     left, right = ancestors(source, a), ancestors(source, b)
     if not left or not right:

@@ -199,7 +199,7 @@ def op_reach(request: NodeRequest) -> dict[str, t.Any]:
     """Return which addresses of other nodes answer, and tailscale's path to each (see host_reachability.py)."""
     from . import host_reachability
 
-    results = host_reachability.test_addresses(request["targets"], float(request["seconds"]))
+    results = host_reachability.check_addresses(request["targets"], float(request["seconds"]))
     return {"answers": results, "mesh": host_reachability.read_tailscale_paths(request.get("mesh", []))}
 
 

@@ -20,7 +20,7 @@ Result = dict[str, t.Any]
 _ANSWERS = (0, errno.ECONNREFUSED, errno.ECONNRESET)
 
 
-def test_addresses(targets: t.Sequence[t.Sequence[t.Any]], seconds: float) -> list[Result]:
+def check_addresses(targets: t.Sequence[t.Sequence[t.Any]], seconds: float) -> list[Result]:
     """Return ``{address, port, ok, problem, ms}`` for each (address, port), in order.
 
     :param seconds: how long to wait for all of them together.

@@ -67,7 +67,31 @@ def _run_first_pod(spec: Message, me: Message, output: Output, until: float) -> 
     """Collect the addresses of the pods, send them to all, and collect the results."""
     own = str(me["address"])
     server = socket.create_server((_any_address(own), int(spec["port"])), family=_family(own), backlog=1024)
-    links: dict[int, t.Any] = {}
+    table, streams = _collect_pods(server, spec, me, until)
+    missing = [rank for rank in range(int(spec["nodes"])) if rank not in table]
+    for stream in streams.values():
+        _write_message(stream, {"table": list(table.values())})
+    results = [_try_all(spec, me, list(table.values()))]
+    results += [
+        _read_message(stream) or {**table[rank], "problems": ["did not answer"]} for rank, stream in streams.items()
+    ]
+    problems = [f"node rank {rank} did not connect within {spec['wait_s']} s" for rank in missing]
+    problems += [problem for result in sorted(results, key=lambda item: item["rank"]) for problem in result["problems"]]
+    for result in results:
+        output.mark("probe", {**result, "ok": not result["problems"]})
+    output.mark("probe", {"verdict": True, "ok": not problems, "nodes": len(table), "problems": problems})
+    for problem in problems:
+        output.say(problem)
+    for stream in streams.values():
+        _write_message(stream, {"done": True})
+    return EXIT_UNREACHED if problems else 0
+
+
+def _collect_pods(
+    server: socket.socket, spec: Message, me: Message, until: float
+) -> tuple[dict[int, Message], dict[int, t.Any]]:
+    """Return the pods that connected in time and their streams, by rank."""
+    streams: dict[int, t.Any] = {}
     table = {0: me}
     while len(table) < int(spec["nodes"]) and time.monotonic() < until:
         server.settimeout(max(0.1, until - time.monotonic()))
@@ -80,24 +104,8 @@ def _run_first_pod(spec: Message, me: Message, output: Output, until: float) -> 
         hello = _read_message(stream)
         if hello.get("run_id") == spec["run_id"] and isinstance(hello.get("rank"), int):
             client.settimeout(max(_CONNECT_S, until - time.monotonic()) + 60)
-            table[hello["rank"]], links[hello["rank"]] = hello, stream
-    missing = [rank for rank in range(int(spec["nodes"])) if rank not in table]
-    for stream in links.values():
-        _write_message(stream, {"table": list(table.values())})
-    results = [_try_all(spec, me, list(table.values()))]
-    results += [
-        _read_message(stream) or {**table[rank], "problems": ["did not answer"]} for rank, stream in links.items()
-    ]
-    problems = [f"node rank {rank} did not connect within {spec['wait_s']} s" for rank in missing]
-    problems += [problem for result in sorted(results, key=lambda item: item["rank"]) for problem in result["problems"]]
-    for result in results:
-        output.mark("probe", {**result, "ok": not result["problems"]})
-    output.mark("probe", {"verdict": True, "ok": not problems, "nodes": len(table), "problems": problems})
-    for problem in problems:
-        output.say(problem)
-    for stream in links.values():
-        _write_message(stream, {"done": True})
-    return EXIT_UNREACHED if problems else 0
+            table[hello["rank"]], streams[hello["rank"]] = hello, stream
+    return table, streams
 
 
 def _run_other_pod(spec: Message, me: Message, output: Output, until: float) -> int:

@@ -157,7 +157,7 @@ def _disk_problem(folder: pathlib.Path, free_bytes: int) -> PodRefusal | None:
 def list_devices() -> dict[str, t.Any]:
     """Return the pod's devices and limits: GPUs, RDMA devices, locked memory, shared memory, CPUs.
 
-    GPUs are the pod's device files; ``gpus`` is None where the driver gives them other files than one for each GPU.
+    GPUs are counted by device files; ``gpus`` is None where the driver does not have one file for each GPU.
     """
     soft = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     shm = os.statvfs("/dev/shm") if pathlib.Path("/dev/shm").is_dir() else None

@@ -42,14 +42,14 @@ import json, os, sys, threading, time
 import ray
 from ray.train.v2._internal.state.state_actor import get_state_actor
 ray.init(address="auto", log_to_driver=False, logging_level="ERROR", namespace="muster")
-place, base, told = sys.argv[1], int(sys.argv[2]), set()
+place, base, reported = sys.argv[1], int(sys.argv[2]), set()
 def tell(**line):
     key = (line["kind"], line["gang"], line["rank"])
-    if key not in told:
-        told.add(key)
+    if key not in reported:
+        reported.add(key)
         with open(place, "a") as out:
             out.write(json.dumps(line) + "\\n")
-def look():
+def record():
     actor = get_state_actor()
     if actor is None:
         return
@@ -70,7 +70,7 @@ threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).sta
 while True:
     last = over.wait(2)
     try:
-        look()
+        record()
     except Exception as exc:
         print(type(exc).__name__, exc, file=sys.stderr)
     if last:

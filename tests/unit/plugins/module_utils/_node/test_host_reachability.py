@@ -18,7 +18,7 @@ def test_open_and_closed_ports_answer_and_results_keep_their_order() -> None:
         closed = other.getsockname()[1]
         other.close()
         targets = [("127.0.0.1", closed), ("127.0.0.1", server.getsockname()[1]), ("not an address", 1)]
-        results = host_reachability.test_addresses(targets, 2.0)
+        results = host_reachability.check_addresses(targets, 2.0)
     assert [result["port"] for result in results] == [closed, targets[1][1], 1]
     assert [result["ok"] for result in results] == [True, True, False]
     assert results[0]["problem"] is None and results[0]["ms"] >= 0 and results[2]["problem"]
@@ -33,7 +33,7 @@ def test_silence_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
             silent.send(b"x" * 65536)
     monkeypatch.setattr(host_reachability, "_open_connection", lambda _address, _port: silent)
     with peer:
-        result = host_reachability.test_addresses([("192.0.2.1", 9)], 0.05)[0]
+        result = host_reachability.check_addresses([("192.0.2.1", 9)], 0.05)[0]
     assert (result["ok"], result["problem"], result["ms"]) == (False, "no answer", None)
 
 

@@ -89,9 +89,9 @@ def test_real_answers_of_open_closed_and_silent_ports() -> None:
             item.setblocking(False)
             item.connect_ex(full.getsockname())
         targets = [server.getsockname(), closed.getsockname(), full.getsockname(), ("not-an-address", 1)]
-        found = host_reachability.test_addresses(targets, 0.3)
+        found = host_reachability.check_addresses(targets, 0.3)
         for item in (*fillers, full):
             item.close()
     assert [item["ok"] for item in found] == [True, True, False, False]
     assert found[0]["problem"] is None and found[2]["problem"] == "no answer" and found[3]["problem"]
-    assert host_reachability.test_addresses([], 1.0) == [] and host_reachability.read_tailscale_paths([]) == {}
+    assert host_reachability.check_addresses([], 1.0) == [] and host_reachability.read_tailscale_paths([]) == {}
