@@ -78,7 +78,9 @@ def test_an_interpreter_without_torch_is_named(world: World, tmp_path: pathlib.P
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
     python = str(tmp_path / "bare" / "bin" / "python")
     result = world.play(job=TORCH_JOB, muster_training_python=python)
-    assert_refused(world, result, "node-", f"{python} has no package torch", f"{python} -m pip install 'torch>=2.1'")
+    assert_refused(
+        world, result, "node-", f"package torch is not installed for {python}", f"{python} -m pip install 'torch>=2.1'"
+    )
 
 
 def test_an_interpreter_that_is_not_there_is_named(world: World) -> None:

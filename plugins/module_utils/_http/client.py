@@ -155,7 +155,7 @@ class HttpClient:
     def unexpected_response_error(self, request: HttpRequest, response: HttpResponse) -> TransportError:
         """Return the error for a response of another shape than the API documents (HTML, cut JSON, wrong type)."""
         return TransportError(
-            f"{self._name(request)}: unexpected response ({len(response.body)} bytes, {response.content_type()})",
+            f"{self._name(request)}: unexpected answer ({len(response.body)} bytes, {response.content_type()})",
             "Check the API address, and whether a proxy or login page responds in its place",
             ambiguous=not request.safe,
         )

@@ -36,7 +36,7 @@ OUTAGES: dict[str, tuple[int, bytes, dict[str, str], str]] = {
     ),
     "forbidden": (403, b"error code: 1010", {}, "blocked by Cloudflare"),
     "server error": (500, b"", {"Retry-After": "0"}, "answered 500"),
-    "page": (200, b"<html>login</html>", {"Content-Type": "text/html"}, "unexpected response (18 bytes, text/html)"),
+    "page": (200, b"<html>login</html>", {"Content-Type": "text/html"}, "unexpected answer (18 bytes, text/html)"),
     "nothing": (200, b"", {}, "unexpected answer"),
     "null": (200, b'{"data": null}', {}, "no list 'data'"),
 }

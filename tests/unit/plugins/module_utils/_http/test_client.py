@@ -231,7 +231,7 @@ def test_an_answer_that_is_not_json_is_named_by_size_only(body: bytes) -> None:
     call = Call("GET", "/v1/nodes", raw=body, answer_headers={"Content-Type": "text/html; x=y"})
     with Script(call) as script, pytest.raises(TransportError) as caught:
         client(script).get("/nodes")
-    assert f"unexpected response ({len(body)} bytes, text/html)" in str(caught.value)
+    assert f"unexpected answer ({len(body)} bytes, text/html)" in str(caught.value)
     assert not caught.value.ambiguous
 
 
