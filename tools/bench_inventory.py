@@ -136,7 +136,7 @@ def plugin(data: pathlib.Path, folder: pathlib.Path, *, constructable: bool = Fa
             return HttpResponse(200, {"content-type": "application/json"}, data.read_bytes())
 
     # The places where the plugin takes its wire and its constructor from.
-    t.cast(t.Any, connection).Wire = File
+    t.cast(t.Any, connection).ConnectionPool = File
     if constructable:
         t.cast(t.Any, base).Constructor = Slow
     source = folder / "bench.tailscale.yml"

@@ -63,7 +63,7 @@ def _say_proof(folder: pathlib.Path) -> None:
     print(f"\n{record['outcome']}: {record['world_size']['seen']} of {record['world_size']['asked']} ranks", end="")
     print(f", connection {record['derived']['connection']}, measured on loopback of this machine")
     if drill.get("resumed"):
-        print(f"Resumed {drill['seconds_to_resume']:.1f} s after the kill; {drill['steps_lost']} steps were done twice")
+        print(f"Resumed {drill['seconds_to_resume']:.1f} s after the kill; {drill['steps_lost']} steps were repeated")
 
 
 if __name__ == "__main__":

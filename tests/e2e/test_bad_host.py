@@ -53,7 +53,7 @@ def test_a_host_without_python_is_named(world: World) -> None:
     """The error says what to install or to set."""
     hosts = {"node-2": {"ansible_python_interpreter": "/nowhere/python3"}}
     result = world.play(job=world.job(), hosts=hosts)
-    assert_refused(world, result, "node-2", "has no python3", "Python 3.10", "ansible_python_interpreter")
+    assert_refused(world, result, "node-2", "python3 is not installed", "Python 3.10", "ansible_python_interpreter")
 
 
 def old_python() -> str | None:
@@ -78,13 +78,15 @@ def test_an_interpreter_without_torch_is_named(world: World, tmp_path: pathlib.P
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
     python = str(tmp_path / "bare" / "bin" / "python")
     result = world.play(job=TORCH_JOB, muster_training_python=python)
-    assert_refused(world, result, "node-", f"{python} has no package torch", f"{python} -m pip install 'torch>=2.1'")
+    assert_refused(
+        world, result, "node-", f"package torch is not installed for {python}", f"{python} -m pip install 'torch>=2.1'"
+    )
 
 
 def test_an_interpreter_that_is_not_there_is_named(world: World) -> None:
     """The error names the variable to change."""
     result = world.play(job=TORCH_JOB, muster_training_python="/nowhere/bin/python")
-    assert_refused(world, result, "node-", "there is no /nowhere/bin/python", "muster_training_python")
+    assert_refused(world, result, "node-", "/nowhere/bin/python does not exist", "muster_training_python")
 
 
 def fake_torch(world: World, version: str) -> str:
@@ -197,4 +199,4 @@ def test_the_first_host_is_named_first(world: World) -> None:
     text = f'#!/bin/sh\nsleep 1\nexec {sys.executable} "$@"\n'
     hosts = {"node-1": {"ansible_python_interpreter": script(world.root / "slow-python", text)}}
     result = world.play(job=TORCH_JOB, hosts=hosts, muster_training_python="/nowhere/bin/python")
-    assert_refused(world, result, "node-1: there is no /nowhere/bin/python")
+    assert_refused(world, result, "node-1: /nowhere/bin/python does not exist")

@@ -39,15 +39,15 @@ WRITTEN: dict[str, tuple[dict[str, t.Any], tuple[str, ...]]] = {
     "upper case in name": ({"name": "Llama"}, ("job.name", "must be lower-case letters")),
     "emoji in name": ({"name": "llama-🦙"}, ("job.name", "must be lower-case letters")),
     "missing script": ({**EXAMPLE, "script": "trian.py"}, ("job.script", "there is no trian.py in the code")),
-    "missing code": ({**EXAMPLE, "code": {"ref": "/nowhere/code"}}, ("job.code.ref", "there is no /nowhere/code")),
+    "missing code": ({**EXAMPLE, "code": {"ref": "/nowhere/code"}}, ("job.code.ref", "/nowhere/code does not exist")),
     "missing dataset": (
         {"datasets": [{"name": "text", "path": "/nowhere/data"}]},
-        ("job.datasets.text.path", "there is no /nowhere/data"),
+        ("job.datasets.text.path", "/nowhere/data does not exist"),
     ),
     "rank in env": ({"env": {"RANK": "0"}}, ("job.env.RANK", "is set by the launcher")),
     "bad step pattern": ({"metrics": {"step_pattern": "("}}, ("job.metrics.step_pattern", "regular expression")),
     "later feature": ({"tracking": "mlflow"}, ("job.tracking", "is not available yet")),
-    "only on Kubernetes": ({"image": "x"}, ("job.image", "cannot be carried out on plain hosts", "kubernetes")),
+    "only on Kubernetes": ({"image": "x"}, ("job.image", "is not supported on plain hosts", "kubernetes")),
 }
 
 

@@ -19,7 +19,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, format_time, parse_time
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent
+from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time, parse_time
 from ansible_collections.muster.training.tests.e2e.playbook_world import Play, everything, until
 from ansible_collections.muster.training.tests.e2e.test_release_of_runs import Weekend
 
@@ -159,5 +160,5 @@ def test_without_terms_the_loss_is_noted_and_the_reason_given(weekend: Weekend) 
     started(weekend, "replace")
     preempted(weekend)
     result = heal(weekend, rented_nodes_pool=None).wait(LIMIT_S)
-    assert result.code == 2 and "how to rent a replacement was not said" in result.output
+    assert result.code == 2 and "no pool to rent a replacement from" in result.output
     assert weekend.rent.alive == 1 and sorted(weekend.rent.states) == ["joined", "verified"]

@@ -39,7 +39,7 @@ class _Endless(Deadline):
     def __init__(self) -> None:
         pass
 
-    def remaining(self) -> float:
+    def seconds_left(self) -> float:
         return 30.0
 
     def within(self, seconds: float) -> float:

@@ -12,12 +12,8 @@ import pathlib
 import sys
 import typing as t
 
-from ansible_collections.muster.training.plugins.module_utils._model.ledger import (
-    Lease,
-    LedgerEvent,
-    format_time,
-    parse_time,
-)
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease, LedgerEvent
+from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time, parse_time
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read
 from ansible_collections.muster.training.tests.e2e.rent_world import RentWorld
 from ansible_collections.muster.training.tests.fakes.runpod import FakeRunpod

@@ -95,7 +95,7 @@ def test_check_mode_asks_the_server_and_makes_nothing(controller: Controller) ->
 
 @pytest.mark.torch
 def test_a_killed_pod_resumes_from_the_checkpoint(controller: Controller) -> None:
-    """DDP over gloo in two pods: the gang is started again as a whole and goes on from its checkpoint."""
+    """DDP over gloo in two pods: the gang is started again as a whole and resumes from its checkpoint."""
     lab = controller.lab
     if not lab.torch:
         not_run("the cluster has no torch (MUSTER_TORCH_PYTHON)")

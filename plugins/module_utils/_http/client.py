@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The client of one API: credential, pace, retries, redirects, JSON and errors in one place.
+"""The HTTP client of one API: credential, pace, retries, redirects, JSON and errors.
 
 This is a private utility of the collection; it may change without notice.
 
@@ -9,7 +9,7 @@ Example::
 
     client = HttpClient("https://cloud.lambda.ai/api/v1", auth=bearer(secret), pacer=shared_pacer("lambda", 1.0))
     instances = client.get("/instances")["data"]
-    answer = client.call(json_request("POST", "/instance-operations/launch", body=launch), allow=(400,))
+    response = client.call(json_request("POST", "/instance-operations/launch", body=launch), allow=(400,))
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 _DETAIL_CHARS = 200
 _FIXES = {
     401: "The credential was rejected: check that it is whole, current and meant for this API",
-    403: "The credential is known but may not do this: check its scopes",
-    407: "The proxy wants a credential",
+    403: "The credential is valid but lacks a permission: check its scopes",
+    407: "The proxy needs a credential: add it to the proxy setting",
     429: "Too many requests: wait before trying again",
 }
 
@@ -54,12 +54,12 @@ class Auth(t.Protocol):
 
 
 def no_detail(_body: t.Any) -> str:
-    """Show nothing of an error's body: the default, as a body may hold what was sent."""
+    """Show nothing of an error's body: the default, because a body may repeat what was sent."""
     return ""
 
 
 def always_retry(_response: HttpResponse) -> bool:
-    """Allow the retry of any answer whose status says that it is worth one."""
+    """Allow the retry of any response with a transient status."""
     return True
 
 
@@ -69,10 +69,10 @@ class HttpClient:
     :param base_url: such as ``https://api.example.com/v1``, or a :class:`BaseUrl` checked before.
     :param auth: gives the credential; None for none. A redirect to another host is refused, never followed.
     :param error_detail: picks the human-readable part (``message``, ``code``) out of a decoded error body.
-    :param may_retry: false for an error answer that waiting does not change, such as a daily quota.
-    :param advice: one line per status of what the user can do.
+    :param may_retry: false for an error response that waiting does not change, such as a daily quota.
+    :param advice: what the user can do, one line for each status.
     :param pacer: the pace of the whole API; a call may add one of its own.
-    :param exchange: the wire; tests give a script.
+    :param exchange: sends one request; tests pass a script.
 
     Errors: :class:`TransportError` (``ambiguous`` when a write may have happened) and :class:`ApiError`. Messages
     name method, address and path, never the query, headers or bodies.
@@ -110,9 +110,9 @@ class HttpClient:
         return self.call(json_request("GET", path, query=query)).data
 
     def call(self, request: HttpRequest, *, allow: Collection[int] = (), pacer: Pacer | None = None) -> JsonResponse:
-        """Send ``request`` and decode its JSON answer.
+        """Send ``request`` and decode its JSON response.
 
-        Statuses in ``allow`` are returned like a success (their data is None where it is no JSON); any other
+        Statuses in ``allow`` are returned like a success (their data is None where the body is not JSON); any other
         non-2xx raises :class:`ApiError`, a 2xx that is not JSON :class:`TransportError`.
         """
         response = self.send(request, allow=allow, pacer=pacer)
@@ -121,42 +121,42 @@ class HttpClient:
         except ValueError:
             if response.status in allow:
                 return JsonResponse(response.status, None, response.headers)
-            raise self.unexpected(request, response) from None
+            raise self.unexpected_response_error(request, response) from None
         return JsonResponse(response.status, data, response.headers)
 
     def send(self, request: HttpRequest, *, allow: Collection[int] = (), pacer: Pacer | None = None) -> HttpResponse:
-        """Send ``request``, again where that is harmless, and return the answer with its raw body."""
+        """Send ``request``, with retries where these are harmless, and return the response with its raw body."""
         deadline = Deadline(self._clock, self._timeouts.total_s)
         attempt, refreshed = 0, False
-        earlier: TransportError | None = None
+        last_error: TransportError | None = None
         while True:
             attempt += 1
             try:
                 response = self._once(request, deadline, pacer)
             except ExchangeError as failure:
-                problem = self._broken(request, failure)
+                problem = self._exchange_error(request, failure)
                 if isinstance(failure, _PaceTooSlow):
-                    # What went wrong before is what the user needs to know.
-                    raise (earlier or problem) from None
+                    # The error of an earlier attempt tells the user more.
+                    raise (last_error or problem) from None
                 if not (failure.transient and request.repeatable and self._pause(attempt, None, deadline)):
                     raise problem from None
-                earlier = problem
+                last_error = problem
                 continue
             if 200 <= response.status < 300 or response.status in allow:
                 return response
             if response.status == 401 and self._auth and not refreshed and self._auth.refresh():
                 refreshed = True
                 continue
-            earlier = self._refused(request, response)
-            wish = parse_retry_after(response.headers.get("retry-after"), self._clock.time())
-            if not (self._worth_retry(request, response) and self._pause(attempt, wish, deadline)):
-                raise earlier
+            last_error = self._status_error(request, response)
+            retry_after = parse_retry_after(response.headers.get("retry-after"), self._clock.time())
+            if not (self._is_worth_retry(request, response) and self._pause(attempt, retry_after, deadline)):
+                raise last_error
 
-    def unexpected(self, request: HttpRequest, response: HttpResponse) -> TransportError:
-        """Return the error for an answer of another shape than the API promises (HTML, cut JSON, wrong type)."""
+    def unexpected_response_error(self, request: HttpRequest, response: HttpResponse) -> TransportError:
+        """Return the error for a response of another shape than the API documents (HTML, cut JSON, wrong type)."""
         return TransportError(
             f"{self._name(request)}: unexpected answer ({len(response.body)} bytes, {response.content_type()})",
-            "Check the API address, and whether a proxy or login page answers in its place",
+            "Check the API address, and whether a proxy or login page responds in its place",
             ambiguous=not request.safe,
         )
 
@@ -167,10 +167,10 @@ class HttpClient:
             response = self._exchange_one(step, deadline, pacer)
             if response.status not in _REDIRECTS or not request.safe:
                 return response
-            onward = redirect_target(self.base.origin, step.target, response.headers.get("location", ""))
-            if onward is None:
+            target = redirect_target(self.base.origin, step.target, response.headers.get("location", ""))
+            if target is None:
                 return response
-            step = request._replace(path=onward[0], query=onward[1])
+            step = request._replace(path=target[0], query=target[1])
         raise ExchangeError("too many redirects")
 
     def _exchange_one(self, request: HttpRequest, deadline: Deadline, pacer: Pacer | None) -> HttpResponse:
@@ -178,24 +178,26 @@ class HttpClient:
         headers = {"User-Agent": USER_AGENT, **request.headers, **credential}
         check_headers(headers)
         try:
-            for turn in (self._pacer, pacer):
-                if turn is not None:
-                    turn.wait(deadline)
+            for each_pacer in (self._pacer, pacer):
+                if each_pacer is not None:
+                    each_pacer.wait(deadline)
         except TimeoutError:
-            raise _PaceTooSlow(f"no turn within {self._timeouts.total_s:g} s", sent=False) from None
+            raise _PaceTooSlow(
+                f"the API's rate limit left no time for the call within {self._timeouts.total_s:g} s", sent=False
+            ) from None
         return self._exchange(self.base.origin, request._replace(headers=headers), deadline)
 
-    def _pause(self, attempt: int, wish: float | None, deadline: Deadline) -> bool:
-        """Sleep before the next attempt; false when there is none left or no time for one."""
+    def _pause(self, attempt: int, retry_after: float | None, deadline: Deadline) -> bool:
+        """Sleep before the next attempt; false when no attempt or no time is left."""
         if attempt >= self._retry.attempts:
             return False
-        delay = self._retry.delay(attempt, wish, self._rng)
-        if delay >= deadline.remaining():
+        delay = self._retry.delay(attempt, retry_after, self._rng)
+        if delay >= deadline.seconds_left():
             return False
         self._clock.sleep(delay)
         return True
 
-    def _worth_retry(self, request: HttpRequest, response: HttpResponse) -> bool:
+    def _is_worth_retry(self, request: HttpRequest, response: HttpResponse) -> bool:
         status = response.status
         transient = status in TRANSIENT_STATUS or (status == 500 and request.safe)
         # A 429 says that nothing was done: even a create may be sent again.
@@ -204,11 +206,11 @@ class HttpClient:
     def _name(self, request: HttpRequest) -> str:
         return f"{request.method} {self.base}{request.path}"
 
-    def _broken(self, request: HttpRequest, failure: ExchangeError) -> TransportError:
+    def _exchange_error(self, request: HttpRequest, failure: ExchangeError) -> TransportError:
         ambiguous = failure.sent and not request.safe
         return TransportError(f"{self._name(request)}: {failure.message}", failure.fix, ambiguous=ambiguous)
 
-    def _refused(self, request: HttpRequest, response: HttpResponse) -> ApiError:
+    def _status_error(self, request: HttpRequest, response: HttpResponse) -> ApiError:
         path, status = f"{self.base}{request.path}", response.status
         if 300 <= status < 400:
             fix = "Redirects to another address are not followed; set the API address to the new one"

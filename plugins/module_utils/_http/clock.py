@@ -13,7 +13,7 @@ import typing as t
 
 
 class Clock(t.Protocol):
-    """What the transport needs of time, all in seconds."""
+    """The functions of time that the transport uses, all in seconds."""
 
     def monotonic(self) -> float:
         """Return a time that never goes back; only differences mean anything."""
@@ -50,17 +50,17 @@ class Deadline:
         self._clock = clock
         self._end = clock.monotonic() + seconds
 
-    def remaining(self) -> float:
+    def seconds_left(self) -> float:
         """Return the seconds left, never below zero."""
         return max(0.0, self._end - self._clock.monotonic())
 
     def shorter(self, seconds: float) -> Deadline:
         """Return a deadline for a part of the call: ``seconds`` from now, but not after this one."""
-        return Deadline(self._clock, min(seconds, self.remaining()))
+        return Deadline(self._clock, min(seconds, self.seconds_left()))
 
     def within(self, seconds: float) -> float:
-        """Return ``seconds`` cut to what is left; raise ``TimeoutError`` when nothing is left."""
-        left = self.remaining()
-        if left <= 0:
+        """Return ``seconds`` or the time that is left, if that is shorter; raise ``TimeoutError`` when none is left."""
+        time_left = self.seconds_left()
+        if time_left <= 0:
             raise TimeoutError("deadline passed")
-        return min(seconds, left)
+        return min(seconds, time_left)

@@ -1,13 +1,14 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One exchange over the wire: connections kept alive, an answer read whole, failures named.
+"""The connection pool: sends one request over a kept-alive connection and reads its whole response.
 
 This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import ssl
 import threading
@@ -28,17 +29,30 @@ _MAX_IDLE = 16
 
 
 class Exchange(t.Protocol):
-    """Sends one request once and returns its answer, whatever its status. Tests put a script here.
+    """Sends one request once and returns its response, whatever its status. Tests pass a script.
 
-    Raises :class:`WireFailure`.
+    Raises :class:`ExchangeError`.
     """
 
     def __call__(self, origin: Origin, request: HttpRequest, deadline: Deadline) -> HttpResponse:
         """Exchange ``request`` for a response before ``deadline``."""
 
 
+@contextlib.contextmanager
+def _exchange_errors(late: str, lost: str) -> t.Iterator[None]:
+    """Name the errors of a connection: too late, lost, or of another protocol."""
+    try:
+        yield
+    except TimeoutError:
+        raise ExchangeError(late, transient=True) from None
+    except (ConnectionError, ssl.SSLError):
+        raise ExchangeError(lost, transient=True) from None
+    except (OSError, ValueError):
+        raise ExchangeError("the response is not HTTP", fix=OTHER_PROTOCOL) from None
+
+
 class ConnectionPool:
-    """The real exchange. Threads may share it; each call has a connection to itself.
+    """The real exchange. Threads may share it; each call uses a connection of its own.
 
     ``proxy`` is ``env``, ``none``, a URL, or a :class:`Proxy` that is used for every address.
     """
@@ -71,7 +85,10 @@ class ConnectionPool:
             return self._context
 
     def kept(self, origin: Origin) -> TimedSocket | None:
-        """Lend a connection that was kept open, None when there is none; it goes back like a borrowed one."""
+        """Return an idle connection, None without one; the caller gives it to :meth:`give_back` or closes it."""
+        return self._take_idle(origin)
+
+    def _take_idle(self, origin: Origin) -> TimedSocket | None:
         with self._lock:
             if self._pid != os.getpid():
                 # After a fork both processes would write into the same connection.
@@ -92,14 +109,14 @@ class ConnectionPool:
         sock.shut()
 
     def borrow(self, origin: Origin, deadline: Deadline) -> TimedSocket:
-        """Return a connection for a caller that speaks HTTP by itself, a kept one where there is one.
+        """Return a connection, an idle one if there is one, for a caller that sends HTTP by itself.
 
-        It goes back by :meth:`give_back`, or is shut. Raises :class:`WireFailure`.
+        The caller gives it to :meth:`give_back` or closes it. Raises :class:`ExchangeError`.
         """
-        return self.kept(origin) or self._open(origin, deadline)
+        return self._take_idle(origin) or self._open(origin, deadline)
 
     def give_back(self, origin: Origin, sock: TimedSocket) -> None:
-        """Keep a borrowed connection, on which no answer is due, for later calls."""
+        """Keep a borrowed connection, on which no response is due, for later calls."""
         self._keep(origin, sock)
 
     def close(self) -> None:
@@ -110,42 +127,37 @@ class ConnectionPool:
             self._idle.clear()
 
     def __call__(self, origin: Origin, request: HttpRequest, deadline: Deadline) -> HttpResponse:
-        # A kept connection may be dead already; a call that must not be sent twice never meets one.
-        kept = self.kept(origin) if request.repeatable else None
-        if kept is not None:
+        # An idle connection may be dead already; a call that must not be sent twice never uses one.
+        idle = self._take_idle(origin) if request.repeatable else None
+        if idle is not None:
             try:
-                return self._exchange(origin, request, kept, deadline)
+                return self._exchange(origin, request, idle, deadline)
             except ExchangeError:
-                if kept.received or not deadline.remaining():
+                if idle.received or not deadline.seconds_left():
                     raise
         return self._exchange(origin, request, self._open(origin, deadline), deadline)
 
     def stream(self, origin: Origin, request: HttpRequest, deadline: Deadline) -> HttpResponse | Stream:
-        """Send ``request`` on a connection of its own and return its answer while it is still coming.
+        """Send ``request`` on a connection of its own and return its response as a stream.
 
-        ``deadline`` is for the answer's head, and for the whole answer when its status is not 200: that one is
-        returned as a :class:`Response`. Raises :class:`WireFailure`.
+        ``deadline`` is for the response's head, and for the whole response when its status is not 200: that one is
+        returned as a :class:`HttpResponse`. Raises :class:`ExchangeError`.
         """
         from . import http1
 
         sock = self._open(origin, deadline)
-        kept = False
+        is_streaming = False
         try:
-            sock.arm(deadline, self._timeouts.read_s)
-            answer = http1.send_request(origin, self._hop(origin), request, sock, gzip=False)
-            if answer.status == 200:
-                kept = True
-                return Stream(answer, sock, self._clock)
-            headers = {name.lower(): value for name, value in answer.getheaders()}
-            return HttpResponse(answer.status, headers, http1.read_body(answer, self._max_body_bytes))
-        except TimeoutError:
-            raise ExchangeError("no answer in time", transient=True) from None
-        except (ConnectionError, ssl.SSLError):
-            raise ExchangeError("the connection was lost before an answer came", transient=True) from None
-        except (OSError, ValueError):
-            raise ExchangeError("the answer is not HTTP", fix=OTHER_PROTOCOL) from None
+            with _exchange_errors("no response in time", "the connection was lost before a response came"):
+                sock.arm(deadline, self._timeouts.read_s)
+                response = http1.send_request(origin, self._hop(origin), request, sock, gzip=False)
+                if response.status == 200:
+                    is_streaming = True
+                    return Stream(response, sock, self._clock)
+                headers = {name.lower(): value for name, value in response.getheaders()}
+                return HttpResponse(response.status, headers, http1.read_body(response, self._max_body_bytes))
         finally:
-            if not kept:
+            if not is_streaming:
                 sock.shut()
 
     def _proxy_for(self, origin: Origin) -> Proxy | None:
@@ -163,23 +175,19 @@ class ConnectionPool:
 
     def _exchange(self, origin: Origin, request: HttpRequest, sock: TimedSocket, deadline: Deadline) -> HttpResponse:
         keep = False
+        lost = "the connection was lost before the response was complete"
         try:
-            sock.arm(deadline, self._timeouts.read_s)
-            answer, keep = self._talk(origin, request, sock)
-        except TimeoutError:
-            raise ExchangeError("no complete answer in time", transient=True) from None
-        except (ConnectionError, ssl.SSLError):
-            raise ExchangeError("the connection was lost before the answer was complete", transient=True) from None
-        except (OSError, ValueError):
-            raise ExchangeError("the answer is not HTTP", fix=OTHER_PROTOCOL) from None
+            with _exchange_errors("no complete response in time", lost):
+                sock.arm(deadline, self._timeouts.read_s)
+                response, keep = self._send(origin, request, sock)
         finally:
             if not keep:
                 sock.shut()
         self._keep(origin, sock)
-        return answer
+        return response
 
-    def _talk(self, origin: Origin, request: HttpRequest, sock: TimedSocket) -> tuple[HttpResponse, bool]:
-        # Late: who speaks HTTP over a lent connection does without, and http.client takes milliseconds to import.
+    def _send(self, origin: Origin, request: HttpRequest, sock: TimedSocket) -> tuple[HttpResponse, bool]:
+        # Imported late: http.client takes milliseconds, and not every process sends a request.
         from . import http1
 
         response = http1.send_request(origin, self._hop(origin), request, sock, gzip=True)
@@ -188,5 +196,5 @@ class ConnectionPool:
         return HttpResponse(response.status, headers, body), not response.will_close
 
     def _hop(self, origin: Origin) -> Proxy | None:
-        """Return the proxy that is asked in the server's place: that of plain http."""
+        """Return the proxy that gets the request in place of the server: that of plain http."""
         return self._proxy_for(origin) if origin.scheme == "http" else None

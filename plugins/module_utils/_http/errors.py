@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An exchange that failed, and the size of what is read and written at once.
+"""The error of a failed exchange, and the size of one read or write.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -9,7 +9,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 CHUNK = 64 * 1024
-# The way out where something answers that does not speak what the address says.
+# The fix when a server of another protocol responds.
 OTHER_PROTOCOL = "Check the port, and https:// or http:// in the address"
 
 

@@ -14,12 +14,12 @@ from .errors import ExchangeError
 
 
 def too_large(limit: int) -> ExchangeError:
-    """Return the failure of an answer that is larger than it may be."""
-    return ExchangeError(f"the answer is larger than {limit} bytes")
+    """Return the error of a response that is larger than ``limit``."""
+    return ExchangeError(f"the response is larger than {limit} bytes")
 
 
 class Gunzip:
-    """Unpacks gzip piecewise, so that a small body cannot grow past ``limit`` before it is seen."""
+    """Unpacks gzip piecewise, so that a small body cannot grow past ``limit`` unnoticed."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -27,17 +27,17 @@ class Gunzip:
         self._decoder = zlib.decompressobj(16 + zlib.MAX_WBITS)
 
     def feed(self, data: bytes) -> bytes:
-        """Return what a piece unpacks to. Raises :class:`WireFailure`."""
+        """Return what a piece unpacks to. Raises :class:`ExchangeError`."""
         try:
             piece = self._decoder.decompress(data, self._limit - self._size + 1)
         except zlib.error:
-            raise ExchangeError("the answer's compression is broken") from None
+            raise ExchangeError("the compression of the response is damaged") from None
         self._size += len(piece)
         if self._size > self._limit or self._decoder.unconsumed_tail:
             raise too_large(self._limit)
         return piece
 
     def finish(self) -> None:
-        """Raise :class:`WireFailure` when the end is missing."""
+        """Raise :class:`ExchangeError` when the end is missing."""
         if not self._decoder.eof:
-            raise ExchangeError("the answer was cut short", transient=True)
+            raise ExchangeError("the response was cut short", transient=True)

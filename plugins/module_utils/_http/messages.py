@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is asked and what is answered; neither shows its query, headers or body.
+"""HTTP requests and responses as values; their text never shows query, headers or body.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -29,7 +29,7 @@ _REQUEST_IDS = ("x-request-id", "request-id", "x-amzn-requestid", "x-amz-request
 
 
 class HttpRequest(t.NamedTuple):
-    """One call. ``path`` begins with a slash and is already encoded (see :func:`.address.route`).
+    """One call. ``path`` begins with a slash and is already encoded (see :func:`.urls.route`).
 
     ``idempotent`` says whether sending it twice is harmless; by default the method decides (RFC 9110 section
     9.2.2). A create by PUT must set it to false: only a 429 is then retried, since anything else may have worked.
@@ -43,7 +43,7 @@ class HttpRequest(t.NamedTuple):
     idempotent: bool | None = None
 
     def __repr__(self) -> str:
-        return f"Request(method={self.method!r}, path={self.path!r}, idempotent={self.idempotent!r})"
+        return f"HttpRequest(method={self.method!r}, path={self.path!r}, idempotent={self.idempotent!r})"
 
     @property
     def target(self) -> str:
@@ -52,27 +52,27 @@ class HttpRequest(t.NamedTuple):
 
     @property
     def safe(self) -> bool:
-        """Whether the call only reads, so that it cannot have taken effect unseen."""
+        """Whether the call only reads, so that it cannot have changed anything."""
         return self.method in _SAFE
 
     @property
     def repeatable(self) -> bool:
-        """Whether the call may be sent again after an unclear end."""
+        """Whether the call may be sent again when it is unknown whether it took effect."""
         return self.method in _IDEMPOTENT if self.idempotent is None else self.idempotent
 
 
 class HttpResponse(t.NamedTuple):
-    """One answer. Header names are lower case; ``body`` is whole and unpacked."""
+    """One response. Header names are lower case; ``body`` is whole and unpacked."""
 
     status: int
     headers: Mapping[str, str] = _NONE
     body: bytes = b""
 
     def __repr__(self) -> str:
-        return f"Response(status={self.status!r})"
+        return f"HttpResponse(status={self.status!r})"
 
     def request_id(self) -> str:
-        """Return the server's name for this call, for its support; empty when it gave none."""
+        """Return the server's id of this call, for its support; empty without one."""
         for name in _REQUEST_IDS:
             value = re.sub(r"[^A-Za-z0-9._:/=-]", "", self.headers.get(name, ""))
             if value:
@@ -86,14 +86,14 @@ class HttpResponse(t.NamedTuple):
 
 
 class JsonResponse(t.NamedTuple):
-    """A decoded JSON answer: ``data`` is None when the body is empty."""
+    """A decoded JSON response: ``data`` is None when the body is empty."""
 
     status: int
     data: t.Any
     headers: Mapping[str, str] = _NONE
 
     def __repr__(self) -> str:
-        return f"Answer(status={self.status!r})"
+        return f"JsonResponse(status={self.status!r})"
 
 
 def check_headers(headers: Mapping[str, str]) -> None:
@@ -115,15 +115,15 @@ def json_request(
     idempotent: bool | None = None,
 ) -> HttpRequest:
     """Build a call that expects JSON; ``body`` is sent as JSON or ``form`` as a web form, not both."""
-    sent = {"Accept": "application/json", **(headers or {})}
+    all_headers = {"Accept": "application/json", **(headers or {})}
     data: bytes | None = None
     if form is not None:
         data = urllib.parse.urlencode(dict(form)).encode()
-        sent.setdefault("Content-Type", "application/x-www-form-urlencoded")
+        all_headers.setdefault("Content-Type", "application/x-www-form-urlencoded")
     elif body is not None:
         data = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
-        sent.setdefault("Content-Type", "application/json")
-    return HttpRequest(method, path, tuple(query), sent, data, idempotent)
+        all_headers.setdefault("Content-Type", "application/json")
+    return HttpRequest(method, path, tuple(query), all_headers, data, idempotent)
 
 
 def _refuse_constant(name: str) -> t.NoReturn:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How long to wait and when to ask again.
+"""Timeouts, retries and the pace of calls.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -31,7 +31,7 @@ class Timeouts(t.NamedTuple):
 
 
 class RetryPolicy(t.NamedTuple):
-    """How often to ask again: ``attempts`` in all, waits doubling from ``base_s`` up to ``cap_s``.
+    """How often to try: ``attempts`` in all, waits doubling from ``base_s`` up to ``cap_s``.
 
     A ``Retry-After`` longer than ``retry_after_cap_s`` is cut to it: an absurd one must not hang a play.
     """
@@ -65,7 +65,7 @@ def parse_retry_after(value: str | None, now: float) -> float | None:
 
 
 def parse_http_date(text: str) -> float | None:
-    """Return the Unix seconds of a date in a header (RFC 9110 section 5.6.7), None for what is none."""
+    """Return the Unix seconds of a date in a header (RFC 9110 section 5.6.7), None when it is not one."""
     try:
         return email.utils.parsedate_to_datetime(text).timestamp()
     except (TypeError, ValueError, IndexError, OverflowError):
@@ -89,8 +89,8 @@ class Pacer:
         with self._lock:
             now = self._clock.monotonic()
             turn = max(now, self._next)
-            if turn - now > deadline.remaining():
-                raise TimeoutError("the API's pace leaves no turn before the deadline")
+            if turn - now > deadline.seconds_left():
+                raise TimeoutError("the API's rate limit leaves no time for the call before the deadline")
             self._next = turn + self.interval_s
         if turn > now:
             self._clock.sleep(turn - now)
@@ -101,6 +101,6 @@ _shared_lock = threading.Lock()
 
 
 def shared_pacer(name: str, interval_s: float) -> Pacer:
-    """Return this process's one pacer called ``name`` (an API and an account), made at first use."""
+    """Return this process's one pacer called ``name`` (an API and an account), created at first use."""
     with _shared_lock:
         return _shared.setdefault(name, Pacer(interval_s))

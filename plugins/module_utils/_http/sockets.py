@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Connections: names resolved, sockets opened and secured, every read and write held to the deadline.
+"""Opens connections: name resolution, TCP, proxy tunnels and TLS, each read and write within the deadline.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -20,8 +20,8 @@ from .retry import Timeouts
 from .urls import Origin, Proxy, is_address
 
 _Address = tuple[socket.AddressFamily, t.Any]
-_MAX_PROXY_ANSWER = 16 * 1024
-# What OpenSSL calls an answer that is no TLS.
+_MAX_PROXY_RESPONSE = 16 * 1024
+# OpenSSL's reasons for a response that is not TLS.
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL")
 
 
@@ -39,14 +39,14 @@ class _TimedReader(io.RawIOBase):
 
 
 class TimedSocket:
-    """A socket as ``http.client`` uses it. A per-read timeout alone would let one byte a second go on for ever.
+    """A socket as ``http.client`` uses it. A per-read timeout alone would let one byte a second continue for ever.
 
     ``close`` does nothing, since ``http.client`` closes before the body is read; :meth:`shut` closes.
     """
 
     def __init__(self, raw: socket.socket, deadline: Deadline, step_s: float) -> None:
         self.raw = raw
-        self._held: bytearray | None = None
+        self._buffer: bytearray | None = None
         self.arm(deadline, step_s)
 
     def arm(self, deadline: Deadline, step_s: float) -> None:
@@ -63,18 +63,18 @@ class TimedSocket:
         return count
 
     def hold(self) -> None:
-        """Keep what is sent from now on until :meth:`release`: head and body of a request make one TLS record."""
-        self._held = bytearray()
+        """Buffer what is sent from now on until :meth:`release`: head and body of a request make one TLS record."""
+        self._buffer = bytearray()
 
     def release(self) -> None:
-        """Send what was kept."""
-        held, self._held = self._held, None
-        if held:
-            self.sendall(held)
+        """Send the buffer."""
+        buffer, self._buffer = self._buffer, None
+        if buffer:
+            self.sendall(buffer)
 
     def sendall(self, data: t.Any) -> None:
-        if self._held is not None:
-            self._held += data
+        if self._buffer is not None:
+            self._buffer += data
             return
         view = memoryview(data).cast("B")
         for start in range(0, len(view), CHUNK):
@@ -92,30 +92,30 @@ class TimedSocket:
 
 
 def resolve(host: str, port: int, timeout_s: float) -> list[_Address]:
-    """Return the addresses of ``host``, families in turn, or raise :class:`WireFailure` after ``timeout_s``.
+    """Return the addresses of ``host``, families in turn, or raise :class:`ExchangeError` after ``timeout_s``.
 
-    The resolver cannot be interrupted (glibc waits 10 s and more for a dead name server), so it runs beside; an address
-    needs none.
+    The resolver cannot be interrupted (glibc waits 10 s and more for a dead name server), so it runs in a thread; an
+    address needs none.
     """
     if is_address(host):
         return [(entry[0], entry[4]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
     outcome: list[t.Any] = []
 
-    def look_up() -> None:
+    def query_resolver() -> None:
         try:
             outcome.append(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except (OSError, UnicodeError) as exc:
             outcome.append(exc)
 
-    thread = threading.Thread(target=look_up, daemon=True, name="resolve")
+    thread = threading.Thread(target=query_resolver, daemon=True, name="resolve")
     thread.start()
     thread.join(timeout_s)
-    found = outcome[0] if outcome else TimeoutError()
-    if isinstance(found, (OSError, UnicodeError)):
-        reason = "no answer from the name server" if isinstance(found, TimeoutError) else "unknown host name"
+    result = outcome[0] if outcome else TimeoutError()
+    if isinstance(result, (OSError, UnicodeError)):
+        reason = "no response from the name server" if isinstance(result, TimeoutError) else "unknown host name"
         fix = "Check the address and this machine's DNS"
         raise ExchangeError(f"{host} cannot be resolved ({reason})", fix=fix, sent=False, transient=True)
-    return _alternate_families([(entry[0], entry[4]) for entry in found])
+    return _alternate_families([(entry[0], entry[4]) for entry in result])
 
 
 def _alternate_families(addresses: list[_Address]) -> list[_Address]:
@@ -131,10 +131,10 @@ def _alternate_families(addresses: list[_Address]) -> list[_Address]:
 def dial(host: str, port: int, limit: Deadline) -> socket.socket:
     """Open a TCP connection before ``limit``; the addresses of ``host`` share the time."""
     problem = "no address"
-    addresses = resolve(host, port, limit.remaining())
+    addresses = resolve(host, port, limit.seconds_left())
     for left, (family, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
         # Half the time for each address but the last: a black hole must leave some for the next.
-        step_s = limit.within(max(0.2, limit.remaining() / min(left, 2)))
+        step_s = limit.within(max(0.2, limit.seconds_left() / min(left, 2)))
         raw = socket.socket(family, socket.SOCK_STREAM)
         try:
             raw.settimeout(step_s)
@@ -145,7 +145,7 @@ def dial(host: str, port: int, limit: Deadline) -> socket.socket:
             problem = "timed out" if isinstance(exc, TimeoutError) else (exc.strerror or "failed").lower()
             continue
         return raw
-    fix = "Check that the server is up, its address, and what lies between (VPN, firewall, proxy)"
+    fix = "Check that the server is up, its address, and the VPN, firewall or proxy on the way"
     raise ExchangeError(f"no connection to {host} port {port} ({problem})", fix=fix, sent=False, transient=True)
 
 
@@ -156,14 +156,14 @@ def _open_tunnel(sock: TimedSocket, origin: Origin, proxy: Proxy) -> None:
     if proxy.credentials:
         lines.append(f"Proxy-Authorization: {proxy.credentials}")
     sock.sendall("\r\n".join([*lines, "", ""]).encode("ascii"))
-    answer = b""
-    # Byte by byte: what follows the empty line belongs to TLS and must stay in the socket.
-    while not answer.endswith(b"\r\n\r\n"):
+    response = b""
+    # Byte by byte: the bytes after the empty line belong to TLS and must stay in the socket.
+    while not response.endswith(b"\r\n\r\n"):
         byte = bytearray(1)
-        if not sock.receive_into(byte) or len(answer) > _MAX_PROXY_ANSWER:
+        if not sock.receive_into(byte) or len(response) > _MAX_PROXY_RESPONSE:
             raise ExchangeError("the proxy closed the connection", sent=False, transient=True)
-        answer += bytes(byte)
-    status = answer.split(None, 2)[1:2]
+        response += bytes(byte)
+    status = response.split(None, 2)[1:2]
     if not status or not status[0].startswith(b"2"):
         shown = status[0].decode("ascii", "replace")[:3] if status else "nothing"
         raise ExchangeError(f"the proxy refused the tunnel ({shown})", fix="Check the proxy setting", sent=False)
@@ -189,7 +189,7 @@ def connect(
     timeouts: Timeouts,
     server_name: str = "",
 ) -> TimedSocket:
-    """Return a ready connection to ``origin``; raise :class:`WireFailure` or ``OSError``, nothing being sent yet.
+    """Return a ready connection to ``origin``; raise :class:`ExchangeError` or ``OSError``, before anything is sent.
 
     ``server_name`` is the name that the server's certificate must bear, when it is not the one in the address.
     """

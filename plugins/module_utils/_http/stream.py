@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An answer that is read while it comes, for hours if need be: watches and logs.
+"""A response that is read while it arrives, for hours if needed: watches and logs.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -22,50 +22,50 @@ if t.TYPE_CHECKING:
 
 _SIZE = re.compile(rb"\s*([0-9a-fA-F]{1,8})\s*(?:;[^\r\n]*)?\r?\n")
 _MAX_SIZE_LINE = 1024
-# A peer that vanished without a word is noticed after 10 + 3 x 5 seconds.
+# A peer that vanished without closing the connection is noticed after 10 + 3 x 5 seconds.
 _KEEPALIVE = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 25_000))
 
 
 class _ChunkDecoder:
-    """Takes the framing off a chunked body (RFC 9112 section 7.1), whatever pieces it comes in.
+    """Removes the framing of a chunked body (RFC 9112 section 7.1), whatever pieces it arrives in.
 
-    ``http.client`` loses its place when a read times out between two pieces; this does not.
+    ``http.client`` loses its position when a read times out between two pieces; this does not.
     """
 
     def __init__(self) -> None:
-        self._held = b""
-        self._left = 0
+        self._buffer = b""
+        self._bytes_left = 0
         self.ended = False
 
     def feed(self, data: bytes) -> bytes:
         """Return the payload in ``data``; ``ended`` is true once the last chunk came."""
-        self._held += data
+        self._buffer += data
         out: list[bytes] = []
-        while self._held and not self.ended:
-            if not self._left:
-                if not self._begin():
+        while self._buffer and not self.ended:
+            if not self._bytes_left:
+                if not self._read_size():
                     break
                 continue
-            piece, self._held = self._held[: self._left], self._held[self._left :]
-            self._left -= len(piece)
+            piece, self._buffer = self._buffer[: self._bytes_left], self._buffer[self._bytes_left :]
+            self._bytes_left -= len(piece)
             out.append(piece)
         return b"".join(out)
 
-    def _begin(self) -> bool:
+    def _read_size(self) -> bool:
         """Read the size line of the next chunk; false when it is not whole yet."""
-        match = _SIZE.match(self._held)
+        match = _SIZE.match(self._buffer)
         if match is None:
-            if len(self._held) > _MAX_SIZE_LINE:
-                raise ExchangeError("the answer is not HTTP")
+            if len(self._buffer) > _MAX_SIZE_LINE:
+                raise ExchangeError("the response is not HTTP")
             return False
-        self._left = int(match.group(1), 16)
-        self._held = self._held[match.end() :]
-        self.ended = self._left == 0
+        self._bytes_left = int(match.group(1), 16)
+        self._buffer = self._buffer[match.end() :]
+        self.ended = self._bytes_left == 0
         return True
 
 
 class Stream:
-    """The body of an answer, piece by piece. ``close`` may be called by another thread to end a read at once."""
+    """The body of a response, piece by piece. ``close`` may be called by another thread to end a read at once."""
 
     def __init__(self, response: http.client.HTTPResponse, sock: TimedSocket, clock: Clock) -> None:
         # The response would close its file when it is let go, and complain in red where that is closed already.
@@ -73,7 +73,7 @@ class Stream:
         self._sock = sock
         self._clock = clock
         self._chunks = _ChunkDecoder() if response.chunked else None
-        self._left: int | None = None if response.chunked else response.length
+        self._bytes_left: int | None = None if response.chunked else response.length
         self._closed = False
         self._reading = False
         self._lock = threading.Lock()
@@ -86,7 +86,7 @@ class Stream:
     def read(self, timeout_s: float) -> bytes | None:
         """Return what has come, ``b""`` at the end of the answer, None when nothing came for ``timeout_s``.
 
-        :raises WireFailure: when the answer broke off before its end.
+        :raises ExchangeError: when the answer broke off before its end.
         """
         with self._lock:
             if self._closed:
@@ -102,12 +102,12 @@ class Stream:
 
     def _read(self, timeout_s: float) -> bytes | None:
         wait = Deadline(self._clock, timeout_s)
-        while not self._over():
+        while not self._is_over():
             try:
                 self._sock.arm(wait, timeout_s)
                 piece = self._body.read1(CHUNK)
             except TimeoutError:
-                if wait.remaining() > 0.1:
+                if wait.seconds_left() > 0.1:
                     # Long before its time: the kernel gave up, the peer no longer answers probes.
                     raise ExchangeError("the connection was lost", transient=True) from None
                 return None
@@ -123,23 +123,23 @@ class Stream:
                 return data
         return b""
 
-    def _over(self) -> bool:
-        return self._closed or self._left == 0 or (self._chunks is not None and self._chunks.ended)
+    def _is_over(self) -> bool:
+        return self._closed or self._bytes_left == 0 or (self._chunks is not None and self._chunks.ended)
 
     def _unpack(self, piece: bytes) -> bytes:
         if self._chunks is not None:
             return self._chunks.feed(piece)
-        if self._left is not None:
-            piece = piece[: self._left]
-            self._left -= len(piece)
+        if self._bytes_left is not None:
+            piece = piece[: self._bytes_left]
+            self._bytes_left -= len(piece)
         return piece
 
     def _check_end(self) -> None:
-        if not self._closed and (self._chunks is not None or self._left):
-            raise ExchangeError("the answer was cut short", transient=True)
+        if not self._closed and (self._chunks is not None or self._bytes_left):
+            raise ExchangeError("the response was cut short", transient=True)
 
     def close(self) -> None:
-        """End the answer; a read in another thread returns at once."""
+        """Close the stream; a read in another thread returns at once."""
         with self._lock:
             if self._closed:
                 return
@@ -149,7 +149,7 @@ class Stream:
             except OSError:
                 pass
             # The number of a file that is closed under a reader goes to the next one that is opened, and the reader
-            # would take that one's bytes: whoever reads closes it.
+            # would read the bytes of that one: the reader closes it.
             if not self._reading:
                 self._sock.shut()
 

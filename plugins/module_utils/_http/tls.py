@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How both ends of a TLS connection prove themselves.
+"""TLS options: how the server and the client prove who they are.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -17,7 +17,7 @@ from .errors import ExchangeError
 
 
 class TlsOptions(t.NamedTuple):
-    """How the server proves itself (``ca_path`` or ``ca_pem``, ``verify``) and, if asked, how we do.
+    """How the server proves who it is (``ca_path`` or ``ca_pem``, ``verify``) and, if needed, how the client does.
 
     A client certificate is given as files (``client_cert``, ``client_key``) or as ``client_pem``, certificate and key
     one after the other. ``server_name`` is the name that the server's certificate must bear, when it is not the host
@@ -37,7 +37,7 @@ class TlsOptions(t.NamedTuple):
         return f"TlsOptions({', '.join(f'{name}={value!r}' for name, value in shown)})"
 
     def context(self) -> ssl.SSLContext:
-        """Return a TLS context; raise :class:`WireFailure` when a file cannot be used."""
+        """Return a TLS context; raise :class:`ExchangeError` when a file cannot be used."""
         try:
             context = ssl.create_default_context(cafile=self.ca_path or None, cadata=self.ca_pem or None)
             if self.client_pem:
@@ -49,7 +49,7 @@ class TlsOptions(t.NamedTuple):
                 f"a TLS file cannot be used ({_reason(exc)})", fix="Check ca_path", sent=False
             ) from None
         if self.ca_pem:
-            # Private CAs often leave out what RFC 5280 wants of public ones, and Python 3.13 began to insist on it.
+            # Private CAs often leave out what RFC 5280 wants of public ones, and Python 3.13 began to require it.
             context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if not self.verify:
             context.check_hostname = False
@@ -71,7 +71,7 @@ def _refuse_password() -> t.NoReturn:
 
 
 def _load_pem(context: ssl.SSLContext, pem: str) -> None:
-    """Load a certificate and its key; Python takes them from files only, so they are put where no disk is."""
+    """Load a certificate and its key. Python takes them from files only, so they are put in memory, never on a disk."""
     if not hasattr(os, "memfd_create"):
         with tempfile.NamedTemporaryFile() as stream:
             stream.write(pem.encode())

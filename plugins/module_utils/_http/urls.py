@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where a request goes: base URLs, paths, query strings and proxies.
+"""Addresses: base URLs, paths, query strings and proxies.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -87,7 +87,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _has_unsafe_characters(url: str) -> bool:
-    """Tell whether ``url`` holds what has no place in one, and what others may read as something else."""
+    """Tell whether ``url`` holds characters that are not valid in a URL or that parsers read in different ways."""
     return not (url.isascii() and url.isprintable()) or " " in url or "\\" in url
 
 
@@ -201,7 +201,7 @@ def proxy_for(origin: Origin, setting: str, environ: Mapping[str, str]) -> Proxy
     def variable(name: str) -> str:
         return environ.get(name) or environ.get(name.upper()) or ""
 
-    # A web server's CGI sets HTTP_PROXY from a client's "Proxy:" header (httpoxy); it is no setting of the user.
+    # A web server's CGI sets HTTP_PROXY from a client's "Proxy:" header (httpoxy); it is not a setting of the user.
     plain = environ.get("http_proxy", "") if "REQUEST_METHOD" in environ else variable("http_proxy")
     url = (variable("https_proxy") if origin.scheme == "https" else plain) or variable("all_proxy")
     if not url or _is_bypassed(origin, variable("no_proxy")):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Numbers shown before launch: effective batch, learning rate, time per all-reduce, price. Pure arithmetic.
+"""Numbers shown before a launch: effective batch, learning rate, time per all-reduce, price. Pure arithmetic.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -22,14 +22,14 @@ def derive_advice(
     :param prices_usd_per_hour: one entry a node; None for a node whose price is unknown (an owned one has 0).
     """
     prices = list(prices_usd_per_hour)
-    known = [price for price in prices if price is not None]
+    known_prices = [price for price in prices if price is not None]
     return {
         "world_size": job.world_size,
         "processes_per_node": job.nproc,
         "effective_batch": effective_batch(job),
         "learning_rate_advice": learning_rate(job),
         "predicted_allreduce_s": allreduce_seconds(job, bandwidth_gb_s),
-        "price_usd_per_hour": sum(known) if len(known) == len(prices) else None,
+        "price_usd_per_hour": sum(known_prices) if len(known_prices) == len(prices) else None,
     }
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Check results (contracts: "Check result") and the preflight of a job: pure rules on what the nodes answered.
+"""Check results and the preflight of a job: pure rules on the answers of the nodes.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -22,7 +22,7 @@ NodeInfo = t.Mapping[str, t.Any]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at. ``problem`` and ``fix`` are empty when ``ok``."""
+    """One thing that was checked. ``problem`` and ``fix`` are empty when ``ok``."""
 
     name: str
     ok: bool
@@ -34,7 +34,7 @@ class Check:
 
 
 def build_result(checks: t.Sequence[Check]) -> dict[str, t.Any]:
-    """Return the flat check result."""
+    """Return the check result: ``ok``, ``exit_code``, all checks, and the names of those that failed."""
     failures = [check.name for check in checks if not check.ok]
     return {
         "ok": not failures,
@@ -45,11 +45,11 @@ def build_result(checks: t.Sequence[Check]) -> dict[str, t.Any]:
 
 
 def raise_first_failure(checks: t.Sequence[Check]) -> None:
-    """Raise the first failed check as the reason why nothing was started."""
-    failed = [check for check in checks if not check.ok]
-    if failed:
-        first = failed[0]
-        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+    """Raise RefusedError for the first failed check."""
+    failures = [check for check in checks if not check.ok]
+    if failures:
+        first = failures[0]
+        more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
         where = f"{first.node}: " if first.node else ""
         raise RefusedError(f"{where}{first.problem}{more}", first.fix)
 
@@ -99,7 +99,7 @@ def _check_installed_packages(node: str, info: NodeInfo) -> list[Check]:
     training = info.get("training") or {}
     checks = []
     for package, version in training.get("packages", {}).items():
-        problem = f"{training.get('executable')} has no package {package}"
+        problem = f"package {package} is not installed for {training.get('executable')}"
         fix = "Run the bootstrap playbook, or install it in the interpreter that muster_training_python names"
         checks.append(_build_check(f"package_{package}", node, version is not None, version, "any", problem, fix))
     return checks
@@ -122,29 +122,28 @@ def _check_state_folder(node: str, info: NodeInfo) -> Check:
     problem = state["problem"]
     if not problem and state["free_bytes"] < _MIN_FREE:
         problem = f"has only {state['free_bytes'] >> 20} MiB free"
-    text = f"the state folder {state['path']} {problem}"
+    message = f"the state folder {state['path']} {problem}"
     return _build_check(
         "state_folder",
         node,
         not problem,
         state["free_bytes"],
         _MIN_FREE,
-        text,
+        message,
         "Set muster_node_state to a writable disk",
     )
 
 
 def _check_paths(node: str, info: NodeInfo) -> list[Check]:
     fix = "Name a folder on a disk with room in checkpoints.path"
-    found = info.get("paths", {}).items()
     return [
-        _build_check("path", node, not p["problem"], path, "writable", f"{path} {p['problem']}", fix)
-        for path, p in found
+        _build_check("path", node, not state["problem"], path, "writable", f"{path} {state['problem']}", fix)
+        for path, state in info.get("paths", {}).items()
     ]
 
 
 def _check_ports(node: str, info: NodeInfo) -> list[Check]:
-    fix = "Another program holds the port: stop it, or choose another run id (muster_run_id)"
+    fix = "Another program uses the port: stop it, or choose another run id (muster_run_id)"
     running = any(unit["alive"] for unit in info.get("units", {}).values())
     return [
         _build_check(
@@ -166,7 +165,7 @@ def _check_packages(job: Job, node: str, info: NodeInfo) -> list[Check]:
     checks = []
     for package, version in training.get("packages", {}).items():
         wanted = str(job.requires.get(package, "") or "")
-        missing = f"{training.get('executable')} has no package {package}"
+        missing = f"package {package} is not installed for {training.get('executable')}"
         problem = missing if version is None else f"{package} {version} does not satisfy {wanted}"
         ok = version is not None and satisfies(version, wanted)
         fix = f"Install it on the node: {training.get('executable')} -m pip install '{package}{wanted}'"
@@ -180,69 +179,73 @@ def _shared_packages(infos: t.Mapping[str, NodeInfo]) -> list[str]:
 
 
 def _check_same_version(package: str, infos: t.Mapping[str, NodeInfo]) -> Check:
-    found = {node: (info.get("training") or {}).get("packages", {}).get(package) for node, info in infos.items()}
+    by_node = {node: (info.get("training") or {}).get("packages", {}).get(package) for node, info in infos.items()}
     # A build suffix such as +cu128 or +cpu is another build of the same release.
-    versions = {str(version).partition("+")[0] for version in found.values() if version is not None}
-    shown = ", ".join(f"{node} has {version}" for node, version in found.items())
-    text = f"the nodes have different versions of {package}: {shown}"
+    versions = {str(version).partition("+")[0] for version in by_node.values() if version is not None}
+    listing = ", ".join(f"{node} has {version}" for node, version in by_node.items())
+    message = f"the nodes have different versions of {package}: {listing}"
     return _build_check(
         f"same_{package}",
         None,
         len(versions) <= 1,
-        found,
+        by_node,
         "equal",
-        text,
+        message,
         f"Install one version of {package} on all nodes",
     )
 
 
 def _check_tools(node: str, info: NodeInfo) -> list[Check]:
-    found = info.get("tools", {}).items()
     return [
         _build_check(
-            f"tool_{name}", node, bool(place), place, "installed", f"there is no {name}", f"Install {name} on the node"
+            f"tool_{name}",
+            node,
+            bool(path),
+            path,
+            "installed",
+            f"{name} is not installed",
+            f"Install {name} on the node",
         )
-        for name, place in found
+        for name, path in info.get("tools", {}).items()
     ]
 
 
 def _check_files(node: str, info: NodeInfo) -> list[Check]:
-    found = info.get("files", {}).items()
     return [
         _build_check(
             "file",
             node,
-            ok,
+            readable,
             path,
             "readable",
             f"cannot read {path}",
             "Place it on every node, or send it with job.code",
         )
-        for path, ok in found
+        for path, readable in info.get("files", {}).items()
     ]
 
 
 def _check_idle(job: Job, node: str, info: NodeInfo, run_id: str) -> Check:
     others = [run for run in info.get("live_runs", []) if run["run_id"] != run_id]
-    clash = [run["run_id"] for run in others if job.gpus_per_node and run["gpus"]]
-    text = f"run {', '.join(clash)} is using this node's GPUs"
+    conflicts = [run["run_id"] for run in others if job.gpus_per_node and run["gpus"]]
+    message = f"run {', '.join(conflicts)} is using this node's GPUs"
     return _build_check(
         "idle",
         node,
-        not clash,
+        not conflicts,
         [run["run_id"] for run in others],
         "no other GPU job",
-        text,
+        message,
         "Wait for it, or cancel it",
     )
 
 
 def _check_owner(node: str, info: NodeInfo, run_id: str, owner: str) -> Check:
-    claim = info.get("claim") or {}
-    foreign = bool(claim) and claim.get("owner") != owner
-    text = f"run {run_id} belongs to another controller ({claim.get('controller', 'unknown')})"
+    record = info.get("claim") or {}
+    foreign = bool(record) and record.get("owner") != owner
+    message = f"run {run_id} belongs to another controller ({record.get('controller', 'unknown')})"
     fix = "Follow or cancel it there, or take it over with muster_take_over: true"
-    return _build_check("owner", node, not foreign, claim.get("controller"), "this controller", text, fix)
+    return _build_check("owner", node, not foreign, record.get("controller"), "this controller", message, fix)
 
 
 def _check_gpus(job: Job, node: str, info: NodeInfo) -> Check:
@@ -271,10 +274,10 @@ def satisfies(version: str, wanted: str) -> bool:
     """Return whether ``version`` meets ``wanted``: comma-separated parts such as ``>=2.1``."""
     numbers = _parse_version(version)
     for part in filter(None, (item.strip() for item in wanted.split(","))):
-        found = re.fullmatch(r"(>=|==|<=|<|>|!=)\s*([0-9][0-9A-Za-z.+]*)", part)
-        if not found:
+        match = re.fullmatch(r"(>=|==|<=|<|>|!=)\s*([0-9][0-9A-Za-z.+]*)", part)
+        if not match:
             return False
-        operator, limit = found.group(1), _parse_version(found.group(2))
+        operator, limit = match.group(1), _parse_version(match.group(2))
         width = max(len(numbers), len(limit))
         left, right = (item + (0,) * (width - len(item)) for item in (numbers, limit))
         outcome = {">=": left >= right, "==": left == right, "<=": left <= right, "<": left < right, ">": left > right}
@@ -284,8 +287,8 @@ def satisfies(version: str, wanted: str) -> bool:
 
 
 def _parse_version(version: str) -> tuple[int, ...]:
-    found = re.match(r"[0-9]+(\.[0-9]+)*", version.split("+")[0])
-    return tuple(int(item) for item in found.group(0).split(".")) if found else (0,)
+    match = re.match(r"[0-9]+(\.[0-9]+)*", version.split("+")[0])
+    return tuple(int(number) for number in match.group(0).split(".")) if match else (0,)
 
 
 def _build_check(name: str, node: str | None, ok: bool, value: t.Any, expected: t.Any, problem: str, fix: str) -> Check:

@@ -13,7 +13,7 @@ import typing as t
 
 from . import validators as f
 from .errors import InputError
-from .run_history import Story
+from .run_history import Attempt, Story
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def parse_drill(value: t.Any, world_size: int, nodes: t.Sequence[str], nproc: in
         rank = world_size - 1
     if rank is not None and rank >= world_size:
         raise InputError("drill.rank", f"must be below the world size {world_size}, not {rank}")
-    # With a node and no rank, any rank that lives there: torchrun numbers nodes as they come.
+    # With a node and no rank, any rank on that node: torchrun numbers nodes in the order in which they join.
     node = drill.node or nodes[(rank or 0) // nproc]
     if node not in nodes:
         raise InputError("drill.node", f"'{node}' is not a node of the job", f"Its nodes are: {', '.join(nodes)}")
@@ -51,40 +51,44 @@ def parse_drill(value: t.Any, world_size: int, nodes: t.Sequence[str], nproc: in
 
 
 def is_due(drill: Drill, story: Story, now: float) -> bool:
-    """Return whether the moment has come."""
+    """Return whether the time to inject the fault has come."""
     if drill.at_step is not None:
         return story.last.get("step", -1) >= drill.at_step
     first = story.first_step_at
     return first is not None and now - first >= (drill.after_s or 0.0)
 
 
-def judge_drill(story: Story, fault_at: float, interval_steps: int | None, asked: int) -> dict[str, t.Any]:
+def judge_drill(story: Story, fault_at: float, interval_steps: int | None, world_size: int) -> dict[str, t.Any]:
     """Return what the drill proved about the attempt before and the attempt after ``fault_at``.
 
     ``resumed`` is proven only by the step counter: the first step after the fault continues a checkpoint that is at
     most one interval behind the last step before it, with all ranks back.
     """
-    before = [item for item in story.attempts if item.started_at <= fault_at]
-    after = [item for item in story.attempts if item.started_at > fault_at and item.first_step is not None]
+    before = [attempt for attempt in story.attempts if attempt.started_at <= fault_at]
+    after = [attempt for attempt in story.attempts if attempt.started_at > fault_at and attempt.first_step is not None]
     empty = {"resumed": False, "steps_lost": None, "seconds_to_resume": None, "world_size": None}
     if not before or not after or before[-1].last_step is None:
-        return {**empty, "problem": "no step was seen after the fault"}
+        return {**empty, "problem": "no step was recorded after the fault"}
     old, new = before[-1], after[-1]
     lost = t.cast(int, old.last_step) - (new.resumed_from or 0)
-    first, at = t.cast(int, new.first_step), t.cast(float, after[0].first_step_at)
-    problem = ""
-    if new.resumed_from is None or not new.resumed_from <= first <= new.resumed_from + 1:
-        problem = f"step {first} does not continue the checkpoint of step {new.resumed_from}"
-    elif new.resumed_from == 0 and t.cast(int, old.last_step) > (interval_steps or 0):
-        problem = "the run began again at step 0"
-    elif interval_steps is not None and lost > interval_steps:
-        problem = f"{lost} steps were lost, the checkpoint interval is {interval_steps}"
-    elif len(new.ranks) != asked:
-        problem = f"{len(new.ranks)} of {asked} ranks came back"
+    first, resumed_at = t.cast(int, new.first_step), t.cast(float, after[0].first_step_at)
+    problem = _resume_problem(new, first, t.cast(int, old.last_step), interval_steps, world_size)
     return {
         "resumed": not problem,
         "steps_lost": max(0, lost),
-        "seconds_to_resume": round(at - fault_at, 3),
+        "seconds_to_resume": round(resumed_at - fault_at, 3),
         "world_size": len(new.ranks),
         "problem": problem,
     }
+
+
+def _resume_problem(new: Attempt, first: int, last: int, interval_steps: int | None, world_size: int) -> str:
+    """Return why ``new``, which began with the step ``first``, does not resume an attempt that ended with ``last``."""
+    if new.resumed_from is None or not new.resumed_from <= first <= new.resumed_from + 1:
+        return f"step {first} does not continue the checkpoint of step {new.resumed_from}"
+    if new.resumed_from == 0 and last > (interval_steps or 0):
+        return "the run restarted at step 0"
+    lost = last - new.resumed_from
+    if interval_steps is not None and lost > interval_steps:
+        return f"{lost} steps were lost, the checkpoint interval is {interval_steps}"
+    return "" if len(new.ranks) == world_size else f"{len(new.ranks)} of {world_size} ranks resumed"

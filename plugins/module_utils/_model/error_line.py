@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a program said before it failed: the one line of its output that a person looks for first.
+"""The error line of a program's output: the last line of the last Python traceback in it.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 _LIMIT = 300
-# What torchrun's --tee, torch's own traceback hook and mpirun's --tag-output put before a rank's lines.
+# The prefixes that torchrun's --tee, torch's own traceback hook and mpirun's --tag-output put before a rank's lines.
 _PREFIX = re.compile(r"^(?:\[default\d+\]:|\[rank\d+\]: ?|\[[^\[\]\s]+,\d+\]<std(?:out|err)>:\s?)+")
 _ERROR = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?::.*)?$")
 _OTHERS = ("torch.distributed.elastic.", "subprocess.CalledProcessError")
@@ -20,7 +20,7 @@ _OTHERS = ("torch.distributed.elastic.", "subprocess.CalledProcessError")
 def last_error(text: str) -> str | None:
     """Return the last line that ends a Python traceback in ``text`` (a node's log), without its prefixes.
 
-    A launcher's own report of the failure is passed over: it says only that a rank failed.
+    A launcher's own report of the failure is skipped: it only says that a rank failed.
     """
     for raw in reversed(text.splitlines()):
         line = _PREFIX.sub("", raw).strip()

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The one exception tree of the collection.
 
-Capabilities raise; the runners' single boundary (``plugin_utils/_ansible/errors.py``) turns an error into one
-scrubbed line. A message says what is wrong and where; ``fix`` says what to do about it.
+Capabilities raise; the error boundary (``plugin_utils/_ansible/errors.py``) turns an error into one scrubbed line. A
+message says what is wrong and where; ``fix`` says what to do about it.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -18,7 +18,7 @@ _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206
 
 
 def one_line(text: str) -> str:
-    """Return ``text`` as a line that a terminal only shows: programs and servers may say anything."""
+    """Return ``text`` as one line without terminal control characters: programs and servers may send anything."""
     return _CONTROLS.sub(" ", text)
 
 
@@ -59,13 +59,13 @@ class NodeError(MusterError):
 
 
 class UnreachableError(NodeError):
-    """The node did not answer over its connection; nothing is known about what happened there."""
+    """The node did not answer over its connection; whether the request took effect is unknown."""
 
 
 class TransportError(MusterError):
-    """No usable HTTP answer came: refused, timed out, cut, too large, not the expected shape.
+    """There was no usable HTTP response: refused, timed out, cut short, too large, or of an unexpected shape.
 
-    ``ambiguous`` is true when the request may have taken effect although no answer came.
+    ``ambiguous`` is true when the request may have taken effect although no response was received.
     """
 
     def __init__(self, message: str, fix: str = "", *, ambiguous: bool = False) -> None:
@@ -74,7 +74,7 @@ class TransportError(MusterError):
 
 
 class ApiError(TransportError):
-    """An HTTP answer with an error status. Holds method, path, status and the server's request id, never a body."""
+    """An HTTP response with an error status. Holds method, path, status and the server's request id, never a body."""
 
     def __init__(
         self, method: str, path: str, status: int, detail: str = "", *, request_id: str = "", fix: str = ""
@@ -86,7 +86,7 @@ class ApiError(TransportError):
 
 
 class ProviderError(MusterError):
-    """Renting or giving back failed. ``created_ids`` are machines that exist and may bill."""
+    """Creating or terminating machines failed. ``created_ids`` are machines that exist and may bill."""
 
     def __init__(self, message: str, fix: str = "", *, created_ids: tuple[str, ...] = ()) -> None:
         ids = f" (may be billing: {', '.join(created_ids)})" if created_ids else ""

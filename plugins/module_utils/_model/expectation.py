@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What an island's collectives should reach, and where that figure comes from.
+"""The bus bandwidth that an island's collectives should reach, and the source of that figure.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -52,7 +52,7 @@ class Expectation:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ExpectationRow:
-    """One measured figure for known hardware; it wins over the computed one where every given field matches.
+    """One measured figure for known hardware; it replaces the computed one where every field that is set matches.
 
     ``model`` is matched as words within the GPU's name. ``nodes_min`` and ``nodes_max`` bound the island's size.
     ``source`` says who measured it, so that a reader can judge it.

@@ -9,22 +9,22 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import time
 import typing as t
 
 from .errors import MusterError, RefusedError
 from .job import Job
+from .timestamps import read_time
 
 VerdictRecord = t.Mapping[str, t.Any]
 _VERIFY = "Run the verify_fabric playbook"
-# Links flap and nodes are re-cabled: what was proven longer ago than this is worth a look before a long run.
+# Links flap and nodes are re-cabled: an older verdict should be renewed before a long run.
 STALE_DAYS = 7.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FabricGate:
-    """What is known of the network: the verdict on the island that holds all nodes (or None), and warnings."""
+    """The verdict on the island that holds all nodes of a job (None without one), and warnings."""
 
     verdict: VerdictRecord | None
     warnings: tuple[str, ...]
@@ -32,8 +32,8 @@ class FabricGate:
     @property
     def bandwidth_gb_s(self) -> float | None:
         """Return the measured bus bandwidth in GB/s."""
-        found: float | None = ((self.verdict or {}).get("bandwidth") or {}).get("busbw_gb_s")
-        return found
+        busbw: float | None = ((self.verdict or {}).get("bandwidth") or {}).get("busbw_gb_s")
+        return busbw
 
 
 def judge_fabric(
@@ -51,17 +51,14 @@ def judge_fabric(
     """
     if len(hosts) < 2:
         return FabricGate(None, ())
-    # Older writers left out what they did not know.
-    known = (
-        [{"lane": None, **item} for item in verdicts if _is_readable(item)]
-        if isinstance(verdicts, (list, tuple))
-        else []
-    )
-    damaged = bool(verdicts) and (not isinstance(verdicts, (list, tuple)) or len(known) < len(verdicts))
-    notes = (f"a part of fabric.json is damaged and was left out. {_VERIFY}",) if damaged else ()
-    verdict = next((item for item in known if set(hosts) <= set(item.get("nodes") or [])), None)
+    # Older versions left out the lane when it was unknown.
+    entries = verdicts if isinstance(verdicts, (list, tuple)) else []
+    readable = [{"lane": None, **entry} for entry in entries if _is_readable(entry)]
+    damaged = bool(verdicts) and len(readable) < max(1, len(entries))
+    notes = (f"a part of fabric.json is damaged and was ignored. {_VERIFY}",) if damaged else ()
+    verdict = next((entry for entry in readable if set(hosts) <= set(entry.get("nodes") or [])), None)
     if verdict is None:
-        return FabricGate(None, (*notes, _warn_unverified_nodes(job, hosts, known)))
+        return FabricGate(None, (*notes, _warn_unverified_nodes(job, hosts, readable)))
     name, lane, outcome = verdict["island"], verdict.get("lane"), verdict["outcome"]
     slow = job.placement.allow_slow_network
     if lane == "E":
@@ -72,38 +69,40 @@ def judge_fabric(
         _refuse_unless_allowed(slow, f"island {name} is a mesh or the open network (lane D)", "Choose hosts of one LAN")
     if outcome == "fail":
         _refuse_unless_allowed(
-            slow, f"island {name} failed verification: {_first_reason(verdict)}", f"Mend it and verify again. {_VERIFY}"
+            slow,
+            f"island {name} failed verification: {_first_reason(verdict)}",
+            f"Repair it and verify again. {_VERIFY}",
         )
     return FabricGate(verdict, (*notes, *_verdict_warnings(verdict, time.time() if now is None else now)))
 
 
-def _is_readable(item: t.Any) -> bool:
-    """Return whether an entry is a verdict as it is written, with the list of its nodes."""
-    if not isinstance(item, dict):
+def _is_readable(entry: t.Any) -> bool:
+    """Return whether an entry of fabric.json is a whole verdict, with the list of its nodes."""
+    if not isinstance(entry, dict):
         return False
-    lists = [item.get(key) or [] for key in ("nodes", "reasons", "drift")]
+    lists = [entry.get(key) or [] for key in ("nodes", "reasons", "drift")]
     if not all(isinstance(value, list) and all(isinstance(one, str) for one in value) for value in lists):
         return False
-    # Imported when there is a verdict to read: a start without one need not wait for it.
+    # Imported only when there is a verdict to read: it costs milliseconds.
     from .verdict import Verdict as VerdictValue
 
     try:
-        VerdictValue.from_dict(item)
+        VerdictValue.from_dict(entry)
     except MusterError:
         return False
     return True
 
 
-def _warn_unverified_nodes(job: Job, hosts: t.Sequence[str], known: t.Sequence[VerdictRecord]) -> str:
-    """Return the warning for nodes that no verdict holds together; several islands are refused unless allowed."""
-    touched = [item for item in known if set(hosts) & set(item.get("nodes") or [])]
-    names = ", ".join(str(item["island"]) for item in touched)
-    if len(touched) > 1:
-        problem = f"the nodes lie on different islands ({names})"
+def _warn_unverified_nodes(job: Job, hosts: t.Sequence[str], verdicts: t.Sequence[VerdictRecord]) -> str:
+    """Return the warning for nodes that no single verdict contains; several islands are refused unless allowed."""
+    islands = [entry for entry in verdicts if set(hosts) & set(entry.get("nodes") or [])]
+    names = ", ".join(str(entry["island"]) for entry in islands)
+    if len(islands) > 1:
+        problem = f"the nodes are on different islands ({names})"
         _refuse_unless_allowed(job.placement.allow_slow_network, problem, "Choose hosts of one island")
-        return f"the nodes lie on different islands: {names}"
-    missing = [host for host in hosts if not any(host in (item.get("nodes") or []) for item in known)]
-    if touched and missing:
+        return f"the nodes are on different islands: {names}"
+    missing = [host for host in hosts if not any(host in (entry.get("nodes") or []) for entry in verdicts)]
+    if islands and missing:
         return f"the network of {', '.join(missing[:8])} was never verified. {_VERIFY}"
     return f"the network of these nodes was never verified. {_VERIFY}"
 
@@ -120,19 +119,14 @@ def _verdict_warnings(verdict: VerdictRecord, now: float) -> t.Iterator[str]:
 
 
 def _first_reason(verdict: VerdictRecord) -> str:
-    default = "it failed verification" if verdict["outcome"] == "fail" else "no reason was noted"
+    default = "it failed verification" if verdict["outcome"] == "fail" else "no reason was recorded"
     return str(next(iter(verdict.get("reasons") or []), default))
 
 
 def _age_days(started_at: t.Any, now: float) -> float | None:
     """Return the days since an ISO 8601 time; None when there is none."""
-    try:
-        began = datetime.datetime.fromisoformat(str(started_at))
-    except ValueError:
-        return None
-    # A time without a zone is one of ours, and ours are UTC.
-    began = began if began.tzinfo else began.replace(tzinfo=datetime.timezone.utc)
-    return (now - began.timestamp()) / 86400
+    began = read_time(started_at)
+    return None if began is None else (now - began) / 86400
 
 
 def _refuse_unless_allowed(allowed: bool, problem: str, fix: str) -> None:

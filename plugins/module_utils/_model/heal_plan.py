@@ -1,11 +1,11 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What to do about lost nodes: a pure function from what is known to actions, in the order in which they are safe.
+"""The plan for lost nodes: a pure function from the facts of a fleet to actions, in the order in which they are safe.
 
-A node is lost when its provider, its ledger line or a person says so; silence alone makes a rented machine lost after
-some time, because giving it back ends whatever still runs there. Of a machine that nobody can end, silence proves
-nothing on a cluster: its pods may go on writing, and a second gang beside them would too.
+A node is lost when its provider, its lease or a user reports it as lost. A rented machine is also lost after it has not
+answered for some time, because terminating it ends all processes on it. A machine that cannot be terminated is not lost
+by silence alone on a cluster: its pods may still write, and a second gang would write beside them.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -15,12 +15,12 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-# In the order in which they are safe: a program saves before its machine goes, which goes before its pods are freed.
+# In the safe order: a program saves before its machine is terminated, and pods are released after that.
 HealKind = t.Literal[
     "mark_lost", "stop", "drain", "give_back", "release", "admit", "rent", "join", "resume", "wait", "fail", "refuse"
 ]
 HEAL_KINDS: tuple[HealKind, ...] = t.get_args(HealKind)
-# What an action changes; the others only say something.
+# The actions that change something; the others only report.
 CHANGING_KINDS: tuple[str, ...] = (
     "mark_lost",
     "stop",
@@ -38,11 +38,11 @@ CHANGING_KINDS: tuple[str, ...] = (
 class FleetNode:
     """A node of the fleet.
 
-    ``token`` is its lease's, None for a machine that is not rented. ``listed`` is what the provider says: usable, not
-    usable any more, or None when nobody was asked. ``ready`` is whether it answers (a host) or its Node is Ready, None
-    when that is not known; ``silent_s`` for how long it has not been. ``told`` is the word of a notice or a person.
-    ``marked``: the ledger calls it lost already. ``joined``: the cluster knows it. ``tainted``: it is out of service.
-    ``unfit``: why the run could not start on it although it is ready, such as that another run has it.
+    ``token`` is its lease's, None for a machine that is not rented. ``listed`` is whether the provider lists it as
+    usable, None when no provider was asked. ``ready`` is whether it answers (a host) or its Node is Ready, None when
+    unknown; ``silent_s`` is for how long it has not been ready. ``reported_lost`` is the reason that a notice or a user
+    gave. ``marked_lost``: the ledger has it as lost. ``joined``: it is a node of the cluster. ``tainted``: it is out of
+    service. ``unfit``: why the run could not start on it although it is ready, such as that another run uses it.
     """
 
     name: str
@@ -50,8 +50,8 @@ class FleetNode:
     listed: bool | None = None
     ready: bool | None = None
     silent_s: float = 0.0
-    told: str = ""
-    marked: bool = False
+    reported_lost: str = ""
+    marked_lost: bool = False
     joined: bool = False
     tainted: bool = False
     unfit: str = ""
@@ -59,31 +59,31 @@ class FleetNode:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FleetRun:
-    """The run to heal. ``least`` is the smallest number of nodes that it may shrink to, None when it may not."""
+    """The run to heal. ``min_nodes`` is the smallest number of nodes that it may shrink to, None when it may not."""
 
     run_id: str
     nodes: int
     on_lost_node: str
-    least: int | None = None
+    min_nodes: int | None = None
     ended: bool = True
     names: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FleetFacts:
-    """What is known. ``terms``: how to rent was said; ``joins``: how a new node joins the cluster was said."""
+    """The facts of a fleet. ``can_provision``: a pool to rent from is set. ``can_join``: a join role is set."""
 
     nodes: tuple[FleetNode, ...]
     run: FleetRun | None = None
     kubernetes: bool = False
-    terms: bool = False
-    joins: bool = False
+    can_provision: bool = False
+    can_join: bool = False
     patience_s: float = 120.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HealAction:
-    """One thing to do or to say. ``nodes`` are names; ``count`` is how many machines or nodes."""
+    """One thing to do or to report. ``nodes`` are names; ``count`` is how many machines or nodes."""
 
     kind: HealKind
     nodes: tuple[str, ...] = ()
@@ -97,12 +97,12 @@ class HealAction:
 
 def loss_reason(node: FleetNode, facts: FleetFacts) -> str:
     """Return why a node is lost, empty when it is not, or not yet."""
-    if node.told:
-        return node.told
+    if node.reported_lost:
+        return node.reported_lost
     if node.listed is False:
-        return "its provider does not list it as usable any more"
-    if node.marked:
-        return "the ledger has it as lost"
+        return "its provider no longer lists it as usable"
+    if node.marked_lost:
+        return "its lease is marked as lost in the ledger"
     silent = node.ready is False and node.silent_s >= facts.patience_s
     if silent and (node.token is not None or not facts.kubernetes):
         return f"it has not answered for {node.silent_s:.0f} s"
@@ -110,111 +110,123 @@ def loss_reason(node: FleetNode, facts: FleetFacts) -> str:
 
 
 def build_heal_plan(facts: FleetFacts) -> tuple[HealAction, ...]:
-    """Return what to do, in order; nothing when all is well."""
+    """Return the actions in the order to do them; empty when no node is lost and the run needs nothing."""
     lost = {node.name: reason for node in facts.nodes if (reason := loss_reason(node, facts))}
-    left = [node for node in facts.nodes if node.name not in lost]
-    actions = [*_plan_losses(facts, lost), *_plan_silent_nodes(facts, left)]
-    actions += [HealAction("admit", (node.name,), "it is back") for node in left if node.tainted and node.ready]
+    remaining = [node for node in facts.nodes if node.name not in lost]
+    actions = [*_plan_losses(facts, lost), *_plan_silent_nodes(facts, remaining)]
+    actions += [
+        HealAction("admit", (node.name,), "it is ready again") for node in remaining if node.tainted and node.ready
+    ]
     if facts.run is not None:
-        actions += _plan_run(facts, facts.run, lost, left)
+        actions += _plan_run(facts, facts.run, lost, remaining)
         actions += _plan_early_stop(facts, facts.run, lost, actions)
     return tuple(sorted(actions, key=lambda action: HEAL_KINDS.index(action.kind)))
 
 
 def _plan_losses(facts: FleetFacts, lost: t.Mapping[str, str]) -> t.Iterator[HealAction]:
-    """Note each loss, end its lease with proof (and what may still run there), and only then free its pods."""
+    """Record each loss, terminate the machine and verify that, and only then release its pods."""
     for node in facts.nodes:
         if node.name not in lost:
             continue
-        if node.token is not None and not node.marked:
+        if node.token is not None and not node.marked_lost:
             yield HealAction("mark_lost", (node.name,), lost[node.name])
         if node.token is not None and facts.kubernetes and node.joined and node.ready and node.listed is not False:
-            yield HealAction("drain", (node.name,), "its kubelet still answers, so that programs on it may save")
+            yield HealAction("drain", (node.name,), "its kubelet still answers, so that its programs can save")
         if node.token is not None:
             yield HealAction(
-                "give_back", (node.name,), "its lease ends with proof, and with it whatever may still run there"
+                "give_back", (node.name,), "the machine is terminated and verified as gone, with all processes on it"
             )
         if facts.kubernetes and node.joined:
             yield HealAction("release", (node.name,), lost[node.name])
 
 
-def _plan_silent_nodes(facts: FleetFacts, left: t.Sequence[FleetNode]) -> t.Iterator[HealAction]:
-    """Say which nodes do not answer and are not taken for lost."""
-    for node in left:
+def _plan_silent_nodes(facts: FleetFacts, remaining: t.Sequence[FleetNode]) -> t.Iterator[HealAction]:
+    """Report the nodes that do not answer and do not count as lost."""
+    for node in remaining:
         if node.ready is not False:
             continue
         if node.silent_s < facts.patience_s:
-            rest = facts.patience_s - node.silent_s
-            yield HealAction("wait", (node.name,), f"it does not answer; it is given {rest:.0f} s more")
+            seconds = facts.patience_s - node.silent_s
+            yield HealAction("wait", (node.name,), f"it does not answer; it counts as lost in {seconds:.0f} s")
         else:
             yield HealAction(
-                "wait", (node.name,), "it does not answer, and nobody says that it is off: name it as lost if it is"
+                "wait", (node.name,), "it does not answer, but it may still run: add it to lost_nodes if it is off"
             )
 
 
 def _plan_run(
-    facts: FleetFacts, run: FleetRun, lost: t.Mapping[str, str], left: t.Sequence[FleetNode]
+    facts: FleetFacts, run: FleetRun, lost: t.Mapping[str, str], remaining: t.Sequence[FleetNode]
 ) -> t.Iterator[HealAction]:
-    """Say how the run goes on."""
-    hit = [name for name in run.names if name in lost]
-    if not hit and not run.ended:
+    """Plan how the run continues."""
+    lost_members = [name for name in run.names if name in lost]
+    if not lost_members and not run.ended:
         return
-    waiting = [node.name for node in left if node.ready is False]
-    ready = [node.name for node in left if node.ready and not node.unfit]
-    if len(ready) < run.nodes and hit and run.on_lost_node == "fail":
-        yield HealAction("fail", tuple(hit), "on_lost_node is fail")
-        return
+    ready = [node.name for node in remaining if node.ready and not node.unfit]
     if len(ready) >= run.nodes:
-        # A spare is nearer than any machine that could be rented.
-        yield from _plan_resume(facts, run, ready[: run.nodes], hit)
-        return
-    missing = run.nodes - len(ready)
-    if run.on_lost_node == "shrink" and run.least is not None and len(ready) >= run.least and not waiting:
-        yield from _plan_resume(facts, run, ready, hit)
-    elif run.on_lost_node == "replace" and not waiting:
-        yield from _plan_replacement(facts, run, ready, hit, missing)
+        # A free node is used before another machine is rented.
+        yield from _plan_resume(facts, run, ready[: run.nodes], lost_members)
+    elif lost_members and run.on_lost_node == "fail":
+        yield HealAction("fail", tuple(lost_members), "on_lost_node is fail")
     else:
-        other = [f"{node.name}: {node.unfit}" for node in left if node.ready and node.unfit]
-        told = f"{len(ready)} of {run.nodes} nodes are there (on_lost_node is {run.on_lost_node})"
-        yield HealAction("wait", tuple(waiting), "; ".join([told, *other]))
+        yield from _plan_short_gang(facts, run, lost_members, remaining, ready)
+
+
+def _plan_short_gang(
+    facts: FleetFacts,
+    run: FleetRun,
+    lost_members: t.Sequence[str],
+    remaining: t.Sequence[FleetNode],
+    ready: t.Sequence[str],
+) -> t.Iterator[HealAction]:
+    """Shrink the gang, replace what is missing, or wait."""
+    waiting = [node.name for node in remaining if node.ready is False]
+    can_shrink = run.on_lost_node == "shrink" and run.min_nodes is not None and len(ready) >= run.min_nodes
+    if can_shrink and not waiting:
+        yield from _plan_resume(facts, run, ready, lost_members)
+    elif run.on_lost_node == "replace" and not waiting:
+        yield from _plan_replacement(facts, run, ready, lost_members, run.nodes - len(ready))
+    else:
+        unfit = [f"{node.name}: {node.unfit}" for node in remaining if node.ready and node.unfit]
+        summary = f"{len(ready)} of {run.nodes} nodes are ready (on_lost_node is {run.on_lost_node})"
+        yield HealAction("wait", tuple(waiting), "; ".join([summary, *unfit]))
 
 
 def _plan_replacement(
-    facts: FleetFacts, run: FleetRun, ready: t.Sequence[str], hit: t.Sequence[str], missing: int
+    facts: FleetFacts, run: FleetRun, ready: t.Sequence[str], lost_members: t.Sequence[str], missing: int
 ) -> t.Iterator[HealAction]:
-    if not facts.terms:
+    if not facts.can_provision:
         yield HealAction(
-            "refuse", (), "how to rent a replacement was not said: set rented_nodes_pool and its candidates", missing
+            "refuse", (), "no pool to rent a replacement from: set rented_nodes_pool and its candidates", missing
         )
         return
-    if facts.kubernetes and not facts.joins:
-        yield HealAction("refuse", (), "how a new node joins the cluster was not said: set muster_join_role", missing)
+    if facts.kubernetes and not facts.can_join:
+        yield HealAction("refuse", (), "no role that joins a new node to the cluster: set muster_join_role", missing)
         return
     yield HealAction("rent", (), f"{missing} of {run.nodes} nodes are missing", missing)
     if facts.kubernetes:
         yield HealAction("join", (), "the new machines become nodes of the cluster", missing)
-    yield from _plan_resume(facts, run, ready, hit, run.nodes)
+    yield from _plan_resume(facts, run, ready, lost_members, run.nodes)
 
 
 def _plan_resume(
-    facts: FleetFacts, run: FleetRun, names: t.Sequence[str], hit: t.Sequence[str], count: int | None = None
+    facts: FleetFacts, run: FleetRun, names: t.Sequence[str], lost_members: t.Sequence[str], count: int | None = None
 ) -> t.Iterator[HealAction]:
-    """On hosts what is left of the gang is stopped before; on a cluster its engine starts it again by itself."""
+    """On hosts the rest of the gang is stopped first; on a cluster the engine restarts the gang by itself."""
     if facts.kubernetes and not run.ended:
         return
-    if hit and not run.ended:
-        yield HealAction("stop", _ready_nodes_of_run(facts, run), "the gang goes on as a whole")
-    yield HealAction("resume", tuple(names), f"run {run.run_id} goes on from its checkpoint", count or len(names))
+    if lost_members and not run.ended:
+        yield HealAction("stop", _ready_nodes_of_run(facts, run), "the gang resumes as a whole")
+    yield HealAction("resume", tuple(names), f"run {run.run_id} resumes from its checkpoint", count or len(names))
 
 
 def _plan_early_stop(
     facts: FleetFacts, run: FleetRun, lost: t.Mapping[str, str], actions: t.Sequence[HealAction]
 ) -> t.Iterator[HealAction]:
-    """Let a gang save that loses a host which still answers, whatever becomes of the gang."""
+    """Let a gang save when one of its hosts is lost but still answers, whether or not the gang resumes."""
     leaving = [node for node in facts.nodes if node.name in lost and node.name in run.names and node.ready]
     stopped = any(action.kind == "stop" for action in actions)
     if leaving and not stopped and not run.ended and not facts.kubernetes:
-        yield HealAction("stop", _ready_nodes_of_run(facts, run), "one of its hosts is about to go")
+        yield HealAction("stop", _ready_nodes_of_run(facts, run), "one of its hosts is about to be terminated")
 
 
 def _ready_nodes_of_run(facts: FleetFacts, run: FleetRun) -> tuple[str, ...]:

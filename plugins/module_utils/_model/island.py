@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Islands: nodes that may share one synchronous job, and what is known of the paths between nodes.
+"""Islands: nodes that may share one synchronous job, and the network paths between nodes.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -24,7 +24,7 @@ PATHS: tuple[str, ...] = t.get_args(NetworkPath)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PairPath:
-    """What a probe from node ``a`` found about its path to node ``b``; the pair has no order.
+    """The network path between nodes ``a`` and ``b``, measured from ``a``; the pair has no order.
 
     ``rate_gbps`` is a measured or declared rate of that path in Gb/s.
     """
@@ -36,13 +36,13 @@ class PairPath:
 
     @classmethod
     def from_dict(cls, value: t.Any, path: str = "reachability") -> PairPath:
-        """Return the probe result in ``value``; raise InputError with its path."""
+        """Return the path in ``value``; raise InputError with the dotted path of the field that is wrong."""
         return tolerant_section(cls)(value, path)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IslandOverride:
-    """An island that the user declares: these nodes belong together, and what is given here wins over the rules.
+    """An island that the user declares: its nodes belong together, and its values replace those of the rules.
 
     ``reason`` is shown beside the result, so that a reader knows that a person decided.
     """

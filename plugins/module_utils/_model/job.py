@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The job: what to run, never where. Parsed from ``muster_job`` (contracts: "Job"), one place for every rule on it.
+"""The job: what to run, never where. Parsed from ``muster_job``; every rule on it is here.
 
-What the job's backend cannot do, or cannot do yet, is refused by name in ``job_backends.py``: a job that asks for
-something is never run without it.
+Options that the job's backend does not support, or not yet, are refused by name in ``job_backends.py``: no option is
+ever ignored.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -18,14 +18,10 @@ import typing as t
 from . import job_backends
 from . import validators as f
 from .errors import InputError
+from .launchers import LAUNCHERS, TORCHRUN_FAMILY
 
-Launcher = t.Literal["torchrun", "accelerate", "deepspeed", "megatron", "mpi", "ray", "command"]
-LAUNCHERS: tuple[str, ...] = t.get_args(Launcher)
-TORCHRUN_FAMILY = ("torchrun", "accelerate", "deepspeed", "megatron")
 Engine = t.Literal["jobset", "indexed_job", "trainjob", "mpijob", "rayjob", "volcano"]
 ENGINES: tuple[str, ...] = t.get_args(Engine)
-# What a launcher needs when the job does not say it; everything else runs as a JobSet.
-_ENGINE_OF = {"mpi": "mpijob", "ray": "rayjob"}
 NAME_LIMIT = 40
 
 
@@ -107,7 +103,7 @@ class Dataset:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mount:
-    """What the program finds at ``path``: a claim (``pvc``) or a folder of the node (``host_path``)."""
+    """A volume at ``path`` in the pods: a claim (``pvc``) or a folder of the node (``host_path``)."""
 
     name: str = f.field(f.name(NAME_LIMIT))
     path: str = f.field(f.text)
@@ -208,14 +204,14 @@ class Job:
 
     @property
     def nproc(self) -> int:
-        """Processes per node: as asked, else one a GPU, else one. A command is one process that sees all GPUs."""
+        """Processes per node: as set, else one per GPU, else one. A command is one process that sees all GPUs."""
         if self.launcher == "command":
             return 1
         return self.processes_per_node or self.gpus_per_node or 1
 
     @property
     def lost_budget(self) -> int:
-        """Lost nodes that are made good: none when a loss is to fail, or for a command that no engine restarts."""
+        """How many lost nodes the run survives: none with on_lost_node: fail, or for a command on hosts."""
         restarted = self.on_kubernetes or self.launcher != "command"
         return self.restart.max_lost_nodes if restarted and self.restart.on_lost_node != "fail" else 0
 
@@ -226,13 +222,26 @@ class Job:
 
     @property
     def engine(self) -> str:
-        """The engine that runs the job on Kubernetes: as asked, else what the launcher needs."""
-        return self.placement.engine or _ENGINE_OF.get(self.launcher, "jobset")
+        """The engine that runs the job on Kubernetes: as set, else the launcher's own."""
+        return self.placement.engine or LAUNCHERS[self.launcher].engines[0]
+
+    def checkpoint_folder(self, run_id: str) -> str | None:
+        """Return the run's own folder below ``checkpoints.path``, None when the job names no path."""
+        return _below(self.checkpoints.path, run_id)
+
+    def kept_logs_folder(self, run_id: str) -> str | None:
+        """Return where the run's pods keep their logs: beside the checkpoints, None when these are in the pod."""
+        kept = self.checkpoints.path if job_backends.checkpoint_mount(self) else None
+        return _below(kept, f".muster/{run_id}/logs")
 
     @property
     def world_size(self) -> int:
         """Number of ranks over all nodes."""
         return self.nodes * self.nproc
+
+
+def _below(folder: str | None, path: str) -> str | None:
+    return f"{folder.rstrip('/')}/{path}" if folder else None
 
 
 def parse_job(value: t.Any, presets: t.Mapping[str, t.Mapping[str, t.Any]] | None = None) -> Job:
@@ -242,16 +251,16 @@ def parse_job(value: t.Any, presets: t.Mapping[str, t.Mapping[str, t.Any]] | Non
     :param presets: template name -> partial job; the job's own keys win, mappings are merged key by key.
     :raises InputError: naming the option, the problem and the nearest valid key.
     """
-    given = f.dictionary(value, "job")
-    template = given.get("template")
+    options = f.dictionary(value, "job")
+    template = options.get("template")
     if template is not None:
-        known = presets or {}
-        if f.text(template, "job.template") not in known:
-            near = f.find_nearest(str(template), known)
-            hint = f"Did you mean '{near}'?" if near else f"Known are: {', '.join(sorted(known))}"
-            raise InputError("job.template", f"there is no template '{template}'", hint)
-        given = merge(f.dictionary(known[template], f"job.template {template}"), given)
-    job = f.section(Job)(given, "job")
+        templates = presets or {}
+        if f.text(template, "job.template") not in templates:
+            near = f.find_nearest(str(template), templates)
+            hint = f"Did you mean '{near}'?" if near else f"Templates are: {', '.join(sorted(templates))}"
+            raise InputError("job.template", f"template '{template}' does not exist", hint)
+        options = merge(f.dictionary(templates[template], f"job.template {template}"), options)
+    job = f.section(Job)(options, "job")
     _check_job(job)
     return job
 
@@ -260,9 +269,9 @@ def merge(base: t.Mapping[str, t.Any], own: t.Mapping[str, t.Any]) -> dict[str, 
     """Return ``base`` overlaid by ``own``: mappings are merged key by key, everything else is replaced."""
     result = dict(base)
     for key, value in own.items():
-        before = result.get(key)
-        both = isinstance(before, t.Mapping) and isinstance(value, t.Mapping)
-        result[key] = merge(t.cast(t.Any, before), value) if both else value
+        base_value = result.get(key)
+        both = isinstance(base_value, t.Mapping) and isinstance(value, t.Mapping)
+        result[key] = merge(t.cast(t.Any, base_value), value) if both else value
     return result
 
 
@@ -289,16 +298,19 @@ def _check_job(job: Job) -> None:
         )
     _check_program(job)
     _check_numbers(job)
-    _check_names(job)
+    _check_secret_names(job)
+    _check_datasets(job)
+    _check_variables(job)
+    _check_step_pattern(job)
 
 
 def _check_program(job: Job) -> None:
-    given = [key for key in ("script", "module", "command") if getattr(job, key)]
-    if len(given) != 1:
+    programs = [key for key in ("script", "module", "command") if getattr(job, key)]
+    if len(programs) != 1:
         problem = (
             "one of script, module and command is required"
-            if not given
-            else f"{' and '.join(given)} exclude each other"
+            if not programs
+            else f"{' and '.join(programs)} exclude each other"
         )
         raise InputError("job.script", problem)
     if job.launcher == "command" and not job.command:
@@ -339,31 +351,36 @@ def _check_secret_names(job: Job) -> None:
         try:
             f.environment({ref.name: ""}, "job.secret_refs.name")
         except InputError:
-            # Not quoted: who writes the value in place of the name would see it in every log.
+            # The name is not shown: a user may have written the secret's value in its place.
             fix = "Write the name alone; the value comes from where `from` says"
-            raise InputError(f"job.secret_refs[{number}].name", "is no name of a variable", fix) from None
+            raise InputError(
+                f"job.secret_refs[{number}].name", "is not a valid environment variable name", fix
+            ) from None
         if names.count(ref.name) > 1:
             raise InputError("job.secret_refs", f"'{ref.name}' is listed twice")
         if ref.name in job.env:
             raise InputError(f"job.env.{ref.name}", "is also a secret_ref")
 
 
-def _check_names(job: Job) -> None:
-    _check_secret_names(job)
-    sets = [dataset.name for dataset in job.datasets]
+def _check_datasets(job: Job) -> None:
+    dataset_names = [dataset.name for dataset in job.datasets]
     for dataset in job.datasets:
         if not dataset.path:
             raise InputError(f"job.datasets.{dataset.name}.path", "is required")
-        if sets.count(dataset.name) > 1:
+        if dataset_names.count(dataset.name) > 1:
             raise InputError("job.datasets", f"'{dataset.name}' is listed twice")
+
+
+def _check_variables(job: Job) -> None:
     for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
         if key in job.env:
             raise InputError(f"job.env.{key}", "is set by the launcher and must not be set in env")
-    if job.metrics.step_pattern is not None:
-        _check_pattern(job.metrics.step_pattern)
 
 
-def _check_pattern(pattern: str) -> None:
+def _check_step_pattern(job: Job) -> None:
+    pattern = job.metrics.step_pattern
+    if pattern is None:
+        return
     try:
         groups = re.compile(pattern).groupindex
     except (re.error, OverflowError, RecursionError) as exc:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What each backend and engine carries out of a job: the rest is refused by name rather than ignored.
+"""Which options of a job each backend and engine supports: others are refused by name rather than ignored.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -12,22 +12,18 @@ import posixpath
 import typing as t
 
 from .errors import InputError
+from .launchers import LAUNCHERS, TORCHRUN_FAMILY
 
 if t.TYPE_CHECKING:
-    from .job import Job
+    from .job import Job, Mount
 
 UnsupportedOption = tuple[str, t.Callable[["Job"], bool], str]
-TORCHRUN_FAMILY = ("torchrun", "accelerate", "deepspeed", "megatron")
 # Which launchers an engine runs.
 ENGINE_LAUNCHERS: dict[str, tuple[str, ...]] = {
-    "jobset": (*TORCHRUN_FAMILY, "command"),
-    "indexed_job": (*TORCHRUN_FAMILY, "command"),
-    "trainjob": (*TORCHRUN_FAMILY, "command"),
-    "volcano": (*TORCHRUN_FAMILY, "command"),
-    "mpijob": ("mpi",),
-    "rayjob": ("ray",),
+    engine: tuple(name for name, traits in LAUNCHERS.items() if engine in traits.engines)
+    for engine in ("jobset", "indexed_job", "trainjob", "mpijob", "rayjob", "volcano")
 }
-# Engines whose objects stay until they are deleted: their operators know no time to live for them.
+# Engines whose objects stay until they are deleted: their operators have no time to live for them.
 _ENGINES_WITHOUT_TTL = ("trainjob", "rayjob")
 # Folders of the pod that belong to the collection.
 RESERVED_PATHS = ("/muster", "/proc", "/sys", "/dev")
@@ -46,7 +42,7 @@ _KUBERNETES_ONLY: tuple[tuple[str, t.Callable[[Job], bool]], ...] = (
     ("job.placement.queue", lambda j: j.placement.queue is not None),
     ("job.placement.priority", lambda j: j.placement.priority is not None),
     ("job.placement.network_mode", lambda j: j.placement.network_mode == "pod"),
-    ("job.launcher", lambda j: j.launcher == "ray"),
+    ("job.launcher", lambda j: not LAUNCHERS[j.launcher].on_hosts),
     ("job.image", lambda j: j.image is not None),
     ("job.code.from", lambda j: j.code is not None and j.code.source == "image"),
     ("job.resources.cpu", lambda j: j.resources.cpu is not None),
@@ -75,30 +71,30 @@ _NOT_YET_ON_HOSTS: tuple[UnsupportedOption, ...] = (("job.mounts", lambda j: boo
 
 
 def check_backend(job: Job) -> None:
-    """Refuse what the job's backend does not do.
+    """Refuse the options that the job's backend does not support.
 
-    :raises InputError: naming the option and, where another backend does it, that one.
+    :raises InputError: naming the option and, where another backend supports it, that backend.
     """
     where = "Kubernetes" if job.on_kubernetes else "plain hosts"
     if not job.on_kubernetes:
-        for option, asked in _KUBERNETES_ONLY:
-            if asked(job):
-                raise InputError(option, "cannot be carried out on plain hosts", f"It {_NEEDS_KUBERNETES}")
+        for option, is_used in _KUBERNETES_ONLY:
+            if is_used(job):
+                raise InputError(option, "is not supported on plain hosts", f"It {_NEEDS_KUBERNETES}")
     own = () if job.on_kubernetes else _NOT_YET_ON_HOSTS
-    for option, asked, part in (*_NOT_YET_ANYWHERE, *own):
-        if asked(job):
-            raise InputError(option, f"is not available yet on {where}: it comes with {part}")
+    for option, is_used, feature in (*_NOT_YET_ANYWHERE, *own):
+        if is_used(job):
+            raise InputError(option, f"is not available yet on {where}: it comes with {feature}")
     if job.on_kubernetes:
         _check_kubernetes(job)
 
 
 def backend_warnings(job: Job) -> tuple[str, ...]:
-    """Return what a user should know before the job is submitted to Kubernetes."""
+    """Return warnings about a job that is submitted to Kubernetes."""
     return (*_warn_decimal_sizes(job), *_warn_ephemeral_checkpoints(job)) if job.on_kubernetes else ()
 
 
 def _warn_decimal_sizes(job: Job) -> t.Iterator[str]:
-    """Yield which sizes are whole gigabytes: mostly gibibytes were meant, which are seven in a hundred more."""
+    """Yield a warning for each size in whole gigabytes: users mostly mean gibibytes, which are 7 % more."""
     for key in ("memory", "shm"):
         size = getattr(job.resources, key)
         if size and size % 10**9 == 0:
@@ -108,20 +104,20 @@ def _warn_decimal_sizes(job: Job) -> t.Iterator[str]:
 def _warn_ephemeral_checkpoints(job: Job) -> tuple[str, ...]:
     if checkpoint_mount(job) is not None:
         return ()
-    place = job.checkpoints.path or "the checkpoint folder"
+    folder = job.checkpoints.path or "the checkpoint folder"
     advice = "name a claim in mounts and a path below it in checkpoints.path"
-    return (f"{place} lies on no mount: checkpoints do not survive a lost or replaced pod; {advice}",)
+    return (f"{folder} is not on a mount: checkpoints do not survive a lost or replaced pod; {advice}",)
 
 
 def checkpoint_mount(job: Job) -> str | None:
-    """Return the name of the mount that the checkpoints lie on, or None when they lie in the pod."""
+    """Return the name of the mount that holds the checkpoints, or None when they are in the pod."""
     path = job.checkpoints.path
-    found = [mount for mount in job.mounts if path and is_below(path, mount.path)]
-    return max(found, key=lambda mount: len(mount.path)).name if found else None
+    mounts = [mount for mount in job.mounts if path and is_below(path, mount.path)]
+    return max(mounts, key=lambda mount: len(mount.path)).name if mounts else None
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Return whether ``path`` is ``folder`` or lies in it."""
+    """Return whether ``path`` is ``folder`` or is in it."""
     path, folder = posixpath.normpath(path), posixpath.normpath(folder)
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
@@ -140,19 +136,22 @@ def _check_kubernetes(job: Job) -> None:
         raise InputError(
             "job.ttl_after_finished_s",
             f"has no effect with engine {job.engine}: its objects stay until they are deleted",
-            "Leave it out; muster.training.cancel removes what is left of a run",
+            "Leave it out; muster.training.cancel deletes the objects of a run",
         )
     if job.code is not None and job.code.source == "image" and not job.code.ref.startswith("/"):
         raise InputError("job.code.ref", "must be an absolute folder inside the image with from: image")
     if job.resources.cpu is None and job.resources.memory is None and job.placement.queue and not job.gpus_per_node:
         raise InputError(
-            "job.resources", "is required in a queue: a quota counts what pods ask for", "Set resources: {cpu, memory}"
+            "job.resources",
+            "is required in a queue: a quota counts the requests of pods",
+            "Set resources: {cpu, memory}",
         )
     if job.resources.shm and job.resources.memory and job.resources.shm >= job.resources.memory:
         raise InputError("job.resources.shm", "must be less than job.resources.memory, which it counts against")
     _check_elastic(job)
     _check_secrets(job)
     _check_mounts(job)
+    _check_checkpoint_path(job)
 
 
 def _check_elastic(job: Job) -> None:
@@ -181,35 +180,42 @@ def _check_secrets(job: Job) -> None:
                 "job.secret_refs.path", f"is required for '{ref.name}'", "Name the Secret in the job's namespace"
             )
         if ref.deliver == "registry" and ref.source != "kubernetes":
-            # The kubelet reads it, also for the pods that come before and after the job's own.
+            # The kubelet reads it, also for the pods that run before and after the job's own.
             raise InputError(
                 "job.secret_refs.as",
-                f"registry needs a Secret that is there already, and '{ref.name}' comes from {ref.source}",
-                "Make it once with muster.training.kube_secret (type: kubernetes.io/dockerconfigjson) and name it: "
+                f"registry needs an existing Secret, and '{ref.name}' comes from {ref.source}",
+                "Create it once with muster.training.kube_secret (type: kubernetes.io/dockerconfigjson) and name it: "
                 "{from: kubernetes, path: SECRET, as: registry}",
             )
 
 
 def _check_mounts(job: Job) -> None:
-    seen: dict[str, str] = {}
+    used: dict[str, str] = {}
     for index, mount in enumerate(job.mounts):
         where = f"job.mounts[{index}]"
-        if (mount.pvc is None) == (mount.host_path is None):
-            raise InputError(where, "needs exactly one of pvc and host_path")
-        path = posixpath.normpath(mount.path)
-        if not path.startswith("/") or path.strip("/") == "":
-            raise InputError(f"{where}.path", "must be an absolute path below /")
-        if any(is_below(path, taken) or is_below(taken, path) for taken in RESERVED_PATHS):
-            raise InputError(f"{where}.path", f"must not be in {', '.join(RESERVED_PATHS)}")
-        if mount.host_path is not None and not mount.host_path.startswith("/"):
-            raise InputError(f"{where}.host_path", "must be an absolute path")
-        for key in (f"name {mount.name}", f"path {path}"):
-            if key in seen:
-                raise InputError(where, f"has the same {key} as {seen[key]}")
-            seen[key] = where
-    place = job.checkpoints.path
-    if place is not None and (not place.startswith("/") or any(is_below(place, taken) for taken in RESERVED_PATHS)):
+        _check_mount(mount, where)
+        for key in (f"name {mount.name}", f"path {posixpath.normpath(mount.path)}"):
+            if key in used:
+                raise InputError(where, f"has the same {key} as {used[key]}")
+            used[key] = where
+
+
+def _check_mount(mount: Mount, where: str) -> None:
+    if (mount.pvc is None) == (mount.host_path is None):
+        raise InputError(where, "needs exactly one of pvc and host_path")
+    path = posixpath.normpath(mount.path)
+    if not path.startswith("/") or path.strip("/") == "":
+        raise InputError(f"{where}.path", "must be an absolute path below /")
+    if any(is_below(path, reserved) or is_below(reserved, path) for reserved in RESERVED_PATHS):
+        raise InputError(f"{where}.path", f"must not be in {', '.join(RESERVED_PATHS)}")
+    if mount.host_path is not None and not mount.host_path.startswith("/"):
+        raise InputError(f"{where}.host_path", "must be an absolute path")
+
+
+def _check_checkpoint_path(job: Job) -> None:
+    folder = job.checkpoints.path
+    if folder is not None and (not folder.startswith("/") or any(is_below(folder, path) for path in RESERVED_PATHS)):
         raise InputError("job.checkpoints.path", f"must be absolute and not in {', '.join(RESERVED_PATHS)}")
-    home = checkpoint_mount(job)
-    if any(mount.read_only for mount in job.mounts if mount.name == home):
-        raise InputError("job.checkpoints.path", f"lies on the mount '{home}', which is read_only")
+    name = checkpoint_mount(job)
+    if any(mount.read_only for mount in job.mounts if mount.name == name):
+        raise InputError("job.checkpoints.path", f"is on the mount '{name}', which is read_only")

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is rented: names and tokens, machines as a provider lists them, answers to a create call, teardown proof.
+"""Rented machines as values: names and tokens, instances, results of a create call, proof of deletion.
 
-The token is the one thing that ties a ledger line to a machine: 8 hexadecimal digits at the end of the name of
-everything we rent, because no provider has idempotency keys and ids are lost with an answer.
+The token ties a lease in the ledger to a machine: 8 hexadecimal digits at the end of the name of everything that the
+collection rents, because no provider has idempotency keys, and an id is lost with the response that carries it.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -25,7 +25,7 @@ RefusalKind = t.Literal["capacity", "throttled", "rule", "quota", "credentials"]
 CLUSTER_LIMIT = 24
 POOL_LIMIT = 16
 _POOL = re.compile(r"[a-z][a-z0-9]*\Z")
-# A cluster's members carry the cluster's name and a number of their own behind it.
+# A cluster's members have the cluster's name with a number after it.
 _NAME = re.compile(
     r"(?P<cluster>[a-z0-9-]+)-(?P<pool>[a-z0-9]+)-(?P<index>[0-9]{1,4})-(?P<token>[0-9a-f]{8})(-[0-9]+)?\Z"
 )
@@ -45,11 +45,11 @@ class InstanceName:
 
 
 def parse_instance_name(name: str | None) -> InstanceName | None:
-    """Return the parts of a name of ours, or None when the name is not of our form."""
-    found = _NAME.match((name or "").split(".")[0])
-    if not found:
+    """Return the parts of a name that the collection gave, or None for any other name."""
+    match = _NAME.match((name or "").split(".")[0])
+    if not match:
         return None
-    return InstanceName(found["cluster"], found["pool"], int(found["index"]), found["token"])
+    return InstanceName(match["cluster"], match["pool"], int(match["index"]), match["token"])
 
 
 def parse_cluster_name(value: t.Any, path: str = "cluster") -> str:
@@ -58,7 +58,7 @@ def parse_cluster_name(value: t.Any, path: str = "cluster") -> str:
 
 
 def parse_pool_name(value: t.Any, path: str = "pool") -> str:
-    """Return a pool name. It has no dash, so that a rented name can be taken apart in one way only."""
+    """Return a pool name. It has no dash, so that the name of an instance splits into its parts in one way only."""
     label = f.text(value, path)
     if len(label) > POOL_LIMIT or not _POOL.match(label):
         raise InputError(path, f"must be at most {POOL_LIMIT} lower-case letters and digits and start with a letter")
@@ -67,7 +67,7 @@ def parse_pool_name(value: t.Any, path: str = "pool") -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SshEndpoint:
-    """Where a machine's SSH server answers."""
+    """The address, port and user of a machine's SSH server."""
 
     host: str
     port: int
@@ -78,9 +78,9 @@ class SshEndpoint:
 class Instance:
     """A machine, cluster, device or key as its provider lists it now.
 
-    ``state`` is the collection's word, ``detail`` the provider's. ``doomed`` is true when the provider's state never
-    becomes usable. ``host`` names the physical machine where the provider tells it. ``record`` is the node record
-    (contract "Node record"); ``members`` are the machines of a cluster.
+    ``state`` is the collection's word, ``detail`` the provider's. ``doomed`` is true when the state is terminal: the
+    instance never becomes usable. ``host`` names the physical machine where the provider reports it. ``record`` is the
+    node record; ``members`` are the machines of a cluster.
     """
 
     provider: str
@@ -99,11 +99,11 @@ class Instance:
     members: tuple[Instance, ...] = ()
 
     def resource_fits(self, resource: Resource) -> bool:
-        """Return whether a lease of ``resource`` may stand for this: a cluster's stray machines still are its lease."""
+        """Return whether a lease of ``resource`` may be for this: a cluster's lease includes its machines."""
         return self.resource == resource or {self.resource, resource} == {"instance", "cluster"}
 
     def carries(self, cluster: str, token: str) -> bool:
-        """Return whether this was rented under ``token`` by ``cluster``: eight digits alone may meet a stranger's."""
+        """Return whether ``cluster`` rented this under ``token``: a foreign name may end in the same digits."""
         parts = parse_instance_name(self.name)
         return self.token == token and (parts is None or parts.cluster == cluster)
 
@@ -115,7 +115,7 @@ class Instance:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OrderAccepted:
-    """The provider took the order. ``usable`` is false when it made something and reported an error all the same."""
+    """The provider accepted the order. ``usable`` is false when it also reported an error."""
 
     id: str
     usable: bool = True
@@ -124,7 +124,7 @@ class OrderAccepted:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OrderRefused:
-    """The provider certainly did not take the order. ``retry_after_s`` is what it asked for, if it did."""
+    """The provider did not accept the order. ``retry_after_s`` is the wait that it asked for, if any."""
 
     why: RefusalKind
     reason: str
@@ -133,17 +133,17 @@ class OrderRefused:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OrderUnsettled:
-    """No usable answer came: the order may have been taken, or may be taken later. Only a listing can tell."""
+    """There was no usable response: the order may have been accepted, or may be later. Only a listing can tell."""
 
     reason: str
 
 
-OrderResult: t.TypeAlias = "Created | Refused | Unsettled"
+OrderResult: t.TypeAlias = "OrderAccepted | OrderRefused | OrderUnsettled"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Leftover:
-    """Something of ours that outlives its machine and may bill. ``usd_per_hour`` is None where no API tells it."""
+    """A resource that outlives its machine and may bill. ``usd_per_hour`` is None where no API has it."""
 
     resource: str
     provider: str
@@ -154,7 +154,7 @@ class Leftover:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProviderTraits:
-    """What a provider's API is like, with times in seconds.
+    """The timing of a provider's API, in seconds.
 
     ``create_interval_s``: shortest time between two creates. ``poll_interval_s``: time between two listings.
     ``list_lag_s``: how long a listing may miss a machine that exists. ``settle_s``: how long after a create call
@@ -170,9 +170,9 @@ class ProviderTraits:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LeaseProof:
-    """One lease that is gone: absent from its account's listing at two times (ISO 8601, UTC).
+    """One lease whose machine no longer exists: absent from its account's listing at two times (ISO 8601, UTC).
 
-    ``name`` is what it was called at the provider, and in its cluster.
+    ``name`` is its name at the provider and in its cluster.
     """
 
     token: str
@@ -184,7 +184,7 @@ class LeaseProof:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TeardownProof:
-    """What ``teardown.json`` holds (contract "Teardown proof"). ``billing`` lists what is ours and still there."""
+    """The content of ``teardown.json``. ``billing`` lists resources of the collection that still exist."""
 
     leases: tuple[LeaseProof, ...] = ()
     leftovers: tuple[Leftover, ...] = ()
@@ -196,7 +196,7 @@ class TeardownProof:
 
     @property
     def clean(self) -> bool:
-        """Return whether nothing of ours bills any more."""
+        """Return whether no resource of the collection bills any more."""
         return not (self.billing or self.orphans or self.leftovers)
 
     def to_dict(self) -> dict[str, t.Any]:

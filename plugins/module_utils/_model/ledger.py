@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The lease ledger as values: one event a line, and the leases that a list of events adds up to.
 
-The rule that everything rests on: an ``intent`` is on disk before the create call leaves, so whatever exists at a
-provider under a token of ours has a line, whenever the controller stopped.
+The rule: an ``intent`` is on disk before the create call is sent, so every machine at a provider under a token of the
+collection has a line in the ledger, whenever the controller stopped.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -12,7 +12,6 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import json
 import re
 import typing as t
@@ -20,6 +19,7 @@ import typing as t
 from . import validators as f
 from .errors import InputError
 from .lease import Resource
+from .timestamps import parse_time
 
 EventKind = t.Literal[
     "intent", "created", "adopted", "joined", "draining", "lost", "deleted", "verified", "orphan", "failed"
@@ -28,23 +28,6 @@ EVENTS: tuple[str, ...] = t.get_args(EventKind)
 RESOURCES: tuple[str, ...] = t.get_args(Resource)
 RELEASES = ("success", "always", "never")
 _TOKEN = re.compile(r"[0-9a-f]{8}\Z")
-
-
-def format_time(seconds: float) -> str:
-    """Return a Unix time as ISO 8601 in UTC with milliseconds, as all files of the state home hold it."""
-    moment = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
-
-
-def parse_time(value: t.Any, path: str = "at") -> float:
-    """Return the Unix time of an ISO 8601 text; a text without zone is refused."""
-    try:
-        moment = datetime.datetime.fromisoformat(f.text(value, path).replace("Z", "+00:00"))
-        if moment.tzinfo is None:
-            raise ValueError
-        return moment.timestamp()
-    except (ValueError, OverflowError):
-        raise InputError(path, "must be a time such as 2026-11-21T10:00:00Z") from None
 
 
 def _parse_token(value: t.Any, path: str) -> str:
@@ -60,15 +43,15 @@ def _parse_time(value: t.Any, path: str) -> str:
 
 
 def _parse_evidence(value: t.Any, path: str) -> t.Mapping[str, t.Any]:
-    found = f.dictionary(value, path)
-    if "until" in found:
-        parse_time(found["until"], f"{path}.until")
-    return found
+    evidence = f.dictionary(value, path)
+    if "until" in evidence:
+        parse_time(evidence["until"], f"{path}.until")
+    return evidence
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LedgerEvent:
-    """One line of ``ledger.jsonl`` (contract "Lease ledger"); ``schema`` is added when it is written."""
+    """One line of ``ledger.jsonl``; ``schema`` is added when it is written."""
 
     at: str = f.field(_parse_time)
     cluster: str = f.field(f.text)
@@ -91,8 +74,8 @@ class LedgerEvent:
     evidence: t.Mapping[str, t.Any] | None = f.field(_parse_evidence, None)
 
     def to_dict(self) -> dict[str, t.Any]:
-        """Return the JSON form; what is not known is left out."""
-        values = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+        """Return the JSON form; unknown values are left out."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {"schema": 1, **{key: value for key, value in values.items() if value is not None}}
 
     @classmethod
@@ -101,11 +84,11 @@ class LedgerEvent:
 
         Raises InputError for another schema, or for a known key that is missing or wrong.
         """
-        given = f.dictionary(value, path)
-        if given.get("schema") != 1:
+        record = f.dictionary(value, path)
+        if record.get("schema") != 1:
             raise InputError(f"{path}.schema", "is not 1", "Use the version of the collection that wrote the ledger")
-        known = {item.name for item in dataclasses.fields(cls)}
-        return f.section(cls)({key: item for key, item in given.items() if key in known}, path)
+        names = {field.name for field in dataclasses.fields(cls)}
+        return f.section(cls)({key: value for key, value in record.items() if key in names}, path)
 
     def line(self) -> str:
         """Return the event as one line of JSON with its newline."""
@@ -114,15 +97,15 @@ class LedgerEvent:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lease:
-    """What the events of one (token, resource) add up to.
+    """One rented resource: the sum of the events of one (token, resource).
 
-    ``state`` is the last event that says something about the thing itself. ``id`` is the last id that was seen.
-    ``settled`` is false while a create call may still take effect (an intent without an answer).
+    ``state`` is the last event. ``id`` is the last id that the provider reported.
+    ``settled`` is false while a create call may still take effect (an intent without a response).
     ``intent_at`` and ``changed_at`` are Unix times of the first and the last event, ``run_at`` that of the first event
-    of the run that has the lease now. ``run_place`` tells where on its machines that run is kept
+    of the run that uses the lease now. ``run_place`` is where that run is stored on its machines
     (``{nodes: [{id, run_dir, decides}]}``), or in its cluster (``{cluster: {api_version, kind, name, namespace,
     uid, cluster_id}}``).
-    ``until`` is when whoever ordered it will have stopped waiting for it.
+    ``until`` is when the process that ordered it will have stopped waiting for it.
     """
 
     token: str
@@ -150,17 +133,17 @@ class Lease:
 
     @property
     def id(self) -> str | None:
-        """Return the id of the thing, None while no answer and no listing has told it."""
+        """Return the provider's id, None while no response and no listing had it."""
         return self.ids[-1] if self.ids else None
 
     @property
     def machine(self) -> bool:
-        """Return whether it is of a machine, or of several that are one thing at the provider."""
+        """Return whether it is for a machine, or for a cluster that the provider sells as one."""
         return self.resource in ("instance", "cluster")
 
     @property
     def open(self) -> bool:
-        """Return whether the lease still has to be proved gone."""
+        """Return whether the deletion of the resource still has to be verified."""
         return self.state != "verified"
 
     def cost_usd(self, now: float) -> float | None:
@@ -197,27 +180,27 @@ def _apply_event(lease: Lease, event: LedgerEvent) -> Lease:
     at = parse_time(event.at)
     settled = event.settled if event.settled is not None else event.event != "intent"
     ids = lease.ids if event.id is None or event.id in lease.ids else (*lease.ids, event.id)
-    kept = ("region", "run_id", "price_usd_per_hour", "deadline", "release", "max_cost_usd")
-    found: dict[str, t.Any] = {key: getattr(event, key) for key in kept if getattr(event, key) is not None}
+    updated = ("region", "run_id", "price_usd_per_hour", "deadline", "release", "max_cost_usd")
+    changes: dict[str, t.Any] = {key: getattr(event, key) for key in updated if getattr(event, key) is not None}
     created = at if event.event == "created" and lease.created_at is None else lease.created_at
-    found |= _run_changes(lease, event)
+    changes |= _run_changes(lease, event)
     if event.evidence and "until" in event.evidence:
-        found["until"] = parse_time(event.evidence["until"])
+        changes["until"] = parse_time(event.evidence["until"])
     return dataclasses.replace(
-        lease, state=event.event, settled=settled, ids=ids, changed_at=at, created_at=created, **found
+        lease, state=event.event, settled=settled, ids=ids, changed_at=at, created_at=created, **changes
     )
 
 
 def _run_changes(lease: Lease, event: LedgerEvent) -> dict[str, t.Any]:
-    """Return what an event changes about the run that has the lease: another run brings its own rules, or none."""
+    """Return the fields that change when an event names a run: another run brings its own release rules, or none."""
     place = (event.evidence or {}).get("run_place")
-    found: dict[str, t.Any] = {"run_place": place} if isinstance(place, t.Mapping) else {}
+    changes: dict[str, t.Any] = {"run_place": place} if isinstance(place, t.Mapping) else {}
     if event.run_id is None or event.run_id == lease.run_id:
-        return found
-    found = {"run_place": None, **found, "run_at": parse_time(event.at)}
+        return changes
+    changes = {"run_place": None, **changes, "run_at": parse_time(event.at)}
     if lease.run_id is not None:
-        found |= {"release": event.release, "max_cost_usd": event.max_cost_usd}
-    return found
+        changes |= {"release": event.release, "max_cost_usd": event.max_cost_usd}
+    return changes
 
 
 def fold_events(events: t.Iterable[LedgerEvent]) -> dict[tuple[str, str], Lease]:

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The node record: what an inventory knows of a machine, and what ``node_info`` found on it.
+"""The node record: the data of an inventory about a machine, and the facts that ``node_info`` read on it.
 
-Unknown is None. A key that this module does not know is left out by ``from_dict``, so that facts may grow; a key
-that it knows and cannot read is refused with its path.
+Unknown is None. ``from_dict`` ignores keys that are not fields, so that facts may grow; the value of a field that
+cannot be read is refused with its path.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -29,11 +29,11 @@ Raw = t.Mapping[str, t.Any]
 
 def tolerant_section(cls: type[T]) -> f.Parser[T]:
     """Return a parser of mappings into ``cls`` (fields declared with ``fields.field``) that skips unknown keys."""
-    known = {item.name: item for item in dataclasses.fields(t.cast(t.Any, cls))}
+    names = {field.name for field in dataclasses.fields(t.cast(t.Any, cls))}
 
     def parse(value: t.Any, path: str) -> T:
-        given = f.dictionary(value, path)
-        return f.section(cls)({key: item for key, item in given.items() if key in known}, path)
+        entries = f.dictionary(value, path)
+        return f.section(cls)({key: entry for key, entry in entries.items() if key in names}, path)
 
     return parse
 
@@ -50,7 +50,7 @@ def to_plain(value: t.Any) -> t.Any:
 
 
 def optional_text(value: t.Any, path: str) -> str | None:
-    """Return text, or None for an empty one: providers write ``""`` where they know nothing."""
+    """Return text, or None for an empty one: providers write ``""`` for an unknown value."""
     return None if value == "" else f.text(value, path)
 
 
@@ -85,7 +85,7 @@ class Addresses:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ssh:
-    """How a controller reaches the node."""
+    """The SSH address of the node for a controller."""
 
     host: str | None = f.field(optional_text, None)
     port: int | None = f.field(f.integer(1, 65535), None)
@@ -129,7 +129,7 @@ class Cpu:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose lease the machine is; all None for a machine that is not rented."""
+    """The cluster and pool that rented the machine, and its lease's token; all None for one that is not rented."""
 
     cluster: str | None = f.field(optional_text, None)
     pool: str | None = f.field(optional_text, None)
@@ -255,5 +255,5 @@ class Node:
         return t.cast("dict[str, t.Any]", to_plain(self))
 
     def interface(self, name: str | None) -> Interface | None:
-        """Return the interface called ``name``."""
+        """Return the interface named ``name``, None without one."""
         return next((item for item in self.interfaces if item.name == name), None)

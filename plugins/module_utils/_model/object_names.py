@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Names that several parts must make alike.
+"""Names that the controller and the node agent must build in the same way.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -12,7 +12,7 @@ import hashlib
 
 
 def unit_marker(run_dir: str, unit: str) -> str:
-    """Return what marks the processes of a unit in their environment: unlike for any other folder on the machine."""
+    """Return the marker that the processes of a unit have in their environment, unique on the machine."""
     parts = run_dir.rstrip("/").split("/")
     digest = hashlib.sha256(run_dir.encode()).hexdigest()[:12]
     return f"{parts[-1]}/{unit}/{digest}"

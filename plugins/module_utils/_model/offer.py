@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What can be rented: offers of providers, the filter a user writes, and the order that is placed.
+"""Offers of providers as values: offers, the filter a user writes, and the order that is placed.
 
 Prices are US dollars per hour for one unit of the offer; memory and disk are GiB; unknown is None, never 0.
 
@@ -136,7 +136,7 @@ def is_same_model(wanted: str, offered: str | None) -> bool:
 
 
 def matches(query: OfferQuery, offer: Offer) -> bool:
-    """Return whether an offer is what the query asks for; an unknown value never satisfies a minimum."""
+    """Return whether an offer satisfies the query; an unknown value never satisfies a minimum."""
     equal = (
         (query.provider, offer.provider),
         (query.product, offer.product),
@@ -150,8 +150,8 @@ def matches(query: OfferQuery, offer: Offer) -> bool:
         (query.memory_gib_min, offer.memory_gib),
     )
     return (
-        all(wanted is None or wanted == found for wanted, found in equal)
-        and all(wanted is None or (found is not None and found >= wanted) for wanted, found in at_least)
+        all(wanted is None or wanted == offered for wanted, offered in equal)
+        and all(wanted is None or (offered is not None and offered >= wanted) for wanted, offered in at_least)
         and (query.gpu_model is None or is_same_model(query.gpu_model, offer.gpu_model))
         and (not query.regions or offer.region in query.regions)
         and set(query.network_types) <= set(offer.network_types)
@@ -160,18 +160,18 @@ def matches(query: OfferQuery, offer: Offer) -> bool:
 
 
 def sort_by_price(offers: t.Iterable[Offer]) -> tuple[Offer, ...]:
-    """Return offers sorted by price per GPU-hour; what is advertised as sold out comes last."""
+    """Return offers sorted by price per GPU-hour; those advertised as sold out come last."""
     return tuple(sorted(offers, key=lambda item: (item.available is False, item.price_per_gpu_hour, item.key)))
 
 
 def parse_candidates(value: t.Any, path: str = "candidates") -> tuple[Candidate, ...]:
     """Return the candidates of a pool; all must be machines, or all clusters, and each must name its provider."""
-    found = f.list_of(f.section(Candidate))(value, path)
-    if not found:
+    candidates = f.list_of(f.section(Candidate))(value, path)
+    if not candidates:
         raise InputError(path, "must name at least one provider")
-    for index, item in enumerate(found):
-        if item.provider is None:
+    for index, candidate in enumerate(candidates):
+        if candidate.provider is None:
             raise InputError(f"{path}[{index}].provider", "is required", f"One of {', '.join(PROVIDERS)}")
-    if len({item.unit for item in found}) > 1:
-        raise InputError(path, "must all be machines or all be clusters", "Make two pools")
-    return found
+    if len({candidate.unit for candidate in candidates}) > 1:
+        raise InputError(path, "must all be machines or all be clusters", "Create two pools")
+    return candidates

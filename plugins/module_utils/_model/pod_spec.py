@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the program of a pod is told: made by a launcher, completed by an engine's builder, read by ``_node/pod.py``.
+"""The specification of a pod: built by a launcher, completed by an engine's builder, read by ``_node/pod.py``.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -12,7 +12,7 @@ import dataclasses
 import json
 import typing as t
 
-# Where a pod finds what belongs to the collection.
+# The folders of the collection in a pod.
 ROOT = "/muster"
 RUN_DIR = f"{ROOT}/run"
 PROGRAM_DIR = f"{ROOT}/program"
@@ -28,6 +28,7 @@ PROGRAM_FILES = (
     "files.py",
     "pod.py",
     "pod_discovery.py",
+    "pod_environment.py",
     "pod_fence.py",
     "pod_init.py",
     "pod_log.py",
@@ -42,17 +43,18 @@ PROGRAM_FILES = (
     "torch_forkserver.py",
     "usage.py",
 )
-# With this exit code the pod's program says that another try would end the same way.
+# The exit code of a pod that would fail in the same way if it were started again.
 EXIT_REFUSED = 78
 
 
 @dataclasses.dataclass(frozen=True)
 class PodSpec:
-    """One role of a gang. Values of ``env`` may hold ``{rank} {attempt} {address} {own} {first}``, which only the pod
-    knows; ``argv`` and ``workdir`` may hold ``{program}`` and ``{run_dir}``. ``user_env`` wins over everything.
+    """One role of a gang.
 
-    ``policy`` says who gets a signal: ``torchrun`` the launcher, which hands it on; ``whole`` its process group.
-    ``port`` is the rendezvous port, the one after it the meeting's. ``begun``: when the run was submitted (Unix
+    Values of ``env`` may hold ``{rank} {attempt} {address} {own} {first}``, which the pod fills in; ``argv`` and
+    ``workdir`` may hold ``{program}`` and ``{run_dir}``. ``user_env`` overrides all other variables. ``policy`` tells
+    which processes get a signal: ``torchrun`` the launcher, which forwards it; ``whole`` its process group. ``port`` is
+    the rendezvous port, the one after it the discovery server's. ``begun`` is when the run was submitted (Unix
     seconds), which tells the attempts of one submission from those of the next.
     """
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Numbers with a unit as the Kubernetes API writes and reads them (apimachinery's resource.Quantity).
+"""Numbers as programs and people write them: finite numbers, and the quantities of the Kubernetes API (``8Gi``).
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -9,6 +9,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import decimal
+import math
 import re
 import typing as t
 
@@ -20,10 +21,24 @@ _UNITS: t.Final = {
 }
 
 
-def parse_quantity(text: str) -> decimal.Decimal | None:
-    """Return the number that a quantity such as ``8Gi`` (8 · 2^30), ``500m`` or ``1e3`` stands for, None for none."""
-    found = _FORM.match(text)
-    if found is None:
+def parse_finite(value: object, *, minimum: float | None = None, below: float = math.inf) -> float | None:
+    """Return a finite number of at least ``minimum`` and less than ``below``, also from ``"1.5"``.
+
+    None for anything else: a program may write anything into its output. A boolean is not a number.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
-    number = decimal.Decimal(found.group(1) + (found.group(3) or ""))
-    return number * _UNITS[found.group(2)] if found.group(2) else number
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if abs(number) < below and (minimum is None or number >= minimum) else None
+
+
+def parse_quantity(text: str) -> decimal.Decimal | None:
+    """Return the number that a quantity such as ``8Gi`` (8 · 2^30), ``500m`` or ``1e3`` stands for, else None."""
+    match = _FORM.match(text)
+    if match is None:
+        return None
+    number = decimal.Decimal(match.group(1) + (match.group(3) or ""))
+    return number * _UNITS[match.group(2)] if match.group(2) else number

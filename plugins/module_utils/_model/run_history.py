@@ -14,6 +14,8 @@ import dataclasses
 import time
 import typing as t
 
+from .quantity import parse_finite
+
 Line = t.Mapping[str, t.Any]
 _STOPPED = 143
 # How far the clock of a node may be ahead of ours.
@@ -217,10 +219,4 @@ def _figure(value: t.Any) -> bool:
 
 def _number(value: t.Any) -> float | None:
     """Return a finite number; a program may write anything into its metrics."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if abs(number) < float("inf") else None
+    return parse_finite(value)

@@ -18,7 +18,7 @@ import typing as t
 from decimal import Decimal
 
 from .errors import InputError
-from .quantity import parse_quantity
+from .quantity import parse_finite, parse_quantity
 
 T = t.TypeVar("T")
 Parser = t.Callable[[t.Any, str], T]
@@ -30,7 +30,7 @@ _FALSE = {"false", "no", "off", "0"}
 
 
 def describe_type(value: t.Any) -> str:
-    """Return the word a person would use for the type of ``value`` (the value itself is never echoed)."""
+    """Return a plain word for the type of ``value`` (the value itself is never shown)."""
     names = {bool: "a boolean", int: "a number", float: "a number", str: "text", list: "a list", dict: "a mapping"}
     if value is None:
         return "nothing"
@@ -58,7 +58,7 @@ def _to_text(value: t.Any, path: str) -> str:
 
 
 def argument(value: t.Any, path: str) -> str:
-    """Return one command-line argument: any text or number; NUL cannot be passed to a process."""
+    """Return one command-line argument: any text or number; NUL is refused."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, (str, int, float)):
@@ -73,9 +73,9 @@ def integer(minimum: int, maximum: int = 2**31 - 1) -> Parser[int]:
     """Return a parser of whole numbers from ``minimum`` to ``maximum``."""
 
     def parse(value: t.Any, path: str) -> int:
-        plain = isinstance(value, int) and not isinstance(value, bool)
-        written = isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value.strip())
-        number = int(value) if plain or written else None
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        is_text = isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value.strip())
+        number = int(value) if is_number or is_text else None
         if number is None:
             shown = f" ('{value}')" if isinstance(value, (str, float)) and len(str(value)) < 30 else ""
             raise InputError(path, f"must be a whole number, not {describe_type(value)}{shown}")
@@ -91,11 +91,8 @@ def decimal(minimum: float) -> Parser[float]:
     """Return a parser of finite numbers not below ``minimum``."""
 
     def parse(value: t.Any, path: str) -> float:
-        try:
-            number = float(value) if not isinstance(value, bool) else float("nan")
-        except (TypeError, ValueError, OverflowError):
-            number = float("nan")
-        if not minimum <= number < float("inf"):
+        number = parse_finite(value, minimum=minimum)
+        if number is None:
             raise InputError(path, f"must be a number of at least {minimum:g}")
         return number
 
@@ -161,7 +158,7 @@ def cores(value: t.Any, path: str) -> float:
 
 
 def _parse_amount(value: t.Any, path: str) -> Decimal | None:
-    """Return the number that a quantity stands for, None for what is none; K is taken for the API's k."""
+    """Return the number of a quantity, None when it is not one; K is read as the API's k."""
     shown = _to_text(value, path)
     return None if isinstance(value, bool) else parse_quantity(f"{shown[:-1]}k" if shown.endswith("K") else shown)
 
@@ -196,8 +193,8 @@ def list_of(parse: Parser[T]) -> Parser[tuple[T, ...]]:
 
 def find_nearest(word: str, allowed: t.Iterable[str]) -> str | None:
     """Return the allowed word most like ``word``, or None when nothing is close."""
-    found = difflib.get_close_matches(word.lower(), list(allowed), n=1, cutoff=0.6)
-    return found[0] if found else None
+    matches = difflib.get_close_matches(word.lower(), list(allowed), n=1, cutoff=0.6)
+    return matches[0] if matches else None
 
 
 def field(parse: Parser[t.Any], default: t.Any = dataclasses.MISSING, key: str | None = None) -> t.Any:
@@ -220,17 +217,17 @@ def section(cls: type[T]) -> Parser[T]:
     """Return a parser of mappings into the dataclass ``cls``, whose fields were declared with :func:`field`."""
 
     def parse(value: t.Any, path: str) -> T:
-        given = dictionary(value, path)
-        known = fields_by_key(cls)
-        for key in given:
-            if key not in known:
-                near = find_nearest(key, known)
-                hint = f"Did you mean '{near}'?" if near else f"Known are: {', '.join(known)}"
+        options = dictionary(value, path)
+        fields = fields_by_key(cls)
+        for key in options:
+            if key not in fields:
+                near = find_nearest(key, fields)
+                hint = f"Did you mean '{near}'?" if near else f"Known are: {', '.join(fields)}"
                 raise InputError(f"{path}.{key}", "is not an option", hint)
         values = {}
-        for key, item in known.items():
-            if given.get(key) is not None:
-                values[item.name] = item.metadata["parse"](given[key], f"{path}.{key}")
+        for key, item in fields.items():
+            if options.get(key) is not None:
+                values[item.name] = item.metadata["parse"](options[key], f"{path}.{key}")
             elif item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING:
                 raise InputError(f"{path}.{key}", "is required")
         return cls(**values)

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The fabric verdict of one island as values (contract "Fabric verdict"; ``fabric.json`` holds a list of them).
+"""The fabric verdict of one island as values; ``fabric.json`` holds a list of them.
 
 Four things are judged: the transport proven per pair of nodes, the bandwidth against an expectation, wrong values,
-and attendance. Unknown is null, never 0 or an empty text; what is unknown can be ``unproven`` but never ``pass``.
+and attendance. Unknown is null, never 0 or an empty text; an unknown can be ``unproven`` but never ``pass``.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -26,7 +26,7 @@ ExpectationSource = t.Literal["computed", "override", "peer"]
 
 OUTCOMES: tuple[Outcome, ...] = t.get_args(Outcome)
 TRANSPORT_VERDICTS: tuple[TransportVerdict, ...] = t.get_args(TransportVerdict)
-# Unproven weighs more than a warning: a thing that nobody saw must not look like a thing that nearly passed.
+# Unproven is worse than a warning: a test without a result must not look like one that nearly passed.
 _WEIGHT: dict[Outcome, int] = {"pass": 0, "warn": 1, "unproven": 2, "fail": 3}
 _EXIT_CODE: dict[Outcome, int] = {"pass": 0, "warn": 0, "unproven": 1, "fail": 1}
 
@@ -37,7 +37,7 @@ def worst_outcome(outcomes: t.Iterable[Outcome]) -> Outcome:
 
 
 def exit_code(outcome: Outcome) -> int:
-    """Return 0 for pass and warn, 1 for fail and unproven (2, could not run, is set by who could not run)."""
+    """Return 0 for pass and warn, 1 for fail and unproven (2, could not run, is set by the caller)."""
     return _EXIT_CODE[outcome]
 
 
@@ -99,7 +99,7 @@ class Bandwidth:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ranks:
-    """How many ranks were asked for, how many took part, and which did not. Null is unknown."""
+    """How many ranks were expected, how many took part, and which did not. Null is unknown."""
 
     expected: int | None = f.field(f.integer(0), None)
     seen: int | None = f.field(f.integer(0), None)

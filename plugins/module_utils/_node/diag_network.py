@@ -34,7 +34,6 @@ _STATES = {
 }
 _MAX_SOCKETS = 1024
 _RAS_BYTES = 1 << 20
-Dict = dict[str, t.Any]
 Counters = dict[str, tuple[int, int]]
 
 
@@ -48,12 +47,12 @@ def parse_endpoint(text: str) -> tuple[str, int]:
     return str(found), int(port, 16)
 
 
-def parse_tcp(text: str) -> dict[str, Dict]:
-    """Return inode -> connection of the text of /proc/net/tcp or tcp6; lines that are none are passed over.
+def parse_tcp(text: str) -> dict[str, dict[str, t.Any]]:
+    """Return inode -> connection of the text of /proc/net/tcp or tcp6; lines of another form are skipped.
 
     ``retransmits`` counts how often the same data was sent again without an answer (Linux, net/ipv4/tcp_ipv4.c).
     """
-    found: dict[str, Dict] = {}
+    found: dict[str, dict[str, t.Any]] = {}
     for line in text.splitlines()[1:]:
         fields = line.split()
         try:
@@ -74,12 +73,12 @@ def parse_tcp(text: str) -> dict[str, Dict]:
     return found
 
 
-def list_sockets(pid: int) -> list[Dict]:
+def list_sockets(pid: int) -> list[dict[str, t.Any]]:
     """Return the TCP connections of a process, as its own network namespace shows them; at most 1024."""
-    table: dict[str, Dict] = {}
+    table: dict[str, dict[str, t.Any]] = {}
     for name in ("tcp", "tcp6"):
         table.update(parse_tcp(_read(_PROC / str(pid) / "net" / name)))
-    found: list[Dict] = []
+    found: list[dict[str, t.Any]] = []
     try:
         names = os.listdir(_PROC / str(pid) / "fd")
     except OSError:
@@ -114,7 +113,7 @@ def parse_retransmits(text: str) -> int | None:
     return int(value) if value.isdecimal() else None
 
 
-def read_counters(pid: int | None) -> Dict:
+def read_counters(pid: int | None) -> dict[str, t.Any]:
     """Return ``{netdev, rdma, retransmits}`` in the network namespace of ``pid`` (None: this process's)."""
     base = _PROC / (str(pid) if pid else "self") / "net"
     rdma: Counters = {}
@@ -130,24 +129,24 @@ def read_counters(pid: int | None) -> Dict:
     }
 
 
-def subtract_counters(before: Dict, after: Dict) -> Dict:
-    """Return what was counted in between; an interface that came or went, or a counter that was reset, is left out."""
-    found: Dict = {}
+def subtract_counters(before: dict[str, t.Any], after: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return the differences; an interface that appeared or vanished, or a counter that was reset, is left out."""
+    found: dict[str, t.Any] = {}
     for kind in ("netdev", "rdma"):
         found[kind] = {}
         for name, (received, sent) in after[kind].items():
             old = before[kind].get(name)
             if old and received >= old[0] and sent >= old[1]:
                 found[kind][name] = {"rx_bytes": received - old[0], "tx_bytes": sent - old[1]}
-    known = before["retransmits"] is not None and after["retransmits"] is not None
-    found["retransmits"] = after["retransmits"] - before["retransmits"] if known else None
+    both = before["retransmits"] is not None and after["retransmits"] is not None
+    found["retransmits"] = after["retransmits"] - before["retransmits"] if both else None
     return found
 
 
-def query_ras(address: str, seconds: float) -> Dict | None:
-    """Ask NCCL's RAS at ``host:port`` for its verbose status: ``{address, text, problem}``; None when not to ask.
+def query_ras(address: str, seconds: float) -> dict[str, t.Any] | None:
+    """Ask NCCL's RAS at ``host:port`` for its verbose status: ``{address, text, problem}``; None when ``seconds`` is 0.
 
-    NCCL 2.24 and later listen there (docs "RAS"); the answer takes as long as silent peers are waited for.
+    NCCL 2.24 and later listen there (docs "RAS"); the answer waits for silent peers.
     """
     if seconds <= 0:
         return None

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the ranks of a run are doing on this node right now, for a job that hangs or is slow; all of it only reads.
+"""Reads what the ranks of a run are doing on this node right now, for a job that hangs or is slow; changes nothing.
 
-Two looks ``window_s`` apart tell what moves: processor time of each rank, bytes of each interface and RDMA port.
-Of the environment only the names are told, and the values of variables that steer the network.
+Two samples ``window_s`` apart show activity: processor time of each rank, bytes of each interface and RDMA port.
+Of the environment only the names are reported, and the values of variables that configure the network.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -21,7 +21,7 @@ from . import diag_network, files, host_units, processes
 
 _PROC = pathlib.Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
-# Prefixes and names whose values steer the network and are no secrets; of all others only the name is told.
+# Prefixes and names of variables that configure the network and hold no secrets; of others only the name is reported.
 _SHOWN = ("NCCL_", "GLOO_", "FI_", "UCX_", "TORCH_NCCL_", "OMPI_MCA_btl", "OMPI_MCA_oob_tcp_if")
 _SHOWN_NAMES = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "NNODES", "NODE_RANK")
 _LIMITS = {"Max locked memory": "memlock", "Max open files": "nofile", "Max processes": "nproc"}
@@ -36,13 +36,12 @@ _KERNEL_WORDS = (
     "blocked",
 )
 _MAX_KERNEL_RECORDS = 200_000
-Dict = dict[str, t.Any]
 
 
-def examine(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> Dict:
+def examine(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Return ``{units, ranks, processes, counters, window_s, memory, shm, kernel, ras}`` of a run on this node.
 
-    :param request: ``window_s``, and ``ras_s``: seconds to wait for NCCL's RAS, 0 asks nothing.
+    :param request: ``window_s``, and ``ras_s``: seconds to wait for NCCL's RAS, 0 skips that.
     """
     spec = files.read_json(run / "units" / "agent" / "spec.json") or {}
     started, ended = _read_events(run / "events.jsonl")
@@ -73,10 +72,10 @@ def examine(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> Dict:
     }
 
 
-def _read_events(file: pathlib.Path) -> tuple[dict[int, Dict], dict[int, Dict]]:
+def _read_events(file: pathlib.Path) -> tuple[dict[int, dict[str, t.Any]], dict[int, dict[str, t.Any]]]:
     """Return rank -> its newest start here, and rank -> the end of that start."""
-    started: dict[int, Dict] = {}
-    ended: dict[int, Dict] = {}
+    started: dict[int, dict[str, t.Any]] = {}
+    ended: dict[int, dict[str, t.Any]] = {}
     try:
         lines = file.read_bytes().splitlines()
     except OSError:
@@ -101,8 +100,10 @@ def _is_rank(pid: int, marker: str | None) -> bool:
     return processes.start_time(pid) is not None and processes.environment_of(pid).get(processes.MARKER) == marker
 
 
-def _describe_rank(rank: int, line: Dict, end: Dict | None, pid: int | None) -> Dict:
-    common: Dict = {
+def _describe_rank(
+    rank: int, line: dict[str, t.Any], end: dict[str, t.Any] | None, pid: int | None
+) -> dict[str, t.Any]:
+    common: dict[str, t.Any] = {
         "rank": rank,
         "local_rank": line.get("local_rank"),
         "attempt": line.get("attempt"),
@@ -119,7 +120,7 @@ def _describe_rank(rank: int, line: Dict, end: Dict | None, pid: int | None) -> 
     return {**common, **_describe_process(pid)}
 
 
-def _describe_process(pid: int) -> Dict:
+def _describe_process(pid: int) -> dict[str, t.Any]:
     environment = processes.environment_of(pid)
     status = _read_status(pid)
     return {
@@ -151,9 +152,9 @@ def _read_status(pid: int) -> dict[str, str]:
     return found
 
 
-def _read_limits(pid: int) -> Dict:
+def _read_limits(pid: int) -> dict[str, t.Any]:
     """Return ``{memlock, nofile, nproc}`` in force: bytes or counts, or ``unlimited``."""
-    found: Dict = {}
+    found: dict[str, t.Any] = {}
     for line in _read_proc(pid, "limits").splitlines():
         name = next((short for long, short in _LIMITS.items() if line.startswith(long)), None)
         if name:
@@ -171,14 +172,14 @@ def _cpu_s(pid: int) -> float | None:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-def _read_memory(pid: int | None) -> Dict:
+def _read_memory(pid: int | None) -> dict[str, t.Any]:
     """Return ``{available_gib, limit_gib, used_gib, oom_kills}``; the last three are of the rank's control group."""
     info = {}
     for line in _read_proc("meminfo").splitlines():
         key, _unused, rest = line.partition(":")
         info[key] = rest.split()
     available = info.get("MemAvailable")
-    found: Dict = {"available_gib": round(int(available[0]) / (1 << 20), 2) if available else None}
+    found: dict[str, t.Any] = {"available_gib": round(int(available[0]) / (1 << 20), 2) if available else None}
     line = next((line for line in _read_proc(pid or "self", "cgroup").splitlines() if line.startswith("0::")), "")
     group = pathlib.Path("/sys/fs/cgroup", line[3:].lstrip("/"))
     for name, key in (("memory.max", "limit_gib"), ("memory.current", "used_gib")):
@@ -189,7 +190,7 @@ def _read_memory(pid: int | None) -> Dict:
     return found
 
 
-def _read_file_system(path: str) -> Dict | None:
+def _read_file_system(path: str) -> dict[str, t.Any] | None:
     try:
         state = os.statvfs(path)
     except OSError:
@@ -198,7 +199,7 @@ def _read_file_system(path: str) -> Dict | None:
 
 
 def _read_kernel_log(since: float | None) -> list[str]:
-    """Return what the kernel said of GPUs, memory and links since the ranks started; only root may read it."""
+    """Return the kernel's messages on GPUs, memory and links since the ranks started; only root may read them."""
     try:
         descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
@@ -210,7 +211,7 @@ def _read_kernel_log(since: float | None) -> list[str]:
             try:
                 record = os.read(descriptor, 8192).decode(errors="replace")
             except BrokenPipeError:
-                # The record was overwritten while we read: the next read goes on behind it.
+                # The record was overwritten during the read: the next read continues after it.
                 continue
             head, _unused, text = record.partition(";")
             fields = head.split(",")
@@ -225,14 +226,14 @@ def _read_kernel_log(since: float | None) -> list[str]:
     return found[-200:]
 
 
-def _uses_nccl(ranks: t.Iterable[Dict]) -> bool:
+def _uses_nccl(ranks: t.Iterable[dict[str, t.Any]]) -> bool:
     return any(item.get("nccl") for item in ranks)
 
 
-def _ras_address(ranks: t.Iterable[Dict]) -> str:
-    """Return where RAS listens: NCCL's default, or what a rank was told."""
-    told = (item.get("environment", {}).get("network", {}).get("NCCL_RAS_ADDR") for item in ranks)
-    return next((value for value in told if value), "localhost:28028")
+def _ras_address(ranks: t.Iterable[dict[str, t.Any]]) -> str:
+    """Return the address of RAS: NCCL's default, or the one in a rank's environment."""
+    addresses = (item.get("environment", {}).get("network", {}).get("NCCL_RAS_ADDR") for item in ranks)
+    return next((address for address in addresses if address), "localhost:28028")
 
 
 def _read_proc(*parts: object) -> str:

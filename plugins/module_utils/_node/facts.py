@@ -47,9 +47,9 @@ def _read_system(source: FactsSource) -> dict[str, t.Any]:
 
 
 def _read_own_addresses(source: FactsSource, request: t.Mapping[str, t.Any]) -> list[facts_net.OwnAddress]:
-    given = request.get("addresses")
-    if given is not None:
-        return [(str(item[0]), str(item[1]), int(item[2])) for item in given]
+    addresses = request.get("addresses")
+    if addresses is not None:
+        return [(str(item[0]), str(item[1]), int(item[2])) for item in addresses]
     return source.guard("addresses", facts_net.query_kernel_addresses, [])
 
 
@@ -66,8 +66,8 @@ def _read_network(source: FactsSource, request: t.Mapping[str, t.Any]) -> dict[s
     owned = _read_own_addresses(source, request)
     interfaces = source.guard("interfaces", lambda: facts_net.read_interfaces(source, owned), [])
     nics = source.guard("nics", lambda: facts_rdma.read_nics(source), [])
-    covered = {nic["netdev"] for nic in nics}
-    plain = [item for item in interfaces if item["kind"] == "physical" and item["name"] not in covered]
+    rdma_netdevs = {nic["netdev"] for nic in nics}
+    plain = [item for item in interfaces if item["kind"] == "physical" and item["name"] not in rdma_netdevs]
     nics += source.guard("nics", lambda: [_plain_nic(source, item) for item in plain], [])
     peers = [str(peer) for peer in request.get("peers") or []]
     addresses = source.guard(
@@ -116,8 +116,8 @@ def _add_topology_facts(source: FactsSource, bus: dict[str, tuple[str, str]], fa
     facts["iommu"] = facts_pci.read_iommu(source, endpoints)
     order = ("PIX", "PXB", "PHB", "NODE", "SYS")
     for nic in rdma:
-        found = {facts_pci.distance(source, nic["pci"], gpu) for gpu in gpus}
-        nic["gpu_distance"] = next((word for word in order if word in found), None)
+        distances = {facts_pci.distance(source, nic["pci"], gpu) for gpu in gpus}
+        nic["gpu_distance"] = next((word for word in order if word in distances), None)
 
 
 def gather_facts(request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -127,7 +127,7 @@ def gather_facts(request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         read. ``path``: folders with tools. ``tool_timeout_s``: for each tool, default 5. ``peers``: addresses whose
         interface is wanted (``interface_for``) and whose mesh path counts. ``addresses``: list of
         [interface, address, prefix] instead of asking the kernel.
-    :returns: the node record's facts (contracts.md) and more; unknown is None, ``problems`` says why.
+    :returns: the facts of the node record and more; unknown is None, with the reason in ``problems``.
     """
     source = FactsSource(request)
     facts: dict[str, t.Any] = {"schema": SCHEMA, **_read_system(source)}

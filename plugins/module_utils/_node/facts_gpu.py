@@ -1,9 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""GPU facts: how many, which, where they sit, the driver, NVSwitch, and what GPUDirect needs.
+"""GPU facts: count, model, PCI slot, driver, NVSwitch, and what GPUDirect needs.
 
-Sources: sysfs for the place, /proc/driver/nvidia for the driver, nvidia-smi under a timeout for the rest.
+Sources: sysfs for the slot, /proc/driver/nvidia for the driver, nvidia-smi under a timeout for the rest.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -124,7 +124,7 @@ def _model_from_driver(source: FactsSource, bdf: str) -> str | None:
 def has_nvswitch(
     source: FactsSource, bus: t.Mapping[str, tuple[str, str]], model: str | None, count: int
 ) -> bool | None:
-    """Whether NVSwitch joins the GPUs: bridges of NVIDIA on the bus; from Blackwell on they hide behind a NIC."""
+    """Whether NVSwitch joins the GPUs: bridges of NVIDIA on the bus; from Blackwell on they are behind a NIC."""
     if any(vendor == NVIDIA and klass.startswith("0680") for vendor, klass in bus.values()):
         return True
     if source.names(os.path.join(source.proc, "driver/nvidia-nvswitch/devices")):

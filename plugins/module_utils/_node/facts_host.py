@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Facts of the machine and its operating system: what runs where, limits, virtualisation, the mesh's daemon.
+"""Facts of the machine and its operating system: processes, limits, virtualisation, the mesh's daemon.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -54,7 +54,7 @@ def parse_limits(lines: t.Iterable[str]) -> dict[str, int | str]:
 
 
 def count_cpus(text: str | None) -> int | None:
-    """CPUs in a list such as ``0-3,8``; None when it is no such list."""
+    """CPUs in a list such as ``0-3,8``; None for anything else."""
     total = 0
     for part in (text or "").split(","):
         found = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", part.strip())
@@ -161,9 +161,11 @@ def _container_kind(source: FactsSource) -> str | None:
     """The kind of container this is, or None."""
     named = source.text(source.below("run/systemd/container"))
     environment = (source.data(os.path.join(source.proc, "1/environ")) or b"").split(b"\0")
-    told = next((item[10:].decode(errors="replace") for item in environment if item.startswith(b"container=")), None)
-    if named or told:
-        return named or told
+    from_environment = next(
+        (item[10:].decode(errors="replace") for item in environment if item.startswith(b"container=")), None
+    )
+    if named or from_environment:
+        return named or from_environment
     if os.path.exists(source.below("run/.containerenv")):
         return "podman"
     if os.path.exists(source.below(".dockerenv")):
@@ -174,7 +176,7 @@ def _container_kind(source: FactsSource) -> str | None:
 
 
 def read_virtualisation(source: FactsSource) -> dict[str, str | None]:
-    """Return ``{kind, technology}``: kind is container, vm, baremetal, or None where nothing tells."""
+    """Return ``{kind, technology}``: kind is container, vm, baremetal, or None when unknown."""
     container = _container_kind(source)
     if container:
         return {"kind": "container", "technology": container}
@@ -206,7 +208,7 @@ def read_secure_boot(source: FactsSource) -> bool | None:
 
 
 def parse_tailscale(text: str, peers: t.Collection[str] = ()) -> dict[str, t.Any]:
-    """``{state, peers}`` of ``tailscale status --json``: direct, relayed or idle for each address (asked ones only).
+    """``{state, peers}`` of ``tailscale status --json``: direct, relayed or idle for each address of ``peers``.
 
     A peer shows its path while traffic flows: CurAddr for a direct one, else it goes through a relay.
     """
@@ -232,8 +234,8 @@ def read_tailscale(
     if "tailscaled" not in running:
         return {"state": None, "userspace": None, "peers": {}, "mesh_path": None if has_interface else "none"}
     answer = source.run("tailscale", "status", "--json")
-    nothing: dict[str, t.Any] = {"state": None, "peers": {}}
-    facts = source.guard("tailscale", lambda: parse_tailscale(answer or "{}", peers), nothing)
+    unknown: dict[str, t.Any] = {"state": None, "peers": {}}
+    facts = source.guard("tailscale", lambda: parse_tailscale(answer or "{}", peers), unknown)
     if not has_interface:
         source.problem("tailscale runs without an interface (userspace networking): nothing can bind to the mesh")
         return {**facts, "userspace": True, "mesh_path": "none"}

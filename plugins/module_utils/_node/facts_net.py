@@ -18,7 +18,7 @@ import typing as t
 from . import facts_pci
 from .facts_source import FactsSource
 
-# Interfaces that containers and virtual machines hang on; a job that binds to one of them hangs at start.
+# Interfaces of containers and virtual machines; a job that binds to one of them hangs at start.
 CONTAINER_INTERFACES = re.compile(
     r"(lo|docker\d*|br-[0-9a-f]{12}|cni\d*|cni-.*|podman\d*|flannel.*|veth.*|virbr\d*|cali.*|lxc.*|lxdbr\d*"
     r"|kube-.*|nodelocaldns|cilium_.*|dummy\d*|ifb\d*|tunl\d*)\Z"
@@ -41,7 +41,7 @@ class Route(t.NamedTuple):
 
 
 def parse_ipv4_routes(lines: t.Iterable[str]) -> list[Route]:
-    """Routes of /proc/net/route: addresses are hexadecimal words in host order; what cannot be read is skipped."""
+    """Routes of /proc/net/route: addresses are hexadecimal words in host order; unreadable lines are skipped."""
     routes = []
     for line in lines:
         fields = line.split()
@@ -119,7 +119,7 @@ def query_kernel_addresses() -> list[OwnAddress]:
 
 
 def network_of(interface: str, address: str) -> str | None:
-    """Return ``mesh``, ``lan`` or ``public``; None for addresses that lead to no other node."""
+    """Return ``mesh``, ``lan`` or ``public``; None for addresses that do not reach other nodes."""
     ip = ipaddress.ip_address(address)
     if ip.is_loopback or ip.is_link_local or CONTAINER_INTERFACES.match(interface):
         return None
@@ -163,7 +163,7 @@ def _read_members(source: FactsSource, base: str, kind: str) -> list[str]:
 
 
 def read_speed_gbps(source: FactsSource, name: str, kind: str) -> float | None:
-    """Return an interface's rate in Gb/s. Tunnels and veth pairs state a rate that means nothing: None."""
+    """Return an interface's rate in Gb/s. Tunnels and veth pairs report a meaningless rate: None."""
     base = os.path.join(source.sys, "class/net")
     if kind == "bridge":
         ports = [port for port in source.names(f"{base}/{name}/brif") if "device" in source.names(f"{base}/{port}")]
@@ -229,7 +229,7 @@ def interface_for(peer: str, routes: t.Iterable[Route], owned: t.Iterable[OwnAdd
 
 
 def kernel_interface_for(peer: str, owned: t.Iterable[OwnAddress]) -> str | None:
-    """Return what the kernel itself would choose, policy routing included. No packet is sent (udp(7), connect)."""
+    """Return the interface that the kernel itself chooses, with policy routing. No packet is sent (udp(7), connect)."""
     family = socket.AF_INET6 if ":" in peer else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((peer, 9))
@@ -240,7 +240,7 @@ def kernel_interface_for(peer: str, owned: t.Iterable[OwnAddress]) -> str | None
 
 
 def interfaces_for(source: FactsSource, peers: t.Iterable[str], owned: list[OwnAddress]) -> dict[str, str | None]:
-    """Return the interface towards each peer; None, with a problem, where there is no way."""
+    """Return the interface towards each peer; None, with a problem, where there is no route."""
     routes = parse_ipv4_routes(source.lines(os.path.join(source.proc, "net/route")))
     routes += parse_ipv6_routes(source.lines(os.path.join(source.proc, "net/ipv6_route")))
     found: dict[str, str | None] = {}

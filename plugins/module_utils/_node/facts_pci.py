@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""PCI facts: where a device sits, how fast its slot runs, and what the bridges above it do (PCIe specification).
+"""PCI facts: a device's position, the speed of its slot, and the settings of the bridges above it (PCIe specification).
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -51,7 +51,7 @@ def read_slot(source: FactsSource, bdf: str, label: str | None = None) -> dict[s
         width = source.number(f"{base}/{prefix}_link_width")
         # 0 and 255 are what a virtual slot reports.
         facts[f"pci_width{suffix}"] = width if width and width <= 32 else None
-    # What the device can do is no more than what the port above it can do.
+    # A device cannot be faster than the port above it.
     above = ancestors(source, bdf)[-1:]
     port = generation(source.text(os.path.join(source.sys, "bus/pci/devices", *above, "max_link_speed")))
     if above and port and facts["pci_gen_max"]:
@@ -76,13 +76,13 @@ def _report_slot(source: FactsSource, label: str, facts: t.Mapping[str, t.Any]) 
 
 
 def address_of(path: str) -> str | None:
-    """Return the PCI address behind a sysfs path; a virtio device sits one level below its own."""
+    """Return the PCI address behind a sysfs path; a virtio device is one level below its own."""
     parts = [part for part in os.path.realpath(path).split(os.sep) if _BDF.match(part)]
     return parts[-1] if parts and os.path.exists(path) else None
 
 
 def ancestors(source: FactsSource, bdf: str) -> list[str]:
-    """Return what lies between the root complex and a device: root complex first, then bridges."""
+    """Return the devices between the root complex and a device: root complex first, then bridges."""
     real = os.path.realpath(os.path.join(source.sys, "bus/pci/devices", bdf))
     parts = real.split(os.sep)
     roots = [index for index, part in enumerate(parts) if part.startswith("pci")]
@@ -93,7 +93,7 @@ def distance(source: FactsSource, a: str, b: str) -> str | None:
     """Return how far two devices are apart, in the words of ``nvidia-smi topo -m``.
 
     PIX and PXB: below one bridge or several; PHB: one root complex; NODE: one NUMA node; SYS: further.
-    NCCL uses GPUDirect up to PXB unless it is told otherwise (NCCL_NET_GDR_LEVEL).
+    NCCL uses GPUDirect up to PXB unless NCCL_NET_GDR_LEVEL sets another distance.
     """
     left, right = ancestors(source, a), ancestors(source, b)
     if not left or not right:

@@ -17,7 +17,7 @@ from .facts_source import FactsSource
 
 _STATES = {"1": "down", "2": "init", "3": "armed", "4": "active", "5": "active_defer"}
 _LAYERS = {"InfiniBand": "infiniband", "Ethernet": "ethernet"}
-# RoCE tables have 256 entries, filled from the start; a gap this long means that no more follow.
+# RoCE tables have 256 entries, filled from the start; after a gap this long there are no more.
 _GID_GAP = 16
 
 
@@ -28,7 +28,7 @@ def parse_rate_gbps(text: str | None) -> float | None:
 
 
 def parse_gid_type(text: str | None, link_layer: str | None) -> str | None:
-    """Return ``ib``, ``roce_v1`` or ``roce_v2`` for what ``gid_attrs/types`` says."""
+    """Return ``ib``, ``roce_v1`` or ``roce_v2`` for a text of ``gid_attrs/types``."""
     if text == "RoCE v2":
         return "roce_v2"
     if text == "IB/RoCE v1":

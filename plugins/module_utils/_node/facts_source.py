@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How facts are read: files below roots that a test can move, tools under a timeout, and a list of problems.
+"""Reads facts: files below roots that a test can move, tools with a timeout, and a list of problems.
 
-Nothing here raises for what a machine says: a value that is missing is None, and one that vanishes, cannot be
-read or is no value (``unknown``) is None with a line in ``problems``. Standard library only, Python 3.10.
+No value of a machine raises an error: one that is missing is None, and one that vanishes, cannot be read or means
+``unknown`` is None with a line in ``problems``. Standard library only, Python 3.10.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -27,13 +27,13 @@ T = t.TypeVar("T")
 
 
 def clean_value(value: str | None) -> str | None:
-    """Return ``value`` without surrounding space, or None where it only says that nothing is known."""
+    """Return ``value`` without surrounding space, or None where it means unknown."""
     stripped = _CONTROL.sub(" ", value or "").strip()
     return None if stripped.lower() in _NOTHING else stripped
 
 
 class FactsSource:
-    """The places that facts come from. ``root`` moves all of them; each can be moved by itself.
+    """The folders that facts are read from. ``root`` moves all of them; each can be moved by itself.
 
     ``path`` holds the folders that tools are searched in; standard ones are added because a non-interactive SSH
     session often lacks the sbin folders.
@@ -117,15 +117,15 @@ class FactsSource:
         return os.path.join(self.root, path.lstrip("/"))
 
     def run(self, tool: str, *args: str) -> str | None:
-        """Return what a tool prints; None when it is not there, fails or takes longer than the timeout."""
-        found = shutil.which(tool, path=os.pathsep.join(self.path))
-        if found is None:
+        """Return what a tool prints; None when it is not installed, fails or takes longer than the timeout."""
+        program = shutil.which(tool, path=os.pathsep.join(self.path))
+        if program is None:
             return None
         import subprocess  # 10 ms that a node without such tools need not pay
 
         try:
             done = subprocess.run(
-                [found, *args], stdin=subprocess.DEVNULL, capture_output=True, timeout=self.timeout_s, check=False
+                [program, *args], stdin=subprocess.DEVNULL, capture_output=True, timeout=self.timeout_s, check=False
             )
         except subprocess.TimeoutExpired:
             self.problem(f"{tool} did not answer within {self.timeout_s:g} s")
@@ -134,14 +134,14 @@ class FactsSource:
             self.problem(f"{tool} cannot be run: {exc.strerror}")
             return None
         if done.returncode != 0:
-            said = (done.stderr or done.stdout).decode(errors="replace").strip().partition("\n")[0]
-            reason = clean_value(said) or "no message"
+            message = (done.stderr or done.stdout).decode(errors="replace").strip().partition("\n")[0]
+            reason = clean_value(message) or "no message"
             self.problem(f"{tool} failed with {done.returncode}: {reason[:120]}")
             return None
         return done.stdout.decode(errors="replace")
 
     def guard(self, label: str, read: t.Callable[[], T], default: t.Any) -> T:
-        """Return ``read()``; ``default`` and a problem when the machine says something that nobody foresaw."""
+        """Return ``read()``; ``default`` and a problem when the machine's data has an unexpected form."""
         try:
             return read()
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as exc:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where a node keeps what belongs to runs, and how files are written there so that a crash leaves old or new.
+"""The files of runs on a node: their folders, and writes that leave the old or the new content after a crash.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -44,13 +44,13 @@ def state_root(node: str, override: str | None = None) -> pathlib.Path:
 
 
 def plain_name(name: t.Any) -> str:
-    """Return the name of a file for ``name``, which a server or a program may have chosen: it leads nowhere else."""
+    """Return the name of a file for ``name``, which a server or a program may have chosen: it stays in its folder."""
     letters = (letter if letter.isalnum() or letter in "-._" else "_" for letter in str(name))
     return "".join(letters).lstrip(".").encode()[:_LONGEST_NAME].decode(errors="ignore") or "_"
 
 
 def private_dir(path: pathlib.Path) -> pathlib.Path:
-    """Create ``path`` and what lacks above it, each with mode 0700 whatever the umask says, and return it."""
+    """Create ``path`` and missing parents, each with mode 0700 whatever the umask says, and return it."""
     for folder in [*reversed(path.parents), path]:
         if not folder.exists():
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -70,7 +70,7 @@ def write_atomic(path: pathlib.Path, data: bytes, mode: int = 0o600) -> None:
         os.chmod(temporary, mode)
         os.replace(temporary, path)
     except OSError:
-        # A full disk must not keep what could not be written.
+        # A full disk must not keep a partial file.
         temporary.unlink(missing_ok=True)
         raise
 
@@ -94,7 +94,7 @@ def append_json(path: pathlib.Path, value: t.Mapping[str, t.Any]) -> None:
 
 
 def append_text(path: pathlib.Path, text: str) -> None:
-    """Append ``text`` with a single write to a file of mode 0600, never to what a link leads to."""
+    """Append ``text`` with a single write to a file of mode 0600, never through a symbolic link."""
     line = text.encode(errors="replace")
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     try:

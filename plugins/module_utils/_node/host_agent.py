@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The node's side of every request: one JSON value in, one JSON value out.
 
-The controller sends these sources with its first request (nothing is installed for reading), and calls the installed
-copy afterwards. Each operation is a function from the request to the answer; a refusal is ``{"problem": text}``.
+The controller sends these sources with its first request (a request that only reads installs nothing), and calls the
+installed copy afterwards; this folder is flat because it travels as one package. Each operation is a function from the
+request to the answer; a refusal is ``{"problem": text}``.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -30,7 +31,7 @@ MARK = "\x1emuster\x1e"
 
 
 def op_info(request: NodeRequest) -> dict[str, t.Any]:
-    """Return what the controller must know before it plans; reads only."""
+    """Return the facts for the controller's plan; reads only."""
     state = _state_dir(request)
     answer: dict[str, t.Any] = {"state_dir": str(state), "home": str(files.home_dir()), **host_preflight.read_basics()}
     answer["live_runs"] = host_preflight.list_live_runs(state)
@@ -88,9 +89,9 @@ def op_install(request: NodeRequest) -> dict[str, t.Any]:
 
 
 def op_prepare(request: NodeRequest) -> dict[str, t.Any]:
-    """Claim the run, place its files and, on the first node, start the rendezvous store.
+    """Take ownership of the run, place its files and, on the first node, start the rendezvous store.
 
-    Ends with a connection to the first node's port, so that "prepared" means that the gang can meet.
+    Ends with a connection to the first node's port, so that a prepared gang can reach its rendezvous.
     """
     run = files.private_dir(_run_dir(request))
     host_log_follow.name_folder(run)
@@ -114,12 +115,12 @@ def op_prepare(request: NodeRequest) -> dict[str, t.Any]:
 
 
 def op_take_over(request: NodeRequest) -> dict[str, t.Any]:
-    """Take a run that lives over from another controller."""
+    """Take a running run over from another controller."""
     return {"problem": _take_ownership(_run_dir(request), request["claim"])}
 
 
 def op_start(request: NodeRequest) -> dict[str, t.Any]:
-    """Start the agent's supervisor; a unit that runs already is left alone."""
+    """Start the agent's supervisor, unless the unit is running."""
     run = _run_dir(request)
     try:
         started = host_units.start_unit(request["spec"], pathlib.Path(request["program"]))
@@ -129,12 +130,12 @@ def op_start(request: NodeRequest) -> dict[str, t.Any]:
 
 
 def op_watch(request: NodeRequest) -> dict[str, t.Any]:
-    """Return what is new in the run (see watch.py)."""
+    """Return the new lines and states of the run (see host_log_follow.py)."""
     return host_log_follow.wait_for_changes(_run_dir(request), request)
 
 
 def op_stop(request: NodeRequest) -> dict[str, t.Any]:
-    """Stop the run's units, the agent first; with ``forget`` the claim is given up too."""
+    """Stop the run's units, the agent first; with ``forget`` the ownership is given up too."""
     run = _run_dir(request)
     holder = files.read_json(run / "claim.json") or {}
     if request.get("owner") and holder and holder.get("owner") != request["owner"]:
@@ -156,7 +157,7 @@ def op_stop(request: NodeRequest) -> dict[str, t.Any]:
 
 
 def op_kill(request: NodeRequest) -> dict[str, t.Any]:
-    """Kill with SIGKILL what a drill names: ``worker`` (one rank), ``agent``, or ``host`` (all of the run here)."""
+    """Kill with SIGKILL the target of a drill: ``worker`` (one rank), ``agent``, or ``host`` (all of the run here)."""
     run = _run_dir(request)
     state = files.read_json(run / "units" / "agent" / "state.json") or {}
     target = request["target"]
@@ -178,7 +179,7 @@ def op_kill(request: NodeRequest) -> dict[str, t.Any]:
 
 
 def op_remove(request: NodeRequest) -> dict[str, t.Any]:
-    """Remove a run's folder; one that runs is left alone."""
+    """Remove a run's folder, unless the run is running."""
     run = _run_dir(request)
     if any(unit["alive"] for unit in host_log_follow.unit_statuses(run).values()):
         return {"problem": f"run {run.name} is running"}
@@ -188,18 +189,18 @@ def op_remove(request: NodeRequest) -> dict[str, t.Any]:
 
 
 def op_examine(request: NodeRequest) -> dict[str, t.Any]:
-    """Return what the ranks of a run are doing here right now (see examine.py); reads only."""
+    """Return what the ranks of a run are doing here right now (see diag_ranks.py); reads only."""
     from . import diag_ranks
 
     return diag_ranks.examine(_run_dir(request), request)
 
 
 def op_reach(request: NodeRequest) -> dict[str, t.Any]:
-    """Return which addresses of other nodes answer from here (see reach.py), and how tailscale gets to the mesh's."""
+    """Return which addresses of other nodes answer, and tailscale's path to each (see host_reachability.py)."""
     from . import host_reachability
 
-    found = host_reachability.check_addresses(request["targets"], float(request["seconds"]))
-    return {"answers": found, "mesh": host_reachability.read_tailscale_paths(request.get("mesh", []))}
+    results = host_reachability.check_addresses(request["targets"], float(request["seconds"]))
+    return {"answers": results, "mesh": host_reachability.read_tailscale_paths(request.get("mesh", []))}
 
 
 def op_read(request: NodeRequest) -> dict[str, t.Any]:
@@ -221,19 +222,19 @@ def op_read(request: NodeRequest) -> dict[str, t.Any]:
 
 
 def _take_ownership(run: pathlib.Path, claim: t.Mapping[str, t.Any]) -> str | None:
-    """Take the run for one controller; return who holds it when it is another's."""
-    place = run / "claim.json"
+    """Record the owner of the run; return a problem that names the owner when it is another controller."""
+    owner_file = run / "claim.json"
     text = json.dumps({key: value for key, value in claim.items() if key != "take_over"}).encode()
     temporary = run / f".claim.{os.getpid()}"
     files.write_atomic(temporary, text)
     try:
-        # A hard link is the one atomic "create unless it exists" that also shows the full content at once.
-        os.link(temporary, place)
+        # A hard link is the only atomic "create unless it exists" that shows the full content at once.
+        os.link(temporary, owner_file)
     except FileExistsError:
-        holder = files.read_json(place) or {}
+        holder = files.read_json(owner_file) or {}
         if holder.get("owner") != claim["owner"] and not claim.get("take_over"):
             return f"run {run.name} belongs to another controller ({holder.get('controller', 'unknown')})"
-        os.replace(temporary, place)
+        os.replace(temporary, owner_file)
         return None
     finally:
         temporary.unlink(missing_ok=True)
@@ -246,19 +247,19 @@ def _place_files(run: pathlib.Path, request: NodeRequest) -> str | None:
         target = run / tree["target"]
         host_blobs.place_tree(state, tree["manifest"], target, tree["link"])
     for name, text in request.get("files", {}).items():
-        place = run / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        files.write_atomic(place, text.encode())
+        path = run / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_atomic(path, text.encode())
     secrets = request.get("secrets") or {}
     if secrets:
         folder = files.private_dir(run / "secrets")
         files.write_json(folder / "env.json", secrets.get("env", {}))
         for name, data in secrets.get("files", {}).items():
             files.write_atomic(folder / name, base64.b64decode(data))
-    for path in request.get("write", []):
-        problem = host_preflight.try_write(pathlib.Path(path).expanduser())
+    for folder_name in request.get("write", []):
+        problem = host_preflight.try_write(pathlib.Path(folder_name).expanduser())
         if problem:
-            return f"{path} {problem}"
+            return f"{folder_name} {problem}"
     return None
 
 
@@ -287,24 +288,24 @@ def _reach_first_node(host: str, port: int, seconds: float) -> str | None:
 
 
 def _wait_for_peers(host: str, port: int, peers: int, seconds: float) -> str | None:
-    """Stand in for a first node that has no store: listen until every other node has connected once."""
+    """Listen in place of a rendezvous store on a first node without one, until every other node has connected once."""
     busy = host_preflight.port_problem(host, port)
     if busy:
         return f"cannot listen on {host}:{port}: {busy}"
     end = time.monotonic() + seconds
     with socket.create_server((host, port), backlog=1024, reuse_port=False) as server:
-        for met in range(peers):
+        for connected in range(peers):
             server.settimeout(max(0.01, end - time.monotonic()))
             try:
                 server.accept()[0].close()
             except TimeoutError:
-                return f"only {met} of {peers} other nodes could reach {host}:{port}"
+                return f"only {connected} of {peers} other nodes could reach {host}:{port}"
     return None
 
 
 def _find_rank_process(run: pathlib.Path, rank: int | None) -> list[int]:
     """Return the newest living process of ``rank`` (any rank when None) that this node's events name."""
-    found: dict[int, int] = {}
+    started: dict[int, int] = {}
     try:
         lines = (run / "events.jsonl").read_bytes().splitlines()
     except OSError:
@@ -315,9 +316,9 @@ def _find_rank_process(run: pathlib.Path, rank: int | None) -> list[int]:
         except ValueError:
             continue
         if line.get("kind") == "worker_started" and (rank is None or line.get("rank") == rank):
-            found[int(line["rank"] or 0)] = int(line["pid"])
-    wanted = (files.read_json(run / "units" / "agent" / "spec.json") or {}).get("marker")
-    living = [pid for pid in found.values() if processes.environment_of(pid).get(processes.MARKER) == wanted]
+            started[int(line["rank"] or 0)] = int(line["pid"])
+    marker = (files.read_json(run / "units" / "agent" / "spec.json") or {}).get("marker")
+    living = [pid for pid in started.values() if processes.environment_of(pid).get(processes.MARKER) == marker]
     return living[-1:]
 
 
@@ -356,7 +357,7 @@ _OPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
 
 
 def answer_request(request: NodeRequest) -> dict[str, t.Any]:
-    """Carry out one request; what fails for a reason of this node comes back as ``problem``, never as a traceback."""
+    """Carry out one request; an error of this node is returned as ``problem``, never as a traceback."""
     os.umask(0o077)
     try:
         return _OPS[request["op"]](request)

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Files that reach a node by content: a store of blobs named by their SHA-256, and trees made from them.
 
-Only what a node lacks is sent; a transfer that was cut goes on where it stopped, because the part file's length
-says how much arrived; a blob takes its name only after its checksum was verified.
+Only missing blobs are sent; an interrupted transfer continues where it stopped, because the part file's length is the
+number of bytes received; a blob gets its name only after its checksum was verified.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -24,7 +24,7 @@ _CHUNK = 1 << 20
 
 
 def missing_offsets(root: pathlib.Path, shas: t.Iterable[str]) -> dict[str, int]:
-    """Return for each blob that is not complete here how many bytes of it have arrived."""
+    """Return for each blob that is not complete here the number of bytes received."""
     missing = {}
     for sha in shas:
         if not _blob_path(root, sha).exists():
@@ -36,32 +36,32 @@ def missing_offsets(root: pathlib.Path, shas: t.Iterable[str]) -> dict[str, int]
 def store_pieces(root: pathlib.Path, pieces: t.Iterable[t.Mapping[str, t.Any]]) -> dict[str, int]:
     """Store pieces ``{sha256, offset, data (base64 of zlib), last}``.
 
-    :returns: sha256 -> offset for pieces that did not fit where they claimed or failed their checksum.
+    :returns: sha256 -> offset for pieces that did not continue the part file, or whose blob failed its checksum.
     """
     files.private_dir(root / "blobs")
-    refused = {}
+    rejected = {}
     for piece in pieces:
         sha = str(piece["sha256"])
         part = _part_path(root, sha)
         size = part.stat().st_size if part.exists() else 0
         if size != piece["offset"]:
-            refused[sha] = size
+            rejected[sha] = size
             continue
         with open(part, "ab") as handle:
             handle.write(zlib.decompress(base64.b64decode(piece["data"])))
             handle.flush()
             os.fsync(handle.fileno())
         if piece["last"] and not _complete_blob(root, sha):
-            refused[sha] = 0
-    return refused
+            rejected[sha] = 0
+    return rejected
 
 
 def place_tree(
     root: pathlib.Path, manifest: t.Sequence[t.Mapping[str, t.Any]], target: pathlib.Path, link: bool
 ) -> bool:
-    """Make ``target`` hold exactly the files of ``manifest`` (``{path, sha256, mode, size}``) beside foreign ones.
+    """Place the files of ``manifest`` (``{path, sha256, mode, size}``) in ``target``.
 
-    Files that an earlier manifest placed and this one lacks are removed; files that a program wrote there stay.
+    Files of an earlier manifest that are not in this one are removed; files that a program wrote there stay.
 
     :param link: hard-link blobs (read-only data) instead of copying them.
     :returns: whether anything changed.
@@ -100,7 +100,7 @@ def free_bytes(path: pathlib.Path) -> int:
 
 
 def _file_signature(place: pathlib.Path) -> list[int] | None:
-    """Return what changes when a program writes a placed file: size and time of change, in nanoseconds."""
+    """Return size and time of change (nanoseconds) of a placed file, which differ once a program wrote it."""
     try:
         stat = place.lstat()
     except OSError:
@@ -125,7 +125,7 @@ def _place_blob(blob: pathlib.Path, place: pathlib.Path, mode: int, link: bool) 
     temporary.unlink(missing_ok=True)
     try:
         if not link:
-            raise OSError("copy asked")
+            raise OSError("a copy is wanted")
         os.link(blob, temporary)
     except OSError:
         shutil.copyfile(blob, temporary)

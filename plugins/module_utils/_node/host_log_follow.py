@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One long answer to "what is new in this run?": the node's end of the controller's watch.
+"""Answers a controller that follows a run: waits for new lines and states of the run on this node.
 
-It blocks until something happens, so that the controller neither sleeps nor polls: at once for a start, an exit or
-a change of a unit, gathered for ``batch_s`` seconds for metrics and log lines, and empty after ``wait_s`` seconds.
+A request blocks until there is something new, so that the controller does not poll: it returns at once for a start,
+an exit or a change of a unit, after ``batch_s`` seconds for metrics and log lines, and empty after ``wait_s`` seconds.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -30,9 +30,9 @@ def wait_for_changes(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[
     :param request: ``offsets``, ``wait_s``, ``batch_s``, ``streams`` and ``digest`` (the last answer's).
     """
     folder = files.read_json(run / _FOLDER)
-    # Another machine of the same name has other files, which begin anew.
-    known = request["offsets"] if request["offsets"].get("folder") in (None, folder) else {}
-    offsets = {name: int(known.get(name, 0)) for name in request["streams"]}
+    # Another machine of the same name has other files, which are read from the start.
+    earlier = request["offsets"] if request["offsets"].get("folder") in (None, folder) else {}
+    offsets = {name: int(earlier.get(name, 0)) for name in request["streams"]}
     for name, offset in offsets.items():
         if _stream_size(run, name) < offset:
             offsets[name] = 0
@@ -42,22 +42,22 @@ def wait_for_changes(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[
         now = time.monotonic()
         digest = _digest(run)
         news = [name for name in offsets if _stream_size(run, name) > offsets[name]]
-        # Usage alone is no news: it comes every two seconds from an idle node too.
+        # Usage alone does not end the wait: an idle node writes it every two seconds too.
         if first is None and set(news) - {"usage"}:
             first = now
         batch_over = first is not None and now - first >= request["batch_s"]
         if digest != request.get("digest") or "events" in news or batch_over or now >= end:
             break
         time.sleep(_POLL_S)
-    # Statuses first: what a unit wrote before its end is then read below, its last line included if it has no end.
-    found, digest = unit_statuses(run), _digest(run)
-    ended = found.get("agent", {}).get("exit") is not None
+    # Statuses first: the output of a unit before its end is then read below, with its last line.
+    statuses, digest = unit_statuses(run), _digest(run)
+    ended = statuses.get("agent", {}).get("exit") is not None
     text = _read_streams(run, offsets, ended)
-    return {"text": text, "offsets": {**offsets, "folder": folder}, "units": found, "digest": digest}
+    return {"text": text, "offsets": {**offsets, "folder": folder}, "units": statuses, "digest": digest}
 
 
 def name_folder(run: pathlib.Path) -> None:
-    """Give the run's folder a name that no other folder has, unless it has one."""
+    """Give the run's folder a unique id, unless it has one."""
     if not (run / _FOLDER).exists():
         files.write_json(run / _FOLDER, uuid.uuid4().hex)
 
@@ -82,7 +82,7 @@ def _stream_size(run: pathlib.Path, name: str) -> int:
 
 
 def _read_streams(run: pathlib.Path, offsets: dict[str, int], ended: bool) -> dict[str, str]:
-    """Read whole new lines of each stream and move its offset behind them; after the end, what is left."""
+    """Read whole new lines of each stream and move its offset behind them; after the end also an unfinished line."""
     text = {}
     for name, offset in offsets.items():
         try:

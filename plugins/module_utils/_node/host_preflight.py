@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a preflight asks a node for one job. Everything here only reads.
+"""The preflight of a node for one job. Everything here only reads.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -49,24 +49,34 @@ print(json.dumps({"version": "%d.%d.%d" % sys.version_info[:3], "packages": foun
 
 def inspect_python(python: str, packages: t.Sequence[str], env: t.Mapping[str, str]) -> dict[str, t.Any]:
     """Return ``{executable, version, packages {name: version or null}, problem}`` of the job's interpreter."""
-    place = shutil.which(os.path.expanduser(python))
-    if not place:
-        return {"executable": None, "version": None, "packages": {}, "problem": f"there is no {python}"}
-    argv = [place, "-c", _PACKAGES, *packages]
+    executable = shutil.which(os.path.expanduser(python))
+    if not executable:
+        return {"executable": None, "version": None, "packages": {}, "problem": f"{python} does not exist"}
+    argv = [executable, "-c", _PACKAGES, *packages]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False, env={**os.environ, **env})
         value = json.loads(done.stdout) if done.returncode == 0 else None
     except (OSError, ValueError, subprocess.TimeoutExpired) as exc:
-        return {"executable": place, "version": None, "packages": {}, "problem": f"{place} does not run: {exc}"}
+        return {
+            "executable": executable,
+            "version": None,
+            "packages": {},
+            "problem": f"{executable} does not run: {exc}",
+        }
     if value is None:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        return {"executable": place, "version": None, "packages": {}, "problem": f"{place} does not run: {last[:200]}"}
+        return {
+            "executable": executable,
+            "version": None,
+            "packages": {},
+            "problem": f"{executable} does not run: {last[:200]}",
+        }
     # Not sys.executable: inside a virtual environment it may be resolved past the link that makes it one.
-    return {**value, "executable": place, "problem": None}
+    return {**value, "executable": executable, "problem": None}
 
 
 def port_problem(host: str, number: int) -> str | None:
-    """Return why nothing could listen on ``host:number`` now, or None when it is free."""
+    """Return why a program could not listen on ``host:number`` now, or None when it is free."""
     try:
         family = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0][0]
         with socket.socket(family, socket.SOCK_STREAM) as probe:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a supervisor does when its process ends: a pure rule.
+"""The restart policy of a supervisor when its process ends: a pure rule.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -15,7 +15,7 @@ PolicyKind = t.Literal["torchrun", "whole", "never", "store"]
 _STOPPED = 143
 
 
-# No dataclasses here: to import that module takes as long as all the rest that a supervisor needs.
+# No dataclasses here: importing that module takes as long as all other imports of a supervisor.
 class Ending(t.NamedTuple):
     """How the process ended: its exit code (128 + n for signal n), and its ranks.
 
@@ -32,8 +32,8 @@ class Ending(t.NamedTuple):
         """Return whether ranks of the last attempt ended badly, or not by themselves."""
         return bool(self.unfinished or any(self.rank_codes[-1] if self.rank_codes else ()))
 
-    def failed(self) -> list[tuple[int, ...]]:
-        """Return the attempts with ranks that failed of themselves, without the codes of those that were stopped."""
+    def failed_attempts(self) -> list[tuple[int, ...]]:
+        """Return the exit codes of the attempts with failed ranks, without those of ranks that were stopped."""
         attempts = [tuple(code for code in codes if code not in (0, _STOPPED)) for codes in self.rank_codes]
         return [codes for codes in attempts if codes]
 
@@ -58,15 +58,15 @@ class Decision(t.NamedTuple):
 
 
 def decide(kind: PolicyKind, ending: Ending, budget: Budget) -> Decision:
-    """Return what to do after ``ending``.
+    """Return the decision after ``ending``.
 
-    torchrun restarts failed ranks itself. If it ends although fewer attempts failed than it may restart, something else
-    ended it: it was killed, or its rendezvous store went away with the first node. That is a lost agent, no crash.
+    torchrun restarts failed ranks itself. If it ends although fewer attempts failed than it may restart, it was killed,
+    or its rendezvous store was lost with the first node. That counts as a lost agent, not as a crash.
     """
     # PRRTE's mpirun (Open MPI 5.0.7) ends with 0 after "lost communication with a remote daemon".
     if ending.exit_code == 0 and not ending.signal and not (kind == "whole" and ending.cut_off):
         return Decision(False, "succeeded", 0)
-    failed = ending.failed()
+    failed = ending.failed_attempts()
     last = failed[-1] if failed else ()
     fatal = [code for code in (*last, ending.exit_code) if code in budget.fatal]
     if fatal:

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The supervisor of one unit (the agent, or the rendezvous store) of one run on one node.
 
-It outlives the SSH connection and the controller. It keeps in the unit's folder: ``state.json`` (who runs, how often
-it was started), ``heartbeat`` (touched every second), ``log`` (output of the process) and, at the end, ``exit.json``.
+It outlives the SSH connection and the controller. It writes to the unit's folder: ``state.json`` (processes and restart
+counts), ``heartbeat`` (touched every second), ``log`` (output of the process) and, at the end, ``exit.json``.
 Under systemd it is the main process of a transient unit, whose cgroup and limits hold; elsewhere it is detached.
 
 This is a private utility of the collection; it may change without notice.
@@ -30,18 +30,18 @@ _TICK_S = 1.0
 
 
 class Supervisor:
-    """Starts, watches and ends the process that ``spec`` describes (see ``units.py`` for its fields)."""
+    """Starts, watches and ends the process that ``spec`` describes (see ``host_units.py`` for its fields)."""
 
     def __init__(self, spec: dict[str, t.Any]) -> None:
         self.spec = spec
         self.folder = pathlib.Path(spec["folder"])
         self.events = pathlib.Path(spec["events"])
-        before = files.read_json(self.folder / "state.json") or {}
-        same = before.get("generation") == spec["generation"]
-        self.crashes = int(before.get("crashes", 0)) if same else 0
+        state = files.read_json(self.folder / "state.json") or {}
+        same = state.get("generation") == spec["generation"]
+        self.crashes = int(state.get("crashes", 0)) if same else 0
         # This supervisor starts where one of the same generation died: the node, or the agent's unit, was lost.
-        self.lost = int(before.get("lost", 0)) + 1 if same else 0
-        self.deadline = before.get("deadline") if same else None
+        self.lost = int(state.get("lost", 0)) + 1 if same else 0
+        self.deadline = state.get("deadline") if same else None
         self.child: subprocess.Popen[bytes] | None = None
         self.listener: socket.socket | None = None
         self.stopping: str = ""
@@ -73,10 +73,10 @@ class Supervisor:
             if not self._wait_for_peer(wake) or self.stopping:
                 return self._end(143 if self.stopping else 111, self.stopping or "rendezvous_unreachable")
             self._start()
-            ending = self._watch(wake)
+            ending = self._wait_for_end(wake)
             processes.kill_marked(self.spec["marker"])
-            if self._shuts_down():
-                return self._leave()
+            if self._is_node_shutdown():
+                return self._end_for_shutdown()
             if self.stopping:
                 codes = {"timeout": 124, "fatal_exit_code": self._fatal_code()}
                 return self._end(codes.get(self.stopping, 143), self.stopping)
@@ -165,7 +165,7 @@ class Supervisor:
         self._write_state("running")
         self._event("agent_started")
 
-    def _watch(self, wake: int) -> host_restart_policy.Ending:
+    def _wait_for_end(self, wake: int) -> host_restart_policy.Ending:
         if self.child is None:
             return host_restart_policy.Ending(127, 0, ((127,),))
         while self.child.poll() is None:
@@ -179,7 +179,7 @@ class Supervisor:
                 self._stop_child(wake)
         code = self.child.returncode
         return host_restart_policy.Ending(
-            128 - code if code < 0 else code, max(0, -code), self._rank_codes(), self._unfinished()
+            128 - code if code < 0 else code, max(0, -code), self._rank_codes(), self._count_unfinished()
         )
 
     def _rank_codes(self) -> tuple[tuple[int, ...], ...]:
@@ -190,8 +190,8 @@ class Supervisor:
                 codes.setdefault(int(line["attempt"]), []).append(int(line["exit_code"]))
         return tuple(tuple(codes[attempt]) for attempt in sorted(codes))
 
-    def _unfinished(self) -> int:
-        """Return how many ranks that were started here since the process was have not recorded their end."""
+    def _count_unfinished(self) -> int:
+        """Return how many ranks of this process have not recorded their end."""
         kinds = [line.get("kind") for line in _read_events(self.events, self.events_at)]
         return kinds.count("worker_started") - kinds.count("worker_exit")
 
@@ -203,11 +203,11 @@ class Supervisor:
         return next((int(line["exit_code"]) for line in ended if line["exit_code"] in self.spec["fatal_exit_codes"]), 0)
 
     def _stop_child(self, wake: int) -> None:
-        """Let the launcher stop its ranks, which may save a checkpoint, then kill what is left."""
+        """Let the launcher stop its ranks, which may save a checkpoint, then kill the remaining processes."""
         child = t.cast("subprocess.Popen[bytes]", self.child)
         self._write_state("stopping", self.stopping)
         if self.spec["policy"] == "torchrun":
-            # torchrun hands the signal on to its ranks, which are in sessions of their own.
+            # torchrun forwards the signal to its ranks, which are in sessions of their own.
             child.terminate()
         else:
             processes.kill_group(child.pid, signal.SIGTERM)
@@ -222,35 +222,35 @@ class Supervisor:
         self.stopping = self.stopping or why
 
     def _tick(self, wake: int, seconds: float) -> None:
-        """Sleep until a signal (a child ended, a stop was asked) or ``seconds`` have passed; reap orphans."""
+        """Sleep until a signal (a child ended, a stop was requested) or for ``seconds``; reap orphans."""
         if select.select([wake], [], [], seconds)[0]:
             os.read(wake, 4096)
         child = self.child.pid if self.child else 0
         for pid in processes.dead_children(os.getpid()):
             if pid != child:
                 os.waitpid(pid, os.WNOHANG)
-        self._give_way()
+        self._end_if_replaced()
         self._touch()
         if self.spec.get("usage"):
             self.sampler.write(pathlib.Path(self.spec["usage"]), self.spec["node"])
 
-    def _give_way(self) -> None:
-        """End without a word when somebody removed the run from this node, or started it again after that."""
+    def _end_if_replaced(self) -> None:
+        """End silently when the run was removed from this node, or was started again after that."""
         if not (self.folder / "spec.json").exists():
-            # Nobody could follow or stop this any more.
+            # This process can no longer be followed or stopped.
             processes.kill_marked(self.spec["marker"])
             os._exit(0)
         state = files.read_json(self.folder / "state.json") or {}
         if processes.living_pid(state.get("supervisor")) not in (None, os.getpid()):
-            # The one that was started instead has killed what ran here before.
+            # The supervisor that replaced this one has killed the processes of this one.
             os._exit(0)
 
-    def _shuts_down(self) -> bool:
-        """Return whether it was the node that ended us: whoever cancels a run leaves a note first."""
+    def _is_node_shutdown(self) -> bool:
+        """Return whether the node is shutting down: a cancel writes the file ``stop`` first."""
         return self.stopping == "cancelled" and not (self.folder / "stop").exists()
 
-    def _leave(self) -> int:
-        """End without an ending: the node shuts down, and the run goes on when it is back."""
+    def _end_for_shutdown(self) -> int:
+        """End without an exit code: the node shuts down, and the run resumes when it is up again."""
         self._write_state("stopped", "the node shut down")
         self._event("agent_stopped", detail="the node shut down")
         return 0
@@ -261,7 +261,7 @@ class Supervisor:
         for file in self.spec.get("secret_files", []):
             pathlib.Path(file).unlink(missing_ok=True)
         value = {"at": time.time(), "exit_code": code, "cause": cause, "crashes": self.crashes, "lost": self.lost}
-        # Without this file the end would be taken for a lost node: on a full disk it waits for room.
+        # Without this file the end would count as a lost node: on a full disk, wait for room.
         while not self._write("exit.json", {**value, "generation": self.spec["generation"]}):
             time.sleep(_TICK_S)
         self._write_state("ended", cause)
@@ -286,7 +286,7 @@ class Supervisor:
         self._touch()
 
     def _write(self, name: str, value: dict[str, t.Any]) -> bool:
-        """Write a file of the unit; return whether the disk took it."""
+        """Write a file of the unit; return whether that worked."""
         try:
             files.write_json(self.folder / name, value)
         except OSError:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Starting, stopping and asking after supervisors: as transient systemd units where systemd runs, else detached.
+"""Starts, stops and inspects supervisors: as transient systemd units where systemd runs, else detached.
 
 A unit's folder is ``<run>/units/<unit>``. Its ``spec.json`` holds: ``run_id node unit marker folder events argv env
 cwd policy max_crashes max_lost launcher_restarts
@@ -29,7 +29,7 @@ _RUN_S = 20
 
 
 def unit_manager() -> str:
-    """Return ``system``, ``user`` or ``detached``: how a process can be made to outlive this connection."""
+    """Return ``system``, ``user`` or ``detached``: how a process can outlive this connection."""
     if not pathlib.Path("/run/systemd/system").is_dir() or not shutil.which("systemd-run"):
         return "detached"
     if os.geteuid() == 0:
@@ -40,7 +40,7 @@ def unit_manager() -> str:
 
 
 def start_unit(spec: dict[str, t.Any], program: pathlib.Path) -> bool:
-    """Start the supervisor of ``spec`` unless it runs already; return whether it was started.
+    """Start the supervisor of ``spec`` unless it is running; return whether it was started.
 
     :param program: the installed agent's folder (it holds the package ``muster_node``).
     """
@@ -98,9 +98,9 @@ def stop_unit(folder: pathlib.Path, within_s: float) -> list[int]:
         (folder / "stop").touch()
         processes.kill_all([pid], 15)
         _wait_until(lambda: processes.living_pid(state.get("supervisor")) is None, within_s)
-        processes.kill_all([found for found in [processes.living_pid(state.get("supervisor"))] if found])
+        processes.kill_all([left for left in [processes.living_pid(state.get("supervisor"))] if left])
     if spec.get("manager", "detached") != "detached":
-        # What was killed would be started again.
+        # systemd would start the killed process again.
         _systemctl(spec, "stop", _unit_name(spec))
     for file in [spec.get("secrets"), *spec.get("secret_files", [])]:
         if file:
@@ -114,12 +114,12 @@ def _has_begun(folder: pathlib.Path) -> bool:
 
 
 def _is_restarting(folder: pathlib.Path) -> bool:
-    """Return whether systemd holds the unit although its main process is gone: it is about to start it again."""
+    """Return whether systemd is about to start the unit again after its main process ended."""
     spec = files.read_json(folder / "spec.json") or {}
     if spec.get("manager", "detached") == "detached":
         return False
-    found = _systemctl(spec, "show", "--property=ActiveState", "--value", _unit_name(spec))
-    return found in ("active", "activating", "deactivating", "reloading")
+    state = _systemctl(spec, "show", "--property=ActiveState", "--value", _unit_name(spec))
+    return state in ("active", "activating", "deactivating", "reloading")
 
 
 def _systemctl(spec: dict[str, t.Any], *words: str) -> str:
@@ -139,7 +139,7 @@ def _systemctl(spec: dict[str, t.Any], *words: str) -> str:
 
 
 def _bus_environment() -> dict[str, str]:
-    """Return the environment with the folder by which a user's own systemd is found; sudo and cron do not set it."""
+    """Return the environment with the folder of a user's own systemd, which sudo and cron do not set."""
     return {"XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}", **os.environ}
 
 
@@ -180,7 +180,7 @@ def _run_command(argv: list[str]) -> None:
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=_RUN_S, check=False, env=_bus_environment())
     except subprocess.TimeoutExpired as exc:
-        raise OSError(f"{argv[0]} gave no answer within {_RUN_S} s") from exc
+        raise OSError(f"{argv[0]} did not answer within {_RUN_S} s") from exc
     if done.returncode != 0:
         raise OSError(f"{argv[0]} answered {done.returncode}: {done.stderr.strip()[:300]}")
 

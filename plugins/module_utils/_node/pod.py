@@ -4,8 +4,8 @@
 """The program of a pod: ``python3 -I -S -u DIR/muster_node/pod.py SPEC.json [MODE]``.
 
 The specification's fields are those of ``_model/pod_spec.py``. Mode ``run`` brings up one node of a gang, mode
-``probe`` proves that the pods of a gang reach each other, mode ``prepare`` only places the code for a container that
-another program starts, mode ``kept`` prints what earlier attempts kept.
+``probe`` tests that the pods of a gang reach each other, mode ``prepare`` only places the code for a container that
+another program starts, mode ``kept`` prints the logs that earlier attempts kept.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -22,20 +22,20 @@ _MODES = {"run": "pod_runner", "probe": "pod_network_test", "prepare": "pod_init
 
 
 def main(argv: list[str]) -> int:
-    """Run the mode that the specification asks for; return the container's exit code."""
-    # Run by whatever Python an image has.
+    """Run the mode of the specification; return the container's exit code."""
+    # The image's Python may have any version.
     if sys.version_info < (3, 10):  # noqa: UP036
         print("muster: Python {}.{} is too old, a pod needs 3.10 or newer".format(*sys.version_info[:2]))
         return 78
-    # The neighbours of this file must not stand in for packages of the same name.
-    # Not resolved: a ConfigMap's files are links into a folder of another name.
+    # The other files of this folder must not hide packages of the same name. The path is not resolved: a ConfigMap's
+    # files are links into a folder of another name.
     here = pathlib.Path(os.path.abspath(__file__)).parent
     sys.path[:] = [str(here.parent), *(place for place in sys.path if place != str(here))]
     files = importlib.import_module(f"{here.name}.files")
     spec = files.read_json(pathlib.Path(argv[1]))
     mode = argv[2] if len(argv) > 2 else spec.get("mode") if isinstance(spec, dict) else None
     if not isinstance(spec, dict) or mode not in _MODES:
-        print(f"muster: {argv[1]} is no specification of a pod", flush=True)
+        print(f"muster: {argv[1]} is not a specification of a pod", flush=True)
         return 78
     return int(importlib.import_module(f"{here.name}.{_MODES[mode]}").main(spec, here))
 

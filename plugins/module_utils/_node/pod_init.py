@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Places the job's code for a container beside this one, which runs something else (Ray's own processes).
+"""Places the job's code for another container of the pod, which runs Ray's own processes.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -16,7 +16,7 @@ from . import pod_preflight
 
 
 def main(spec: dict[str, t.Any], program: pathlib.Path) -> int:
-    """Unpack the code and write the files; return 0 when that is done."""
+    """Unpack the code and write the files; return the container's exit code."""
     run_dir = pathlib.Path(spec.get("run_dir") or pod_preflight.RUN_DIR)
     try:
         run_dir.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a pod writes: its container's log carries all, events and metrics as marked lines among the program's own.
+"""The output of a pod: its container's log holds all, events and metrics as marked lines among the program's own.
 
 A marked line is ``MARK`` and a JSON object ``{stream, pod, node, rank, attempt, seq, data}``; ``seq`` counts the marked
-lines of one container, so that a log that is read twice is taken in once.
+lines of one container, so that a line that is read twice counts once.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -28,8 +28,8 @@ class Output:
         self.about = dict(about)
         self.descriptor = descriptor
         self.secrets: list[bytes] = []
-        # What is left of a line of the program's for people; what something else reads in it is none of theirs.
-        self.sift: t.Callable[[bytes], bytes] = lambda line: line
+        # Removes machine-read text from a line of the program before it is written.
+        self.filter_line: t.Callable[[bytes], bytes] = lambda line: line
         self.seq = 0
         self._rest = b""
         self._file: int | None = None
@@ -40,18 +40,18 @@ class Output:
         found = {line for value in values for line in value.splitlines() if len(line) >= _SHORTEST_SECRET}
         self.secrets = [value.encode() for value in sorted(found, key=len, reverse=True)]
 
-    def keep(self, place: pathlib.Path) -> None:
-        """Also append what the program prints to ``place``, and marked lines beside it, for as long as that works."""
+    def keep(self, path: pathlib.Path) -> None:
+        """Also append the program's output to ``path``, and marked lines beside it, until a write fails."""
         how = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(place, how, 0o640)
-            self._marks = os.open(place.with_suffix(".jsonl"), how, 0o640)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(path, how, 0o640)
+            self._marks = os.open(path.with_suffix(".jsonl"), how, 0o640)
         except OSError as exc:
-            self.say(f"the log cannot be kept in {place}: {exc.strerror}")
+            self.say(f"the log cannot be kept in {path}: {exc.strerror}")
 
     def say(self, text: str) -> None:
-        """Write a line of ours for people."""
+        """Write a line of the collection for people."""
         self.program(b"" if not self._rest else b"\n")
         self._line(f"muster: {text}\n".encode())
 
@@ -59,7 +59,7 @@ class Output:
         """Write one marked line."""
         self.seq += 1
         value = {"stream": stream, **self.about, "seq": self.seq, "data": data}
-        text = self._scrubbed((json.dumps(value, separators=(",", ":")) + "\n").encode(errors="replace"))
+        text = self._scrub((json.dumps(value, separators=(",", ":")) + "\n").encode(errors="replace"))
         _write(self.descriptor, MARK.encode() + text)
         if self._marks is not None and not _write(self._marks, text):
             os.close(self._marks)
@@ -70,7 +70,7 @@ class Output:
         lines = (self._rest + data).split(b"\n")
         self._rest = lines.pop()
         for line in lines:
-            self._sifted(line + b"\n")
+            self._write_filtered(line + b"\n")
         if len(self._rest) > _LONGEST:
             self.flush()
 
@@ -78,41 +78,41 @@ class Output:
         """End the line that the program has begun."""
         if self._rest:
             rest, self._rest = self._rest, b""
-            self._sifted(rest + b"\n")
+            self._write_filtered(rest + b"\n")
 
-    def _sifted(self, line: bytes) -> None:
-        left = self.sift(line)
-        if left:
-            self._line(left)
+    def _write_filtered(self, line: bytes) -> None:
+        text = self.filter_line(line)
+        if text:
+            self._line(text)
 
     def _line(self, line: bytes) -> None:
-        # Not by nothing: what stands around a mark could become one.
-        line = self._scrubbed(line.replace(MARK.encode(), b" "))
+        # Replaced by a space: without it, the text around a mark could form one.
+        line = self._scrub(line.replace(MARK.encode(), b" "))
         _write(self.descriptor, line)
         if self._file is not None and not _write(self._file, line):
             os.close(self._file)
             self._file = None
             _write(self.descriptor, b"muster: the kept log has no more room\n")
 
-    def _scrubbed(self, line: bytes) -> bytes:
+    def _scrub(self, line: bytes) -> bytes:
         for value in self.secrets:
             line = line.replace(value, b"***")
         return line
 
 
 class Tail:
-    """Reads the whole new lines of a JSON-lines file; ``new``: without those that are there already."""
+    """Reads the whole new lines of a JSON-lines file; ``new``: without existing lines."""
 
-    def __init__(self, place: pathlib.Path, new: bool = False) -> None:
-        self.place = place
-        self._offset = place.stat().st_size if new and place.exists() else 0
+    def __init__(self, path: pathlib.Path, new: bool = False) -> None:
+        self.path = path
+        self._offset = path.stat().st_size if new and path.exists() else 0
 
     def lines(self) -> t.Iterator[dict[str, t.Any]]:
-        """Yield the objects that were written since the last call; foreign lines are passed over."""
+        """Yield the objects that were written since the last call; foreign lines are skipped."""
         try:
-            if self.place.stat().st_size <= self._offset:
+            if self.path.stat().st_size <= self._offset:
                 return
-            with open(self.place, "rb") as handle:
+            with open(self.path, "rb") as handle:
                 handle.seek(self._offset)
                 data = handle.read()
         except OSError:

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Prints what earlier attempts kept beside their checkpoints: their pods, and their logs with them, are gone.
+"""Prints the logs that earlier attempts kept beside their checkpoints, after their pods were deleted.
 
-Marked lines come as they were kept; what a program printed comes as marked lines of the stream ``kept``.
+Marked lines are printed as they are; a program's output is printed as marked lines of the stream ``kept``.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -19,32 +19,32 @@ import typing as t
 
 from .pod_log import MARK
 
-# Of a file; a node keeps no more than some tens of MiB of a container's log.
+# Bytes per file; a node keeps no more than some tens of MiB of a container's log.
 _MOST = 1 << 20
 _PLACE = re.compile(r"attempt-([0-9]+)/([0-9]+|-1)-(.+)\.(log|jsonl)\Z")
 
 
 def main(spec: dict[str, t.Any], program: pathlib.Path) -> int:
-    """Print everything; return 0, also where nothing was kept."""
+    """Print all kept logs; return 0, also when there are none."""
     folder = pathlib.Path(spec["keep_logs"])
-    for place in sorted(folder.glob("attempt-*/*")):
-        found = _PLACE.search(str(place))
-        if found:
-            _print(place, int(found.group(1)), found.group(3), found.group(4) == "jsonl")
+    for path in sorted(folder.glob("attempt-*/*")):
+        match = _PLACE.search(str(path))
+        if match:
+            _print(path, int(match.group(1)), match.group(3), match.group(4) == "jsonl")
     return 0
 
 
-def _print(place: pathlib.Path, attempt: int, node: str, marked: bool) -> None:
-    for line in _lines(place):
+def _print(path: pathlib.Path, attempt: int, node: str, marked: bool) -> None:
+    for line in _lines(path):
         if not marked:
             line = json.dumps({"stream": "kept", "node": node, "attempt": attempt, "data": line})
         print(f"{MARK}{line}", flush=True)
 
 
-def _lines(place: pathlib.Path) -> list[str]:
+def _lines(path: pathlib.Path) -> list[str]:
     """Return the last whole lines of a file."""
     try:
-        with open(place, "rb") as handle:
+        with open(path, "rb") as handle:
             size = handle.seek(0, os.SEEK_END)
             handle.seek(max(0, size - _MOST))
             raw = handle.read()

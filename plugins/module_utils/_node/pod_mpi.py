@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """SSH between the pods of an MPI job, with the key pair that the operator made for it.
 
-The pair serves as the users' key and as every worker's host key, so that a host is known before it was ever met. Keys
-are copied, because ssh refuses files that others may read, which mounted ones are.
+The pair serves as the users' key and as every worker's host key, so that every host is verified. Keys are
+copied, because ssh refuses files that others may read, as they can mounted ones.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -29,10 +29,10 @@ _PRIVSEP = pathlib.Path("/run/sshd")
 def write_ssh_files(
     ssh: t.Mapping[str, t.Any], run_dir: pathlib.Path, argv: t.Sequence[str], workdir: str, env: t.Mapping[str, str]
 ) -> None:
-    """Write what ssh (role ``client``) or sshd and the ranks it starts (role ``server``) need.
+    """Write the files of ssh (role ``client``), or of sshd and the ranks that it starts (role ``server``).
 
     :param argv: the command of one rank.
-    :raises Refusal: when the operator's keys are not there.
+    :raises PodRefusal: when the operator's keys are missing.
     """
     keys = pathlib.Path(ssh["keys"])
     try:
@@ -53,15 +53,15 @@ def write_ssh_files(
 def wait_for_hosts(
     ssh: t.Mapping[str, t.Any], until: float, pause: t.Callable[[float], bool], say: t.Callable[[str], None]
 ) -> None:
-    """Wait until every host of the operator's list answers: mpirun gives up at once where one does not.
+    """Wait until every host of the operator's list answers: mpirun fails at once when one does not.
 
-    The operator makes the launcher when the workers are ready, but not where a queue let both go at the same time.
+    The operator creates the launcher when the workers are ready, unless a queue admitted both at the same time.
 
     :param pause: waits so many seconds and returns False when the pod must stop.
-    :raises TimeoutError: naming a host that did not come.
+    :raises TimeoutError: naming a host that did not answer.
     """
     lines = pathlib.Path(ssh["hosts"]).read_text(encoding="utf-8").splitlines()
-    told = time.monotonic() + 10
+    report_at = time.monotonic() + 10
     problem = ""
     for host in [line.split()[0] for line in lines if line.strip()]:
         while True:
@@ -72,43 +72,43 @@ def wait_for_hosts(
                 problem = f"the worker {host} does not answer ({exc.strerror or exc})"
             if time.monotonic() > until or not pause(_AGAIN_S):
                 raise TimeoutError(problem)
-            if time.monotonic() > told:
-                told = time.monotonic() + 60
+            if time.monotonic() > report_at:
+                report_at = time.monotonic() + 60
                 say(f"still waiting: {problem}")
 
 
 class RankCompletions:
-    """Which ranks have ended well, as each says in mpirun's output.
+    """Which ranks have succeeded, by the line that each prints to mpirun's output.
 
     PRRTE's mpirun (Open MPI 5) may end with 0 when it has lost a daemon, and its ranks with it.
     """
 
     def __init__(self, token: str, ranks: int) -> None:
-        self._said = re.compile(rb"(?:\[\d+,\d+\]<stdout>: ?)?" + re.escape(token.encode()) + rb" (\d+)\n?")
+        self._report = re.compile(rb"(?:\[\d+,\d+\]<stdout>: ?)?" + re.escape(token.encode()) + rb" (\d+)\n?")
         self._ranks = ranks
-        self._ended: set[int] = set()
+        self._succeeded: set[int] = set()
         self._lost = False
 
-    def sift(self, line: bytes) -> bytes:
-        """Take in a line of mpirun's output; return it without what ranks say to us."""
+    def filter_line(self, line: bytes) -> bytes:
+        """Process a line of mpirun's output; return it without the ranks' reports."""
         self._lost = self._lost or b"lost communication with a remote daemon" in line
-        found = self._said.findall(line)
-        self._ended |= {int(number) for number in found}
-        left = self._said.sub(b"", line) if found else line
-        # Behind an unfinished line, which ends here.
-        return left + b"\n" if left and not left.endswith(b"\n") else left
+        numbers = self._report.findall(line)
+        self._succeeded |= {int(number) for number in numbers}
+        text = self._report.sub(b"", line) if numbers else line
+        # A report after an unfinished line ends that line.
+        return text + b"\n" if text and not text.endswith(b"\n") else text
 
     def problem(self) -> str:
-        """Return why an end with 0 is none, empty when it is. Ranks whose output goes elsewhere are believed."""
-        if len(self._ended) >= self._ranks or not (self._ended or self._lost):
+        """Return why mpirun's exit code 0 is wrong, empty when it is right or when no rank's output was found."""
+        if len(self._succeeded) >= self._ranks or not (self._succeeded or self._lost):
             return ""
-        return f"mpirun ended with 0, and {len(self._ended)} of {self._ranks} ranks have ended well"
+        return f"mpirun exited with 0, but only {len(self._succeeded)} of {self._ranks} ranks succeeded"
 
 
 def rank_script(argv: t.Sequence[str], workdir: str, env: t.Mapping[str, str], run_dir: pathlib.Path) -> str:
     """Return the script that mpirun starts on a worker for each rank: this pod's variables, then the rank.
 
-    A session of sshd inherits nothing, neither from the image nor from here.
+    A session of sshd inherits no variables, neither of the image nor of this process.
     """
     own = {key: value for key, value in env.items() if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key)}
     own["MUSTER_SECRETS_FILE"] = str(run_dir / "secrets.json")
@@ -135,7 +135,7 @@ def _sshd_config(port: int, run_dir: pathlib.Path, env: t.Mapping[str, str]) -> 
     return "".join(f"{key} {value}\n" for key, value in settings.items())
 
 
-def _write_private(place: pathlib.Path, data: bytes) -> None:
-    place.touch(mode=0o600)
-    place.chmod(0o600)
-    place.write_bytes(data)
+def _write_private(path: pathlib.Path, data: bytes) -> None:
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+    path.write_bytes(data)

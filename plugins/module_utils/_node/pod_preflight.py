@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a pod stands on, looked at before anything starts: its place in the gang, its files, its disk, its devices.
+"""The preflight of a pod before its program starts: its place in the gang, its files, disk, secrets and devices.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -47,21 +47,21 @@ class PodIdentity:
     uid: str = ""
 
     def about(self) -> dict[str, t.Any]:
-        """Return what each marked line says of its origin."""
+        """Return the fields of each marked line that name its origin."""
         return {"pod": self.pod, "node": self.node, "rank": self.rank, "attempt": self.attempt}
 
 
 def identify_pod(spec: t.Mapping[str, t.Any], environ: t.Mapping[str, str]) -> PodIdentity:
-    """Return this pod's place from what Kubernetes and the engine set in its environment.
+    """Return this pod's identity from the variables that Kubernetes and the engine set.
 
-    :raises Refusal: when no engine says which node this is.
+    :raises PodRefusal: when no variable holds the index of this node.
     """
     host = environ.get("MUSTER_POD") or socket.gethostname()
     numbers = [environ.get(name, "") for name in ("MUSTER_NODE_RANK", "JOB_COMPLETION_INDEX", "VC_TASK_INDEX")]
     from_name = re.search(r"-([0-9]+)\Z", host) if spec.get("rank_from_name") else None
     number = next((item for item in numbers if item.isdecimal()), from_name.group(1) if from_name else None)
     if spec.get("role") == "launcher":
-        # It is none of the gang's nodes.
+        # The launcher's pod is not a node of the gang.
         number = "-1"
     if number is None:
         raise PodRefusal("the pod has no index: neither JOB_COMPLETION_INDEX nor its equivalent is set")
@@ -75,14 +75,16 @@ def identify_pod(spec: t.Mapping[str, t.Any], environ: t.Mapping[str, str]) -> P
 def unpack_code(archive: pathlib.Path, target: pathlib.Path) -> None:
     """Unpack the job's code below ``target``: plain files only, none outside it.
 
-    :raises Refusal: when the archive is damaged, hostile, or the disk is full.
+    :raises PodRefusal: when the archive is damaged, hostile, or the disk is full.
     """
     try:
         with tarfile.open(archive, "r:gz") as tar:
             for item in tar:
                 where = pathlib.PurePosixPath(item.name)
                 if not item.isfile() or where.is_absolute() or ".." in where.parts:
-                    raise PodRefusal(f"the code archive holds {ascii(item.name)}, which is no plain file below it")
+                    raise PodRefusal(
+                        f"the code archive holds {ascii(item.name)}, which is not a plain file inside the archive"
+                    )
                 content = tar.extractfile(item)
                 place = target / where
                 place.parent.mkdir(parents=True, exist_ok=True)
@@ -101,14 +103,14 @@ def write_files(files: t.Mapping[str, str], folder: pathlib.Path, mode: int = 0o
         (folder / name).chmod(mode)
 
 
-def read_secrets(given: t.Sequence[t.Mapping[str, str]]) -> tuple[dict[str, str], list[str]]:
-    """Return the variables that secrets become, and their values, which no output may show.
+def read_secrets(mounted: t.Sequence[t.Mapping[str, str]]) -> tuple[dict[str, str], list[str]]:
+    """Return the variables of the secrets, and the values to hide in all output.
 
-    :param given: ``{name, file, deliver}``: ``env`` sets the variable, ``file`` sets ``NAME_FILE`` to the mounted file.
-    :raises Refusal: when one is missing.
+    :param mounted: ``{name, file, deliver}``: ``env`` sets the variable, ``file`` sets ``NAME_FILE`` to the file.
+    :raises PodRefusal: when one is missing.
     """
     env, values = {}, []
-    for item in given:
+    for item in mounted:
         try:
             text = pathlib.Path(item["file"]).read_text(encoding="utf-8", errors="surrogateescape")
         except OSError as exc:
@@ -122,18 +124,18 @@ def read_secrets(given: t.Sequence[t.Mapping[str, str]]) -> tuple[dict[str, str]
 
 
 def check_disk(folder: pathlib.Path, free_bytes: int, within_s: float = _DISK_S) -> None:
-    """Make ``folder`` and prove that it can be written and has room.
+    """Create ``folder`` and test that it can be written and has room.
 
-    :raises Refusal: naming what is wrong; a file system that does not answer counts as wrong.
+    :raises PodRefusal: naming the problem; a file system that does not answer is one.
     """
-    found: list[PodRefusal | None] = []
-    worker = threading.Thread(target=lambda: found.append(_disk_problem(folder, free_bytes)), daemon=True)
+    results: list[PodRefusal | None] = []
+    worker = threading.Thread(target=lambda: results.append(_disk_problem(folder, free_bytes)), daemon=True)
     worker.start()
     worker.join(within_s)
-    if not found:
+    if not results:
         raise PodRefusal(f"the file system of {folder} did not answer for {within_s:.0f} s", EXIT_NO_ROOM)
-    if found[0] is not None:
-        raise found[0]
+    if results[0] is not None:
+        raise results[0]
 
 
 def _disk_problem(folder: pathlib.Path, free_bytes: int) -> PodRefusal | None:
@@ -153,9 +155,9 @@ def _disk_problem(folder: pathlib.Path, free_bytes: int) -> PodRefusal | None:
 
 
 def list_devices() -> dict[str, t.Any]:
-    """Return what decides speed and is hard to see from outside: GPUs, RDMA devices, locked memory, shared memory.
+    """Return the pod's devices and limits: GPUs, RDMA devices, locked memory, shared memory, CPUs.
 
-    GPUs are the pod's device files; ``gpus`` is None where the driver gives them other files than one for each GPU.
+    GPUs are counted by device files; ``gpus`` is None where the driver does not have one file for each GPU.
     """
     soft = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     shm = os.statvfs("/dev/shm") if pathlib.Path("/dev/shm").is_dir() else None
@@ -171,7 +173,7 @@ def list_devices() -> dict[str, t.Any]:
 
 
 def count_gpus(names: t.Iterable[str]) -> int | None:
-    """Return how many NVIDIA GPUs the files of /dev are, None where they do not tell: on WSL 2 and Tegra."""
+    """Return the number of NVIDIA GPUs by the files of /dev, None where these have other names: on WSL 2 and Tegra."""
     names = list(names)
     found = sum(1 for name in names if re.fullmatch(r"nvidia[0-9]+", name))
     return None if not found and any(re.fullmatch(r"dxg|nvhost-.+|nvgpu", name) for name in names) else found
@@ -180,26 +182,26 @@ def count_gpus(names: t.Iterable[str]) -> int | None:
 def check_devices(spec: t.Mapping[str, t.Any], found: t.Mapping[str, t.Any]) -> list[str]:
     """Return warnings about devices.
 
-    :raises Refusal: when RDMA was asked for and the pod has none, or when it has fewer GPUs than were asked for.
+    :raises PodRefusal: when the job needs RDMA and the pod has none, or when it has fewer GPUs than the job needs.
     """
-    told = []
+    warnings = []
     if spec.get("rdma") and not found["rdma"]:
-        raise PodRefusal("RDMA was asked for and /dev/infiniband has no device in this pod")
+        raise PodRefusal("the job needs RDMA, but /dev/infiniband has no device in this pod")
     if spec.get("rdma") and found["memlock_bytes"] is not None:
-        told.append(
+        warnings.append(
             f"only {found['memlock_bytes'] >> 20} MiB of memory can be locked: RDMA needs LimitMEMLOCK=infinity"
         )
     if spec.get("gpus") and found["gpus"] is None:
-        told.append(f"whether the pod has the {spec['gpus']} GPUs that were asked for cannot be told from /dev")
+        warnings.append(f"whether the pod has the {spec['gpus']} GPUs of the job cannot be told from /dev")
     elif spec.get("gpus") and found["gpus"] < spec["gpus"]:
-        # Without the runtime of its vendor a node gives out GPUs that no pod ever sees.
-        hint = "" if found["gpus"] else "; let its node's container runtime pass GPUs in (default runtime nvidia)"
-        raise PodRefusal(f"the pod sees {found['gpus']} GPUs, {spec['gpus']} were asked for{hint}")
-    return told
+        # Without the runtime of its vendor a node assigns GPUs that no pod can use.
+        hint = "" if found["gpus"] else "; make nvidia the default container runtime of its node"
+        raise PodRefusal(f"the pod has {found['gpus']} GPUs, the job needs {spec['gpus']}{hint}")
+    return warnings
 
 
 def find_interface(peer: str) -> str | None:
-    """Return the network interface that leads to ``peer`` (an address), or None when it cannot be told."""
+    """Return the network interface that leads to ``peer`` (an address), or None when unknown."""
     family = socket.AF_INET6 if ":" in peer else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:

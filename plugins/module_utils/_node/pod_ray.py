@@ -1,11 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a Ray job is started on and what trained in it: all its workers, not as many as happened to be there.
+"""The workers of a Ray job: all must be alive before the driver starts, and those that trained are recorded.
 
-Ray's nodes are counted before the driver starts. Which workers trained is Ray Train's own word: it keeps the worker
-group of every attempt of a run (``TrainStateActor``, Ray Train V2), and a process beside the driver writes them down as
-ranks that started and ended.
+Ray Train keeps the worker group of every attempt of a run (``TrainStateActor``, Ray Train V2); a process beside the
+driver writes them to the events as ranks that started and ended.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -37,20 +36,20 @@ while True:
 print(json.dumps({"nodes": sorted(found), "ray": ray.__version__}))
 """
 
-# Run beside the driver: events file, number of the first attempt. Its input ends when the driver has: one last look.
+# Run beside the driver: events file, number of the first attempt. Its input is closed when the driver has ended.
 _WATCH = """
 import json, os, sys, threading, time
 import ray
 from ray.train.v2._internal.state.state_actor import get_state_actor
 ray.init(address="auto", log_to_driver=False, logging_level="ERROR", namespace="muster")
-place, base, told = sys.argv[1], int(sys.argv[2]), set()
+place, base, reported = sys.argv[1], int(sys.argv[2]), set()
 def tell(**line):
     key = (line["kind"], line["gang"], line["rank"])
-    if key not in told:
-        told.add(key)
+    if key not in reported:
+        reported.add(key)
         with open(place, "a") as out:
             out.write(json.dumps(line) + "\\n")
-def look():
+def record():
     actor = get_state_actor()
     if actor is None:
         return
@@ -71,17 +70,17 @@ threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).sta
 while True:
     last = over.wait(2)
     try:
-        look()
+        record()
     except Exception as exc:
         print(type(exc).__name__, exc, file=sys.stderr)
     if last:
         break
 """
-_LAST_LOOK_S = 30
+_FINISH_S = 30
 
 
 class Attendance:
-    """Writes down which workers Ray Train has trained with; ``finish`` waits for the last look."""
+    """Records the workers that Ray Train has used; ``finish`` waits for the last record."""
 
     def __init__(self, cluster: t.Mapping[str, t.Any], events: pathlib.Path, attempt: int) -> None:
         argv = [str(cluster["python"]), "-c", _WATCH, str(events), str(attempt)]
@@ -89,33 +88,33 @@ class Attendance:
         self._process = subprocess.Popen(argv, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe, text=True)
 
     def finish(self) -> str:
-        """Return what went wrong, empty when it could look to the end."""
+        """Return the problem, empty when the record is complete."""
         try:
-            said = self._process.communicate("", timeout=_LAST_LOOK_S)[1]
+            errors = self._process.communicate("", timeout=_FINISH_S)[1]
         except subprocess.TimeoutExpired:
             self._process.kill()
-            said = self._process.communicate()[1] + f"\nno answer within {_LAST_LOOK_S} s"
-        if self._process.returncode == 0 and not said.strip():
+            errors = self._process.communicate()[1] + f"\nno answer within {_FINISH_S} s"
+        if self._process.returncode == 0 and not errors.strip():
             return ""
-        return (said.strip().splitlines() or [f"ended with {self._process.returncode}"])[-1][:300]
+        return (errors.strip().splitlines() or [f"ended with {self._process.returncode}"])[-1][:300]
 
 
-def with_next_attempt(spec: t.Mapping[str, t.Any], place: pod_preflight.PodIdentity) -> pod_preflight.PodIdentity:
-    """Return ``place`` as an attempt that no driver of this submission was before.
+def with_next_attempt(spec: t.Mapping[str, t.Any], pod: pod_preflight.PodIdentity) -> pod_preflight.PodIdentity:
+    """Return ``pod`` with an attempt number that no earlier driver of this submission had.
 
-    KubeRay tells its pods of no restart, be it a driver that is submitted again or a new Ray cluster: what has begun
-    before is in the folder that the clusters share.
+    KubeRay does not tell its pods how often a driver or a Ray cluster was restarted: the newest attempt is read from
+    the folder that the clusters share.
     """
     begun, newest = pod_fence.read_newest(pathlib.Path(spec["keep_logs"]).parent / pod_fence.NEWEST)
     if begun != int(spec.get("begun", 0)):
-        return place
-    return dataclasses.replace(place, attempt=max(place.attempt, newest + 1))
+        return pod
+    return dataclasses.replace(pod, attempt=max(pod.attempt, newest + 1))
 
 
 def wait_for_workers(cluster: t.Mapping[str, t.Any], wait_s: float) -> dict[str, t.Any]:
     """Return ``{nodes, ray}`` once all workers of the cluster are alive.
 
-    :raises Refusal: when they do not come in time, or when ray does not answer.
+    :raises PodRefusal: when they do not join in time, or when ray does not answer.
     """
     wanted = int(cluster["nodes"])
     argv = [str(cluster["python"]), "-c", _ASK, str(wanted), str(wait_s)]
@@ -128,10 +127,12 @@ def wait_for_workers(cluster: t.Mapping[str, t.Any], wait_s: float) -> dict[str,
     found = _parse_answer(done.stdout)
     if found is None:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise pod_preflight.PodRefusal(f"Ray cannot be asked for its nodes: {last[:300]}", EXIT_UNREACHABLE)
+        raise pod_preflight.PodRefusal(f"Ray did not list its nodes: {last[:300]}", EXIT_UNREACHABLE)
     if len(found["nodes"]) < wanted:
         names = ", ".join(found["nodes"]) or "none"
-        raise pod_preflight.PodRefusal(f"{len(found['nodes'])} of {wanted} Ray workers came: {names}", EXIT_UNREACHABLE)
+        raise pod_preflight.PodRefusal(
+            f"{len(found['nodes'])} of {wanted} Ray workers joined: {names}", EXIT_UNREACHABLE
+        )
     return found
 
 

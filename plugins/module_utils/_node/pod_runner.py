@@ -1,11 +1,11 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One node of a gang in a pod: looks at the ground, finds the first node, runs the launcher, tells how it ended.
+"""One node of a gang in a pod: preflight, discovery of the first node, the launcher, and the exit code.
 
-The launcher's exit code is the container's, unless ranks here failed by themselves: then the first of them decides, so
-that a policy on exit codes sees what the program said and not what its launcher made of it. A pod that was told to stop
-ends with 143 whatever the program made of it.
+The launcher's exit code is the container's, unless ranks here failed: then it is that of the first failed rank, so that
+a policy on exit codes gets the program's own code and not its launcher's. A pod that was asked to stop exits with 143,
+whatever the program's exit code is.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -22,29 +22,30 @@ import subprocess
 import time
 import typing as t
 
-from . import pod_discovery, pod_fence, pod_mpi, pod_preflight, pod_ray, processes, usage
+from . import pod_discovery, pod_environment, pod_fence, pod_mpi, pod_preflight, pod_ray, processes, usage
+from .pod_environment import replace_placeholders
 from .pod_log import Output, Tail
 
 EXIT_UNREACHABLE = 69
 _STOPPED = 143
 _TICK_S = 0.2
-# With fatal exit codes, a node that was only taken along leaves the first word to the one that was not.
-_AFTER_YOU_S = 3.0
-_WAITING_S = 30.0
+# With fatal exit codes, a node that failed because of another one exits after it.
+_YIELD_S = 3.0
+_REPORT_S = 30.0
 
 
 class PodRunner:
-    """Brings up and watches one node of the gang that ``spec`` describes."""
+    """Starts and follows one node of the gang that ``spec`` describes."""
 
     def __init__(self, spec: dict[str, t.Any], program: pathlib.Path) -> None:
         self.spec = spec
         self.program = program
         self.run_dir = pathlib.Path(spec.get("run_dir") or pod_preflight.RUN_DIR)
-        self.place = pod_preflight.identify_pod(spec, os.environ)
-        self.output = Output(self.place.about())
-        self.marker = f"{spec['run_id']}/{self.place.attempt}/{self.place.pod}"
-        self.meeting: pod_discovery.DiscoveryServer | None = None
-        self.fence: pod_fence.SingleWriterGuard | None = None
+        self.identity = pod_preflight.identify_pod(spec, os.environ)
+        self.output = Output(self.identity.about())
+        self.marker = f"{spec['run_id']}/{self.identity.attempt}/{self.identity.pod}"
+        self.discovery: pod_discovery.DiscoveryServer | None = None
+        self.writer_guard: pod_fence.SingleWriterGuard | None = None
         self.child: subprocess.Popen[bytes] | None = None
         self.attendance: pod_ray.Attendance | None = None
         self.secret_names: frozenset[str] = frozenset()
@@ -60,36 +61,38 @@ class PodRunner:
             signal.signal(number, lambda *_unused: self._ask_stop("asked to stop"))
         self.sampler = usage.Sampler()
         self.tails = {name: Tail(self.run_dir / f"{name}.jsonl") for name in ("events", "metrics", "usage")}
-        self.done: pod_mpi.RankCompletions | None = None
+        self.completions: pod_mpi.RankCompletions | None = None
         self.since = time.monotonic()
-        self.news_at = 0.0
+        self.forwarded_at = 0.0
 
     def run(self) -> int:
-        """Run to the end; return the container's exit code."""
+        """Run until the program has ended; return the container's exit code."""
         try:
             env = self._prepare()
-            address = self._meet()
-            self._start(self._environment(env, address))
+            address = self._discover()
+            self._start(
+                pod_environment.build_environment(self.spec, self.identity, self._own_variables(), env, address)
+            )
         except pod_preflight.PodRefusal as exc:
-            return self._refused(str(exc), exc.code)
+            return self._report_refusal(str(exc), exc.code)
         except TimeoutError as exc:
             code = _STOPPED if self.stopping else EXIT_UNREACHABLE
-            return self._refused(f"the gang could not form: {exc}", code)
+            return self._report_refusal(f"the gang could not form: {exc}", code)
         code = self._watch()
         if code == 0:
-            self._receive_the_rest()
-        self._clear()
-        code = self._proven(self._exit_code(code))
+            self._wait_for_late_nodes()
+        self._clean_up()
+        code = self._verify_exit_code(self._exit_code(code))
         self.output.mark("events", self._event("agent_exit", exit_code=code, detail=self.stopping))
         return code
 
-    def _refused(self, problem: str, code: int) -> int:
-        self.output.say(f"node {self.place.rank} ({self.place.node}): {problem}")
+    def _report_refusal(self, problem: str, code: int) -> int:
+        self.output.say(f"node {self.identity.rank} ({self.identity.node}): {problem}")
         self.output.mark("events", self._event("pod_refused", exit_code=code, detail=problem))
         return code
 
     def _prepare(self) -> dict[str, str]:
-        """Make everything ready that needs no other node; return the variables of the secrets."""
+        """Prepare this node without the others; return the variables of the secrets."""
         env, hidden = pod_preflight.read_secrets(self.spec.get("secrets", ()))
         self.output.hide(hidden)
         self.run_dir.mkdir(parents=True, exist_ok=True)
@@ -102,55 +105,59 @@ class PodRunner:
         pod_preflight.check_disk(pathlib.Path(self.spec["checkpoint_dir"]), int(self.spec.get("free_bytes", 0)))
         if self.spec.get("keep_logs"):
             if self.spec.get("ray"):
-                self.place = pod_ray.with_next_attempt(self.spec, self.place)
-                self.output.about = self.place.about()
-            name = f"attempt-{self.place.attempt}/{self.place.rank}-{self.place.node}.log"
-            self._keep(pathlib.Path(self.spec["keep_logs"]), name)
+                self.identity = pod_ray.with_next_attempt(self.spec, self.identity)
+                self.output.about = self.identity.about()
+            name = f"attempt-{self.identity.attempt}/{self.identity.rank}-{self.identity.node}.log"
+            self._keep_logs(pathlib.Path(self.spec["keep_logs"]), name)
         found = pod_preflight.list_devices()
         for warning in pod_preflight.check_devices(self.spec, found):
             self.output.say(f"warning: {warning}")
         self.output.mark("events", self._event("pod_ready", **found))
         return env
 
-    def _keep(self, kept: pathlib.Path, name: str) -> None:
-        """Keep this attempt's words beside the checkpoints, and see that it is this pod's to run there."""
-        self.output.keep(kept / name)
-        started = f"{self.place.uid or self.place.pod}.started"
-        if not pod_fence.record_first_start(kept / f"attempt-{self.place.attempt}" / started):
-            # A machine that took another's name starts the pods that were bound to that one; an operator may make a new
-            # pod of the same name, which is another one.
-            raise pod_preflight.PodRefusal("this pod has run before, on a machine that is gone", EXIT_UNREACHABLE)
-        life = (int(self.spec.get("begun", 0)), self.place.attempt)
-        self.fence = pod_fence.SingleWriterGuard(kept.parent / pod_fence.NEWEST, life, self.output.say)
-        if self.fence.passed:
-            raise pod_preflight.PodRefusal(f"attempt {self.fence.passed} of the run has begun", EXIT_UNREACHABLE)
+    def _keep_logs(self, folder: pathlib.Path, name: str) -> None:
+        """Keep the log beside the checkpoints, and check that this pod may run: once, as the newest attempt."""
+        self.output.keep(folder / name)
+        started = f"{self.identity.uid or self.identity.pod}.started"
+        if not pod_fence.record_first_start(folder / f"attempt-{self.identity.attempt}" / started):
+            # A machine with the name of a deleted one starts the pods bound to that one. A new pod of the same
+            # name has another uid.
+            raise pod_preflight.PodRefusal(
+                "this pod has run before, on a machine that no longer exists", EXIT_UNREACHABLE
+            )
+        attempt_id = (int(self.spec.get("begun", 0)), self.identity.attempt)
+        self.writer_guard = pod_fence.SingleWriterGuard(folder.parent / pod_fence.NEWEST, attempt_id, self.output.say)
+        if self.writer_guard.newer_attempt:
+            raise pod_preflight.PodRefusal(
+                f"attempt {self.writer_guard.newer_attempt} of the run has started", EXIT_UNREACHABLE
+            )
 
     def _write_secret_env(self, env: t.Mapping[str, str]) -> None:
-        """For ranks that another program than this one starts (an sshd does not hand its environment on)."""
-        place = self.run_dir / "secrets.json"
-        place.touch(mode=0o600)
-        place.write_text(json.dumps(env), encoding="utf-8")
+        """Write the secrets for ranks that another program starts (an sshd does not forward its environment)."""
+        path = self.run_dir / "secrets.json"
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(env), encoding="utf-8")
 
-    def _meet(self) -> str:
-        """Return the first node's address. The first one starts at once and is found by the others."""
-        run = {"run_id": self.spec["run_id"], "attempt": self.place.attempt}
+    def _discover(self) -> str:
+        """Return the first node's address. The first node starts at once; the others find it."""
+        run = {"run_id": self.spec["run_id"], "attempt": self.identity.attempt}
         others = int(self.spec["nodes"]) > 1 and self.spec.get("coordinator")
         if not others or self.spec.get("role") == "launcher":
-            return self.place.address
+            return self.identity.address
         port = int(self.spec["port"]) + 1
-        if self.place.rank == 0:
-            self.meeting = self._open(port, run)
-            return self.place.address
-        me = {"rank": self.place.rank, "node": self.place.node}
+        if self.identity.rank == 0:
+            self.discovery = self._open_discovery(port, run)
+            return self.identity.address
+        me = {"rank": self.identity.rank, "node": self.identity.node}
         until = time.monotonic() + float(self.spec["wait_s"])
         return pod_discovery.find_first_pod(
             self.spec["coordinator"], port, me, run, until, self._pause, self.output.say, self.since
         )
 
-    def _open(self, port: int, run: t.Mapping[str, t.Any]) -> pod_discovery.DiscoveryServer:
-        """Listen for the others. On the node's own network the attempt before may still be leaving the port."""
-        host = "::" if ":" in self.place.address else "0.0.0.0"
-        until = time.monotonic() + float(self.spec["grace_s"]) + _WAITING_S
+    def _open_discovery(self, port: int, run: t.Mapping[str, t.Any]) -> pod_discovery.DiscoveryServer:
+        """Listen for the others. On the node's own network the previous attempt may still use the port."""
+        host = "::" if ":" in self.identity.address else "0.0.0.0"
+        until = time.monotonic() + float(self.spec["grace_s"]) + _REPORT_S
         while True:
             try:
                 return pod_discovery.DiscoveryServer(self.spec.get("listen") or host, port, run)
@@ -164,30 +171,9 @@ class PodRunner:
             self._tick(end - time.monotonic())
         return not self.stopping
 
-    def _environment(self, secret: t.Mapping[str, str], address: str) -> dict[str, str]:
-        """Return what the launcher gets: this pod's, the gang's, the node's own, and the user's word last."""
-        spec, place = self.spec, self.place
-        # An IPv6 address cannot be told from its port by every launcher: there the name has to do.
-        host = str(spec["coordinator"]) if ":" in address and spec.get("coordinator") else address
-        own = {
-            "MUSTER_NODE": place.node,
-            "MUSTER_ATTEMPT": str(place.attempt),
-            "MUSTER_ATTEMPT_BASE": str(place.attempt),
-            "MUSTER_ATTEMPT_COUNTER": str(self.run_dir / f"attempts-{place.attempt}"),
-            "NODE_RANK": str(place.rank),
-            "MASTER_ADDR": host,
-            "MASTER_PORT": str(spec["port"]),
-            processes.MARKER: self.marker,
-        }
-        leads = pod_preflight.find_interface(address)
-        if leads:
-            own.update({"NCCL_SOCKET_IFNAME": f"={leads}", "GLOO_SOCKET_IFNAME": leads})
-        values = {"address": host, "rank": str(place.rank), "attempt": str(place.attempt), "own": place.address}
-        values["first"] = str(int(place.rank == 0))
-        given = {key: _fill(str(text), values) for key, text in spec["env"].items()}
-        # No rank above the launcher: libraries that discover MPI would believe it.
-        inherited = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-        return {**inherited, **own, **given, **secret, **spec.get("user_env", {})}
+    def _own_variables(self) -> dict[str, str]:
+        counter = self.run_dir / f"attempts-{self.identity.attempt}"
+        return {"MUSTER_ATTEMPT_COUNTER": str(counter), processes.MARKER: self.marker}
 
     def _start(self, env: dict[str, str]) -> None:
         places = {"{program}": str(self.program), "{run_dir}": str(self.run_dir)}
@@ -196,20 +182,22 @@ class PodRunner:
         if self.spec.get("ssh"):
             rank = [replace_placeholders(str(item), places) for item in self.spec["ssh"].get("argv", ())]
             # Secrets are in a file of their own, which the rank reads.
-            shown = {key: value for key, value in env.items() if key not in self.secret_names}
-            pod_mpi.write_ssh_files(self.spec["ssh"], self.run_dir, rank, workdir, shown)
+            public = {key: value for key, value in env.items() if key not in self.secret_names}
+            pod_mpi.write_ssh_files(self.spec["ssh"], self.run_dir, rank, workdir, public)
             if self.spec["ssh"].get("done"):
-                self.done = pod_mpi.RankCompletions(str(self.spec["ssh"]["done"]), int(self.spec["ssh"]["ranks"]))
-                self.output.sift = self.done.sift
+                self.completions = pod_mpi.RankCompletions(
+                    str(self.spec["ssh"]["done"]), int(self.spec["ssh"]["ranks"])
+                )
+                self.output.filter_line = self.completions.filter_line
             if self.spec["ssh"].get("hosts"):
                 until = time.monotonic() + float(self.spec["wait_s"])
                 pod_mpi.wait_for_hosts(self.spec["ssh"], until, self._pause, self.output.say)
         if self.spec.get("ray"):
             found = pod_ray.wait_for_workers(self.spec["ray"], float(self.spec["wait_s"]))
             self.output.mark("events", self._event("ray_workers", **found))
-            self.attendance = pod_ray.Attendance(self.spec["ray"], self.run_dir / "events.jsonl", self.place.attempt)
+            self.attendance = pod_ray.Attendance(self.spec["ray"], self.run_dir / "events.jsonl", self.identity.attempt)
         if env.get("MUSTER_METRICS_FILE"):
-            # The drivers of a Ray job share one file: each tells what comes after it began.
+            # The drivers of a Ray job share one file: each reads the lines after its own start.
             self.tails["metrics"] = Tail(pathlib.Path(env["MUSTER_METRICS_FILE"]), new=bool(self.spec.get("ray")))
         try:
             self.child = subprocess.Popen(
@@ -222,30 +210,30 @@ class PodRunner:
                 start_new_session=True,
             )
         except OSError as exc:
-            what = argv[0] if exc.filename == argv[0] else f"in the folder {exc.filename}"
-            raise pod_preflight.PodRefusal(f"cannot run {what}: {exc.strerror}", 127) from exc
+            program = argv[0] if exc.filename == argv[0] else f"in the folder {exc.filename}"
+            raise pod_preflight.PodRefusal(f"cannot run {program}: {exc.strerror}", 127) from exc
         os.set_blocking(self._pipe(), False)
         self.output.mark("events", self._event("agent_started", detail=" ".join(argv[:4])))
 
     def _watch(self) -> int:
         child = t.cast("subprocess.Popen[bytes]", self.child)
-        told = time.monotonic() + _WAITING_S
+        report_at = time.monotonic() + _REPORT_S
         kill_at: float | None = None
         while child.poll() is None:
             self._tick(_TICK_S)
-            if time.monotonic() - self.news_at > _TICK_S / 2:
-                self._news()
-            if time.monotonic() > told:
-                told = time.monotonic() + 2 * _WAITING_S
+            if time.monotonic() - self.forwarded_at > _TICK_S / 2:
+                self._forward_records()
+            if time.monotonic() > report_at:
+                report_at = time.monotonic() + 2 * _REPORT_S
                 self._check_attendance()
-            if self.fence is not None and self.fence.passed and not self.stopping:
-                # What it would save now is no longer its own to write.
-                kill_at = self._fenced()
+            if self.writer_guard is not None and self.writer_guard.newer_attempt and not self.stopping:
+                # The checkpoints now belong to the newer attempt.
+                kill_at = self._stop_for_newer_attempt()
             if self.stopping and kill_at is None:
                 kill_at = time.monotonic() + float(self.spec["grace_s"])
-                self._forward()
+                self._forward_stop()
             if kill_at is not None and time.monotonic() > kill_at:
-                if not (self.fence and self.fence.passed):
+                if not (self.writer_guard and self.writer_guard.newer_attempt):
                     self.output.say(f"killed: it did not end within {self.spec['grace_s']} s")
                 processes.kill_group(child.pid, signal.SIGKILL)
                 processes.kill_marked(self.marker)
@@ -253,51 +241,51 @@ class PodRunner:
         code = child.returncode
         return 128 - code if code < 0 else code
 
-    def _fenced(self) -> float:
-        newer = t.cast(pod_fence.SingleWriterGuard, self.fence).passed
-        self._ask_stop(f"attempt {newer} of the run has begun")
-        self.output.say(f"{self.stopping}: this one ends")
+    def _stop_for_newer_attempt(self) -> float:
+        newer = t.cast(pod_fence.SingleWriterGuard, self.writer_guard).newer_attempt
+        self._ask_stop(f"attempt {newer} of the run has started")
+        self.output.say(f"{self.stopping}: stopping this one")
         return time.monotonic()
 
-    def _forward(self) -> None:
-        """Hand the wish to stop on, so that the program can save."""
+    def _forward_stop(self) -> None:
+        """Forward the stop, so that the program can save."""
         child = t.cast("subprocess.Popen[bytes]", self.child)
         self.output.say(f"{self.stopping}: the program has {self.spec['grace_s']} s")
         if self.spec["policy"] == "torchrun":
-            # torchrun hands the signal on to its ranks, which are in sessions of their own.
+            # torchrun forwards the signal to its ranks, which are in sessions of their own.
             child.terminate()
         else:
             processes.kill_group(child.pid, signal.SIGTERM)
 
     def _check_attendance(self) -> None:
-        """Say who is missing, and give up when somebody is for too long. An elastic gang waits for nobody."""
-        if self.meeting is None or self.spec.get("elastic"):
+        """Report the nodes that are missing, and stop when one is for too long. An elastic gang does not wait."""
+        if self.discovery is None or self.spec.get("elastic"):
             return
-        missing = [rank for rank in range(1, int(self.spec["nodes"])) if rank not in self.meeting.seen]
+        missing = [rank for rank in range(1, int(self.spec["nodes"])) if rank not in self.discovery.seen]
         if not missing:
             return
         waited = time.monotonic() - self.since
         names = ", ".join(str(rank) for rank in missing[:8]) + ("…" if len(missing) > 8 else "")
-        self.output.say(f"node ranks {names} of {self.spec['nodes']} have not come after {waited:.0f} s")
+        self.output.say(f"node ranks {names} of {self.spec['nodes']} have not connected after {waited:.0f} s")
         if waited > float(self.spec["wait_s"]):
             self.failed.append(EXIT_UNREACHABLE)
             self._ask_stop("gave up waiting for the other nodes")
 
-    def _receive_the_rest(self) -> None:
-        """Stay until every other node has found this one: a command may be done before they have come."""
+    def _wait_for_late_nodes(self) -> None:
+        """Keep answering until every other node has found this one: a command may end before they connect."""
         until = time.monotonic() + float(self.spec["wait_s"])
-        while self.meeting is not None and len(self.meeting.seen) < int(self.spec["nodes"]) - 1:
+        while self.discovery is not None and len(self.discovery.seen) < int(self.spec["nodes"]) - 1:
             if self.spec.get("elastic") or time.monotonic() > until or not self._pause(_TICK_S):
                 return
 
-    def _clear(self) -> None:
-        """End what the launcher left behind and pass on the last lines."""
+    def _clean_up(self) -> None:
+        """Kill the launcher's remaining processes and forward the last lines."""
         processes.kill_marked(self.marker)
         problem = self.attendance.finish() if self.attendance is not None else ""
         if problem:
-            self.output.say(f"Ray Train cannot be asked which workers it trained with: {problem}")
+            self.output.say(f"Ray Train did not report its workers: {problem}")
         self._read()
-        self._news()
+        self._forward_records()
         self.output.flush()
         if self.child is not None and self.child.stdout is not None:
             self.child.stdout.close()
@@ -309,29 +297,29 @@ class PodRunner:
             return self.failed[0] if self.failed else _STOPPED
         code = self.failed[0] if self.failed and code != 0 else code
         if code and self.spec.get("fatal_exit_codes") and int(self.spec["nodes"]) > 1:
-            time.sleep(_AFTER_YOU_S)
+            time.sleep(_YIELD_S)
         return code
 
-    def _proven(self, code: int) -> int:
-        """Return the code of an end that the ranks bear out: mpirun's 0 may hide ranks that were lost."""
-        problem = self.done.problem() if self.done is not None and code == 0 else ""
+    def _verify_exit_code(self, code: int) -> int:
+        """Return the exit code, 1 when mpirun's 0 hides lost ranks."""
+        problem = self.completions.problem() if self.completions is not None and code == 0 else ""
         if not problem:
             return code
         self.output.say(problem)
-        # Nobody says here on which node they were.
+        # mpirun does not report their nodes.
         self.output.mark("events", {**self._event("node_lost", detail=problem), "node": None})
         return 1
 
-    def _news(self) -> None:
-        """Pass on what the ranks recorded."""
-        self.news_at = time.monotonic()
-        self.sampler.write(self.run_dir / "usage.jsonl", self.place.node)
+    def _forward_records(self) -> None:
+        """Forward the lines that the ranks recorded."""
+        self.forwarded_at = time.monotonic()
+        self.sampler.write(self.run_dir / "usage.jsonl", self.identity.node)
         for stream, tail in self.tails.items():
             for line in tail.lines():
                 self.output.mark(stream, line)
                 started = stream == "events" and line.get("kind") == "worker_started"
-                if started and self.fence and self.attendance and isinstance(line.get("attempt"), int):
-                    self.fence.begin(line["attempt"])
+                if started and self.writer_guard and self.attendance and isinstance(line.get("attempt"), int):
+                    self.writer_guard.begin(line["attempt"])
                 if stream == "events" and line.get("kind") == "worker_exit":
                     self._rank_ended(line.get("exit_code"))
 
@@ -341,15 +329,15 @@ class PodRunner:
         self.failed.append(code)
         if code in self.spec.get("fatal_exit_codes", ()):
             self.fatal = code
-            # A launcher that restarts ranks would start this one again.
+            # A launcher that restarts ranks would restart this one.
             self._ask_stop(f"exit code {code} is fatal")
 
     def _tick(self, seconds: float) -> None:
-        """Wait for output, a signal or the time; reap what was orphaned to us as the pod's first process."""
+        """Wait for output, a signal or the time; reap orphans, which belong to the pod's first process."""
         wait = [self.wake] + ([self._pipe()] if self.child is not None else [])
         ready = select.select(wait, [], [], max(0.0, seconds))[0]
         if len(ready) > (self.wake in ready) and not self._read():
-            # The launcher closed its output and still runs: nothing to wait for but the time.
+            # The launcher closed its output and is still running.
             time.sleep(min(_TICK_S, max(0.0, seconds)))
         if self.wake not in ready:
             return
@@ -360,7 +348,7 @@ class PodRunner:
                 os.waitpid(pid, os.WNOHANG)
 
     def _read(self) -> bool:
-        """Pass on what the program printed; return False at the end of its output."""
+        """Forward the program's output; return False at its end."""
         while True:
             try:
                 data = os.read(self._pipe(), 1 << 16)
@@ -378,18 +366,7 @@ class PodRunner:
         self.stopping = self.stopping or why
 
     def _event(self, kind: str, **values: t.Any) -> dict[str, t.Any]:
-        return {"at": time.time(), "kind": kind, "node": self.place.node, "attempt": self.place.attempt, **values}
-
-
-def _fill(text: str, values: t.Mapping[str, str]) -> str:
-    return replace_placeholders(text, {f"{{{key}}}": value for key, value in values.items()})
-
-
-def replace_placeholders(text: str, values: t.Mapping[str, str]) -> str:
-    """Replace our own placeholders; other braces are the user's."""
-    for key, value in values.items():
-        text = text.replace(key, value)
-    return text
+        return {"at": time.time(), "kind": kind, "node": self.identity.node, "attempt": self.identity.attempt, **values}
 
 
 def main(spec: dict[str, t.Any], program: pathlib.Path) -> int:

@@ -24,7 +24,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def start_time(pid: int) -> str | None:
-    """Return the kernel's start time of ``pid`` (clock ticks since boot), or None when it is gone or a zombie."""
+    """Return the kernel's start time of ``pid`` (clock ticks since boot), or None when it has ended or is a zombie."""
     try:
         text = (_PROC / str(pid) / "stat").read_text()
     except OSError:
@@ -35,13 +35,13 @@ def start_time(pid: int) -> str | None:
 
 
 def identity(pid: int) -> str | None:
-    """Return a name for ``pid`` that a reused number does not share, or None when the process is gone."""
+    """Return a name for ``pid`` that a reused number does not share, or None when the process has ended."""
     started = start_time(pid)
     return f"{pid}@{started}" if started is not None else None
 
 
 def living_pid(name: str | None) -> int | None:
-    """Return the pid behind an :func:`identity`, or None when that very process is gone."""
+    """Return the pid behind an :func:`identity`, or None when that process has ended."""
     if not name or "@" not in name:
         return None
     pid = int(name.split("@")[0])
@@ -77,7 +77,7 @@ def find_marked(value: str) -> list[int]:
 
 
 def adopt_orphans(on: bool) -> None:
-    """Become the parent of descendants whose own parent ends, or stop becoming it.
+    """Become the parent of descendants whose own parent ends (a subreaper), or stop that.
 
     :raises OSError: this kernel or C library cannot do it.
     """
@@ -87,7 +87,7 @@ def adopt_orphans(on: bool) -> None:
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    """Return the environment of ``pid``, empty when it is gone or not ours."""
+    """Return the environment of ``pid``, empty when it has ended or belongs to another user."""
     try:
         raw = (_PROC / str(pid) / "environ").read_bytes()
     except OSError:
@@ -97,7 +97,7 @@ def environment_of(pid: int) -> dict[str, str]:
 
 
 def kill_all(pids: list[int], number: int = signal.SIGKILL) -> None:
-    """Send a signal to each process; those already gone are no error."""
+    """Send a signal to each process; those that have ended are ignored."""
     for pid in pids:
         try:
             os.kill(pid, number)
@@ -106,7 +106,7 @@ def kill_all(pids: list[int], number: int = signal.SIGKILL) -> None:
 
 
 def kill_group(leader: int, number: int) -> None:
-    """Send a signal to a process group; one that is gone is no error."""
+    """Send a signal to a process group; one that has ended is ignored."""
     try:
         os.killpg(leader, number)
     except (ProcessLookupError, PermissionError):
@@ -128,7 +128,7 @@ def kill_marked(value: str, within_s: float = 10.0) -> list[int]:
 
 
 def kill_now(value: str, within_s: float = 10.0) -> list[int]:
-    """Kill the processes of a unit that live now, not those that its supervisor starts instead of them.
+    """Kill the processes of a unit that are alive now, not those that its supervisor starts after them.
 
     :returns: the pids that are still there after ``within_s`` seconds.
     """

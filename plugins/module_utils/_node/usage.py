@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How busy a node is while a job runs: CPU, memory and, where a tool answers, GPUs.
+"""The usage of a node while a job runs: CPU, memory and, with nvidia-smi, GPUs.
 
 This is a private utility of the collection; it may change without notice.
 """

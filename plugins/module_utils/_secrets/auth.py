@@ -16,7 +16,7 @@ from .secret import Secret
 
 
 class StaticAuth:
-    """A header that stays the same: a refused credential is not worth another try."""
+    """A header that stays the same: a refused credential is not tried again."""
 
     __slots__ = ("_name", "_prefix", "_secret")
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Takes known secrets out of text that a person or a file will see, in every form they are known to appear.
+"""Removes the secrets of this process from text for people and files, in every form in which they may appear.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -36,7 +36,7 @@ def _base64_forms(data: bytes) -> set[str]:
 
 
 def _forms(secret: str) -> set[str]:
-    """Return all the spellings of one secret that are looked for."""
+    """Return all spellings of one secret that are searched for."""
     data = secret.encode("utf-8", "surrogatepass")
     quoted = {urllib.parse.quote(secret, safe=""), urllib.parse.quote(secret), urllib.parse.quote_plus(secret)}
     lower = {re.sub(r"%[0-9A-F]{2}", lambda match: match.group().lower(), form) for form in quoted}
@@ -48,7 +48,7 @@ def _forms(secret: str) -> set[str]:
 
 
 class Scrubber:
-    """Replaces secrets by ``********``. Longer spellings go first: no tail of one is left by a shorter other."""
+    """Replaces secrets by ``********``. Longer spellings go first, so that a shorter one leaves no tail of a longer."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         forms: set[str] = set()
@@ -58,7 +58,7 @@ class Scrubber:
         self._pattern = re.compile("|".join(map(re.escape, ordered))) if ordered else None
 
     def scrub(self, text: str) -> str:
-        """Return ``text`` without any known secret."""
+        """Return ``text`` without any of the secrets."""
         return self._pattern.sub(MASK, text) if self._pattern else text
 
     def scrub_value(self, value: t.Any) -> t.Any:
@@ -96,7 +96,7 @@ _registry = _Registry()
 
 
 def remember(value: str) -> None:
-    """Add ``value`` to what :func:`scrub` removes for as long as this process lives."""
+    """Add ``value`` to the secrets that :func:`scrub` removes, until this process ends."""
     _registry.add(value)
 
 

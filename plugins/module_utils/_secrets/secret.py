@@ -29,7 +29,7 @@ def _check(value: t.Any, option: str, token: bool) -> str:
     """Return the text of a secret or raise :class:`InputError` without showing any of it."""
     if not isinstance(value, str):
         raise InputError(option, "must be text")
-    # Files and command substitutions end with one newline; nobody means it.
+    # Files and command substitutions end with one newline, which is not part of the secret.
     text = str(value).removesuffix("\n").removesuffix("\r")
     if not text:
         raise InputError(option, "is empty")

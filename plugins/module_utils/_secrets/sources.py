@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where a secret may come from: an option, a file or the environment, in this order.
+"""The sources of a secret: an option, a file or the environment, in this order.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -64,8 +64,8 @@ class SecretSource:
 
     def need(self, value: t.Any = None, file: str | None = None, environ: Mapping[str, str] | None = None) -> Secret:
         """Return the secret as :meth:`find` does, or raise :class:`InputError` naming every way to give it."""
-        found = self.find(value, file, environ)
-        if found is None:
+        secret = self.find(value, file, environ)
+        if secret is None:
             ways = [self.option, self.file_option, *(f"environment variable {name}" for name in self.variables)]
             raise InputError(self.option, "is missing", f"Set {' or '.join(way for way in ways if way)}")
-        return found
+        return secret

@@ -1,7 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is sent to a node: the agent's sources with the first request, afterwards requests to the installed copy.
+"""The node agent as it is sent to a node: its sources with the first request, then requests to the installed copy.
+
+The agent is ``module_utils/_node``, which is one flat folder because it travels as one package, ``muster_node``.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -21,7 +23,7 @@ from ...module_utils._model.errors import NodeError, UnreachableError
 
 _SOURCES = pathlib.Path(__file__).parents[2] / "module_utils" / "_node"
 _MINIMUM = "3.10"
-# What the requests of a start need; with any other request, and for facts, all goes along.
+# The requests of a start, and the files that these need; other requests, and facts, are sent with all files.
 _STARTS = ("info", "put", "install", "prepare", "start", "watch", "stop", "claim")
 _CORE = (
     "facts_net",
@@ -75,7 +77,7 @@ def read_sources() -> dict[str, str]:
 
 @functools.cache
 def agent_version() -> str:
-    """Return a digest of the agent's sources: the installed copies of two releases do not meet."""
+    """Return a digest of the agent's sources, so that each release installs its own copy."""
     return hashlib.sha256(json.dumps([_ENTRY, read_sources()], sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -92,7 +94,7 @@ def boot_input(request: t.Mapping[str, t.Any]) -> bytes:
 
 
 def install_request() -> dict[str, t.Any]:
-    """Return the values of the request that installs this version of the agent."""
+    """Return the fields of the request that installs this version of the agent."""
     return {"version": agent_version(), "sources": read_sources(), "entry": _ENTRY}
 
 
@@ -108,37 +110,37 @@ def encode_request(request: t.Mapping[str, t.Any]) -> bytes:
 
 
 def is_current_version(program: str) -> bool:
-    """Return whether a folder on a node is one of this very version's agent."""
+    """Return whether a folder on a node holds this version of the agent."""
     return program.endswith(f"/agent/{agent_version()}")
 
 
 def has_answer(out: str) -> bool:
-    """Return whether an agent has answered at all."""
+    """Return whether the output holds an agent's answer."""
     return MARK in out
 
 
 def parse_answer(node: str, rc: int, out: str, err: str) -> dict[str, t.Any]:
     """Return the agent's answer.
 
-    :raises NodeError: when there is none: no Python, one that is too old, or an agent that broke.
+    :raises NodeError: when there is no answer: no Python, one that is too old, or an agent that failed.
     """
-    _unused, found, text = out.partition(MARK)
-    if found:
+    _unused, mark, text = out.partition(MARK)
+    if mark:
         try:
             return t.cast("dict[str, t.Any]", json.loads(text.splitlines()[0]))
         except (ValueError, IndexError) as exc:
             raise UnreachableError(node, "its answer was cut off", "Check the connection and run again") from exc
     if rc == 127 or "not found" in err:
         raise NodeError(
-            node, "has no python3", f"Install Python {_MINIMUM} or newer, or set ansible_python_interpreter"
+            node, "python3 is not installed", f"Install Python {_MINIMUM} or newer, or set ansible_python_interpreter"
         )
     last = (err.strip().splitlines() or ["no output"])[-1][:300]
     if "is too old" in last:
         raise NodeError(node, last.removeprefix("muster: "), f"Python {_MINIMUM} or newer is needed")
-    raise NodeError(node, f"the node agent gave no answer (exit code {rc}: {last})")
+    raise NodeError(node, f"the node agent did not answer (exit code {rc}: {last})")
 
 
 @functools.cache
 def _pack_sources(whole: bool) -> str:
-    sent = {name: text for name, text in read_sources().items() if whole or name.removesuffix(".py") in _CORE}
-    return base64.b64encode(zlib.compress(json.dumps(sent).encode(), 6)).decode()
+    package = {name: text for name, text in read_sources().items() if whole or name.removesuffix(".py") in _CORE}
+    return base64.b64encode(zlib.compress(json.dumps(package).encode(), 6)).decode()

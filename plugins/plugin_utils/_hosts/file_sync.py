@@ -29,7 +29,7 @@ _GIT_S = 300
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file of a tree: relative path, checksum, permission bits, bytes, and where it lies here."""
+    """One file of a tree: relative path, checksum, permission bits, bytes, and its path on the controller."""
 
     path: str
     sha256: str
@@ -51,7 +51,7 @@ class FileTree:
         return sum(file.size for file in self.files)
 
     def manifest(self) -> list[dict[str, t.Any]]:
-        """Return the JSON form that a node understands."""
+        """Return the manifest as JSON types, for the agent."""
         return [{"path": f.path, "sha256": f.sha256, "mode": f.mode, "size": f.size} for f in self.files]
 
 
@@ -61,7 +61,7 @@ def read_tree(root: pathlib.Path, option: str) -> FileTree:
     :raises InputError: when something cannot be read, naming it.
     """
     if not root.exists():
-        raise InputError(option, f"there is no {root}")
+        raise InputError(option, f"{root} does not exist")
     files = [_read_file(path, name, option) for path, name in _walk(root, option)]
     digest = hashlib.sha256("".join(f"{f.sha256} {f.mode:o} {f.path}\n" for f in files).encode()).hexdigest()
     return FileTree(tuple(files), digest)
@@ -72,33 +72,34 @@ def checkout_git(ref: str, cache: pathlib.Path, option: str) -> tuple[pathlib.Pa
     url, revision = split_ref(ref)
     if url.startswith("-") or revision.startswith("-"):
         raise InputError(option, "must not start with '-'")
-    mirror = cache / hashlib.sha256(url.encode()).hexdigest()[:16]
-    mirror.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _run_git(["init", "--quiet", "--bare", str(mirror)], option)
-    _run_git(["-C", str(mirror), "fetch", "--quiet", "--depth=1", url, revision], option)
-    commit = _run_git(["-C", str(mirror), "rev-parse", "FETCH_HEAD"], option).strip()
+    repository = cache / hashlib.sha256(url.encode()).hexdigest()[:16]
+    repository.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _run_git(["init", "--quiet", "--bare", str(repository)], option)
+    _run_git(["-C", str(repository), "fetch", "--quiet", "--depth=1", url, revision], option)
+    commit = _run_git(["-C", str(repository), "rev-parse", "FETCH_HEAD"], option).strip()
     folder = cache / commit
     if not folder.exists():
-        # Under another name until it is whole: a checkout that was cut is not found again.
-        with tempfile.TemporaryDirectory(prefix=".checkout-", dir=cache) as place:
+        # Under another name until it is whole, so that an interrupted checkout is not used.
+        with tempfile.TemporaryDirectory(prefix=".checkout-", dir=cache) as checkout:
             _run_git(
-                ["-C", str(mirror), f"--work-tree={place}", "checkout", "--quiet", "--force", commit, "--", "."], option
+                ["-C", str(repository), f"--work-tree={checkout}", "checkout", "--quiet", "--force", commit, "--", "."],
+                option,
             )
-            shutil.copytree(place, folder.with_name(f".{commit}"), symlinks=True, dirs_exist_ok=True)
+            shutil.copytree(checkout, folder.with_name(f".{commit}"), symlinks=True, dirs_exist_ok=True)
         os.replace(folder.with_name(f".{commit}"), folder)
     return folder, commit
 
 
 def split_ref(ref: str) -> tuple[str, str]:
-    """Return (URL, revision) of ``URL@REVISION``; an ``@`` in the URL's user part is none of a revision."""
-    scheme, found, rest = ref.partition("://")
-    if not found:
+    """Return (URL, revision) of ``URL@REVISION``; an ``@`` in the URL's user part does not start a revision."""
+    scheme, separator, rest = ref.partition("://")
+    if not separator:
         scheme, rest = "", ref
     # After the host (URL), or after the colon of user@host:path.
-    start = rest.find("/") if found else rest.find(":") + 1
+    start = rest.find("/") if separator else rest.find(":") + 1
     host, path = rest[: max(start, 0)], rest[max(start, 0) :]
     path, _unused, revision = path.rpartition("@") if "@" in path else (path, "", "HEAD")
-    return f"{scheme}{found}{host}{path}", revision or "HEAD"
+    return f"{scheme}{separator}{host}{path}", revision or "HEAD"
 
 
 def send_files(remote: NodeClient, trees: t.Iterable[FileTree], missing: t.Mapping[str, int], free_bytes: int) -> int:
@@ -128,18 +129,18 @@ def send_files(remote: NodeClient, trees: t.Iterable[FileTree], missing: t.Mappi
 
 
 def _put_pieces(remote: NodeClient, pieces: list[dict[str, t.Any]]) -> None:
-    refused = remote.call("put", pieces=pieces)["refused"]
-    if refused:
+    rejected = remote.call("put", pieces=pieces)["refused"]
+    if rejected:
         raise RefusedError(
-            f"{remote.name}: {len(refused)} files arrived damaged or changed while being copied", "Run again"
+            f"{remote.name}: {len(rejected)} files arrived damaged or changed while being copied", "Run again"
         )
 
 
 def _read_pieces(
-    sources: t.Mapping[str, SourceFile], have: t.Mapping[str, int]
+    sources: t.Mapping[str, SourceFile], received: t.Mapping[str, int]
 ) -> t.Iterator[tuple[dict[str, t.Any], int]]:
     for sha, file in sources.items():
-        offset = have[sha]
+        offset = received[sha]
         with open(file.source, "rb") as handle:
             handle.seek(offset)
             while True:
@@ -164,7 +165,7 @@ def _walk(root: pathlib.Path, option: str) -> t.Iterator[tuple[pathlib.Path, str
     for folder, names, files in os.walk(root, onerror=fail, followlinks=True):
         real = os.path.realpath(folder)
         if real in entered:
-            # A linked folder is sent like its content; one that leads back is not entered again.
+            # A linked folder is sent like its content; one that links back to a parent is skipped.
             names[:] = []
             continue
         entered.add(real)
@@ -198,14 +199,14 @@ def _read_file(path: pathlib.Path, name: str, option: str) -> SourceFile:
 def _run_git(argv: list[str], option: str) -> str:
     env = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
     try:
-        done = subprocess.run(["git", *argv], capture_output=True, text=True, timeout=_GIT_S, check=False, env=env)
+        result = subprocess.run(["git", *argv], capture_output=True, text=True, timeout=_GIT_S, check=False, env=env)
     except (OSError, subprocess.TimeoutExpired) as exc:
         raise InputError(option, f"git did not answer: {exc.__class__.__name__}") from exc
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+    if result.returncode != 0:
+        last = (result.stderr.strip().splitlines() or ["no output"])[-1]
         # A URL may carry a token; git quotes it in its messages.
         raise InputError(option, "git failed: " + _without_credentials(last)[:200])
-    return done.stdout
+    return result.stdout
 
 
 def _without_credentials(text: str) -> str:

@@ -18,23 +18,24 @@ from ...module_utils._model.object_names import unit_marker
 from . import agent_package, file_sync
 from .node_client import NodeClient, most_telling_error, on_each_node
 
-Dict = dict[str, t.Any]
+# Specifications and answers as the node agent reads and writes them: JSON objects.
+NodeObject = dict[str, t.Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GangMember:
-    """What one node needs: its remote, its unit and what is placed beside it. Secrets never enter ``spec``."""
+    """One node of a gang: its client, its unit's specification and files. Secrets never enter ``spec``."""
 
     remote: NodeClient
-    spec: Dict
+    spec: NodeObject
     files: t.Mapping[str, str]
-    store: Dict | None
-    secrets: Dict
+    store: NodeObject | None
+    secrets: NodeObject
     missing: t.Mapping[str, int]
     free_bytes: int
     write: tuple[str, ...]
-    meet: Dict | None = None
-    reach: Dict | None = None
+    meet: NodeObject | None = None
+    reach: NodeObject | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,12 +48,17 @@ class PlacedTree:
 
 
 def prepare_gang(
-    members: t.Sequence[GangMember], placed: t.Sequence[PlacedTree], claim: Dict, run_id: str, *, fresh: bool = False
+    members: t.Sequence[GangMember],
+    trees: t.Sequence[PlacedTree],
+    ownership: NodeObject,
+    run_id: str,
+    *,
+    fresh: bool = False,
 ) -> None:
-    """Claim the run, place files and open the rendezvous port on all nodes; give all up when one fails.
+    """Take ownership of the run, place files and open the rendezvous port on all nodes; undo all when one fails.
 
-    :param fresh: the run never ran: when a node fails, its folders are removed again.
-    :raises MusterError: the reason of the first node that failed; nothing of the run is left running.
+    :param fresh: the run has never run: when a node fails, its folders are removed again.
+    :raises MusterError: the reason of the first node that failed; no process of the run is left running.
     """
     by_name = {member.remote.name: member for member in members}
 
@@ -61,7 +67,7 @@ def prepare_gang(
     def send(remote: NodeClient) -> None:
         member = by_name[remote.name]
         if member.missing:
-            file_sync.send_files(remote, [item.tree for item in placed], member.missing, member.free_bytes)
+            file_sync.send_files(remote, [item.tree for item in trees], member.missing, member.free_bytes)
         if not remote.program:
             remote.program = remote.call("install", **agent_package.install_request())["program"]
 
@@ -70,10 +76,10 @@ def prepare_gang(
         remote.call(
             "prepare",
             run_id=run_id,
-            claim=claim,
+            claim=ownership,
             fresh=fresh,
             program=program,
-            trees=[{"target": p.target, "manifest": p.tree.manifest(), "link": p.link} for p in placed],
+            trees=[{"target": p.target, "manifest": p.tree.manifest(), "link": p.link} for p in trees],
             files={name: text.replace("{program}", program) for name, text in member.files.items()},
             secrets=member.secrets,
             store=_with_program(member.store, program) if member.store else None,
@@ -82,7 +88,7 @@ def prepare_gang(
             write=list(member.write),
         )
 
-    # Files first, on all nodes: nobody waits for a peer whose files are still on the way.
+    # Files first, on all nodes, so that no node waits for a peer whose files are still being sent.
     for work in (send, place):
         _unused, errors = on_each_node(remotes, work)
         if errors:
@@ -91,7 +97,7 @@ def prepare_gang(
 
 
 def without_peers(member: GangMember, members: t.Sequence[GangMember]) -> GangMember:
-    """Return a member for joining a gang that runs: only a rendezvous store is still there to be met."""
+    """Return a member that joins a running gang: only a rendezvous store still accepts connections."""
     store = any(other.store for other in members)
     return dataclasses.replace(member, meet=None, reach=member.reach if store else None)
 
@@ -114,15 +120,15 @@ def start_gang(members: t.Sequence[GangMember], run_id: str, *, fresh: bool = Fa
     return sorted(name for name, new in started.items() if new)
 
 
-def take_over_run(remotes: t.Sequence[NodeClient], run_id: str, held: Dict) -> None:
-    """Note on all nodes that a run that lives is ours from now on."""
-    _unused, errors = on_each_node(remotes, lambda remote: remote.call("claim", run_id=run_id, claim=held))
+def take_over_run(remotes: t.Sequence[NodeClient], run_id: str, ownership: NodeObject) -> None:
+    """Record on all nodes that this controller owns a running run from now on."""
+    _unused, errors = on_each_node(remotes, lambda remote: remote.call("claim", run_id=run_id, claim=ownership))
     if errors:
         raise most_telling_error(errors)
 
 
 def undo_start(remotes: t.Sequence[NodeClient], run_id: str, *, fresh: bool, within_s: float = 10) -> None:
-    """Stop what a failed start began, as far as nodes answer; a run of another controller is left alone."""
+    """Stop the processes of a failed start, as far as nodes answer; a run of another controller is left alone."""
     on_each_node(
         remotes, lambda remote: remote.ask("stop", run_id=run_id, forget=True, within_s=within_s, remove=fresh)
     )
@@ -130,12 +136,12 @@ def undo_start(remotes: t.Sequence[NodeClient], run_id: str, *, fresh: bool, wit
 
 def stop_gang(
     remotes: t.Sequence[NodeClient], run_id: str, within_s: float
-) -> tuple[dict[str, Dict], dict[str, MusterError]]:
-    """Stop the run on all nodes and give up its claims; return answers and errors by node."""
+) -> tuple[dict[str, NodeObject], dict[str, MusterError]]:
+    """Stop the run on all nodes and give up its ownership; return answers and errors by node."""
     return on_each_node(remotes, lambda remote: remote.call("stop", run_id=run_id, forget=True, within_s=within_s))
 
 
-def unit_spec(job: Job, node: str, run_dir: str, run_id: str, unit: str, **values: t.Any) -> Dict:
+def unit_spec(job: Job, node: str, run_dir: str, run_id: str, unit: str, **values: t.Any) -> NodeObject:
     """Return the specification of a unit (its fields are listed in ``_node/host_units.py``)."""
     return {
         "run_id": run_id,
@@ -162,12 +168,12 @@ def unit_spec(job: Job, node: str, run_dir: str, run_id: str, unit: str, **value
     }
 
 
-def secret_payload(env: t.Mapping[str, str], files: t.Mapping[str, bytes]) -> Dict:
-    """Return secrets in the form a ``prepare`` request carries on standard input; empty when there are none."""
+def secret_payload(env: t.Mapping[str, str], files: t.Mapping[str, bytes]) -> NodeObject:
+    """Return secrets in the form that a ``prepare`` request has on standard input; empty without any."""
     if not env and not files:
         return {}
     return {"env": dict(env), "files": {name: base64.b64encode(data).decode() for name, data in files.items()}}
 
 
-def _with_program(spec: Dict, program: str) -> Dict:
+def _with_program(spec: NodeObject, program: str) -> NodeObject:
     return {**spec, "argv": [str(item).replace("{program}", program) for item in spec["argv"]]}

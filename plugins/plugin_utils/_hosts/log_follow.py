@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The controller's end of the watch: one thread a node, each with one long request open, one queue for all.
+"""Follows the logs and events of a run: one thread per node, each with one long request open, one queue for all.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -20,14 +20,14 @@ from .node_client import NodeClient
 
 STREAMS = ("events", "metrics", "usage", "log")
 _WAIT_S = 20.0
-# Updates of each node that may wait to be taken.
+# Updates of each node that may wait in the queue.
 _AHEAD = 2
 _RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeUpdate:
-    """News of one node: new text by stream and the status of its units, or the error that kept it from answering.
+    """New data of one node: new text by stream and the status of its units, or the error of the request.
 
     ``asked_at`` (monotonic seconds) tells an answer that describes the time before a restart from one after it.
     """
@@ -52,8 +52,8 @@ class LogFollow:
     ) -> None:
         self.run_id = run_id
         self.batch_s = batch_s
-        # Who prints and records may be slower than a thousand ranks that write: the nodes keep their files, and are
-        # asked again once what they said was taken.
+        # The controller may be slower than a thousand ranks that write: the nodes keep their files, and are asked again
+        # once their updates were processed.
         self._queue: queue.Queue[NodeUpdate] = queue.Queue(max(1, _AHEAD * len(remotes)))
         self._closed = threading.Event()
         for remote in remotes:
@@ -97,11 +97,10 @@ class LogFollow:
                     batch_s=self.batch_s,
                 )
             except Exception as exc:
-                # Whatever it is, a thread that ends silently would leave the run followed for ever.
-                exc = (
-                    exc if isinstance(exc, MusterError) else MusterError(f"{remote.name}: {type(exc).__name__}: {exc}")
-                )
-                self._put(NodeUpdate(remote.name, {}, {}, dict(offsets), asked_at, exc))
+                # Any error is reported: a thread that ends silently would leave the run followed for ever.
+                known = isinstance(exc, MusterError)
+                error = exc if known else MusterError(f"{remote.name}: {type(exc).__name__}: {exc}")
+                self._put(NodeUpdate(remote.name, {}, {}, dict(offsets), asked_at, t.cast(MusterError, error)))
                 self._closed.wait(_RETRY_S[min(failures, len(_RETRY_S) - 1)])
                 failures += 1
                 continue
@@ -111,7 +110,7 @@ class LogFollow:
 
 
 def parse_json_lines(text: str) -> t.Iterator[dict[str, t.Any]]:
-    """Yield the JSON objects of a piece of a JSON-lines file; a torn or foreign line is passed over."""
+    """Yield the JSON objects of a piece of a JSON-lines file; a torn or foreign line is skipped."""
     for raw in text.splitlines():
         try:
             value = json.loads(raw)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A node as the hosts backend sees it: requests go out over whatever connection Ansible has to it.
+"""The client of one node's agent: requests travel over the connection that Ansible has to the node.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -27,7 +27,7 @@ class Shell(t.Protocol):
 
 @dataclasses.dataclass
 class NodeClient:
-    """One node: its inventory name, its shell, the interpreter and folders found there, and who asks (the owner)."""
+    """One node: its inventory name, shell, interpreter and folders, and the owner that sends the requests."""
 
     name: str
     shell: Shell
@@ -52,27 +52,27 @@ class NodeClient:
         """Send one request and return the answer, which may hold a ``problem``."""
         request = {"op": op, "node": self.name, "state_root": self.state_root, **values}
         if op == "stop" and self.owner:
-            # A run that another controller holds is never stopped.
+            # A run that another controller owns is never stopped.
             request["owner"] = self.owner
         if op == "info":
             request["version"] = agent_package.agent_version()
         answer = self._from_installed(request) if self.program and op != "install" else None
         if answer is None:
             self.requests += 1
-            said = self.shell(agent_package.boot_command(self.python), agent_package.boot_input(request))
-            answer = agent_package.parse_answer(self.name, *said)
+            output = self.shell(agent_package.boot_command(self.python), agent_package.boot_input(request))
+            answer = agent_package.parse_answer(self.name, *output)
         if op == "info":
             self.program = answer.get("program")
         return answer
 
     def _from_installed(self, request: t.Mapping[str, t.Any]) -> dict[str, t.Any] | None:
-        """Return the installed agent's answer. Asked for facts about its node, it may be gone: then there is none."""
+        """Return the installed agent's answer; None when ``info`` finds that it was removed."""
         self.requests += 1
         command = agent_package.installed_command(self.python, str(self.program), reads=request["op"] == "info")
-        said = self.shell(command, agent_package.encode_request(request))
-        if request["op"] == "info" and not agent_package.has_answer(said[1]):
+        output = self.shell(command, agent_package.encode_request(request))
+        if request["op"] == "info" and not agent_package.has_answer(output[1]):
             return None
-        return agent_package.parse_answer(self.name, *said)
+        return agent_package.parse_answer(self.name, *output)
 
 
 def on_each_node[T](
@@ -93,7 +93,7 @@ def on_each_node[T](
 
 
 def most_telling_error(errors: t.Mapping[str, MusterError]) -> MusterError:
-    """Return the error to show: what a node said is worth more than that another could not be reached."""
+    """Return the error to show: the error of a node tells more than that another could not be reached."""
     ordered = sorted(errors.items(), key=lambda item: (isinstance(item[1], UnreachableError), item[0]))
     shown = ordered[0][1]
     rest = len(ordered) - 1

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""SSH keys that live as long as a run, made by ssh-keygen on the controller.
+"""The SSH keys of one run, made by ssh-keygen on the controller.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -27,7 +27,7 @@ class KeyPair:
 
 
 def generate_keys(near: pathlib.Path) -> KeyPair:
-    """Return new ed25519 keys; nothing of them stays on the controller's disk.
+    """Return new ed25519 keys; none of them stays on the controller's disk.
 
     :param near: a private folder; the keys pass through a folder beside it that is removed again.
     """
@@ -39,7 +39,7 @@ def generate_keys(near: pathlib.Path) -> KeyPair:
                 subprocess.run(argv, check=True, capture_output=True, timeout=30, stdin=subprocess.DEVNULL)
             except (OSError, subprocess.SubprocessError) as exc:
                 raise RefusedError(
-                    "ssh-keygen did not make a key", "Install OpenSSH's client on the controller"
+                    "ssh-keygen could not create a key", "Install OpenSSH's client on the controller"
                 ) from exc
         public = (folder / "host.pub").read_text().split()
         return KeyPair(

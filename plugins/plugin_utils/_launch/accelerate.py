@@ -15,6 +15,8 @@ from ...module_utils._model.pod_spec import PodSpec
 from . import environment, pod_spec, torchrun
 from .base import Launch, NodeLaunch, NodeSlot, RunContext
 
+PACKAGES = ("torch", "accelerate")
+
 
 def launch(job: Job, nodes: tuple[NodeSlot, ...], run: RunContext) -> Launch:
     """Return torchrun's launch with the variables by which Accelerate finds a DeepSpeed configuration."""

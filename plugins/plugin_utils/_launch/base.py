@@ -4,7 +4,7 @@
 """What a launcher gets and gives: job + nodes -> per node one argument list, one environment, files to place.
 
 Adding a launcher is one file with a function ``launch(job, nodes, run) -> Launch`` for hosts, a function
-``pods(job, run) -> {role: PodSpec}`` for Kubernetes, and one line in launchers.py.
+``pods(job, run) -> {role: PodSpec}`` for Kubernetes, and its name in ``_model/launchers.py``.
 
 This is a private utility of the collection; it may change without notice.
 """

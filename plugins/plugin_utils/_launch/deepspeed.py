@@ -17,6 +17,8 @@ from ...module_utils._model.pod_spec import PodSpec
 from . import environment, pod_spec, torchrun
 from .base import Launch, NodeLaunch, NodeSlot, RunContext
 
+PACKAGES = ("torch", "deepspeed")
+
 
 def launch(job: Job, nodes: tuple[NodeSlot, ...], run: RunContext) -> Launch:
     """Return torchrun's launch with the configuration file beside it."""

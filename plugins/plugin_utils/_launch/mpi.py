@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""MPI: mpirun on the first node; the others run an sshd of the run's own, with a key that lives as long as the run.
+"""MPI: mpirun on the first node; the others run an sshd of the run's own, with a key that is deleted with the run.
 
 Open MPI 4 reads ``OMPI_MCA_*`` and Open MPI 5 reads ``PRTE_MCA_*``; an unknown family is ignored, which has made
-jobs "succeed" on one node only (kubeflow/trainer#4028). So both are set, and attendance is asserted afterwards.
+jobs "succeed" on one node only (kubeflow/trainer#4028). So both are set, and the number of ranks is checked afterwards.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -30,10 +30,10 @@ _HOSTS = "mpi_hosts"
 _RANK = "mpi_rank.sh"
 _SSHD = "mpi_sshd.conf"
 _RUN_VARIABLE = "MUSTER_LOCAL_RUN"
-# In pods. The operator mounts one key pair for all; it is the users' key and the host key, so hosts are known by it.
+# In pods. The operator mounts one key pair for all: it is the users' key and the host key, so hosts are verified by it.
 _POD_SSH_PORT = 2222
 _OPERATOR_HOSTS = "/etc/mpi/hostfile"
-# mpirun of Open MPI 4 and of 5 refuses root unless it is told twice.
+# mpirun of Open MPI 4 and of 5 refuses root unless two variables allow it.
 _ROOT_VARIABLES = tuple(
     f"{family}_ALLOW_RUN_AS_ROOT{twice}" for family in ("OMPI", "PRTE") for twice in ("", "_CONFIRM")
 )
@@ -48,6 +48,11 @@ def launch(job: Job, nodes: tuple[NodeSlot, ...], run: RunContext) -> Launch:
         restarts="mpirun's unit is started again as a whole",
         keypair=len(nodes) > 1,
     )
+
+
+def tools(node_rank: int) -> tuple[str, ...]:
+    """Return the programs that the node with this rank needs."""
+    return ("mpirun",) if node_rank == 0 else ("mpirun", "sshd")
 
 
 def ssh_port(run: RunContext) -> int:
@@ -75,7 +80,7 @@ def _mpirun_node(job: Job, nodes: tuple[NodeSlot, ...], run: RunContext) -> Node
         "--tag-output",
         "/bin/sh",
         "-c",
-        # The run's folder differs between nodes: each finds its own through what its sshd (or this unit) sets.
+        # The run's folder differs between nodes: each node's sshd (or this unit) sets the variable.
         f'exec /bin/sh "${_RUN_VARIABLE}/{_RANK}"',
     )
     hosts = "".join(f"{slot.address} slots={job.nproc}\n" for slot in nodes)
@@ -86,22 +91,24 @@ def _mpirun_node(job: Job, nodes: tuple[NodeSlot, ...], run: RunContext) -> Node
 
 def _ssh_settings(first: NodeSlot, run: RunContext) -> dict[str, str]:
     secrets = f"{first.run_dir}/secrets"
+    arguments = _ssh_arguments(ssh_port(run), f"{secrets}/{KEY_FILE}", f"{secrets}/{KNOWN_HOSTS_FILE}")
+    return {"OMPI_MCA_plm_rsh_args": arguments, "PRTE_MCA_plm_ssh_args": arguments, **_tcp_interface_settings(first)}
+
+
+def _ssh_arguments(port: int, key_file: str, known_hosts_file: str) -> str:
     options = {
-        "UserKnownHostsFile": f"{secrets}/{KNOWN_HOSTS_FILE}",
+        "UserKnownHostsFile": known_hosts_file,
         "StrictHostKeyChecking": "yes",
         "IdentitiesOnly": "yes",
         "BatchMode": "yes",
         "ConnectTimeout": "10",
         "ConnectionAttempts": "10",
     }
-    text = f"-p {ssh_port(run)} -i {secrets}/{KEY_FILE} " + " ".join(
-        f"-o {key}={value}" for key, value in options.items()
-    )
-    return {"OMPI_MCA_plm_rsh_args": text, "PRTE_MCA_plm_ssh_args": text, **_tcp_interface_settings(first)}
+    return " ".join([f"-p {port} -i {key_file}", *(f"-o {key}={value}" for key, value in options.items())])
 
 
 def _tcp_interface_settings(slot: NodeSlot) -> dict[str, str]:
-    """Keep Open MPI's own TCP (control and data) on the interface that the gang meets on."""
+    """Keep Open MPI's own TCP (control and data) on the interface of the gang's addresses."""
     if not slot.interface or slot.interface == "lo":
         return {}
     names = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include")
@@ -160,22 +167,12 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
         launch_pod_spec.below(_RANK),
     )
     ssh = {"port": _POD_SSH_PORT, "keys": pod_spec.SSH_DIR, "rank_script": _RANK}
-    # Ranks run in other pods than mpirun, which may end with 0 although it lost some: what each says last proves it.
+    # Ranks run in other pods than mpirun, which may end with 0 although it lost some: each rank reports its end.
     done = f"muster-done-{run.run_id}"
-    options = {
-        "UserKnownHostsFile": launch_pod_spec.below(KNOWN_HOSTS_FILE),
-        "StrictHostKeyChecking": "yes",
-        "IdentitiesOnly": "yes",
-        "BatchMode": "yes",
-        "ConnectTimeout": "10",
-        "ConnectionAttempts": "10",
-    }
-    text = f"-p {_POD_SSH_PORT} -i {launch_pod_spec.below(KEY_FILE)} " + " ".join(
-        f"-o {k}={v}" for k, v in options.items()
-    )
+    arguments = _ssh_arguments(_POD_SSH_PORT, launch_pod_spec.below(KEY_FILE), launch_pod_spec.below(KNOWN_HOSTS_FILE))
     values = {
-        "OMPI_MCA_plm_rsh_args": text,
-        "PRTE_MCA_plm_ssh_args": text,
+        "OMPI_MCA_plm_rsh_args": arguments,
+        "PRTE_MCA_plm_ssh_args": arguments,
         "OMPI_MCA_orte_default_hostfile": _OPERATOR_HOSTS,
         "PRTE_MCA_prte_default_hostfile": _OPERATOR_HOSTS,
         "OMPI_MCA_orte_keep_fqdn_hostnames": "true",

@@ -41,7 +41,6 @@ def rank_command(job: Job) -> tuple[str, ...]:
 def spec(job: Job, run: RunContext, argv: tuple[str, ...], values: t.Mapping[str, str], **changes: t.Any) -> PodSpec:
     """Return the specification of a role that runs ``argv`` with ``values`` beside the variables of every job."""
     folder = run.checkpoint_dir or below("checkpoints")
-    kept = job.checkpoints.path if job_backends.checkpoint_mount(job) else None
     given: dict[str, t.Any] = {
         "run_id": run.run_id,
         "attempt": run.attempt,
@@ -54,7 +53,7 @@ def spec(job: Job, run: RunContext, argv: tuple[str, ...], values: t.Mapping[str
         "checkpoint_dir": folder,
         "secrets": secrets(job),
         "fatal_exit_codes": job.restart.fatal_exit_codes,
-        "keep_logs": f"{kept.rstrip('/')}/.muster/{run.run_id}/logs" if kept else None,
+        "keep_logs": job.kept_logs_folder(run.run_id),
         "grace_s": job.checkpoints.grace_s,
         "wait_s": job.restart.wait_s,
         "gpus": job.gpus_per_node,

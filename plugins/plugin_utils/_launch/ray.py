@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Ray: the user's script runs once, as the driver of a Ray job; Ray Train starts the workers on the cluster's nodes.
 
-Ray resumes nothing by itself: Ray Train finds its latest checkpoint only below the same storage path and name, and
+Ray does not resume by itself: Ray Train finds its latest checkpoint only below the same storage path and name, and
 starts failed workers again only as often as its FailureConfig says. The driver gets all of these as variables.
 
 This is a private utility of the collection; it may change without notice.
@@ -19,7 +19,7 @@ from .base import RunContext
 
 
 def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
-    """Return the driver. Metrics lie with the checkpoints where these are shared: any node may hold rank 0."""
+    """Return the driver. Metrics are beside the checkpoints where these are shared: rank 0 may be on any node."""
     folder = run.checkpoint_dir or pod_spec.below("checkpoints")
     shared = job_backends.checkpoint_mount(job) is not None
     values = {
@@ -30,7 +30,7 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
         "MUSTER_RAY_STORAGE_PATH": folder,
         "MUSTER_RAY_MAX_FAILURES": str(job.restart.max_crashes),
         "MUSTER_RAY_MAX_PREEMPTION_FAILURES": str(job.lost_budget),
-        # Ray Train then keeps which workers it trained with, which attendance rests on.
+        # Ray Train then records its workers, by which the number of ranks is checked.
         "RAY_TRAIN_ENABLE_STATE_TRACKING": "1",
     }
     if shared:

@@ -21,6 +21,8 @@ from .base import ELASTIC_PROGRAM, STORE_PROGRAM, Launch, NodeLaunch, NodeSlot, 
 _KEEP_ALIVE_S = 1
 _KEEP_ALIVE_ATTEMPTS = 3
 
+PACKAGES = ("torch",)
+
 
 def launch(job: Job, nodes: tuple[NodeSlot, ...], run: RunContext) -> Launch:
     """Return one elastic agent per node and the rendezvous store beside the first."""

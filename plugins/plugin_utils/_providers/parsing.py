@@ -12,11 +12,12 @@ This is a private utility of the collection; it may change without notice.
 # pylint: disable=unidiomatic-typecheck  # subclasses are meant to be refused
 from __future__ import annotations
 
-import datetime
 import typing as t
 from collections.abc import Callable, Iterable, Mapping
 
 from ...module_utils._model.errors import TransportError
+from ...module_utils._model.quantity import parse_finite
+from ...module_utils._model.timestamps import format_whole_seconds
 
 Raw = dict[str, t.Any]
 MAX_PAGES = 1000
@@ -94,13 +95,7 @@ def printable(value: str) -> str:
 
 def number(value: t.Any) -> float | None:
     """Return a finite number not below zero, also from text such as ``"1.5"``; else None."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
-    try:
-        found = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return found if 0 <= found < float("inf") else None
+    return parse_finite(value, minimum=0)
 
 
 def whole(value: t.Any, limit: int = 2**31 - 1) -> int | None:
@@ -140,7 +135,7 @@ def epoch(value: t.Any) -> str | None:
     seconds = number(value)
     if not seconds or seconds > 4e9:
         return None
-    return datetime.datetime.fromtimestamp(int(seconds), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return format_whole_seconds(seconds)
 
 
 def joined(*parts: t.Any) -> str:

@@ -16,7 +16,8 @@ import typing as t
 
 from ...module_utils._model.errors import ProviderError
 from ...module_utils._model.lease import InstanceName, OrderAccepted, OrderRefused, OrderResult, Resource
-from ...module_utils._model.ledger import LedgerEvent, format_time
+from ...module_utils._model.ledger import LedgerEvent
+from ...module_utils._model.timestamps import format_time
 from .api import Keeper, Stage
 from .ledger.ledger_session import Book
 

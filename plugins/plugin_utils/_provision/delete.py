@@ -14,7 +14,8 @@ import typing as t
 
 from ...module_utils._model.errors import ApiError, TransportError
 from ...module_utils._model.lease import Instance, LeaseProof, Leftover, TeardownProof
-from ...module_utils._model.ledger import Lease, format_time
+from ...module_utils._model.ledger import Lease
+from ...module_utils._model.timestamps import format_time
 from . import delete_plan
 from .api import Keeper, Stage
 from .create_state import Discard, Drop, Listed, Look

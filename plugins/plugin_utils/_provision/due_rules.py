@@ -13,7 +13,8 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ...module_utils._model.ledger import Lease, parse_time
+from ...module_utils._model.ledger import Lease
+from ...module_utils._model.timestamps import parse_time
 
 _UNFINISHED = ("intent", "created", "adopted")
 _GIVEN_UP = ("draining", "lost", "deleted", "failed", "orphan")

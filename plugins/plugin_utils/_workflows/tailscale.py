@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from ...module_utils._model import validators
 from ...module_utils._model.errors import InputError, RefusedError
 from ...module_utils._model.lease import parse_cluster_name
-from ...module_utils._model.ledger import format_time
+from ...module_utils._model.timestamps import format_time
 from ...module_utils._node.files import write_atomic
 from .._providers.tailscale.devices import Changes, Device, DeviceApi
 from .._providers.tailscale.policy import PolicyApi

@@ -52,7 +52,7 @@ from ansible_collections.muster.training.tests.fakes.wire import access
 from ansible_collections.muster.training.tests.support.fake_clock import FakeClock
 from ansible_collections.muster.training.tests.support.loopback import http_answer, raw_server, read_request, reply
 from ansible_collections.muster.training.tests.support.scripted_http import Call, Script
-from ansible_collections.muster.training.tests.unit.plugins.module_utils._http.test_connection_pool import (
+from ansible_collections.muster.training.tests.unit.plugins.module_utils._http.test_tls import (
     make_certificate,
     over_tls,
 )

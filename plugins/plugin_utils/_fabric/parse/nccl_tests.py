@@ -14,10 +14,10 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 import typing as t
 
+from ....module_utils._model.quantity import parse_finite
 from .lines import parse_number, printable, strip_prefixes
 
 MAX_ROWS = 4096
@@ -289,8 +289,4 @@ def _parse_half(values: t.Mapping[bytes, bytes]) -> NcclTestsHalf:
 
 def parse_decimal(token: bytes) -> float | None:
     """Return a finite number of at most 30 characters, else None."""
-    try:
-        value = float(token) if len(token) <= 30 else math.nan
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
+    return parse_finite(token.decode(errors="replace")) if len(token) <= 30 else None

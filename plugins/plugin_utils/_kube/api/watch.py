@@ -83,7 +83,7 @@ class WatchStream:
 
     def __next__(self) -> WatchEvent:
         while not self._closed:
-            left = self._end.remaining() if self._end else 30.0
+            left = self._end.seconds_left() if self._end else 30.0
             if left <= 0:
                 break
             event = self.next(min(left, 30.0))
@@ -105,10 +105,15 @@ class WatchStream:
                 elif self._stream is None:
                     self._open()
                 else:
-                    self._read(wait.remaining())
+                    self._read(wait.seconds_left())
             except (ExchangeError, TransportError) as problem:
+<<<<<<< 6791d63a00c263cfc9ab4c575580730ad35f487a
                 self._handle_failure(problem, wait)
             if wait.remaining() <= 0:
+=======
+                self._stumbled(problem, wait)
+            if wait.seconds_left() <= 0:
+>>>>>>> 0075f6c0f3676bc7629d7d613096096cd7a4d14e
                 break
         return self._ready.pop(0) if self._ready else None
 
@@ -213,7 +218,7 @@ class WatchStream:
             raise TransportError(f"{self._source.what}: {message}", "Check that the API server is up") from None
         pause = _BACKOFF_S[min(self._failures, len(_BACKOFF_S) - 1)]
         self._failures += 1
-        self._clock.sleep(min(pause, max(0.05, wait.remaining())))
+        self._clock.sleep(min(pause, max(0.05, wait.seconds_left())))
 
     def _drop(self) -> None:
         stream, self._stream = self._stream, None

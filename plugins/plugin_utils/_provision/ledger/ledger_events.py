@@ -12,7 +12,8 @@ import dataclasses
 import typing as t
 
 from ....module_utils._model.lease import OrderAccepted, OrderRefused, Resource
-from ....module_utils._model.ledger import EventKind, Lease, LedgerEvent, format_time
+from ....module_utils._model.ledger import EventKind, Lease, LedgerEvent
+from ....module_utils._model.timestamps import format_time
 from ..create_state import Answered, Dropped, Event, Held, Listed, PoolRequest, PoolState
 from ..delete_state import Claim, Deleted, GivebackEvent, GivebackState
 

@@ -15,7 +15,8 @@ import pathlib
 import typing as t
 
 from ....module_utils._model.errors import InputError, MusterError
-from ....module_utils._model.ledger import LedgerEvent, parse_time
+from ....module_utils._model.ledger import LedgerEvent
+from ....module_utils._model.timestamps import parse_time
 from .ledger_store import LedgerText, LedgerWriter, parse, read, replace
 
 INCOMING = "incoming"

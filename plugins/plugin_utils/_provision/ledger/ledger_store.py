@@ -22,6 +22,7 @@ import typing as t
 
 from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.ledger import Lease, LedgerEvent, fold_events
+from ....module_utils._model.timestamps import format_whole_seconds
 
 LEDGER = "ledger.jsonl"
 LOCK = "ledger.lock"
@@ -149,7 +150,7 @@ class LedgerWriter:
                 f"the ledger of {self._folder.name} is in use by {holder}", "Wait for it to end, or end it"
             ) from None
         os.ftruncate(self._lock, 0)
-        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        since = format_whole_seconds(time.time())
         os.pwrite(self._lock, f"{self._holder} since {since}\n".encode(), 0)
 
     def _close_torn_tail(self) -> None:

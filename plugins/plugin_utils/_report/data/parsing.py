@@ -10,10 +10,12 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import datetime
 import math
 import re
 import typing as t
+
+from ....module_utils._model.quantity import parse_finite
+from ....module_utils._model.timestamps import read_time
 
 LIMIT = 300
 
@@ -52,13 +54,7 @@ def _spelt(value: t.Any) -> str:
 
 def number(value: t.Any) -> float | None:
     """Return a finite number, or None. Text is accepted where it is plainly a number; booleans are not numbers."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
-    try:
-        result = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return result if math.isfinite(result) else None
+    return parse_finite(value)
 
 
 def whole(value: t.Any) -> int | None:
@@ -71,12 +67,7 @@ def instant(value: t.Any) -> float | None:
     """Return Unix seconds (UTC) of an ISO 8601 time or a number of seconds; a time without zone is UTC."""
     seconds = number(value)
     if seconds is None and isinstance(value, str):
-        try:
-            parsed = datetime.datetime.fromisoformat(value.strip())
-            aware = parsed if parsed.tzinfo else parsed.replace(tzinfo=datetime.UTC)
-            seconds = aware.timestamp()
-        except (ValueError, OverflowError):
-            return None
+        seconds = read_time(value)
     # Years outside 1970..2200 are broken clocks, and would stretch every time axis.
     return seconds if seconds is not None and 0 < seconds < 7.26e9 else None
 

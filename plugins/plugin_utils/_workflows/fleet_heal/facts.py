@@ -223,8 +223,8 @@ def _node(
         listed=listed.get(name),
         ready=state[0] if state else None,
         silent_s=now - silent[name]["since"] if name in silent else 0.0,
-        told=word,
-        marked=lease is not None and lease.state == "lost",
+        reported_lost=word,
+        marked_lost=lease is not None and lease.state == "lost",
         joined=name in states,
         tainted=state is not None and state[2],
     )

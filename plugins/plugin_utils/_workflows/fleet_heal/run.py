@@ -17,7 +17,8 @@ import typing as t
 from ....module_utils._model import heal_plan
 from ....module_utils._model.errors import MusterError, RefusedError
 from ....module_utils._model.heal_plan import HealAction
-from ....module_utils._model.ledger import Lease, LedgerEvent, format_time
+from ....module_utils._model.ledger import Lease, LedgerEvent
+from ....module_utils._model.timestamps import format_time
 from ....module_utils._node import files
 from ..._hosts import gang
 from ..._kube.api.client import Client

@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from ....module_utils._model import validators
 from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._model.lease import Instance, parse_cluster_name, parse_pool_name
-from ....module_utils._model.ledger import format_time
 from ....module_utils._model.offer import Candidate, parse_candidates
+from ....module_utils._model.timestamps import format_time
 from ....module_utils._secrets.scrubber import remember, scrub, scrub_value
 from ..._providers.base import RentalProvider
 from ..._providers.sshkeys import public_key

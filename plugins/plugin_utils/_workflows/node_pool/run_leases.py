@@ -18,7 +18,8 @@ import typing as t
 from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.job import Job
 from ....module_utils._model.lease import parse_instance_name
-from ....module_utils._model.ledger import Lease, LedgerEvent, format_time
+from ....module_utils._model.ledger import Lease, LedgerEvent
+from ....module_utils._model.timestamps import format_time
 from ....module_utils._secrets.scrubber import scrub_value
 from ..._provision.api import Keeper, RealStage, Stage
 from ..._provision.delete import give_back

@@ -52,7 +52,7 @@ with tempfile.TemporaryDirectory() as place:
     data = folder / "devices.json"
     data.write_text(json.dumps({"devices": [bench.device(number) for number in range(hosts)]}))
     source = bench.plugin(data, folder)
-    count(connection.Wire, "__call__")
+    count(connection.ConnectionPool, "__call__")
     manager = InventoryManager(DataLoader(), sources=[str(source)])
 groups = {name: len(group.hosts) for name, group in manager.groups.items()}
 print(json.dumps({"hosts": len(manager.hosts), "groups": groups, **counts}))

@@ -6,24 +6,12 @@
 from __future__ import annotations
 
 import contextlib
-import pathlib
-import re
-import threading
 import urllib.parse
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._http.clock import Deadline
-from ansible_collections.muster.training.plugins.module_utils._http.messages import (
-    HttpRequest,
-    HttpResponse,
-    check_headers,
-    decode_json,
-    json_request,
-)
-from ansible_collections.muster.training.plugins.module_utils._http.retry import Pacer, parse_retry_after, shared_pacer
 from ansible_collections.muster.training.plugins.module_utils._http.urls import (
     Origin,
     encode_query,
@@ -33,9 +21,7 @@ from ansible_collections.muster.training.plugins.module_utils._http.urls import 
     redirect_target,
     route,
 )
-from ansible_collections.muster.training.plugins.module_utils._http.version import VERSION
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
-from ansible_collections.muster.training.tests.support.fake_clock import FakeClock
 
 API = Origin("https", "api.example.com", 443)
 
@@ -135,75 +121,3 @@ def test_proxy_other_ways() -> None:
     with pytest.raises(InputError, match="http:// proxy"):
         parse_proxy("https://user:hunter22@p:1", "proxy")
     assert "hunter22" not in repr(parse_proxy("http://user:hunter22@p:1", "proxy"))
-
-
-@given(st.text(max_size=40))
-def test_retry_after_never_crashes(text: str) -> None:
-    value = parse_retry_after(text, 1.8e9)
-    assert value is None or value >= 0
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("0", 0), ("1.5", 1.5), ("9" * 400, 1e9), (None, None), ("\u0663", None)]
-)
-def test_retry_after(text: str | None, seconds: float | None) -> None:
-    assert parse_retry_after(text, 0) == seconds
-
-
-class StillClock(FakeClock):
-    """Records waits and lets no time pass."""
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-
-
-def test_pacer_gives_each_thread_its_own_turn() -> None:
-    clock = StillClock()
-    pacer = Pacer(1.0, clock)
-    deadline = Deadline(clock, 1000)
-    threads = [threading.Thread(target=pacer.wait, args=(deadline,)) for _number in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(clock.slept) == [float(turn) for turn in range(1, 20)]
-    assert shared_pacer("test-api", 1.0) is shared_pacer("test-api", 1.0)
-
-
-@given(st.binary(max_size=200))
-def test_decode_json_raises_only_value_error(data: bytes) -> None:
-    try:
-        decode_json(data)
-    except ValueError as exc:
-        assert str(exc) == "not JSON"
-
-
-def test_json_request_forms() -> None:
-    form = json_request("POST", "/oauth/token", form={"a": "b c"})
-    assert form.body == b"a=b+c" and form.headers["Content-Type"] == "application/x-www-form-urlencoded"
-    assert json_request("GET", "/x").body is None
-    with pytest.raises(ValueError, match="JSON"):
-        json_request("POST", "/x", body=float("nan"))
-
-
-@pytest.mark.parametrize("headers", [{"X": "a\r\nb"}, {"X\n": "a"}, {"X": "\u00e9"}, {"": "a"}, {"X": "a\0"}])
-def test_bad_headers(headers: dict[str, str]) -> None:
-    with pytest.raises(InputError):
-        check_headers(headers)
-
-
-def test_repeatable_by_method_unless_said_otherwise() -> None:
-    assert HttpRequest("PUT", "/x").repeatable and not HttpRequest("PUT", "/x", idempotent=False).repeatable
-    assert not HttpRequest("POST", "/x").repeatable and HttpRequest("POST", "/x", idempotent=True).repeatable
-
-
-def test_response_shows_only_clean_names() -> None:
-    response = HttpResponse(500, {"cf-ray": "8a<script>", "content-type": "Text/HTML;x"}, b"secret body")
-    assert response.request_id() == "8ascript" and response.content_type() == "text/html"
-    assert "secret" not in repr(response)
-
-
-def test_the_version_that_servers_see_is_the_collection_s() -> None:
-    galaxy = pathlib.Path(__file__).parents[5] / "galaxy.yml"
-    found = re.search(r"^version: *[\"']?([^\"'\s]+)", galaxy.read_text(encoding="utf-8"), re.M)
-    assert found is not None and found.group(1) == VERSION

@@ -86,10 +86,10 @@ DEFECTS: dict[str, tuple[Dict, str, str]] = {
     "missing": (
         {"training": {"executable": "/p", "packages": {"torch": None}}},
         "package_torch",
-        "/p has no package torch",
+        "package torch is not installed for /p",
     ),
     "old": ({"training": {"packages": {"torch": "2.0.1"}}}, "package_torch", "torch 2.0.1 does not satisfy >=2.1"),
-    "tool": ({"tools": {"sshd": None, "orted|prted": None}}, "tool_sshd", "there is no sshd"),
+    "tool": ({"tools": {"sshd": None, "orted|prted": None}}, "tool_sshd", "sshd is not installed"),
     "file": ({"files": {"/t.py": False}}, "file", "cannot read /t.py"),
     "busy": ({"live_runs": [{"run_id": "y-2", "gpus": 8}]}, "idle", "run y-2 is using this node's GPUs"),
     "claim": (
@@ -166,7 +166,7 @@ def test_the_checks_of_a_node_alone_need_no_job() -> None:
     training = {"executable": "/p", "version": "3.12.1", "packages": {"torch": None, "numpy": "2.1"}, "problem": None}
     found = checks.check_node("a", answer(training=training), 0.0)
     assert [check.name for check in found if not check.ok] == ["package_torch"]
-    assert "/p has no package torch" in found[-2].problem and "bootstrap" in found[-2].fix
+    assert "package torch is not installed for /p" in found[-2].problem and "bootstrap" in found[-2].fix
 
 
 @pytest.mark.parametrize(

@@ -51,15 +51,15 @@ def test_a_step_counter_that_continues_a_recent_checkpoint_is_the_proof() -> Non
 @pytest.mark.parametrize(
     ("after", "resumed_from", "ranks", "interval", "problem"),
     [
-        (None, None, 4, 10, "no step was seen after the fault"),
-        (range(0), 50, 4, 10, "no step was seen after the fault"),
+        (None, None, 4, 10, "no step was recorded after the fault"),
+        (range(0), 50, 4, 10, "no step was recorded after the fault"),
         (range(51, 60), None, 4, 10, "step 51 does not continue the checkpoint of step None"),
         (range(58, 60), 50, 4, 10, "step 58 does not continue the checkpoint of step 50"),
         (range(49, 60), 50, 4, 10, "step 49 does not continue the checkpoint of step 50"),
-        (range(1, 60), 0, 4, 10, "the run began again at step 0"),
-        (range(1, 60), 0, 4, None, "the run began again at step 0"),
+        (range(1, 60), 0, 4, 10, "the run restarted at step 0"),
+        (range(1, 60), 0, 4, None, "the run restarted at step 0"),
         (range(41, 60), 40, 4, 10, "17 steps were lost, the checkpoint interval is 10"),
-        (range(51, 60), 50, 3, 10, "3 of 4 ranks came back"),
+        (range(51, 60), 50, 3, 10, "3 of 4 ranks resumed"),
     ],
 )
 def test_what_is_no_proof(

@@ -82,7 +82,7 @@ def test_several_islands_are_refused() -> None:
     both = [verdict(nodes=["a"], island="one"), verdict(nodes=["b"], island="two")]
     with pytest.raises(RefusedError, match=r"different islands \(one, two\)"):
         judge(both)
-    assert judge(both, allow=True).warnings == ("the nodes lie on different islands: one, two",)
+    assert judge(both, allow=True).warnings == ("the nodes are on different islands: one, two",)
 
 
 @pytest.mark.parametrize("started_at", [OLD, OLD.removesuffix("+00:00")])

@@ -49,13 +49,13 @@ def test_the_rules_that_hold_for_every_node(kubernetes: bool) -> None:
     """Whatever is known: nothing is released before it surely ended, and nobody's machine is given back."""
     checked = 0
     for node, policy, terms in itertools.product(EVERY_NODE, POLICIES, (False, True)):
-        facts = FleetFacts((A, node), run(policy, least=1), kubernetes, terms, terms)
+        facts = FleetFacts((A, node), run(policy, min_nodes=1), kubernetes, terms, terms)
         actions = subject.build_heal_plan(facts)
         done, lost = kinds(actions), bool(subject.loss_reason(node, facts))
         about = {action.kind: action for action in actions if "b" in action.nodes}
         assert "release" not in done or kubernetes
         if "release" in done and node.token is None:
-            assert node.told or node.marked or node.listed is False, (
+            assert node.reported_lost or node.marked_lost or node.listed is False, (
                 "silence alone never frees pods that nobody can end"
             )
         if "release" in done and node.token is not None:
@@ -70,7 +70,7 @@ def test_the_rules_that_hold_for_every_node(kubernetes: bool) -> None:
             and bool(node.ready)
             and node.listed is not False
         ), "only what answers can save"
-        assert ("mark_lost" in about) == (lost and node.token is not None and not node.marked)
+        assert ("mark_lost" in about) == (lost and node.token is not None and not node.marked_lost)
         assert "rent" not in done or (terms and policy == "replace")
         assert "resume" not in done or "refuse" not in done
         if lost:
@@ -93,25 +93,25 @@ LOST = FleetNode("b", "0123abcd", listed=False)
 @pytest.mark.parametrize(
     ("policy", "more", "expected"),
     [
-        ("replace", {"terms": True}, ["mark_lost", "give_back", "rent", "resume"]),
+        ("replace", {"can_provision": True}, ["mark_lost", "give_back", "rent", "resume"]),
         ("replace", {}, ["mark_lost", "give_back", "refuse"]),
         ("shrink", {}, ["mark_lost", "give_back", "resume"]),
         ("wait", {}, ["mark_lost", "give_back", "wait"]),
-        ("fail", {"terms": True}, ["mark_lost", "give_back", "fail"]),
-        ("replace", {"terms": True, "kubernetes": True}, ["mark_lost", "give_back", "refuse"]),
+        ("fail", {"can_provision": True}, ["mark_lost", "give_back", "fail"]),
+        ("replace", {"can_provision": True, "kubernetes": True}, ["mark_lost", "give_back", "refuse"]),
         (
             "replace",
-            {"terms": True, "kubernetes": True, "joins": True},
+            {"can_provision": True, "kubernetes": True, "can_join": True},
             ["mark_lost", "give_back", "rent", "join", "resume"],
         ),
     ],
 )
 def test_the_policies(policy: str, more: dict[str, t.Any], expected: list[str]) -> None:
-    assert kinds(subject.build_heal_plan(FleetFacts((A, LOST), run(policy, least=1), **more))) == expected
+    assert kinds(subject.build_heal_plan(FleetFacts((A, LOST), run(policy, min_nodes=1), **more))) == expected
 
 
 def test_a_gang_that_still_runs_on_hosts_is_stopped_before_it_goes_on() -> None:
-    actions = subject.build_heal_plan(FleetFacts((A, LOST), run(ended=False), terms=True))
+    actions = subject.build_heal_plan(FleetFacts((A, LOST), run(ended=False), can_provision=True))
     assert kinds(actions) == ["mark_lost", "stop", "give_back", "rent", "resume"]
     assert actions[1].nodes == ("a",)
     cluster = FleetFacts((A, dataclasses.replace(LOST, joined=True)), run(ended=False), True, True, True)
@@ -122,18 +122,20 @@ def test_a_gang_that_still_runs_on_hosts_is_stopped_before_it_goes_on() -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_gang_saves_before_a_host_goes_that_was_given_notice(policy: str) -> None:
-    notice = FleetNode("b", "0123abcd", listed=True, ready=True, told="its provider gave notice")
-    actions = subject.build_heal_plan(FleetFacts((A, notice), run(policy, least=1, ended=False), terms=True))
+    notice = FleetNode("b", "0123abcd", listed=True, ready=True, reported_lost="its provider gave notice")
+    actions = subject.build_heal_plan(
+        FleetFacts((A, notice), run(policy, min_nodes=1, ended=False), can_provision=True)
+    )
     assert kinds(actions)[:3] == ["mark_lost", "stop", "give_back"] and actions[1].nodes == ("a", "b")
     cluster = FleetFacts(
-        (A, dataclasses.replace(notice, joined=True)), run(policy, least=1, ended=False), kubernetes=True
+        (A, dataclasses.replace(notice, joined=True)), run(policy, min_nodes=1, ended=False), kubernetes=True
     )
     assert kinds(subject.build_heal_plan(cluster))[:4] == ["mark_lost", "drain", "give_back", "release"]
 
 
 def test_a_spare_is_taken_before_anything_is_rented() -> None:
     spare = FleetNode("c", ready=True)
-    actions = subject.build_heal_plan(FleetFacts((A, LOST, spare), run(), terms=True))
+    actions = subject.build_heal_plan(FleetFacts((A, LOST, spare), run(), can_provision=True))
     assert kinds(actions) == ["mark_lost", "give_back", "resume"] and actions[-1].nodes == ("a", "c")
 
 
@@ -147,21 +149,21 @@ def test_a_node_that_the_gang_could_not_start_on_is_no_spare() -> None:
         ("join", 1),
     ]
     waits = subject.build_heal_plan(dataclasses.replace(facts, run=run("wait", ended=False)))
-    assert "1 of 2 nodes are there (on_lost_node is wait); c: taken by run other" in waits[-1].reason
+    assert "1 of 2 nodes are ready (on_lost_node is wait); c: taken by run other" in waits[-1].reason
 
 
 def test_too_small_a_gang_waits() -> None:
-    actions = subject.build_heal_plan(FleetFacts((A, LOST), run("shrink", least=2)))
-    assert kinds(actions) == ["mark_lost", "give_back", "wait"] and "1 of 2 nodes are there" in actions[-1].reason
+    actions = subject.build_heal_plan(FleetFacts((A, LOST), run("shrink", min_nodes=2)))
+    assert kinds(actions) == ["mark_lost", "give_back", "wait"] and "1 of 2 nodes are ready" in actions[-1].reason
 
 
 def test_a_node_that_may_come_back_is_waited_for() -> None:
     """Nothing is rented or resumed beside it."""
     silent = FleetNode("b", "0123abcd", listed=True, ready=False, silent_s=30)
-    actions = subject.build_heal_plan(FleetFacts((A, silent), run(), terms=True))
-    assert kinds(actions) == ["wait", "wait"] and "90 s more" in actions[0].reason
+    actions = subject.build_heal_plan(FleetFacts((A, silent), run(), can_provision=True))
+    assert kinds(actions) == ["wait", "wait"] and "lost in 90 s" in actions[0].reason
     late = dataclasses.replace(silent, silent_s=121)
-    assert kinds(subject.build_heal_plan(FleetFacts((A, late), run(), terms=True))) == [
+    assert kinds(subject.build_heal_plan(FleetFacts((A, late), run(), can_provision=True))) == [
         "mark_lost",
         "give_back",
         "rent",
@@ -171,10 +173,10 @@ def test_a_node_that_may_come_back_is_waited_for() -> None:
 
 def test_an_own_node_of_a_cluster_needs_a_word() -> None:
     silent = FleetNode("b", ready=False, silent_s=900, joined=True)
-    facts = FleetFacts((A, silent), run("shrink", least=1), kubernetes=True)
+    facts = FleetFacts((A, silent), run("shrink", min_nodes=1), kubernetes=True)
     actions = subject.build_heal_plan(facts)
-    assert kinds(actions) == ["wait", "wait"] and "nobody says that it is off" in actions[0].reason
-    told = dataclasses.replace(facts, nodes=(A, dataclasses.replace(silent, told="it was named as lost")))
+    assert kinds(actions) == ["wait", "wait"] and "add it to lost_nodes if it is off" in actions[0].reason
+    told = dataclasses.replace(facts, nodes=(A, dataclasses.replace(silent, reported_lost="it was named as lost")))
     assert kinds(subject.build_heal_plan(told)) == ["release", "resume"]
 
 
@@ -185,10 +187,14 @@ def test_a_node_that_is_back_takes_pods_again() -> None:
 
 def test_after_an_interruption_the_plan_goes_on_where_it_was() -> None:
     """Marked, or given back too: only what is missing is done."""
-    marked = dataclasses.replace(LOST, marked=True)
-    assert kinds(subject.build_heal_plan(FleetFacts((A, marked), run(), terms=True))) == ["give_back", "rent", "resume"]
-    gone = FleetNode("b", told="no inventory, no cluster and no open lease knows it any more")
-    assert kinds(subject.build_heal_plan(FleetFacts((A, gone), run(), terms=True))) == ["rent", "resume"]
+    marked = dataclasses.replace(LOST, marked_lost=True)
+    assert kinds(subject.build_heal_plan(FleetFacts((A, marked), run(), can_provision=True))) == [
+        "give_back",
+        "rent",
+        "resume",
+    ]
+    gone = FleetNode("b", reported_lost="no inventory, no cluster and no open lease knows it any more")
+    assert kinds(subject.build_heal_plan(FleetFacts((A, gone), run(), can_provision=True))) == ["rent", "resume"]
 
 
 def test_a_run_that_ended_with_all_nodes_there_goes_on() -> None:

@@ -11,8 +11,9 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model import validators
 from ansible_collections.muster.training.plugins.module_utils._model.checks import satisfies
-from ansible_collections.muster.training.plugins.module_utils._model.job import LAUNCHERS, parse_job
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._model.job_templates import PRESETS
+from ansible_collections.muster.training.plugins.module_utils._model.launchers import LAUNCHERS
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -18,9 +18,8 @@ from ansible_collections.muster.training.plugins.module_utils._model.ledger impo
     RESOURCES,
     LedgerEvent,
     fold_events,
-    format_time,
-    parse_time,
 )
+from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time, parse_time
 
 LINE = {
     "schema": 1,

@@ -54,7 +54,7 @@ def test_an_interpreter_that_does_not_run_is_a_problem(tmp_path: pathlib.Path, b
 
 
 def test_an_interpreter_that_is_not_there_is_named_as_the_user_wrote_it() -> None:
-    assert host_preflight.inspect_python("~/no/python", [], {})["problem"] == "there is no ~/no/python"
+    assert host_preflight.inspect_python("~/no/python", [], {})["problem"] == "~/no/python does not exist"
 
 
 def test_a_taken_port_and_a_foreign_address_are_told_apart() -> None:

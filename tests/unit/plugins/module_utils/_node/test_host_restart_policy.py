@@ -64,7 +64,7 @@ def test_decisions(kind: PolicyKind, ending: Ending, left: Budget, decision: Dec
 
 
 def test_ranks_that_were_stopped_along_did_not_fail() -> None:
-    assert Ending(1, 0, ((143, 0), (143, 5, 0), ())).failed() == [(5,)]
+    assert Ending(1, 0, ((143, 0), (143, 5, 0), ())).failed_attempts() == [(5,)]
 
 
 CODES = st.sampled_from([0, 1, 2, 65, 137, 143])

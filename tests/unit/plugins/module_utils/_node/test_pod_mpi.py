@@ -58,7 +58,9 @@ def answers(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-@pytest.mark.skipif(not pathlib.Path(SSHD).exists() or not shutil.which("ssh-keygen"), reason="there is no sshd here")
+@pytest.mark.skipif(
+    not pathlib.Path(SSHD).exists() or not shutil.which("ssh-keygen"), reason="sshd is not installed here"
+)
 def test_the_launcher_reaches_a_worker_whose_ranks_are_recorded(lab: PodLab, keys: pathlib.Path) -> None:
     port, run_dir = free_port(), str(lab.run_dir(0))
     specs = registry.pods(parse_job(JOB), RunContext("x-1", free_port(), 1, str(lab.root / "c")))
@@ -126,18 +128,18 @@ def test_an_end_with_0_is_borne_out_by_the_ranks() -> None:
     """PRRTE's mpirun ends with 0 when it has lost a daemon, or not; a rank says that it has ended well."""
     done = pod_mpi.RankCompletions("muster-done-r", 2)
     assert done.problem() == "", "nothing is known: the output of ranks may go elsewhere"
-    assert done.sift(b"[1,0]<stdout>: step=1\n") == b"[1,0]<stdout>: step=1\n"
-    assert done.sift(b"[1,0]<stdout>: muster-done-r 0\n") == b""
-    assert done.problem() == "mpirun ended with 0, and 1 of 2 ranks have ended well"
-    assert done.sift(b"[1,1]<stdout>: no newlinemuster-done-r 1\n") == b"[1,1]<stdout>: no newline\n"
+    assert done.filter_line(b"[1,0]<stdout>: step=1\n") == b"[1,0]<stdout>: step=1\n"
+    assert done.filter_line(b"[1,0]<stdout>: muster-done-r 0\n") == b""
+    assert done.problem() == "mpirun exited with 0, but only 1 of 2 ranks succeeded"
+    assert done.filter_line(b"[1,1]<stdout>: no newlinemuster-done-r 1\n") == b"[1,1]<stdout>: no newline\n"
     assert done.problem() == ""
     # A piece of what a rank says may end anywhere, and another rank's begin there; it says it twice.
     torn = pod_mpi.RankCompletions("muster-done-r", 1)
-    assert torn.sift(b"[1,0]<stdout>: muster-dohello from another\n") and torn.sift(b"ne-r 0\n")
-    assert torn.sift(b"[1,0]<stdout>: muster-done-r 0\n") == b"" and torn.problem() == ""
+    assert torn.filter_line(b"[1,0]<stdout>: muster-dohello from another\n") and torn.sift(b"ne-r 0\n")
+    assert torn.filter_line(b"[1,0]<stdout>: muster-done-r 0\n") == b"" and torn.problem() == ""
     lost = pod_mpi.RankCompletions("muster-done-r", 2)
-    lost.sift(b"PRTE has lost communication with a remote daemon.\n")
-    assert lost.problem() == "mpirun ended with 0, and 0 of 2 ranks have ended well"
+    lost.filter_line(b"PRTE has lost communication with a remote daemon.\n")
+    assert lost.problem() == "mpirun exited with 0, but only 0 of 2 ranks succeeded"
 
 
 @pytest.mark.parametrize(("says", "code"), [("01", 0), ("0", 1)])
@@ -153,5 +155,5 @@ def test_a_launcher_whose_ranks_were_lost_has_not_succeeded(
     del launcher["ssh"]["hosts"]
     end = lab.end(lab.start(launcher, JOB_COMPLETION_INDEX="", MUSTER_POD="x-launcher-0"))
     assert end.code == code and "muster-done" not in end.text
-    assert ("1 of 2 ranks have ended well" in end.text) == bool(code)
+    assert ("1 of 2 ranks succeeded" in end.text) == bool(code)
     assert [event["node"] for event in end.events("node_lost")] == ([None] if code else [])

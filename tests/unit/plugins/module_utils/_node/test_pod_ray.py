@@ -114,7 +114,7 @@ def test_an_older_driver_does_not_take_a_newer_ones_place(tmp_path: pathlib.Path
     old = pod_fence.SingleWriterGuard(place, (100, 1), print)
     pod_fence.SingleWriterGuard(place, (100, 3), print)
     old.begin(4)
-    assert (pod_fence.read_newest(place), old.life) == ((100, 3), (100, 1))
+    assert (pod_fence.read_newest(place), old.attempt_id) == ((100, 3), (100, 1))
 
 
 def test_a_ray_that_cannot_be_asked_is_named(tmp_path: pathlib.Path) -> None:

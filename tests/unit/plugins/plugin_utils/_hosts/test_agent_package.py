@@ -31,11 +31,11 @@ def test_an_answer_is_found_among_what_a_login_prints() -> None:
 @pytest.mark.parametrize(
     ("rc", "err", "message"),
     [
-        (127, "sh: 1: exec: python3: not found\n", "n: has no python3. Install Python 3.10 or newer, or set"),
-        (1, "bash: line 1: /opt/py: command not found", "n: has no python3"),
+        (127, "sh: 1: exec: python3: not found\n", "n: python3 is not installed. Install Python 3.10 or newer, or set"),
+        (1, "bash: line 1: /opt/py: command not found", "n: python3 is not installed"),
         (1, "muster: Python 3.8 is too old\n", "n: Python 3.8 is too old. Python 3.10 or newer is needed"),
-        (1, "Traceback\nValueError: x\n", "n: the node agent gave no answer (exit code 1: ValueError: x)"),
-        (0, "", "n: the node agent gave no answer (exit code 0: no output)"),
+        (1, "Traceback\nValueError: x\n", "n: the node agent did not answer (exit code 1: ValueError: x)"),
+        (0, "", "n: the node agent did not answer (exit code 0: no output)"),
     ],
 )
 def test_no_answer_is_one_line_that_says_why(rc: int, err: str, message: str) -> None:
@@ -77,7 +77,7 @@ def test_an_interpreter_with_a_blank_in_its_path_is_one_word(tmp_path: pathlib.P
 
 def test_no_interpreter_is_told() -> None:
     done = run("/no/python", {"op": "info"})
-    with pytest.raises(NodeError, match="has no python3"):
+    with pytest.raises(NodeError, match="python3 is not installed"):
         agent_package.parse_answer("n", done.returncode, done.stdout.decode(), done.stderr.decode())
 
 

@@ -73,7 +73,7 @@ def test_the_digest_is_that_of_content_names_and_the_executable_bit(tmp_path: pa
 def test_a_single_file_is_a_tree_and_a_missing_one_an_error(tmp_path: pathlib.Path) -> None:
     write(tmp_path, {"LICENSE": b"text"})
     assert [file.path for file in file_sync.read_tree(tmp_path / "LICENSE", "o").files] == ["LICENSE"]
-    with pytest.raises(InputError, match=f"^job.code.ref: there is no {tmp_path}/none$"):
+    with pytest.raises(InputError, match=f"^job.code.ref: {tmp_path}/none does not exist$"):
         file_sync.read_tree(tmp_path / "none", "job.code.ref")
 
 

@@ -34,7 +34,7 @@ def test_without_ssh_keygen_the_user_is_told_what_to_install(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
-        RefusedError, match="^ssh-keygen did not make a key. Install OpenSSH's client on the controller$"
+        RefusedError, match="^ssh-keygen could not create a key. Install OpenSSH's client on the controller$"
     ):
         ssh_keys.generate_keys(tmp_path / "run")
     assert list(tmp_path.iterdir()) == []

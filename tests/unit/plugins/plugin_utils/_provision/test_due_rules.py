@@ -10,7 +10,8 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease, format_time
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease
+from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time
 from ansible_collections.muster.training.plugins.plugin_utils._provision.due_rules import RunView, due
 
 NOW = 1_795_255_200.0

@@ -17,7 +17,8 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     RefusedError,
     UnreachableError,
 )
-from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, fold_events, format_time
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, fold_events
+from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fleet_heal import facts
@@ -194,7 +195,7 @@ def test_a_fleet_of_which_no_host_is_left(world: World) -> None:
     """The controller, on which the play runs then, does not become a member."""
     world.record("shrink", hosts=["gone-1", "gone-2"])
     (action,) = world.run("")["actions"]
-    assert action["kind"] == "wait" and "0 of 2 nodes are there" in action["reason"]
+    assert action["kind"] == "wait" and "0 of 2 nodes are ready" in action["reason"]
 
 
 def test_documentation_and_action_agree() -> None:

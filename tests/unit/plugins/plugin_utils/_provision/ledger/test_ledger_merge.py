@@ -11,7 +11,8 @@ import random
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, RefusedError
-from ansible_collections.muster.training.plugins.module_utils._model.ledger import EVENTS, LedgerEvent, format_time
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import EVENTS, LedgerEvent
+from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_merge import take_incoming, union
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_session import Book
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import (

@@ -13,7 +13,8 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, format_time
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent
+from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import LedgerWriter, read
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool import reaper_main
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.accounts import Outside

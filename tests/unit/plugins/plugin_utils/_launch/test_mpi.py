@@ -119,8 +119,3 @@ def test_a_rank_script_whose_folder_is_gone_says_so_by_its_code(tmp_path: pathli
     text = registry.launch(training(), slots(), RUN).nodes[1].files["mpi_rank.sh"]
     (tmp_path / "rank.sh").write_text(text)
     assert subprocess.run(["/bin/sh", str(tmp_path / "rank.sh")], capture_output=True, check=False).returncode == 70
-
-
-def test_the_programs_that_must_be_on_a_node() -> None:
-    assert registry.required_tools(training(), 0) == ("mpirun",)
-    assert "sshd" in registry.required_tools(training(), 1)

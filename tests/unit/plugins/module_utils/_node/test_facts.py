@@ -21,6 +21,8 @@ from ansible_collections.muster.training.plugins.module_utils._node.facts import
 from ansible_collections.muster.training.tests.unit.plugins.module_utils._node import node_trees
 
 Facts = dict[str, t.Any]
+
+
 BUSES = ("15", "27", "3b", "4d", "97", "a9", "bd", "cf")
 
 
@@ -250,7 +252,7 @@ def test_a_device_that_vanishes_between_listing_and_reading(
     tmp_path: pathlib.Path, tree: t.Callable[..., Facts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node_trees.expand("hgx_h100_ib", tmp_path)
-    names = facts_module.Source.names
+    names = facts_module.FactsSource.names
 
     def listed(self: t.Any, path: str) -> list[str]:
         found = names(self, path)
@@ -258,7 +260,7 @@ def test_a_device_that_vanishes_between_listing_and_reading(
             shutil.rmtree(tmp_path / "sys/class/infiniband/mlx5_7")
         return found
 
-    monkeypatch.setattr(facts_module.Source, "names", listed)
+    monkeypatch.setattr(facts_module.FactsSource, "names", listed)
     facts = tree("hgx_h100_ib")
     assert len([nic for nic in facts["nics"] if nic["rdma"]]) == 7
     assert "nics/mlx5_7: the device has no ports" in facts["problems"]
@@ -267,8 +269,8 @@ def test_a_device_that_vanishes_between_listing_and_reading(
 def test_import_and_run_are_quick_and_need_no_third_party_module() -> None:
     code = (
         "import sys, time; start = time.perf_counter()\n"
-        "from ansible_collections.muster.training.plugins.module_utils._node.facts import gather\n"
-        "facts = gather({'path': []}); took = time.perf_counter() - start\n"
+        "from ansible_collections.muster.training.plugins.module_utils._node.facts import gather_facts\n"
+        "facts = gather_facts({'path': []}); took = time.perf_counter() - start\n"
         "assert facts['kernel'] and facts['boot_id'] and facts['python'], facts\n"
         "extra = [name for name in ('ansible', 'subprocess', 'dataclasses') if name in sys.modules]\n"
         "print(took, extra)\n"

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.muster.training.plugins.module_utils._model.job import LAUNCHERS, Job
+from ansible_collections.muster.training.plugins.module_utils._model.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._launch import registry
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._launch.gangs import RUN, job, slots
 
@@ -21,12 +21,6 @@ def test_each_node_is_one_rank_of_the_world() -> None:
         assert [node.env[name] for name in names] == [str(index), "3", "0", "10.0.0.1", "20000"]
         assert node.argv[-2:] == ("./run", f"/state/{'abc'[index]}/runs/x-1") and node.wait_for_peer is False
     assert (plan.policy, plan.store) == ("never", None) and plan.restarts.startswith("none")
-
-
-def test_every_launcher_of_the_model_is_there() -> None:
-    assert set(registry._LAUNCHERS) == set(LAUNCHERS) - {"ray"}
-    assert set(registry._PODS) == set(LAUNCHERS)
-    assert registry.required_tools(command(), 0) == registry.required_tools(job(), 1) == ()
 
 
 def test_the_world_that_is_started_is_the_one_that_attendance_asks_for() -> None:

@@ -1,11 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Node records, islands and expectations survive JSON, and say what they cannot read."""
+"""The node record as values."""
 
 from __future__ import annotations
 
-import json
 import typing as t
 
 import pytest
@@ -22,7 +21,11 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
+
+
 KEYS = st.sampled_from(["name", "nics", "addresses", "gpu", "state", "ssh", "k3s", "network_types", "driver", "x"])
+
+
 READERS: list[t.Callable[[t.Any], t.Any]] = [
     Node.from_dict,
     Island.from_dict,
@@ -40,30 +43,6 @@ def test_any_value_is_read_or_refused_in_one_line(read: t.Callable[[t.Any], t.An
         read(value)
     except InputError as error:
         assert "\n" not in str(error)
-
-
-@given(
-    st.text("abc-", min_size=1),
-    st.lists(st.sampled_from(["a", "b"]), max_size=2),
-    st.none() | st.floats(0, 1e4),
-    st.sampled_from("ABCDE"),
-)
-def test_islands_round_trip(name: str, nodes: list[str], rate: float | None, lane: t.Any) -> None:
-    island = Island(name, tuple(nodes), lane, "ethernet", 1, rate, None, ("why",))
-    assert Island.from_dict(json.loads(json.dumps(island.to_dict()))) == island
-
-
-def test_island_has_the_contract_s_names() -> None:
-    assert list(Island("x", ("a",), "A", "ib").to_dict()) == [
-        "name",
-        "nodes",
-        "lane",
-        "link",
-        "nic_count",
-        "nic_rate_gbps",
-        "expected_busbw_gb_s",
-        "reasons",
-    ]
 
 
 def test_node_record_has_the_contract_s_names() -> None:
@@ -104,19 +83,3 @@ def test_what_cannot_be_read_is_named(value: t.Any, path: str) -> None:
     with pytest.raises(InputError) as caught:
         Node.from_dict(value)
     assert caught.value.option == path
-
-
-def test_unknown_facts_are_left_out_but_a_misspelt_override_is_refused() -> None:
-    assert Node.from_dict({"name": "a", "tomorrow": 1, "gpu": {"colour": "red"}}).name == "a"
-    with pytest.raises(InputError, match="lane"):
-        IslandOverride.from_dict({"nodes": ["a"], "lan": "A"})
-    with pytest.raises(InputError, match="nic_count"):
-        ExpectationRow.from_dict({"busbw_gb_s": 1, "source": "me", "nics_count": 8})
-
-
-@pytest.mark.parametrize(
-    ("lane", "link", "rate", "slow"),
-    [("A", "ib", 400, False), ("C", "ethernet", 1, True), ("C", "ethernet", None, False), ("D", "mesh", None, True)],
-)
-def test_slow_islands(lane: t.Any, link: t.Any, rate: float | None, slow: bool) -> None:
-    assert Island("x", ("a", "b"), lane, link, 1, rate).slow is slow

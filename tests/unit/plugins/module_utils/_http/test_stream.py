@@ -21,7 +21,6 @@ from ansible_collections.muster.training.plugins.module_utils._http.connection_p
 from ansible_collections.muster.training.plugins.module_utils._http.errors import ExchangeError
 from ansible_collections.muster.training.plugins.module_utils._http.messages import HttpRequest, HttpResponse
 from ansible_collections.muster.training.plugins.module_utils._http.stream import Stream, _ChunkDecoder
-from ansible_collections.muster.training.plugins.module_utils._http.tls import TlsOptions
 from ansible_collections.muster.training.plugins.module_utils._http.urls import Origin
 from ansible_collections.muster.training.tests.support.loopback import raw_server
 
@@ -168,10 +167,3 @@ def test_a_body_of_announced_length_and_one_until_the_end() -> None:
         for _ in range(2):
             stream = begin(port)
             assert isinstance(stream, Stream) and stream.read(2) == b"body" and stream.read(2) == b""
-
-
-@pytest.mark.parametrize("options", [TlsOptions(client_pem="no pem"), TlsOptions(ca_pem="no pem")])
-def test_credentials_that_are_no_pem_are_refused(options: TlsOptions) -> None:
-    with pytest.raises(ExchangeError, match="a TLS file cannot be used"):
-        options.context()
-    assert "no pem" not in repr(TlsOptions(client_pem="no pem"))

@@ -1,0 +1,37 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The launchers that ``job.launcher`` accepts, and what the rules on a job need to know of each.
+
+This list is the contract: the documented choices of ``job.launcher``. The code of a launcher is the module of its name
+in ``plugin_utils/_launch``, which is imported when a job uses it.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+_PLAIN_ENGINES = ("jobset", "indexed_job", "trainjob", "volcano")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LauncherTraits:
+    """``engines`` run it on Kubernetes, its own first. ``torchrun``: it starts ranks as torchrun does."""
+
+    engines: tuple[str, ...] = _PLAIN_ENGINES
+    torchrun: bool = False
+    on_hosts: bool = True
+
+
+LAUNCHERS: dict[str, LauncherTraits] = {
+    "torchrun": LauncherTraits(torchrun=True),
+    "accelerate": LauncherTraits(torchrun=True),
+    "deepspeed": LauncherTraits(torchrun=True),
+    "megatron": LauncherTraits(torchrun=True),
+    "mpi": LauncherTraits(engines=("mpijob",)),
+    "ray": LauncherTraits(engines=("rayjob",), on_hosts=False),
+    "command": LauncherTraits(),
+}
+TORCHRUN_FAMILY = tuple(name for name, traits in LAUNCHERS.items() if traits.torchrun)

@@ -1,0 +1,160 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The preflight of a pod: its identity, archive, secrets, disk and devices."""
+
+from __future__ import annotations
+
+import io
+import os
+import pathlib
+import tarfile
+import time
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._node import (
+    pod_preflight,
+)
+from ansible_collections.muster.training.tests.support.node_lab import small_disk
+from ansible_collections.muster.training.tests.unit.plugins.module_utils._node.pod_lab import PodLab
+
+
+@pytest.fixture
+def lab(tmp_path: pathlib.Path) -> t.Iterator[PodLab]:
+    found = PodLab(tmp_path)
+    yield found
+    found.close()
+
+
+def archive(*files: tuple[str, int, bytes], **changes: t.Any) -> bytes:
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w:gz") as tar:
+        for name, mode, content in files:
+            item = tarfile.TarInfo(name)
+            item.size, item.mode = len(content), mode
+            for key, value in changes.items():
+                setattr(item, key, value)
+            tar.addfile(item, io.BytesIO(content))
+    return raw.getvalue()
+
+
+def test_a_secret_that_is_not_mounted_is_named(lab: PodLab) -> None:
+    gone = [{"name": "TOKEN", "file": "/no/such/file", "deliver": "env"}]
+    end = lab.run(lab.spec(0, ["true"], secrets=gone))
+    assert end.code == 78 and "the secret TOKEN is not in the pod" in end.text
+    assert end.events("pod_refused")[0]["exit_code"] == 78
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"no archive", "is damaged"),
+        (archive(("../evil", 0o600, b"")), "'../evil', which is not a plain file inside the archive"),
+        (archive(("/evil", 0o600, b"")), "'/evil', which is not a plain file inside the archive"),
+        (archive(("link", 0o600, b""), type=tarfile.SYMTYPE, linkname="/etc"), "'link', which is not a plain file"),
+        (archive(("a", 0o600, b"x" * 5000))[:-40], "is damaged"),
+    ],
+    # An archive holds the time at which it was made: it is no name for a test.
+    ids=["text", "above", "from the root", "link", "cut off"],
+)
+def test_an_archive_that_is_none_of_ours_is_refused(
+    lab: PodLab, tmp_path: pathlib.Path, content: bytes, problem: str
+) -> None:
+    (tmp_path / "code.tar.gz").write_bytes(content)
+    end = lab.run(lab.spec(0, ["true"], archive=str(tmp_path / "code.tar.gz")))
+    assert end.code == 78 and problem in end.text and "Traceback" not in end.text
+
+
+def test_checkpoints_that_could_not_be_written_are_found_before_anything_runs(
+    lab: PodLab, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    end = lab.run(lab.spec(0, ["echo", "ran"], checkpoint_dir=str(tmp_path / "file" / "below")))
+    assert end.code == 78 and "cannot be written: Not a directory" in end.text and "ran" not in end.lines
+    end = lab.run(lab.spec(0, ["echo", "ran"], free_bytes=1 << 60))
+    assert end.code == 74 and "MiB are needed" in end.text and "ran" not in end.lines
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a small disk needs root")
+def test_a_full_disk_is_told_from_a_forbidden_one(tmp_path: pathlib.Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        with (disk / "fill").open("wb") as handle, pytest.raises(OSError, match="No space"):
+            while True:
+                handle.write(b"x" * 65536)
+                handle.flush()
+        with pytest.raises(pod_preflight.PodRefusal, match="cannot be written: No space left") as caught:
+            pod_preflight.check_disk(disk / "run", 0)
+    assert caught.value.code == pod_preflight.EXIT_NO_ROOM
+
+
+def test_a_file_system_that_hangs_is_named_in_time(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_preflight, "_disk_problem", lambda *_: time.sleep(5))
+    with pytest.raises(pod_preflight.PodRefusal, match="did not answer for 0 s"):
+        pod_preflight.check_disk(tmp_path, 0, within_s=0.05)
+
+
+@pytest.mark.parametrize(
+    ("env", "rank"),
+    [
+        ({"JOB_COMPLETION_INDEX": "4"}, 4),
+        ({"MUSTER_NODE_RANK": "2", "JOB_COMPLETION_INDEX": "4"}, 2),
+        ({"MUSTER_NODE_RANK": "", "VC_TASK_INDEX": "1"}, 1),
+        ({"MUSTER_POD": "x-worker-12"}, 12),
+    ],
+)
+def test_a_pods_number_comes_from_where_its_engine_says_it(env: dict[str, str], rank: int) -> None:
+    spec = {"attempt": 2, "rank_from_name": "MUSTER_POD" in env}
+    place = pod_preflight.identify_pod(spec, {"MUSTER_POD": "x", **env, "MUSTER_RESTARTS": "1"})
+    assert (place.rank, place.attempt) == (rank, 3)
+
+
+def test_a_pod_without_a_number_is_refused(lab: PodLab) -> None:
+    end = lab.run(lab.spec(0, ["true"]), JOB_COMPLETION_INDEX="")
+    assert end.code == 78 and "the pod has no index" in end.text
+    launcher = pod_preflight.identify_pod({"attempt": 1, "role": "launcher"}, {})
+    assert launcher.rank == -1
+
+
+def test_rdma_that_was_asked_for_must_be_there() -> None:
+    found = {"gpus": 0, "rdma": [], "memlock_bytes": 8 << 20}
+    with pytest.raises(pod_preflight.PodRefusal, match="/dev/infiniband has no device"):
+        pod_preflight.check_devices({"rdma": True}, found)
+    told = pod_preflight.check_devices({"rdma": True}, {**found, "rdma": ["uverbs0"]})
+    assert told == ["only 8 MiB of memory can be locked: RDMA needs LimitMEMLOCK=infinity"]
+
+
+def test_gpus_that_were_asked_for_must_be_there_where_they_can_be_counted() -> None:
+    found: dict[str, t.Any] = {"gpus": 0, "rdma": [], "memlock_bytes": None}
+    with pytest.raises(pod_preflight.PodRefusal, match="has 4 GPUs, the job needs 8$"):
+        pod_preflight.check_devices({"gpus": 8}, {**found, "gpus": 4})
+    with pytest.raises(
+        pod_preflight.PodRefusal, match="has 0 GPUs, the job needs 8; make nvidia the default container runtime"
+    ):
+        pod_preflight.check_devices({"gpus": 8}, found)
+    assert pod_preflight.check_devices({"gpus": 0}, found) == []
+    assert pod_preflight.check_devices({"gpus": 8}, {**found, "gpus": 8}) == []
+    told = pod_preflight.check_devices({"gpus": 1}, {**found, "gpus": None})
+    assert told == ["whether the pod has the 1 GPUs of the job cannot be told from /dev"]
+
+
+@pytest.mark.parametrize(
+    ("names", "count"),
+    [
+        (["null", "nvidiactl", "nvidia-uvm"], 0),
+        (["nvidia0", "nvidia1", "nvidia10", "nvidiactl"], 3),
+        (["null", "dxg"], None),
+        (["nvhost-gpu", "nvmap"], None),
+        (["nvidia0", "nvhost-gpu"], 1),
+    ],
+)
+def test_gpus_are_counted_by_their_device_files(names: list[str], count: int | None) -> None:
+    assert pod_preflight.count_gpus(names) == count
+
+
+def test_a_pod_without_the_gpus_that_it_asked_for_starts_nothing(lab: PodLab) -> None:
+    if pod_preflight.count_gpus(os.listdir("/dev")) != 0:
+        pytest.skip("this machine has GPUs")
+    end = lab.run(lab.spec(0, ["echo", "runs"], gpus=1))
+    assert (end.code, end.lines) == (78, []) and "the pod has 0 GPUs, the job needs 1" in end.text
