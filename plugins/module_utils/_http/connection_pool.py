@@ -84,10 +84,6 @@ class ConnectionPool:
                 self._context = self._tls.context()
             return self._context
 
-    def kept(self, origin: Origin) -> TimedSocket | None:
-        """Return an idle connection, None without one; the caller gives it to :meth:`give_back` or closes it."""
-        return self._take_idle(origin)
-
     def _take_idle(self, origin: Origin) -> TimedSocket | None:
         with self._lock:
             if self._pid != os.getpid():
@@ -107,17 +103,6 @@ class ConnectionPool:
                 self._idle.append((self._clock.monotonic(), origin, sock))
                 return
         sock.shut()
-
-    def borrow(self, origin: Origin, deadline: Deadline) -> TimedSocket:
-        """Return a connection, an idle one if there is one, for a caller that sends HTTP by itself.
-
-        The caller gives it to :meth:`give_back` or closes it. Raises :class:`ExchangeError`.
-        """
-        return self._take_idle(origin) or self._open(origin, deadline)
-
-    def give_back(self, origin: Origin, sock: TimedSocket) -> None:
-        """Keep a borrowed connection, on which no response is due, for later calls."""
-        self._keep(origin, sock)
 
     def close(self) -> None:
         """Close the connections kept for later calls."""

@@ -68,7 +68,7 @@ class PairProof:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class TransportProof:
+class TransportResult:
     """The transport that was expected, the one that was proven, and the proof."""
 
     expected: TransportVerdict | None = f.field(f.choice(*TRANSPORT_VERDICTS), None)
@@ -132,7 +132,7 @@ class Verdict:
     island: str = f.field(f.text)
     outcome: Outcome = f.field(f.choice(*OUTCOMES))
     lane: Lane | None = f.field(f.choice(*LANES), None)
-    transport: TransportProof = f.field(tolerant_section(TransportProof), TransportProof())
+    transport: TransportResult = f.field(tolerant_section(TransportResult), TransportResult())
     bandwidth: Bandwidth = f.field(tolerant_section(Bandwidth), Bandwidth())
     wrong_values: int | None = f.field(f.integer(0, 2**63 - 1), None)
     ranks: Ranks = f.field(tolerant_section(Ranks), Ranks())

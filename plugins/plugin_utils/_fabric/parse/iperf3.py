@@ -14,11 +14,7 @@ import dataclasses
 import re
 import typing as t
 
-<<<<<<< 6791d63a00c263cfc9ab4c575580730ad35f487a
 from .json_values import as_items, as_mapping, finite_number
-=======
-from ....module_utils._model.quantity import parse_finite
->>>>>>> 0075f6c0f3676bc7629d7d613096096cd7a4d14e
 
 _SUMMARY = re.compile(
     r"^\[\s*(SUM|\d{1,6})\]\s+[\d.]{1,16}\s*-\s*([\d.]{1,16})\s+sec\s+[\d.]{1,16}\s+\w?Bytes\s+"
@@ -87,17 +83,6 @@ def _gbps(section: t.Mapping[str, object]) -> float | None:
     return None if value is None else value * 1e-9
 
 
-<<<<<<< 6791d63a00c263cfc9ab4c575580730ad35f487a
 def _sum_gbps(rows: t.Sequence[tuple[str, ...]], side: str) -> float | None:
     rates = [(finite_number(row[2]) or 0.0) * _SCALE[row[3]] for row in rows if row[5] == side]
     return sum(rates) if rates else None
-=======
-def _sum_gbps(found: t.Sequence[tuple[str, ...]], side: str) -> float | None:
-    values = [(_finite(item[2]) or 0.0) * _SCALE[item[3]] for item in found if item[5] == side]
-    return sum(values) if values else None
-
-
-def _finite(value: t.Any) -> float | None:
-    """Return a finite number that is not negative, else None."""
-    return parse_finite(value, minimum=0)
->>>>>>> 0075f6c0f3676bc7629d7d613096096cd7a4d14e

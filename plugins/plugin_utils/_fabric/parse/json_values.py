@@ -8,21 +8,17 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import math
 import typing as t
+
+from ....module_utils._model.quantity import parse_finite
 
 MAX_NUMBER_CHARS = 40
 
 
 def finite_number(value: object, limit: float = 2**63) -> float | None:
     """Return a finite number from 0 to below ``limit``, given as a number or as text; else None."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)) or len(str(value)[:64]) > MAX_NUMBER_CHARS:
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) and 0 <= number < limit else None
+    too_long = len(str(value)[:64]) > MAX_NUMBER_CHARS
+    return None if too_long else parse_finite(value, minimum=0, below=limit)
 
 
 def whole_number(value: object) -> int | None:

@@ -15,11 +15,7 @@ import dataclasses
 import re
 import typing as t
 
-<<<<<<< 6791d63a00c263cfc9ab4c575580730ad35f487a
 from .json_values import finite_number
-=======
-from ....module_utils._model.quantity import parse_finite
->>>>>>> 0075f6c0f3676bc7629d7d613096096cd7a4d14e
 
 Unit = t.Literal["Gb/sec", "MB/sec", "MiB/sec"]
 _TO_GBPS: dict[str, float] = {"Gb/sec": 1.0, "MB/sec": 8e-3, "MiB/sec": 8 * 2**20 / 1e9}
@@ -108,18 +104,8 @@ def _build_row(
         return None
     highest = finite_number(peak)
     # perftest prints a peak of 0 when it did not measure one (-D, --noPeak).
-<<<<<<< 6791d63a00c263cfc9ab4c575580730ad35f487a
     peak_gbps = highest * _TO_GBPS[peak_unit] if highest and peak_unit in _TO_GBPS else None
     return PerftestRow(int(size_bytes), int(iterations or 0), peak_gbps, bandwidth * _TO_GBPS[average_unit])
-=======
-    top = highest * _TO_GBPS[peak_unit] if highest and peak_unit in _TO_GBPS else None
-    return PerftestRow(int(bytes_), int(iterations or 0), top, bandwidth * _TO_GBPS[average_unit])
-
-
-def _number(value: t.Any) -> float | None:
-    short = isinstance(value, (int, float, str)) and len(str(value)[:40]) <= 30
-    return parse_finite(value, minimum=0, below=2**63) if short else None
->>>>>>> 0075f6c0f3676bc7629d7d613096096cd7a4d14e
 
 
 def _first_group(match: re.Match[str] | None) -> str | None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ....module_utils._model.verdict import PairProof, TransportProof, TransportVerdict
+from ....module_utils._model.verdict import PairProof, TransportResult, TransportVerdict
 from ..parse.nccl_channels import NetworkClass, network_class
 from ..parse.nccl_log import NcclFacts
 from ..parse.nccl_state import Communicator, PairCount
@@ -165,9 +165,9 @@ def build_pair_proofs(
     return tuple(result.values())
 
 
-def build_transport(reading: NcclTransport, file: str, expected: TransportVerdict | None = None) -> TransportProof:
+def build_transport(reading: NcclTransport, file: str, expected: TransportVerdict | None = None) -> TransportResult:
     """Return the contract's transport value of one log."""
-    return TransportProof(expected, reading.verdict, "nccl_log", build_pair_proofs(reading, file))
+    return TransportResult(expected, reading.verdict, "nccl_log", build_pair_proofs(reading, file))
 
 
 def is_ofi_on_tcp(facts: NcclFacts) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ....module_utils._model.verdict import Cause, PairProof, TransportProof, TransportVerdict
+from ....module_utils._model.verdict import Cause, PairProof, TransportResult, TransportVerdict
 from ..bench.result import BenchResult, Counters, RankEvidence, SocketEnd
 from .cause_table import CAUSES
 
@@ -33,7 +33,7 @@ IDLE_PART = 100
 class TransportProof:
     """The proven transport, the causes found with it, and one sentence for each thing that is not proven."""
 
-    transport: TransportProof
+    transport: TransportResult
     causes: tuple[Cause, ...] = ()
     reasons: tuple[str, ...] = ()
 
@@ -77,7 +77,7 @@ def read_sockets(
             if expected_via and expected_via != via:
                 causes[node, via] = _wrong_interface_cause(node, via, expected_via, end)
     verdict: TransportVerdict = "tcp" if pairs else "unproven"
-    transport = TransportProof(expected, verdict, "socket_peers_and_netdev_counters", tuple(pairs.values()))
+    transport = TransportResult(expected, verdict, "socket_peers_and_netdev_counters", tuple(pairs.values()))
     if not pairs and not reasons:
         reasons.append("no connection between ranks of different nodes was found")
     return TransportProof(transport, tuple(causes.values()), tuple(dict.fromkeys(reasons)))
@@ -101,7 +101,7 @@ def read_counters(result: BenchResult, expected: TransportVerdict | None = None)
     if verdict == "rdma_no_gdr":
         reasons.append("counters show RDMA, not whether GPUDirect was used")
     pairs = tuple(_counter_proofs(kinds)) if verdict != "unproven" else ()
-    return TransportProof(TransportProof(expected, verdict, "rdma_counters", pairs), (), tuple(reasons))
+    return TransportProof(TransportResult(expected, verdict, "rdma_counters", pairs), (), tuple(reasons))
 
 
 def _node_name(item: RankEvidence) -> str:

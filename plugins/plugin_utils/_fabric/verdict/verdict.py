@@ -22,7 +22,7 @@ from ....module_utils._model.verdict import (
     PairProof,
     Ranks,
     SlowestPair,
-    TransportProof,
+    TransportResult,
     TransportVerdict,
     Verdict,
     VerdictChecks,
@@ -80,7 +80,7 @@ class IslandEvidence:
     island: str
     nodes: tuple[str, ...]
     lane: Lane | None = None
-    transport: TransportProof = dataclasses.field(default_factory=TransportProof)
+    transport: TransportResult = dataclasses.field(default_factory=TransportResult)
     measurement: Measurement | None = None
     expectation: Expectation | None = None
     wrong_values: int | None = None
@@ -142,7 +142,7 @@ def count_ranks(expected: int | None, seen: t.Iterable[int] | None) -> Ranks:
     return Ranks(expected, len(present), tuple(rank for rank in range(expected) if rank not in present))
 
 
-def _judge_transport(transport: TransportProof, evidence: IslandEvidence) -> Part:
+def _judge_transport(transport: TransportResult, evidence: IslandEvidence) -> Part:
     if len(evidence.nodes) < 2:
         return "pass", ""
     if transport.verdict == "mixed":
@@ -269,7 +269,7 @@ def _judge_ranks(ranks: Ranks) -> Part:
 
 
 def _collect_causes(
-    evidence: IslandEvidence, transport: TransportProof, parts: t.Mapping[str, Part]
+    evidence: IslandEvidence, transport: TransportResult, parts: t.Mapping[str, Part]
 ) -> tuple[Cause, ...]:
     """Return the causes in the evidence, of absent nodes, and those that the four parts show."""
     causes = [*evidence.causes, *(node.cause for node in evidence.absent)]
@@ -288,7 +288,7 @@ def _collect_causes(
     return tuple(causes)
 
 
-def _shows_gpudirect(transport: TransportProof) -> bool:
+def _shows_gpudirect(transport: TransportResult) -> bool:
     """Return whether the evidence can show GPUDirect at all; counters cannot."""
     return any(pair.gdr is not None for pair in transport.pairs)
 

@@ -109,13 +109,8 @@ class LogStream:
                     self._failures, self._away_since = 0, None
                 self._read(max(0.001, wait.seconds_left()))
             except (ExchangeError, KubeError) as problem:
-<<<<<<< 6791d63a00c263cfc9ab4c575580730ad35f487a
                 self._handle_failure(problem, wait)
-            if wait.remaining() <= 0:
-=======
-                self._stumbled(problem, wait)
             if wait.seconds_left() <= 0:
->>>>>>> 0075f6c0f3676bc7629d7d613096096cd7a4d14e
                 break
         if not self._ready:
             return None
@@ -187,13 +182,8 @@ class LogStream:
             if isinstance(problem, KubeError):
                 raise problem
             fix = "Check that the API server and the node are up"
-<<<<<<< 6791d63a00c263cfc9ab4c575580730ad35f487a
             raise TransportError(f"{self._log.what}: {problem.message}", fix) from None
-        self._clock.sleep(min(_BACKOFF_S[min(self._failures, 3)], max(0.05, wait.remaining())))
-=======
-            raise TransportError(f"{self._wish.what}: {problem.message}", fix) from None
         self._clock.sleep(min(_BACKOFF_S[min(self._failures, 3)], max(0.05, wait.seconds_left())))
->>>>>>> 0075f6c0f3676bc7629d7d613096096cd7a4d14e
         self._failures += 1
 
     def _is_transient(self, problem: KubeError) -> bool:

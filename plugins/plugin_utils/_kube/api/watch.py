@@ -107,13 +107,8 @@ class WatchStream:
                 else:
                     self._read(wait.seconds_left())
             except (ExchangeError, TransportError) as problem:
-<<<<<<< 6791d63a00c263cfc9ab4c575580730ad35f487a
                 self._handle_failure(problem, wait)
-            if wait.remaining() <= 0:
-=======
-                self._stumbled(problem, wait)
             if wait.seconds_left() <= 0:
->>>>>>> 0075f6c0f3676bc7629d7d613096096cd7a4d14e
                 break
         return self._ready.pop(0) if self._ready else None
 

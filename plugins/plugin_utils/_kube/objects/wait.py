@@ -125,25 +125,13 @@ class _Waiter:
             self._start(scope)
         result: t.Literal["done", "failed", "timeout"] = "timeout"
         try:
-<<<<<<< 6791d63a00c263cfc9ab4c575580730ad35f487a
-            while end.remaining() > 0 and result == "timeout":
-                self._step(min(_TICK_S, end.remaining()))
+            while end.seconds_left() > 0 and result == "timeout":
+                self._step(min(_TICK_S, end.seconds_left()))
                 phases = {state.phase for _unused, state in self._states()}
                 if "failed" in phases:
                     result = "failed"
                 elif len(self._synced) == len(self._watches) and phases <= {"done"}:
                     result = "done"
-=======
-            while end.seconds_left() > 0:
-                self._step(min(_TICK_S, end.seconds_left()))
-                states = self._states()
-                if any(state.phase == "failed" for _unused, state in states):
-                    verdict = "failed"
-                    break
-                if len(self._synced) == len(self._feeds) and all(state.phase == "done" for _unused, state in states):
-                    verdict = "done"
-                    break
->>>>>>> 0075f6c0f3676bc7629d7d613096096cd7a4d14e
         finally:
             for watch in self._watches.values():
                 watch.close()

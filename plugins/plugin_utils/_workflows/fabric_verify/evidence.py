@@ -15,7 +15,7 @@ import typing as t
 from ....module_utils._model.expectation import Expectation
 from ....module_utils._model.island import Island
 from ....module_utils._model.node import Node
-from ....module_utils._model.verdict import Cause, TransportProof
+from ....module_utils._model.verdict import Cause, TransportResult
 from ..._fabric.bench import plan as plans
 from ..._fabric.bench.expectation import peer_expectation
 from ..._fabric.bench.nccl_environment import find_collective_interface
@@ -105,7 +105,7 @@ def prove_transport(subject: Subject, run: GroupRun) -> TransportProof:
     """Return the proof of the transport: NCCL's channel lines, else RDMA counters; for gloo the ranks' sockets."""
     island, expected = subject.island, subject.expectation.transport
     if run.result is None:
-        return TransportProof(TransportProof(expected=expected))
+        return TransportProof(TransportResult(expected=expected))
     if run.result.backend == "gloo":
         interfaces = {
             node.name: name

@@ -18,11 +18,7 @@ import typing as t
 from ....module_utils._model import drill as drills
 from ....module_utils._model.errors import MusterError
 from ....module_utils._model.job import Job
-<<<<<<< 6791d63a00c263cfc9ab4c575580730ad35f487a
-=======
-from ....module_utils._model.launchers import TORCHRUN_FAMILY
 from ....module_utils._model.quantity import parse_finite
->>>>>>> 0075f6c0f3676bc7629d7d613096096cd7a4d14e
 from ....module_utils._model.run_history import Story
 from ....module_utils._model.run_record import RunEnd
 from ....module_utils._node import files

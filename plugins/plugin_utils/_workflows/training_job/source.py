@@ -78,8 +78,7 @@ def rendezvous_port(identity: str) -> int:
 
 def build_context(job: Job, identity: str, attempt: int) -> RunContext:
     """Return what launchers know of a run whose first attempt has the number ``attempt``."""
-    path = job.checkpoints.path
-    return RunContext(identity, rendezvous_port(identity), attempt, f"{path.rstrip('/')}/{identity}" if path else None)
+    return RunContext(identity, rendezvous_port(identity), attempt, job.checkpoint_folder(identity))
 
 
 def _require_script(job: Job, tree: file_sync.FileTree) -> None:

@@ -15,7 +15,8 @@ import typing as t
 
 from .....module_utils._model import drill as drills
 from .....module_utils._model.errors import MusterError
-from .....module_utils._model.job import TORCHRUN_FAMILY, Job
+from .....module_utils._model.job import Job
+from .....module_utils._model.launchers import TORCHRUN_FAMILY
 from .....module_utils._model.run_record import RunEnd
 from .....module_utils._node import files
 from ...._hosts import log_follow

@@ -111,11 +111,7 @@ def build_slots(
 
 def build_launch(job: Job, nodes: tuple[NodeSlot, ...], identity: str, attempt: int) -> tuple[Launch, RunContext]:
     """Return what every node starts for the attempts from ``attempt`` on."""
-<<<<<<< 6791d63a00c263cfc9ab4c575580730ad35f487a
     context = code_source.build_context(job, identity, attempt)
-=======
-    context = RunContext(identity, port(identity), attempt, job.checkpoint_folder(identity))
->>>>>>> 0075f6c0f3676bc7629d7d613096096cd7a4d14e
     return registry.launch(job, nodes, context), context
 
 

@@ -116,14 +116,6 @@ def build_plan(
     decided: Placement,
 ) -> KubePlan:
     """Return the plan of a run whose first attempt has the number ``attempt``."""
-<<<<<<< 6791d63a00c263cfc9ab4c575580730ad35f487a
-=======
-    context = RunContext(run_id, hosts_plan.port(run_id), attempt, job.checkpoint_folder(run_id))
-    nodes = facts.nodes or []
-    rdma = placement.rdma_resource(job, nodes, facts.tolerations)
-    roomy = placement.islands_with_room(job, facts.islands(job))
-    kept_in = roomy[0] if len(roomy) == 1 and not facts.by_queue else None
->>>>>>> 0075f6c0f3676bc7629d7d613096096cd7a4d14e
     secret = any(ref.source != "kubernetes" for ref in job.secret_refs)
     plan = KubePlan(
         job=job,

@@ -17,12 +17,8 @@ import typing as t
 from .....module_utils._model import advice, drill, job_backends
 from .....module_utils._model.errors import InputError, MusterError
 from .....module_utils._model.job import Job, to_yaml_names
-<<<<<<< 6791d63a00c263cfc9ab4c575580730ad35f487a
-from .....module_utils._model.ledger import parse_time
 from .....module_utils._model.run_record import BackendRef, RunRecord
-=======
 from .....module_utils._model.timestamps import parse_time
->>>>>>> 0075f6c0f3676bc7629d7d613096096cd7a4d14e
 from .....module_utils._node import files
 from ...._kube.api.client import Client
 from ...._kube.jobs.spec import ATTEMPT_LABEL, KubeObject, KubePlan

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.module_utils._model.verdict import (
     Bandwidth,
     Cause,
-    TransportProof,
+    TransportResult,
     Verdict,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.topology import node_labels
@@ -26,7 +26,7 @@ def verdict(busbw: float | None = 10.0, **changes: t.Any) -> Verdict:
         "island": "lan",
         "outcome": "pass",
         "lane": "C",
-        "transport": TransportProof("tcp", "tcp", None, ()),
+        "transport": TransportResult("tcp", "tcp", None, ()),
         "bandwidth": Bandwidth("all_reduce", 1 << 25, 4, 4, busbw, 10.0),
         "started_at": "2026-11-21T10:00:00+00:00",
     }

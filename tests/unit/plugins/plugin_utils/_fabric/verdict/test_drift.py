@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.verdict imp
     Bandwidth,
     Cause,
     PairProof,
-    TransportProof,
+    TransportResult,
     Verdict,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.verdict import drift
@@ -47,7 +47,7 @@ def verdict(busbw: float | None = 10.0, **changes: t.Any) -> Verdict:
         "island": "lan",
         "outcome": "pass",
         "lane": "C",
-        "transport": TransportProof("tcp", "tcp", None, ()),
+        "transport": TransportResult("tcp", "tcp", None, ()),
         "bandwidth": Bandwidth("all_reduce", 1 << 25, 4, 4, busbw, 10.0),
         "started_at": "2026-11-21T10:00:00+00:00",
     }
@@ -61,7 +61,7 @@ def line(pair_rates: t.Mapping[tuple[str, str], float | None] | None = None, **c
         for (a, b), rate in (pair_rates if pair_rates is not None else rates()).items()
         if rate is not None
     )
-    base = drift.build_measurement(verdict(transport=TransportProof("tcp", "tcp", None, found)), NAMES, "gloo/torch")
+    base = drift.build_measurement(verdict(transport=TransportResult("tcp", "tcp", None, found)), NAMES, "gloo/torch")
     return {**base.to_dict(), **changes}
 
 

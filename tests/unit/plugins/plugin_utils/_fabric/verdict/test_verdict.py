@@ -18,7 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.verdict imp
     Cause,
     PairProof,
     Ranks,
-    TransportProof,
+    TransportResult,
     Verdict,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.verdict.verdict import (
@@ -35,7 +35,7 @@ GOOD = IslandEvidence(
     island="rack-1",
     nodes=NODES,
     lane="A",
-    transport=TransportProof("rdma_gdr", "rdma_gdr", "nccl_log", PAIRS),
+    transport=TransportResult("rdma_gdr", "rdma_gdr", "nccl_log", PAIRS),
     measurement=Measurement("all_reduce", 1 << 30, 24, 3, 360.0),
     expectation=Expectation(368.0, "computed", "rdma_gdr"),
     wrong_values=0,
@@ -49,8 +49,8 @@ def case(**changes: t.Any) -> IslandEvidence:
     return dataclasses.replace(GOOD, **changes)
 
 
-def via(verdict: str, expected: str | None = "rdma_gdr", pairs: tuple[PairProof, ...] = PAIRS) -> TransportProof:
-    return TransportProof(t.cast(t.Any, expected), t.cast(t.Any, verdict), "nccl_log", pairs)
+def via(verdict: str, expected: str | None = "rdma_gdr", pairs: tuple[PairProof, ...] = PAIRS) -> TransportResult:
+    return TransportResult(t.cast(t.Any, expected), t.cast(t.Any, verdict), "nccl_log", pairs)
 
 
 def test_all_four_pass() -> None:
@@ -122,7 +122,7 @@ def test_one_node_crosses_no_network() -> None:
     found = judge_island(
         case(
             nodes=("a",),
-            transport=TransportProof(),
+            transport=TransportResult(),
             measurement=Measurement("all_reduce", 1 << 30, 8, 1, 478.0),
             expectation=Expectation(476.0, "override"),
             ranks=Ranks(8, 8),
@@ -193,7 +193,7 @@ cases = st.builds(
     nodes=st.sampled_from([("a",), ("a", "b"), NODES]),
     lane=st.sampled_from([None, "A", "B", "C", "D", "E"]),
     transport=st.builds(
-        TransportProof,
+        TransportResult,
         st.sampled_from([None, *TRANSPORT_VERDICTS]),
         st.sampled_from(TRANSPORT_VERDICTS),
         st.just("nccl_log"),
