@@ -40,7 +40,7 @@ class SimMachine:
     state: InstanceState | None = None
 
 
-class SimLandlord:
+class SimProvider:
     """One account. ``answers`` are taken one a create: a CreateAnswer, ``late`` seconds, or None for success."""
 
     def __init__(

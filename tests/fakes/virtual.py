@@ -44,7 +44,7 @@ class VirtualClock:
         self.events.append((self._now + seconds, action))
 
 
-class InlineStage:
+class InlineScheduler:
     """Stands in for ``_rent.landlord.Stage``: work is done when it is submitted, waiting moves the clock.
 
     ``limit_s`` ends a test whose subject waits for ever.

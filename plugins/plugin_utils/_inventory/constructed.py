@@ -23,16 +23,16 @@ from ansible.template import is_trusted_as_template, trust_as_template
 
 from .jinja_paths import ASK, MISSING, Path, parse_path, plain
 
-Variables = Mapping[str, t.Any]
+HostVariables = Mapping[str, t.Any]
 _EMPTY = (None, "")
 # What Ansible adds to a host's own variables (Host.get_magic_vars).
 _MAGIC = ("inventory_hostname", "inventory_hostname_short", "group_names")
 
 
-class Reader:
+class ExpressionReader:
     """Reads expressions for one plugin, natively where the outcome is certain."""
 
-    def __init__(self, plugin: Constructable, extra_variables: Variables) -> None:
+    def __init__(self, plugin: Constructable, extra_variables: HostVariables) -> None:
         self._plugin = plugin
         self._extra_variables = extra_variables
         self._known_to_jinja: dict[str, bool] = {}
@@ -50,16 +50,16 @@ class Reader:
             return None
         return path
 
-    def missing(self, path: Path, variables: Variables) -> t.Any:
+    def missing(self, path: Path, variables: HostVariables) -> t.Any:
         """Return ``MISSING`` for a path that led to nothing, or ``ASK`` where Jinja knows its first name itself."""
         return ASK if path.root not in variables and self._is_global(path.root) else MISSING
 
-    def read(self, path: Path, variables: Variables) -> t.Any:
+    def read(self, path: Path, variables: HostVariables) -> t.Any:
         """Return a copy of the value of ``path``, ``MISSING`` where Jinja would find nothing, or ``ASK``."""
         value = path.read(variables)
         return self.missing(path, variables) if value is MISSING else value
 
-    def evaluate(self, expression: t.Any, variables: Variables) -> t.Any:
+    def evaluate(self, expression: t.Any, variables: HostVariables) -> t.Any:
         """Return the value of an expression for ``variables``; raise whatever Jinja raises."""
         path = self.path(expression)
         value = ASK if path is None else self.read(path, variables)
@@ -108,7 +108,7 @@ class Constructor:
     :param reader: made for the same plugin.
     """
 
-    def __init__(self, plugin: Constructable, reader: Reader) -> None:
+    def __init__(self, plugin: Constructable, reader: ExpressionReader) -> None:
         # Constructable's helpers and options have no types.
         self._plugin: t.Any = plugin
         self._inventory: t.Any = plugin.inventory

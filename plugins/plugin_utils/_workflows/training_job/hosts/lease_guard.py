@@ -18,8 +18,8 @@ from ...shared.state_dir import StateHome
 from ..lease_guard import LeaseGuard, NoLeases
 
 if t.TYPE_CHECKING:
-    from ...node_pool.lease_renewal import Renewal
-    from ...node_pool.run_leases import Tenancy
+    from ...node_pool.lease_renewal import LeaseRenewal
+    from ...node_pool.run_leases import RunLeases
     from .state import HostsPlan
 
 _LEDGER = "ledger.jsonl"
@@ -32,8 +32,8 @@ class HostsLeaseGuard:
 
     def __init__(
         self,
-        leases: Tenancy | None,
-        renewal: Renewal,
+        leases: RunLeases | None,
+        renewal: LeaseRenewal,
         providers: t.Any = None,
         tell: t.Callable[[str], None] = lambda _line: None,
         now: t.Callable[[], float] = time.time,
@@ -73,16 +73,16 @@ def bind_run(request: RunRequest, home: StateHome, plan: HostsPlan) -> LeaseGuar
     is_rented = any(host.node.get("ownership") == "rented" for host in plan.hosts)
     if not has_rules and not is_rented and not _has_ledger(home):
         return NoLeases()
-    from ...node_pool.lease_renewal import LEASE_S, Renewal, rented
-    from ...node_pool.run_leases import begin as bind
-    from ...node_pool.run_leases import open_replica, places
+    from ...node_pool.lease_renewal import LEASE_S, LeaseRenewal, select_rented
+    from ...node_pool.run_leases import bind_leases as bind
+    from ...node_pool.run_leases import list_run_hosts, open_replica
 
     variables = request.hostvars[plan.hosts[0].name]
     sender = open_replica(request, home, variables.get)
-    run_hosts = places(plan.job, plan.run_id, plan.hosts, plan.infos)
+    run_hosts = list_run_hosts(plan.job, plan.run_id, plan.hosts, plan.infos)
     leases = bind(home, plan.job, plan.run_id, run_hosts, sender=sender)
     lease_s = int(variables.get("muster_lease_s") or LEASE_S)
-    renewal = Renewal(rented(plan.remotes, request.hostvars), request.progress.say, lease_s)
+    renewal = LeaseRenewal(select_rented(plan.remotes, request.hostvars), request.progress.say, lease_s)
     return HostsLeaseGuard(leases, renewal, variables.get("muster_providers"), request.progress.say)
 
 
@@ -90,13 +90,13 @@ def delete_after_end(request: RunRequest, home: StateHome, run_id: str, result: 
     """Return the result of a run that had ended, or was cancelled, after deleting the machines that are due by that."""
     if not _has_ledger(home):
         return result
-    from ...node_pool.lease_renewal import Renewal
-    from ...node_pool.run_leases import of_run
+    from ...node_pool.lease_renewal import LeaseRenewal
+    from ...node_pool.run_leases import find_run_leases
 
     first = next((name for name in request.hosts if name in request.hostvars), None)
     providers = request.hostvars[first].get("muster_providers") if first else None
-    renewal = Renewal([], request.progress.say)
-    guard = HostsLeaseGuard(of_run(home, run_id), renewal, providers, request.progress.say)
+    renewal = LeaseRenewal([], request.progress.say)
+    guard = HostsLeaseGuard(find_run_leases(home, run_id), renewal, providers, request.progress.say)
     return guard.delete_due(result, outcome)
 
 

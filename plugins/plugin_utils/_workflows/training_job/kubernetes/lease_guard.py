@@ -22,15 +22,15 @@ from .....module_utils._model.run_record import BackendRef, RunRecord
 from ...._kube.api.client import Client
 from ...._kube.jobs.spec import RUN_LABEL, label_value
 from ...._kube.nodes import drain
-from ...._provision.ledger.ledger_store import LEDGER, read
-from ...node_pool.accounts import Outside
-from ...node_pool.lease_renewal import LEASE_S, Renewal, rented
-from ...node_pool.run_leases import Place, Tenancy, begin, hand_over, of_run, open_replica
+from ...._provision.ledger.ledger_store import LEDGER, read_ledger
+from ...node_pool.accounts import Externals
+from ...node_pool.lease_renewal import LEASE_S, LeaseRenewal, select_rented
+from ...node_pool.run_leases import RunHost, RunLeases, bind_leases, find_run_leases, open_replica, reassign_lease
 from ...shared.request import Dict, RunRequest
 from ...shared.state_dir import StateHome
 
 if t.TYPE_CHECKING:
-    from ...._provision.api import Stage
+    from ...._provision.api import Scheduler
 
 # The run's own pods have ended: what else is on the node gets this long.
 _DRAIN_S = 60.0
@@ -71,14 +71,14 @@ class ClusterLeaseGuard:
         run_id: str,
         client: Client,
         *,
-        outside: Outside | None = None,
-        stage: Stage | None = None,
+        outside: Externals | None = None,
+        stage: Scheduler | None = None,
     ) -> None:
         self._request, self._home, self._job, self._run_id, self._client = request, home, job, run_id, client
         self._outside, self._stage = outside, stage
         self._now = stage.now if stage else time.time
-        self._tenancy: Tenancy | None = None
-        self._renewals: list[Renewal] = []
+        self._tenancy: RunLeases | None = None
+        self._renewals: list[LeaseRenewal] = []
         self._noted: set[str] = set()
         self._prices: dict[str, float | None] = {}
         self._next = self._retry = 0.0
@@ -124,7 +124,7 @@ class ClusterLeaseGuard:
         Its nodes leave the cluster first. One that another run is on by then, or of which the cluster cannot tell,
         stays: ``kept`` says why, by name.
         """
-        tenancy = of_run(self._home, self._run_id)
+        tenancy = find_run_leases(self._home, self._run_id)
         due = tenancy.due(outcome, self._now()) if tenancy else ()
         if tenancy is None or not due:
             return result
@@ -146,18 +146,18 @@ class ClusterLeaseGuard:
     def _note(self, names: list[str], ref: BackendRef) -> None:
         if not (self._home.folder / LEDGER).exists():
             return
-        leases = [item for item in read(self._home.folder).leases.values() if item.open and item.machine]
+        leases = [item for item in read_ledger(self._home.folder).leases.values() if item.open and item.machine]
         found = {name: find_lease(name, self._request.hostvars, leases) for name in names}
         mine = {name: lease for name, lease in found.items() if lease is not None}
         if not mine:
             return
         places = [
-            Place(name, {"name": lease.name, "provider": lease.provider, "owner": {"token": lease.token}}, "")
+            RunHost(name, {"name": lease.name, "provider": lease.provider, "owner": {"token": lease.token}}, "")
             for name, lease in mine.items()
         ]
         cluster = {key: value for key, value in ref.to_dict().items() if key != "context"}
         more: Dict = {} if self._stage is None else {"stage": self._stage}
-        self._tenancy = begin(
+        self._tenancy = bind_leases(
             self._home,
             self._job,
             self._run_id,
@@ -171,8 +171,8 @@ class ClusterLeaseGuard:
         hosts = [name for name in mine if name in self._request.hostvars]
         if hosts:
             lease_s = int(self._variable("muster_lease_s") or LEASE_S)
-            remotes = rented(self._request.connect(hosts), self._request.hostvars)
-            self._renewals.append(Renewal(remotes, self._request.progress.say, lease_s))
+            remotes = select_rented(self._request.connect(hosts), self._request.hostvars)
+            self._renewals.append(LeaseRenewal(remotes, self._request.progress.say, lease_s))
 
     def _variable(self, name: str) -> t.Any:
         """Return a variable of the first of the play's hosts that has it, None where none has."""
@@ -195,7 +195,7 @@ class ClusterLeaseGuard:
             other = self._other_run(lease.name)
             if other:
                 drain.set_cordon(self._client, lease.name, False)
-                hand_over(self._home, lease, other, stage=self._stage)
+                reassign_lease(self._home, lease, other, stage=self._stage)
                 tell(f"{lease.name} is not given back: run {other} is on it by now")
                 return "used", f"run {other} is on it by now"
         except MusterError as error:
@@ -223,7 +223,7 @@ def delete_after_end(
     request: RunRequest, home: StateHome, record: RunRecord, connect: t.Callable[[], Client], result: Dict
 ) -> Dict:
     """Return the result of a run that had ended, or was cancelled, after giving back what that makes due."""
-    tenancy = of_run(home, record.run_id)
+    tenancy = find_run_leases(home, record.run_id)
     if tenancy is None or not tenancy.due(str(record.outcome), time.time()):
         return result
     custody = ClusterLeaseGuard(request, home, parse_job(record.job), tenancy.run_id, connect())

@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.lease impor
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Candidate
 from ansible_collections.muster.training.plugins.plugin_utils._provision.readiness import ProbeReport
-from ansible_collections.muster.training.tests.fakes.landlord import SimLandlord, h100, outage
+from ansible_collections.muster.training.tests.fakes.landlord import SimProvider, h100, outage
 from ansible_collections.muster.training.tests.fakes.pool_world import World
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
 
@@ -50,14 +50,14 @@ def test_creates_are_issued_at_once_unless_the_api_has_a_pace() -> None:
     world = World()
     world.rent(8)
     assert max(world.lambda_.order_times) - min(world.lambda_.order_times) == 0
-    paced = World(SimLandlord(VirtualClock(), traits=ProviderTraits(create_interval_s=12.0), offers=[h100()]))
+    paced = World(SimProvider(VirtualClock(), traits=ProviderTraits(create_interval_s=12.0), offers=[h100()]))
     paced.rent(4)
     gaps = [b - a for a, b in zip(paced.lambda_.order_times, paced.lambda_.order_times[1:], strict=False)]
     assert all(12.0 <= gap < 13.0 for gap in gaps)
 
 
 def test_the_wall_is_the_slowest_boot() -> None:
-    world = World(SimLandlord(VirtualClock(), offers=[h100()], boot_s=300.0))
+    world = World(SimProvider(VirtualClock(), offers=[h100()], boot_s=300.0))
     start = world.clock.time()
     world.rent(8)
     assert world.clock.time() - start <= 1.15 * 300
@@ -75,7 +75,7 @@ def test_a_lost_answer_makes_one_machine_at_most(late: float | None) -> None:
 
 
 def test_an_effect_after_the_settling_time_is_found_and_deleted() -> None:
-    world = World(SimLandlord(VirtualClock(), offers=[h100()], boot_s=300.0))
+    world = World(SimProvider(VirtualClock(), offers=[h100()], boot_s=300.0))
     world.lambda_.answers = [170.0]
     outcome = world.rent(1)
     assert outcome.failure == ""
@@ -100,7 +100,7 @@ def test_an_absurd_wait_is_cut() -> None:
 
 def test_an_offer_without_capacity_gives_way_to_the_next() -> None:
     cheap, dear = h100(price=1.0, region="us-west-1"), h100(price=2.0)
-    world = World(SimLandlord(VirtualClock(), offers=[dear, cheap]))
+    world = World(SimProvider(VirtualClock(), offers=[dear, cheap]))
     world.lambda_.answers = [FULL]
     outcome = world.rent(1)
     assert outcome.failure == ""
@@ -121,7 +121,7 @@ def test_a_gang_that_cannot_be_completed_is_given_back_and_says_why() -> None:
 
 def test_the_next_candidate_is_taken_for_the_whole_gang() -> None:
     clock = VirtualClock()
-    world = World(SimLandlord(clock, offers=[h100()]), SimLandlord(clock, "runpod", offers=[h100("runpod")]))
+    world = World(SimProvider(clock, offers=[h100()]), SimProvider(clock, "runpod", offers=[h100("runpod")]))
     world.lambda_.answers = [None, FULL]
     outcome = world.rent(2)
     assert outcome.failure == ""
@@ -130,7 +130,7 @@ def test_the_next_candidate_is_taken_for_the_whole_gang() -> None:
 
 def test_a_mixed_pool_fills_up_from_the_next_candidate() -> None:
     clock = VirtualClock()
-    world = World(SimLandlord(clock, offers=[h100()]), SimLandlord(clock, "runpod", offers=[h100("runpod")]))
+    world = World(SimProvider(clock, offers=[h100()]), SimProvider(clock, "runpod", offers=[h100("runpod")]))
     world.lambda_.answers = [None, FULL]
     assert world.rent(2, mixed=True).failure == ""
     assert (len(world.lambda_.machines), len(world.landlords["runpod"].machines)) == (1, 1)
@@ -146,7 +146,7 @@ def test_waiting_for_capacity_is_the_users_choice() -> None:
 
 @pytest.mark.parametrize("why", ["quota", "credentials", "rule"])
 def test_a_refusal_that_waiting_does_not_heal_is_not_repeated(why: str) -> None:
-    world = World(SimLandlord(VirtualClock(), offers=[h100(), h100(price=3.0, region="us-west-1")]))
+    world = World(SimProvider(VirtualClock(), offers=[h100(), h100(price=3.0, region="us-west-1")]))
     world.lambda_.answers = [OrderRefused(why, "no")] * 2  # type: ignore[arg-type]
     outcome = world.rent(1, capacity_wait_s=600.0)
     assert outcome.failure
@@ -173,7 +173,7 @@ def test_nothing_is_ordered_above_a_cap(caps: dict[str, float], orders: int) -> 
 
 def test_the_sum_of_different_offers_stays_below_the_cap() -> None:
     stock = [h100("vastai", price, product=f"ask{price}", stock=1, region=None) for price in (1.0, 2.0, 3.0)]
-    world = World(SimLandlord(VirtualClock(), "vastai", offers=stock))
+    world = World(SimProvider(VirtualClock(), "vastai", offers=stock))
     assert world.rent(3, max_total_usd_per_hour=5.9).failure
     assert world.alive() == 0
     assert sum(order.offer.price_usd_per_hour for order in world.landlords["vastai"].orders) <= 5.9
@@ -182,13 +182,13 @@ def test_the_sum_of_different_offers_stays_below_the_cap() -> None:
 
 def test_an_offer_with_a_stock_of_one_is_ordered_once() -> None:
     stock = [h100("vastai", price, product=f"ask{price}", stock=1, region=None) for price in (1.0, 2.0)]
-    world = World(SimLandlord(VirtualClock(), "vastai", offers=stock))
+    world = World(SimProvider(VirtualClock(), "vastai", offers=stock))
     assert world.rent(2).failure == ""
     assert [order.offer.product for order in world.landlords["vastai"].orders] == ["ask1.0", "ask2.0"]
 
 
 def test_a_machine_that_costs_more_than_the_cap_is_given_back() -> None:
-    world = World(SimLandlord(VirtualClock(), offers=[h100()]))
+    world = World(SimProvider(VirtualClock(), offers=[h100()]))
     real = world.lambda_.make
     prices = [9.0, 2.0]
     world.lambda_.make = lambda name, price=None: real(name, prices.pop(0))  # type: ignore[method-assign]
@@ -224,7 +224,7 @@ def test_patience_with_a_machine_that_answers_ends() -> None:
 
 
 def test_a_machine_that_never_boots_is_replaced_at_its_limit() -> None:
-    world = World(SimLandlord(VirtualClock(), offers=[h100()], traits=ProviderTraits(boot_limit_s=600.0)))
+    world = World(SimProvider(VirtualClock(), offers=[h100()], traits=ProviderTraits(boot_limit_s=600.0)))
     world.lambda_.states = ["creating"]
     assert world.rent(1).failure == ""
     assert len(world.lambda_.orders) == 2
@@ -262,7 +262,7 @@ def test_a_new_machine_may_be_missing_from_the_listing_for_a_minute() -> None:
 
 
 def test_a_machine_that_is_gone_is_replaced() -> None:
-    world = World(SimLandlord(VirtualClock(), offers=[h100()], boot_s=600.0))
+    world = World(SimProvider(VirtualClock(), offers=[h100()], boot_s=600.0))
     world.clock.later(30.0, lambda: world.lambda_.machines.clear())
     assert world.rent(1).failure == ""
     assert len(world.lambda_.orders) == 2
@@ -302,7 +302,7 @@ def test_machines_of_another_account_are_not_taken_for_gone() -> None:
 
 
 def test_time_runs_out() -> None:
-    world = World(SimLandlord(VirtualClock(), offers=[h100()], boot_s=5000.0))
+    world = World(SimProvider(VirtualClock(), offers=[h100()], boot_s=5000.0))
     outcome = world.rent(1, timeout_at=world.clock.time() + 300)
     assert "not complete in time" in outcome.failure
     assert world.alive() == 0
@@ -404,7 +404,7 @@ def test_an_order_that_never_came_to_be_is_placed_again_by_the_second_call() -> 
 
 
 def test_a_machine_begun_by_another_call_is_replaced_when_it_turns_out_bad() -> None:
-    world = World(SimLandlord(VirtualClock(), offers=[h100()], boot_s=300.0))
+    world = World(SimProvider(VirtualClock(), offers=[h100()], boot_s=300.0))
     world.rent(1, gone=lambda: len(world.lambda_.machines) > 0)
     world.lines.keep("intent", "created")
     world.lambda_.machines.clear()
@@ -425,7 +425,7 @@ def test_what_is_under_way_is_finished_though_offers_cannot_be_read() -> None:
 
 def test_a_gang_that_was_begun_at_a_later_candidate_stays_there() -> None:
     clock = VirtualClock()
-    first, second = (SimLandlord(clock, name, offers=[h100(name)]) for name in ("lambda", "shadeform"))
+    first, second = (SimProvider(clock, name, offers=[h100(name)]) for name in ("lambda", "shadeform"))
     world = World(first, second, clock=clock)
     wishes = tuple(Candidate(provider, gpu_model="H100") for provider in ("lambda", "shadeform"))
     first.stock = []

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.lease_renewal import Renewal
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.lease_renewal import LeaseRenewal
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts.lease_guard import (
     HostsLeaseGuard,
 )
@@ -37,7 +37,7 @@ def test_a_follower_hears_when_the_run_costs_too_much(world: World) -> None:
         renewed.append(command)
         return 0, "", ""
 
-    renewal = Renewal([NodeClient("m", shell)], world.said.append, now=world.clock.time)
+    renewal = LeaseRenewal([NodeClient("m", shell)], world.said.append, now=world.clock.time)
     guard = HostsLeaseGuard(tenancy, renewal, now=world.clock.time)
     assert guard.stop_reason() == guard.stop_reason() == ""
     renewal.wait()
@@ -45,4 +45,4 @@ def test_a_follower_hears_when_the_run_costs_too_much(world: World) -> None:
     assert "has cost 5.98 USD" in guard.stop_reason()
     renewal.wait()
     assert len(renewed) == 2
-    assert HostsLeaseGuard(None, Renewal([], world.said.append), now=world.clock.time).stop_reason() == ""
+    assert HostsLeaseGuard(None, LeaseRenewal([], world.said.append), now=world.clock.time).stop_reason() == ""
