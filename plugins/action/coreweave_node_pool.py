@@ -39,4 +39,4 @@ class ActionModule(Face):
 
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
-        return coreweave_node_pool.node_pool(options, Context(self.base, self.check))
+        return coreweave_node_pool.ensure_node_pool(options, Context(self.base, self.check))

@@ -47,4 +47,4 @@ class ActionModule(Face):
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
         request = self.request(options, variables, options["hosts"] or list(variables["ansible_play_hosts_all"]))
-        return fleet_acceptance.run(request)
+        return fleet_acceptance.accept_fleet(request)

@@ -42,4 +42,6 @@ class ActionModule(Face):
         request = self.request(
             options, variables, list(variables["ansible_play_hosts_all"]) if named is None else named
         )
-        return fleet_heal.run(request, node_pool_present.Context(self.base, self.check, tell=self.reporter().say))
+        return fleet_heal.heal_fleet(
+            request, node_pool_present.Context(self.base, self.check, tell=self.reporter().say)
+        )

@@ -38,4 +38,4 @@ class ActionModule(Face):
 
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
-        return node_offer_info.offers(options)
+        return node_offer_info.find_offers(options)

@@ -62,15 +62,15 @@ class ActionModule(Face):
         """Return the result documented in the module."""
         context = node_pool_present.Context(self.base, self.check, tell=self.reporter().say)
         if options["state"] == "absent":
-            return node_pool_absent.absent(options, context)
+            return node_pool_absent.ensure_absent(options, context)
         if options.get("reaper_host"):
             # The play's connection is that of the controller; this is another machine.
             usual = str(t.cast(t.Any, C).DEFAULT_TRANSPORT)
             (remote,) = connections.remotes(
                 self._task, self._play_context, variables, [options["reaper_host"]], default=usual
             )
-            sender = ledger_replica.to(remote, options["cluster"], options["reaper_state"])
+            sender = ledger_replica.replica_sender(remote, options["cluster"], options["reaper_state"])
             context = dataclasses.replace(context, mirror=sender)
         else:
-            node_pool_present.refuse_passing_controller(options, variables)
-        return node_pool_present.present(options, context)
+            node_pool_present.require_persistent_state(options, variables)
+        return node_pool_present.ensure_present(options, context)

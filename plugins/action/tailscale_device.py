@@ -39,5 +39,5 @@ class ActionModule(Face):
         """Return the result documented in the module."""
         context = Context(self.base, self.check)
         if options["policy_file"]:
-            return tailscale.policy(options, context)
-        return tailscale.device(options, context)
+            return tailscale.ensure_policy(options, context)
+        return tailscale.ensure_device(options, context)

@@ -40,5 +40,5 @@ class ActionModule(Face):
         """Return the result documented in the module."""
         context = Context(self.base, self.check)
         if options["state"] == "absent":
-            return tailscale.key_absent(options, context)
-        return tailscale.key_present(options, context)
+            return tailscale.ensure_key_absent(options, context)
+        return tailscale.ensure_key_present(options, context)

@@ -52,6 +52,6 @@ class ActionModule(Face):
                 client = kube_connection.open_client(options, self.base, context=ref.get("context"))
             except MusterError as error:
                 return {"phase": "unknown", "detail": f"the cluster cannot be asked: {error}"}
-            return run_status_kubernetes.told(client, str(record["run_id"]), ref)
+            return run_status_kubernetes.describe_run(client, str(record["run_id"]), ref)
 
         return ask

@@ -52,8 +52,8 @@ from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
     from ..module_utils._secrets.sources import SecretSource
-    from ..plugin_utils._inventory.base import MusterInventory, Source
-    from ..plugin_utils._providers.connection import Access
+    from ..plugin_utils._inventory.base import InventorySource, MusterInventory
+    from ..plugin_utils._providers.connection import ProviderConnection
     from ..plugin_utils._providers.coreweave.client import API_URL, CoreweaveClient
     from ..plugin_utils._providers.coreweave.mapping import to_host
 
@@ -66,10 +66,10 @@ class InventoryModule(MusterInventory):
     NAME = "muster.training.coreweave"
     ENDINGS = ("coreweave.yml", "coreweave.yaml")
 
-    def source(self) -> Source:
-        client = CoreweaveClient(Access(self.secret(TOKEN), **self.access()))
+    def source(self) -> InventorySource:
+        client = CoreweaveClient(ProviderConnection(self.secret(TOKEN), **self.access()))
         pools = bool(self.option("node_pools"))
-        return Source(
+        return InventorySource(
             api=self.option("api_url") or API_URL,
             account=client.account,
             fetch=lambda: client.listing(node_pools=pools),

@@ -57,8 +57,8 @@ from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
     from ..module_utils._secrets.sources import SecretSource
-    from ..plugin_utils._inventory.base import MusterInventory, Source
-    from ..plugin_utils._providers.connection import Access
+    from ..plugin_utils._inventory.base import InventorySource, MusterInventory
+    from ..plugin_utils._providers.connection import ProviderConnection
     from ..plugin_utils._providers.lambda_cloud.client import API_URL, LambdaClient
     from ..plugin_utils._providers.lambda_cloud.mapping import to_host
 
@@ -71,10 +71,10 @@ class InventoryModule(MusterInventory):
     NAME = "muster.training.lambda_cloud"
     ENDINGS = ("lambda.yml", "lambda.yaml", "lambda_cloud.yml", "lambda_cloud.yaml")
 
-    def source(self) -> Source:
-        client = LambdaClient(Access(self.secret(TOKEN), **self.access()))
+    def source(self) -> InventorySource:
+        client = LambdaClient(ProviderConnection(self.secret(TOKEN), **self.access()))
         cluster = self.option("cluster_id") or ""
-        return Source(
+        return InventorySource(
             api=self.option("api_url") or API_URL,
             account=client.account,
             fetch=lambda: client.instances(cluster),

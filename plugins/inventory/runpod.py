@@ -52,8 +52,8 @@ from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
     from ..module_utils._secrets.sources import SecretSource
-    from ..plugin_utils._inventory.base import MusterInventory, Source
-    from ..plugin_utils._providers.connection import Access
+    from ..plugin_utils._inventory.base import InventorySource, MusterInventory
+    from ..plugin_utils._providers.connection import ProviderConnection
     from ..plugin_utils._providers.runpod.client import API_URL, RunpodClient
     from ..plugin_utils._providers.runpod.mapping import to_host
 
@@ -67,9 +67,9 @@ class InventoryModule(MusterInventory):
     ENDINGS = ("runpod.yml", "runpod.yaml")
     WAYS = ("ssh_direct",)
 
-    def source(self) -> Source:
-        client = RunpodClient(Access(self.secret(TOKEN), **self.access()))
-        return Source(
+    def source(self) -> InventorySource:
+        client = RunpodClient(ProviderConnection(self.secret(TOKEN), **self.access()))
+        return InventorySource(
             api=self.option("api_url") or API_URL,
             account=client.account,
             fetch=client.listing,

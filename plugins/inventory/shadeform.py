@@ -49,8 +49,8 @@ from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
     from ..module_utils._secrets.sources import SecretSource
-    from ..plugin_utils._inventory.base import MusterInventory, Source
-    from ..plugin_utils._providers.connection import Access
+    from ..plugin_utils._inventory.base import InventorySource, MusterInventory
+    from ..plugin_utils._providers.connection import ProviderConnection
     from ..plugin_utils._providers.shadeform.client import API_URL, ShadeformClient
     from ..plugin_utils._providers.shadeform.mapping import to_host
 
@@ -64,9 +64,9 @@ class InventoryModule(MusterInventory):
     ENDINGS = ("shadeform.yml", "shadeform.yaml")
     WAYS = ("ssh_direct",)
 
-    def source(self) -> Source:
-        client = ShadeformClient(Access(self.secret(TOKEN), **self.access()))
-        return Source(
+    def source(self) -> InventorySource:
+        client = ShadeformClient(ProviderConnection(self.secret(TOKEN), **self.access()))
+        return InventorySource(
             api=self.option("api_url") or API_URL,
             account=client.account,
             fetch=client.instances,

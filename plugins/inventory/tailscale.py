@@ -108,8 +108,8 @@ from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
     from ..module_utils._secrets.sources import SecretSource
-    from ..plugin_utils._inventory.base import MusterInventory, Source
-    from ..plugin_utils._providers.connection import Access
+    from ..plugin_utils._inventory.base import InventorySource, MusterInventory
+    from ..plugin_utils._providers.connection import ProviderConnection
     from ..plugin_utils._providers.tailscale import client, local, mapping
 
 TOKEN = SecretSource("api_token", "api_token_file", ("TAILSCALE_API_KEY", "HEADSCALE_API_KEY"))
@@ -123,17 +123,19 @@ class InventoryModule(MusterInventory):
     ENDINGS = tuple(f"{name}.{end}" for name in ("tailscale", "headscale", "tailnet") for end in ("yml", "yaml"))
     WAYS = ("mesh",)
 
-    def source(self) -> Source:
-        listing = client.choose(
+    def source(self) -> InventorySource:
+        listing = client.choose_listing(
             self.option("source"),
-            lambda: Access(self.secret(OAUTH if self.option("oauth_client_id") else TOKEN), **self.access()),
+            lambda: ProviderConnection(
+                self.secret(OAUTH if self.option("oauth_client_id") else TOKEN), **self.access()
+            ),
             client_id=self.option("oauth_client_id") or "",
             tailnet=self.option("tailnet"),
             filters=self.option("server_filters"),
-            run_local=functools.partial(local.devices, self.option("tailscale_binary")),
+            run_local=functools.partial(local.list_devices, self.option("tailscale_binary")),
         )
         now, external = datetime.datetime.now(datetime.UTC), self.option("external")
-        return Source(
+        return InventorySource(
             api=self.option("api_url") or self.option("source"),
             account=listing.account,
             fetch=lambda: [raw for raw in listing.fetch() if external or raw.get("isExternal") is not True],

@@ -57,8 +57,8 @@ from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
     from ..module_utils._secrets.sources import SecretSource
-    from ..plugin_utils._inventory.base import MusterInventory, Source
-    from ..plugin_utils._providers.connection import Access
+    from ..plugin_utils._inventory.base import InventorySource, MusterInventory
+    from ..plugin_utils._providers.connection import ProviderConnection
     from ..plugin_utils._providers.vastai.client import API_URL, VastClient, filter_text
     from ..plugin_utils._providers.vastai.mapping import to_host
 
@@ -72,10 +72,10 @@ class InventoryModule(MusterInventory):
     ENDINGS = ("vastai.yml", "vastai.yaml", "vast.yml", "vast.yaml")
     WAYS = ("ssh_direct",)
 
-    def source(self) -> Source:
-        client = VastClient(Access(self.secret(TOKEN), **self.access()))
+    def source(self) -> InventorySource:
+        client = VastClient(ProviderConnection(self.secret(TOKEN), **self.access()))
         select = filter_text(self.option("select"))
-        return Source(
+        return InventorySource(
             api=self.option("api_url") or API_URL,
             account=client.account,
             fetch=lambda: client.instances(select),

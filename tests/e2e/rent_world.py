@@ -19,7 +19,10 @@ import time
 import typing as t
 from collections.abc import Callable, Iterator
 
-from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import LedgerText, read
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import (
+    LedgerContent,
+    read_ledger,
+)
 from ansible_collections.muster.training.tests.e2e.playbook_world import Play
 from ansible_collections.muster.training.tests.fakes.api import FakeApi, _server
 from ansible_collections.muster.training.tests.fakes.cycle import KEY
@@ -136,9 +139,9 @@ class RentWorld:
         return len(self.api.alive())
 
     @property
-    def ledger(self) -> LedgerText:
+    def ledger(self) -> LedgerContent:
         """What is in the ledger."""
-        return read(self.root / "state" / "lab")
+        return read_ledger(self.root / "state" / "lab")
 
     @property
     def states(self) -> list[str]:

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 import jinja2
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read_ledger
 from ansible_collections.muster.training.tests.e2e.conftest import lacking
 from ansible_collections.muster.training.tests.e2e.rent_world import FAST_TIME, RentWorld
 from ansible_collections.muster.training.tests.fakes.runpod import FakeRunpod
@@ -99,7 +99,7 @@ def test_the_reaper_ends_what_a_controller_that_vanished_has_rented(keeper: Keep
     early = keeper.reap()
     assert early.returncode == 0, early.stderr
     assert keeper.alive == 2
-    states = [lease.state for lease in read(keeper.reaper / "lab").leases.values()]
+    states = [lease.state for lease in read_ledger(keeper.reaper / "lab").leases.values()]
     assert states.count("joined") == 2 and not list((keeper.reaper / "lab" / "incoming").iterdir())
 
     keeper.pass_time(7300)
@@ -109,7 +109,7 @@ def test_the_reaper_ends_what_a_controller_that_vanished_has_rented(keeper: Keep
     found = json.loads(late.stdout)
     assert len(found["leases"]) == 2 and all("deadline" in item["reason"] for item in found["reasons"])
     assert TOKEN not in early.stdout + early.stderr + late.stdout + late.stderr
-    assert {lease.state for lease in read(keeper.reaper / "lab").leases.values()} <= {"verified"}
+    assert {lease.state for lease in read_ledger(keeper.reaper / "lab").leases.values()} <= {"verified"}
     kept = [path for path in keeper.reaper.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]
     assert kept == []
     for path in keeper.reaper.rglob("*"):

@@ -20,21 +20,21 @@ from ansible_collections.muster.training.plugins.module_utils._model.lease impor
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Candidate
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
-from ansible_collections.muster.training.plugins.plugin_utils._providers.connection import Access
-from ansible_collections.muster.training.plugins.plugin_utils._providers.lambda_cloud.provision import LambdaRental
-from ansible_collections.muster.training.plugins.plugin_utils._providers.runpod.provision import RunpodRental
-from ansible_collections.muster.training.plugins.plugin_utils._providers.shadeform.provision import ShadeformRental
+from ansible_collections.muster.training.plugins.plugin_utils._providers.connection import ProviderConnection
+from ansible_collections.muster.training.plugins.plugin_utils._providers.lambda_cloud.provision import LambdaProvider
+from ansible_collections.muster.training.plugins.plugin_utils._providers.runpod.provision import RunpodProvider
+from ansible_collections.muster.training.plugins.plugin_utils._providers.shadeform.provision import ShadeformProvider
 from ansible_collections.muster.training.plugins.plugin_utils._providers.tailscale.provision import (
     KeyOrder,
-    TailscaleKeeper,
+    TailscaleAccount,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._providers.vastai.provision import VastRental
-from ansible_collections.muster.training.plugins.plugin_utils._provision.create import Terms, rent
-from ansible_collections.muster.training.plugins.plugin_utils._provision.create_key import MintRequest, mint
+from ansible_collections.muster.training.plugins.plugin_utils._providers.vastai.provision import VastProvider
+from ansible_collections.muster.training.plugins.plugin_utils._provision.create import Terms, create_pool
+from ansible_collections.muster.training.plugins.plugin_utils._provision.create_key import KeyRequest, create_key
 from ansible_collections.muster.training.plugins.plugin_utils._provision.create_state import PoolRequest
-from ansible_collections.muster.training.plugins.plugin_utils._provision.delete import give_back
-from ansible_collections.muster.training.plugins.plugin_utils._provision.delete_state import GivebackRequest
-from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_session import Book
+from ansible_collections.muster.training.plugins.plugin_utils._provision.delete import delete_leases
+from ansible_collections.muster.training.plugins.plugin_utils._provision.delete_state import DeleteRequest
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_session import LedgerSession
 
 from .api import FakeApi, _server
 from .lambda_cloud import FakeLambda
@@ -60,19 +60,19 @@ class Product:
 
     name: str
     fake: Callable[[VirtualClock], FakeApi]
-    client: Callable[[Access], t.Any]
+    client: Callable[[ProviderConnection], t.Any]
     unit: str = "machine"
 
 
 PRODUCTS = {
     item.name: item
     for item in (
-        Product("lambda", lambda clock: FakeLambda(clock, boot_s=10.0), LambdaRental),
-        Product("runpod", lambda clock: FakeRunpod(clock, boot_s=10.0), RunpodRental),
-        Product("runpod_cluster", lambda clock: FakeRunpod(clock, boot_s=10.0), RunpodRental, "cluster"),
-        Product("vastai", lambda clock: FakeVast(clock, boot_s=10.0, asks=6), VastRental),
-        Product("shadeform", lambda clock: FakeShadeform(clock, boot_s=10.0), ShadeformRental),
-        Product("tailscale", FakeTailscale, TailscaleKeeper),
+        Product("lambda", lambda clock: FakeLambda(clock, boot_s=10.0), LambdaProvider),
+        Product("runpod", lambda clock: FakeRunpod(clock, boot_s=10.0), RunpodProvider),
+        Product("runpod_cluster", lambda clock: FakeRunpod(clock, boot_s=10.0), RunpodProvider, "cluster"),
+        Product("vastai", lambda clock: FakeVast(clock, boot_s=10.0, asks=6), VastProvider),
+        Product("shadeform", lambda clock: FakeShadeform(clock, boot_s=10.0), ShadeformProvider),
+        Product("tailscale", FakeTailscale, TailscaleAccount),
     )
 }
 
@@ -158,7 +158,9 @@ class Cycle:
         self.ledger = CrashLedger()
         self.wire = CrashWire(self.clock, crash)
         secret = Secret(TOKEN, "api_token", token=True)
-        self._access = Access(secret, api_url=url + self.api.base_path, exchange=self.wire, clock=self.clock)
+        self._access = ProviderConnection(
+            secret, api_url=url + self.api.base_path, exchange=self.wire, clock=self.clock
+        )
         self._tokens = (f"{number:08x}" for number in itertools.count(1))
         self.completed = False
         self.failures: list[str] = []
@@ -199,10 +201,10 @@ class Cycle:
             provider=provider, gpu_model="H100", gpu_count=1, image="ubuntu", unit=self.product.unit, kind=None
         )
         request = PoolRequest("lab", "h100", NODES, (candidate,), self.clock.time() + 7200)
-        outcome = rent(
+        outcome = create_pool(
             request,
             {provider: self.keeper},
-            Book(self.ledger.events, self.ledger),
+            LedgerSession(self.ledger.events, self.ledger),
             InlineStage(self.clock),
             prober=SimProber(),
             terms=Terms(ssh_public_key=KEY),
@@ -214,15 +216,17 @@ class Cycle:
 
     def _mint(self) -> bool:
         keeper = self.keeper
-        minted = mint(
-            MintRequest("lab", "key", "auth_key"),
+        minted = create_key(
+            KeyRequest("lab", "key", "auth_key"),
             keeper,
             lambda name: keeper.mint(KeyOrder(name, ("tag:rented",))),
-            Book(self.ledger.events, self.ledger),
+            LedgerSession(self.ledger.events, self.ledger),
             InlineStage(self.clock),
             lambda _taken: next(self._tokens),
         )
-        lease = next(item for item in Book(self.ledger.events, self.ledger).leases.values() if item.id == minted.id)
+        lease = next(
+            item for item in LedgerSession(self.ledger.events, self.ledger).leases.values() if item.id == minted.id
+        )
         api = t.cast(FakeTailscale, self.api)
         for _node in range(NODES):
             api.device(lease.name)
@@ -243,9 +247,9 @@ class Cycle:
     def teardown(self) -> TeardownProof:
         """Give everything back, as the playbook does."""
         keeper = self.keeper
-        request = GivebackRequest("lab", self.clock.time() + 1800)
-        book = Book(self.ledger.events, self.ledger)
-        return give_back(request, lambda _lease: True, {keeper.name: keeper}, book, InlineStage(self.clock))
+        request = DeleteRequest("lab", self.clock.time() + 1800)
+        book = LedgerSession(self.ledger.events, self.ledger)
+        return delete_leases(request, lambda _lease: True, {keeper.name: keeper}, book, InlineStage(self.clock))
 
     def settle(self) -> int:
         """Let everything happen that is still on its way; return how many things bill then."""

@@ -11,11 +11,11 @@ import typing as t
 from ansible_collections.muster.training.plugins.module_utils._model.lease import TeardownProof
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease, LedgerEvent
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Candidate
-from ansible_collections.muster.training.plugins.plugin_utils._provision.create import Outcome, Terms, rent
+from ansible_collections.muster.training.plugins.plugin_utils._provision.create import CreateOutcome, Terms, create_pool
 from ansible_collections.muster.training.plugins.plugin_utils._provision.create_state import PoolRequest
-from ansible_collections.muster.training.plugins.plugin_utils._provision.delete import give_back
-from ansible_collections.muster.training.plugins.plugin_utils._provision.delete_state import GivebackRequest
-from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_session import Book
+from ansible_collections.muster.training.plugins.plugin_utils._provision.delete import delete_leases
+from ansible_collections.muster.training.plugins.plugin_utils._provision.delete_state import DeleteRequest
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_session import LedgerSession
 from ansible_collections.muster.training.tests.fakes.landlord import SimLandlord, SimProber, h100
 from ansible_collections.muster.training.tests.fakes.virtual import InlineStage, VirtualClock
 
@@ -55,11 +55,11 @@ class World:
         more.setdefault("timeout_at", self.clock.time() + 3600)
         return PoolRequest("lab", "h100", count, **more)
 
-    def book(self) -> Book:
-        return Book(self.lines.events, self.lines)
+    def book(self) -> LedgerSession:
+        return LedgerSession(self.lines.events, self.lines)
 
-    def rent(self, count: int = 2, *, gone: t.Callable[[], bool] = lambda: False, **more: t.Any) -> Outcome:
-        return rent(
+    def rent(self, count: int = 2, *, gone: t.Callable[[], bool] = lambda: False, **more: t.Any) -> CreateOutcome:
+        return create_pool(
             self.request(count, **more),
             self.landlords,
             self.book(),
@@ -72,8 +72,8 @@ class World:
 
     def give_back(self, scope: t.Callable[[Lease], bool] = lambda _lease: True, **more: t.Any) -> TeardownProof:
         more.setdefault("timeout_at", self.clock.time() + 1800)
-        request = GivebackRequest("lab", **more)
-        return give_back(request, scope, self.landlords, self.book(), InlineStage(self.clock))
+        request = DeleteRequest("lab", **more)
+        return delete_leases(request, scope, self.landlords, self.book(), InlineStage(self.clock))
 
     @property
     def leases(self) -> dict[tuple[str, str], Lease]:

@@ -11,7 +11,7 @@ from ansible_collections.muster.training.plugins.module_utils._http.errors impor
 from ansible_collections.muster.training.plugins.module_utils._http.messages import Request, Response
 from ansible_collections.muster.training.plugins.module_utils._http.urls import Origin
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
-from ansible_collections.muster.training.plugins.plugin_utils._providers.connection import Access
+from ansible_collections.muster.training.plugins.plugin_utils._providers.connection import ProviderConnection
 
 from .virtual import VirtualClock
 
@@ -52,6 +52,8 @@ class _Endless(Deadline):
 _REAL = _Endless()
 
 
-def access(url: str, clock: VirtualClock, token: str = TOKEN) -> Access:
+def access(url: str, clock: VirtualClock, token: str = TOKEN) -> ProviderConnection:
     """Return the access of one account to a fake."""
-    return Access(secret=Secret(token, "api_token", token=True), api_url=url, exchange=FakeWire(clock), clock=clock)
+    return ProviderConnection(
+        secret=Secret(token, "api_token", token=True), api_url=url, exchange=FakeWire(clock), clock=clock
+    )

@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
-from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read_ledger
 from ansible_collections.muster.training.plugins.plugin_utils._workflows import kube_node
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import cluster_identity
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
@@ -92,7 +92,7 @@ class Rented(World):
         return subject.ClusterCustody(request, self.home, job(**changes), "r1", self.client, **more)
 
     def leases(self) -> list[Lease]:
-        return list(read(self.home.folder).leases.values())
+        return list(read_ledger(self.home.folder).leases.values())
 
 
 @pytest.fixture
@@ -231,7 +231,7 @@ def test_a_reaper_asks_the_cluster_about_runs_that_nobody_follows(world: Rented)
     custody = world.custody(release="success")
     custody.placed(world.names, world.ref)
     settings = json.loads(world.settings.read_text())
-    world.copy(read(world.home.folder).events)
+    world.copy(read_ledger(world.home.folder).events)
     assert world.reap() == 0 and world.alive() == 2, "without a cluster it cannot know"
     world.settings.write_text(json.dumps({**settings, "kubeconfig": world.kubeconfig}))
     assert world.reap() == 0 and world.alive() == 2, "the run goes on"
@@ -243,7 +243,7 @@ def test_a_reaper_whose_cluster_is_away_keeps_to_the_other_rules(
     world: Rented, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world.custody(release="always").placed(world.names, world.ref)
-    world.copy(read(world.home.folder).events)
+    world.copy(read_ledger(world.home.folder).events)
     settings = json.loads(world.settings.read_text())
     world.settings.write_text(json.dumps({**settings, "kubeconfig": "/nowhere/config"}))
     assert world.reap() == 0 and world.alive() == 2
@@ -252,17 +252,17 @@ def test_a_reaper_whose_cluster_is_away_keeps_to_the_other_rules(
 
 def test_a_run_started_again_is_another_object(world: Rented) -> None:
     from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.run_status_kubernetes import (
-        asked,
+        read_run_end,
     )
 
-    assert asked(world.client, world.ref) is None
-    assert asked(world.client, {"kind": "Job"}) is None, "a ledger may say anything"
-    found = asked(world.client, {**world.ref, "uid": "other"})
+    assert read_run_end(world.client, world.ref) is None
+    assert read_run_end(world.client, {"kind": "Job"}) is None, "a ledger may say anything"
+    found = read_run_end(world.client, {**world.ref, "uid": "other"})
     assert found is not None and (found.state, found.outcome) == ("ended", "cancelled")
     elsewhere = {**world.ref, "uid": "other", "cluster_id": "8a0d6f6e-0000-0000-0000-000000000000"}
-    assert asked(world.client, elsewhere) is None, "that it is not on another cluster says nothing"
+    assert read_run_end(world.client, elsewhere) is None, "that it is not on another cluster says nothing"
     here = {**elsewhere, "cluster_id": world.ref["cluster_id"]}
-    assert asked(world.client, here) == found
+    assert read_run_end(world.client, here) == found
 
 
 def test_rules_that_nobody_would_keep_are_refused() -> None:

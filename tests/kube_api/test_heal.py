@@ -133,7 +133,7 @@ class Healer:
         request = training_job.Request(
             {**usual, **more, **options}, [], {}, self.root, check, lambda names: [], self.said
         )
-        return fleet_heal.run(request, Context(self.root, check))
+        return fleet_heal.heal_fleet(request, Context(self.root, check))
 
     def given_back(self, options: t.Any, context: t.Any) -> Dict:
         place = self.root / "lab" / "ledger.jsonl"
@@ -150,7 +150,7 @@ def healer(api: ApiServer, tmp_path: pathlib.Path, pair: tuple[str, str], monkey
     found = Healer(api, tmp_path, pair)
     monkeypatch.setattr(facts, "landlords", lambda providers, outside: {"lambda": found.landlord})
     # That giving back proves what it says is tested where it lives.
-    monkeypatch.setattr(node_pool_absent, "absent", found.given_back)
+    monkeypatch.setattr(node_pool_absent, "ensure_absent", found.given_back)
     return found
 
 
@@ -214,18 +214,18 @@ def test_a_machine_that_may_still_run_is_ended_first(
     healer: Healer, client: Client, pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its pods are freed only when giving it back was proved."""
-    monkeypatch.setattr(facts, "_usable", lambda *_args: True)
+    monkeypatch.setattr(facts, "_is_usable", lambda *_args: True)
     asked: list[t.Any] = []
 
     def stuck(options: t.Any, context: t.Any) -> Dict:
         asked.append(options["nodes"])
         return {"billing": [{"token": "0123abcd", "problem": "it is still listed"}]}
 
-    monkeypatch.setattr(node_pool_absent, "absent", stuck)
+    monkeypatch.setattr(node_pool_absent, "ensure_absent", stuck)
     with pytest.raises(Exception, match="could not be given back: it is still listed"):
         healer.run()
     assert asked == [["0123abcd"]] and client.get("v1/Node", pair[1]) is not None
-    monkeypatch.setattr(node_pool_absent, "absent", healer.given_back)
+    monkeypatch.setattr(node_pool_absent, "ensure_absent", healer.given_back)
     result = healer.run()
     assert client.get("v1/Node", pair[1]) is None and result["done"][0] == f"{pair[1]} was given back, with proof"
 
@@ -234,7 +234,7 @@ def test_pods_may_save_before_a_node_goes_that_was_given_notice(
     healer: Healer, client: Client, namespace: str, pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is evicted, which asks it to end, while its kubelet answers; only then the machine ends."""
-    monkeypatch.setattr(facts, "_usable", lambda *_args: True)
+    monkeypatch.setattr(facts, "_is_usable", lambda *_args: True)
     state(client, pair[1], True)
     ended: list[bool] = []
 
@@ -242,7 +242,7 @@ def test_pods_may_save_before_a_node_goes_that_was_given_notice(
         ended.append(client.get("v1/Node", pair[1]) is None)
         return healer.given_back(options, context)
 
-    monkeypatch.setattr(node_pool_absent, "absent", absent)
+    monkeypatch.setattr(node_pool_absent, "ensure_absent", absent)
     asked = threading.Event()
 
     def kubelet() -> None:
@@ -269,7 +269,7 @@ def test_a_controllers_clock_that_is_wrong_costs_no_machine(
     healer: Healer, client: Client, pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch, ahead_s: float
 ) -> None:
     """A node has just fallen silent; another time it was silent before is no part of that."""
-    monkeypatch.setattr(facts, "_usable", lambda *_args: True)
+    monkeypatch.setattr(facts, "_is_usable", lambda *_args: True)
     real = time.time
     files.write_json(healer.root / "lab" / facts.SILENT, {pair[1]: real() - 3600})
     state(client, pair[1], True)

@@ -13,7 +13,7 @@ import sys
 import typing as t
 
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease, LedgerEvent, epoch, iso
-from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read_ledger
 from ansible_collections.muster.training.tests.e2e.rent_world import RentWorld
 from ansible_collections.muster.training.tests.fakes.runpod import FakeRunpod
 from ansible_collections.muster.training.tests.lab.host import LabError
@@ -51,7 +51,7 @@ class Rented:
 
     def joined(self) -> set[str]:
         """Return the names of the machines that are in use now."""
-        return {lease.name for lease in read(self.ledger).leases.values() if lease.state == "joined"}
+        return {lease.name for lease in read_ledger(self.ledger).leases.values() if lease.state == "joined"}
 
 
 @contextlib.contextmanager
@@ -68,7 +68,7 @@ def rented(controller: Controller) -> t.Iterator[Rented]:
             raise LabError(f"nothing was rented: {done.output.strip()[-300:]}")
         ledger = controller.folder / "state" / "default"
         _age(ledger / "ledger.jsonl")
-        leases = sorted(read(ledger).leases.values(), key=lambda lease: lease.name)
+        leases = sorted(read_ledger(ledger).leases.values(), key=lambda lease: lease.name)
         named = dict(zip(nodes, leases, strict=True))
         values = {
             **world.values(rented_nodes_count=len(nodes), **home),

@@ -11,7 +11,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read_ledger
 from ansible_collections.muster.training.tests.lab import kube_drill_proof, kube_rented
 from ansible_collections.muster.training.tests.lab.kube.stages import until
 from ansible_collections.muster.training.tests.lab.kube_plays import Controller, command
@@ -39,7 +39,7 @@ def where(controller: Controller, name: str) -> dict[str, str]:
 
 def _inventory(cluster: kube_rented.Rented, names: t.Iterable[str], place: pathlib.Path) -> pathlib.Path:
     """Write the inventory of rented machines that are known by their rented names."""
-    leases = {lease.name: lease for lease in read(cluster.ledger).leases.values()}
+    leases = {lease.name: lease for lease in read_ledger(cluster.ledger).leases.values()}
     hosts = {
         name: {
             "ansible_connection": "local",

@@ -13,7 +13,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.job import 
 from ansible_collections.muster.training.plugins.plugin_utils._provision.run_exit_ssh import NodeEnd
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool import present as node_pool_present
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool import reaper_main, run_leases
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.accounts import Outside
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.accounts import Externals
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.tests.fakes.cycle import KEY
 from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
@@ -34,7 +34,7 @@ class World:
     def __init__(self, folder: pathlib.Path, url: str, api: FakeLambda, clock: VirtualClock) -> None:
         self.api, self.clock, self.folder = api, clock, folder
         self.home = StateHome({"path": str(folder / "state")}, "lab")
-        self.outside = Outside(clock, FakeWire(clock), {})
+        self.outside = Externals(clock, FakeWire(clock), {})
         self.stage = InlineStage(clock)
         self.providers = [{"name": "lambda", "api_token": TOKEN, "api_url": url}]
         self.said: list[str] = []
@@ -45,7 +45,7 @@ class World:
         reaper = {"cluster": "lab", "state_home": {"path": str(folder / "reaper")}, "providers": [account]}
         self.settings.write_text(json.dumps(reaper))
 
-    def rent(self, **options: t.Any) -> list[run_leases.Place]:
+    def rent(self, **options: t.Any) -> list[run_leases.RunHost]:
         values: dict[str, t.Any] = {
             "cluster": "lab",
             "pool": "h100",
@@ -63,14 +63,14 @@ class World:
             **options,
         }
         context = node_pool_present.Context(self.folder, False, self.outside, self.stage, SimProber())
-        result = node_pool_present.present(values, context)
+        result = node_pool_present.ensure_present(values, context)
         assert not result.get("failed"), result
-        return [run_leases.Place(item["name"], item, f"/state/{item['id']}/runs/r1") for item in result["nodes"]]
+        return [run_leases.RunHost(item["name"], item, f"/state/{item['id']}/runs/r1") for item in result["nodes"]]
 
-    def begin(self, given: Job, places: t.Sequence[run_leases.Place], run_id: str = "r1", **more: t.Any) -> t.Any:
-        return run_leases.begin(self.home, given, run_id, places, stage=self.stage, **more)
+    def begin(self, given: Job, places: t.Sequence[run_leases.RunHost], run_id: str = "r1", **more: t.Any) -> t.Any:
+        return run_leases.bind_leases(self.home, given, run_id, places, stage=self.stage, **more)
 
-    def end(self, tenancy: run_leases.Tenancy, outcome: str, **more: t.Any) -> dict[str, t.Any]:
+    def end(self, tenancy: run_leases.RunLeases, outcome: str, **more: t.Any) -> dict[str, t.Any]:
         more.setdefault("providers", self.providers)
         return tenancy.end(outcome, tell=self.said.append, outside=self.outside, stage=self.stage, **more)
 

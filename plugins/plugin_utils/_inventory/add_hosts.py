@@ -16,9 +16,9 @@ from ansible.inventory.host import Host
 from jinja2.exceptions import TemplateError
 
 from ...module_utils._model.errors import InputError
-from .connection_vars import Reachable, endpoint, key_arguments
-from .merge import is_same_machine, merged
-from .names import Named, assign_names, clean_label, clean_name
+from .connection_vars import Reachable, choose_endpoint, key_arguments
+from .merge import is_same_machine, merge_records
+from .names import NameRequest, assign_names, clean_label, clean_name
 
 Evaluate = Callable[[t.Any, Mapping[str, t.Any]], t.Any]
 
@@ -44,7 +44,7 @@ def own_variables(host: HostLike) -> dict[str, t.Any]:
     return {"muster_node": host.record, **host.data}
 
 
-def admitted(
+def filter_hosts(
     hosts: Iterable[HostLike], states: Collection[str], filters: Sequence[t.Any], evaluate: Evaluate
 ) -> list[HostLike]:
     """Return the hosts whose state is in ``states`` and that ``filters`` let in.
@@ -53,14 +53,14 @@ def admitted(
     is an error: left out, it would let in what it was written to keep out.
     """
     kept = [host for host in hosts if host.record["state"] in states]
-    rules = [_rule(entry, number) for number, entry in enumerate(filters)]
+    rules = [_parse_rule(entry, number) for number, entry in enumerate(filters)]
     return [host for host in kept if _decide(own_variables(host), rules, evaluate)] if rules else kept
 
 
 _Rule = tuple[str, bool, t.Any]
 
 
-def _rule(entry: t.Any, number: int) -> _Rule:
+def _parse_rule(entry: t.Any, number: int) -> _Rule:
     if not isinstance(entry, Mapping) or len(entry) != 1 or next(iter(entry)) not in ("include", "exclude"):
         raise InputError(f"filters[{number}]", "must be one of include: <expression> and exclude: <expression>")
     verb, expression = next(iter(entry.items()))
@@ -80,7 +80,7 @@ def _decide(variables: Mapping[str, t.Any], rules: Sequence[_Rule], evaluate: Ev
     return True
 
 
-class Placing:
+class HostAdder:
     """Adds hosts to an inventory.
 
     :param ways: how to connect, in order of preference.
@@ -133,7 +133,7 @@ class Placing:
         if not taken and len(set(wishes)) == len(wishes):
             return wishes
         alive = [host.record["state"] in _ALIVE for host in hosts]
-        wanted = [Named(host.id, wish, up) for host, wish, up in zip(hosts, wishes, alive, strict=True)]
+        wanted = [NameRequest(host.id, wish, up) for host, wish, up in zip(hosts, wishes, alive, strict=True)]
         names, self.shared = assign_names(wanted, taken)
         return [names[host.id] for host in hosts]
 
@@ -164,13 +164,13 @@ class Placing:
         else:
             open_way = self._connect(host, variables)
         variables["muster_reachable"] = open_way and not shut and record["state"] in _USABLE
-        variables["muster_node"] = record if theirs is None else merged(record, theirs)
+        variables["muster_node"] = record if theirs is None else merge_records(record, theirs)
         variables.update(self._common)
         return variables
 
     def _connect(self, host: HostLike, variables: dict[str, t.Any]) -> bool:
         """Set how Ansible reaches the host; false when there is no way yet."""
-        found = endpoint(host, self._ways)
+        found = choose_endpoint(host, self._ways)
         if found is None:
             return False
         record = host.record

@@ -29,9 +29,9 @@ from ...module_utils._model.errors import InputError, MusterError
 from ...module_utils._secrets.scrubber import scrub
 from ...module_utils._secrets.secret import Secret
 from ...module_utils._secrets.sources import SecretSource
-from .add_hosts import HostLike, Placing, admitted
-from .cache import Answer, CacheRule, Raw, answer, default_folder, file_name
-from .constructed import Constructor, Reader
+from .add_hosts import HostAdder, HostLike, filter_hosts
+from .cache import CachedResponse, CacheRule, Raw, default_folder, file_name, read_listing
+from .constructed import Constructor, ExpressionReader
 from .source_file import check_booleans, check_file, check_keys
 
 PROBLEMS = "muster_inventory_problems"
@@ -39,7 +39,7 @@ _KEYED = ("key", "prefix", "separator", "parent_group", "default_value", "traili
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Source:
+class InventorySource:
     """Where the hosts of one inventory source come from.
 
     ``api`` is shown in messages. ``fetch`` returns the whitelisted listing, ``to_host`` maps one item of it; ``key``
@@ -54,7 +54,7 @@ class Source:
 
 
 @contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
+def without_garbage_collection() -> Iterator[None]:
     """Keep the garbage collector out while hosts are made, and count them among the old objects afterwards.
 
     Ten thousand hosts are half a million objects, none of them garbage; looking through them again and again took a
@@ -74,7 +74,7 @@ def undisturbed() -> Iterator[None]:
         gc.enable()
 
 
-def drained(listing: list[Raw]) -> Iterator[Raw]:
+def pop_items(listing: list[Raw]) -> Iterator[Raw]:
     """Yield the items of a listing in order and let go of each: what is made of one takes its place in memory."""
     listing.reverse()
     while listing:
@@ -91,7 +91,7 @@ class MusterInventory(BaseInventoryPlugin, Constructable):
     ENDINGS: tuple[str, ...] = ()
     WAYS: tuple[str, ...] = ("public",)
 
-    def source(self) -> Source:
+    def source(self) -> InventorySource:
         """Return where the hosts come from; called when the options have been read."""
         raise NotImplementedError
 
@@ -104,7 +104,7 @@ class MusterInventory(BaseInventoryPlugin, Constructable):
         super().parse(inventory, loader, path, cache)
         try:
             source = self._configure(path)
-            with undisturbed():
+            with without_garbage_collection():
                 self._fill(source, cache)
         except MusterError as exc:
             problem = str(exc)
@@ -151,7 +151,7 @@ class MusterInventory(BaseInventoryPlugin, Constructable):
             "timeout_s": float(self.option("timeout_s")),
         }
 
-    def _configure(self, path: str) -> Source:
+    def _configure(self, path: str) -> InventorySource:
         """Read and check the options. Core's YAML reader keeps the frames that called it alive: no host is in them."""
         check_file(path)
         given = t.cast(t.Any, self)._read_config_data(path)
@@ -162,24 +162,24 @@ class MusterInventory(BaseInventoryPlugin, Constructable):
                 check_keys(entry, _KEYED)
         return self.source()
 
-    def _fill(self, source: Source, cache: bool) -> None:
+    def _fill(self, source: InventorySource, cache: bool) -> None:
         listed = self._listing(source, cache)
-        reader = Reader(self, self._vars or {} if self.option("use_extra_vars") else {})
-        hosts = [source.to_host(item) for item in drained(listed.listing)]
-        kept = admitted(hosts, self.option("states"), self.option("filters") or [], reader.evaluate)
+        reader = ExpressionReader(self, self._vars or {} if self.option("use_extra_vars") else {})
+        hosts = [source.to_host(item) for item in pop_items(listed.listing)]
+        kept = filter_hosts(hosts, self.option("states"), self.option("filters") or [], reader.evaluate)
         self._place(kept, listed, reader)
 
-    def _listing(self, source: Source, cache: bool) -> Answer:
+    def _listing(self, source: InventorySource, cache: bool) -> CachedResponse:
         folder = self.option("cache_dir") or default_folder(os.environ)
         rule = CacheRule(os.path.expanduser(folder), self.option("cache_fresh_s"), self.option("cache_stale_s"))
         name = file_name(self.NAME, (source.api, source.account, *source.key))
-        listed = answer(rule, name, source.fetch, time.time, use_fresh=cache)
+        listed = read_listing(rule, name, source.fetch, time.time, use_fresh=cache)
         if listed.problem:
             self.display.warning(scrub(f"{source.api}: using an answer {listed.age_s:.0f} s old ({listed.problem})"))
         return listed
 
-    def _place(self, hosts: list[HostLike], listed: Answer, reader: Reader) -> None:
-        placing = Placing(
+    def _place(self, hosts: list[HostLike], listed: CachedResponse, reader: ExpressionReader) -> None:
+        placing = HostAdder(
             self.inventory,
             ways=tuple(self.option("connect_with") or self.WAYS),
             hostname=t.cast(t.Any, self).get_option("hostname"),

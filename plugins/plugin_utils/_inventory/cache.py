@@ -29,7 +29,7 @@ Raw = dict[str, t.Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Answer:
+class CachedResponse:
     """A listing and its age in seconds; ``problem`` says why an old one is used."""
 
     listing: list[Raw]
@@ -65,7 +65,7 @@ def file_name(plugin: str, key: t.Sequence[str]) -> str:
     return f"{plugin.rpartition('.')[2]}-{digest}.json"
 
 
-def load(path: str, now: float) -> Answer | None:
+def load_response(path: str, now: float) -> CachedResponse | None:
     """Return the kept answer, None when there is none that can be trusted (missing, torn, from the future)."""
     try:
         with open(path, "rb") as stream:
@@ -80,10 +80,10 @@ def load(path: str, now: float) -> Answer | None:
     sound = (
         kept.get("schema") == SCHEMA and isinstance(listing, list) and all(isinstance(item, dict) for item in listing)
     )
-    return Answer(listing, now - at) if sound and at <= now else None
+    return CachedResponse(listing, now - at) if sound and at <= now else None
 
 
-def store(path: str, listing: list[Raw], now: float) -> bool:
+def store_listing(path: str, listing: list[Raw], now: float) -> bool:
     """Keep an answer; false when the folder cannot be written, which is no reason to fail."""
     temporary = ""
     try:
@@ -99,21 +99,21 @@ def store(path: str, listing: list[Raw], now: float) -> bool:
     return True
 
 
-def answer(
+def read_listing(
     rule: CacheRule,
     name: str,
     fetch: Callable[[], list[Raw]],
     now: Callable[[], float],
     *,
     use_fresh: bool = True,
-) -> Answer:
+) -> CachedResponse:
     """Return a fresh kept answer, else ask, else use a stale one; raise what ``fetch`` raised when there is none.
 
     Only an API that could not answer (:class:`TransportError` without a client error) is replaced by an old answer:
     a refused credential is never papered over. ``use_fresh`` false always asks.
     """
     path = os.path.join(rule.folder, name) if rule.enabled else ""
-    kept = load(path, now()) if path else None
+    kept = load_response(path, now()) if path else None
     if kept and use_fresh and kept.age_s < rule.fresh_s:
         return kept
     try:
@@ -123,7 +123,7 @@ def answer(
         outage = not 300 <= status < 500 or status == 429
         if kept is None or not outage or kept.age_s >= rule.stale_s:
             raise
-        return Answer(kept.listing, kept.age_s, str(exc))
+        return CachedResponse(kept.listing, kept.age_s, str(exc))
     if path:
-        store(path, listing, now())
-    return Answer(listing)
+        store_listing(path, listing, now())
+    return CachedResponse(listing)

@@ -40,7 +40,7 @@ class Reachable(t.Protocol):
     def direct(self) -> tuple[str, int, str | None] | None: ...
 
 
-def preferred(addresses: Sequence[dict[str, t.Any]]) -> str | None:
+def first_usable_address(addresses: Sequence[dict[str, t.Any]]) -> str | None:
     """Return the first IPv4 address, else the first IPv6 address, that other machines can use; None without one."""
     second = None
     for entry in addresses:
@@ -53,7 +53,7 @@ def preferred(addresses: Sequence[dict[str, t.Any]]) -> str | None:
     return second
 
 
-def endpoint(host: Reachable, ways: Sequence[str]) -> Endpoint | None:
+def choose_endpoint(host: Reachable, ways: Sequence[str]) -> Endpoint | None:
     """Return the endpoint by the first of ``ways`` that this host has, None when it has none."""
     user = host.record["ssh"]["user"]
     for way in ways:
@@ -61,7 +61,7 @@ def endpoint(host: Reachable, ways: Sequence[str]) -> Endpoint | None:
             return Endpoint(host.direct[0], host.direct[1], host.direct[2] or user)
         if way == "magicdns" and host.dns:
             return Endpoint(host.dns, None, user)
-        address = preferred(host.record["addresses"][_NETWORKS[way]]) if way in _NETWORKS else None
+        address = first_usable_address(host.record["addresses"][_NETWORKS[way]]) if way in _NETWORKS else None
         if address:
             # A provider may serve SSH on another port of the public address only.
             port = host.direct[1] if way == "public" and host.direct and host.direct[0] == address else None

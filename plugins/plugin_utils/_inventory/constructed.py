@@ -29,7 +29,7 @@ _EMPTY = (None, "")
 _MAGIC = ("inventory_hostname", "inventory_hostname_short", "group_names")
 
 
-class Reader:
+class ExpressionReader:
     """Reads expressions for one plugin, natively where the outcome is certain."""
 
     def __init__(self, plugin: Constructable, extra_variables: Variables) -> None:
@@ -108,7 +108,7 @@ class Constructor:
     :param reader: made for the same plugin.
     """
 
-    def __init__(self, plugin: Constructable, reader: Reader) -> None:
+    def __init__(self, plugin: Constructable, reader: ExpressionReader) -> None:
         # Constructable's helpers and options have no types.
         self._plugin: t.Any = plugin
         self._inventory: t.Any = plugin.inventory

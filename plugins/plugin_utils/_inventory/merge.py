@@ -29,7 +29,7 @@ def is_same_machine(ours: Mapping[str, t.Any], theirs: t.Any) -> bool:
     return MESH_PROVIDER in sources or sources[1] is None
 
 
-def merged(ours: dict[str, t.Any], theirs: t.Any) -> dict[str, t.Any]:
+def merge_records(ours: dict[str, t.Any], theirs: t.Any) -> dict[str, t.Any]:
     """Return the record of a machine from two sources.
 
     The provider's word holds for what the machine is; the mesh adds its address and, as it is the way that was
@@ -40,7 +40,7 @@ def merged(ours: dict[str, t.Any], theirs: t.Any) -> dict[str, t.Any]:
     base, other = (theirs, ours) if ours.get("provider") == MESH_PROVIDER else (ours, theirs)
     result = {key: value if value is not None else other.get(key) for key, value in base.items()}
     for key in ("addresses", "gpu", "cpu", "ssh"):
-        result[key] = _filled(base.get(key), other.get(key))
+        result[key] = _fill_gaps(base.get(key), other.get(key))
     if isinstance(ours.get("ssh"), Mapping) and ours["ssh"].get("host"):
         result["ssh"] = dict(ours["ssh"])
     both = [*base.get("network_types", ()), *other.get("network_types", ())]
@@ -48,7 +48,7 @@ def merged(ours: dict[str, t.Any], theirs: t.Any) -> dict[str, t.Any]:
     return result
 
 
-def _filled(first: t.Any, second: t.Any) -> dict[str, t.Any]:
+def _fill_gaps(first: t.Any, second: t.Any) -> dict[str, t.Any]:
     """Return ``first`` with the entries that it leaves empty taken from ``second``."""
     second = second if isinstance(second, Mapping) else {}
     first = first if isinstance(first, Mapping) else {}

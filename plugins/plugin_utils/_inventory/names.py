@@ -50,7 +50,7 @@ def clean_name(text: str) -> str:
     return clean_label(text)
 
 
-class Named(t.NamedTuple):
+class NameRequest(t.NamedTuple):
     """What naming needs to know of a host: its id, the name it should have, and whether it is alive."""
 
     id: str
@@ -58,13 +58,13 @@ class Named(t.NamedTuple):
     alive: bool
 
 
-def assign_names(hosts: Iterable[Named], taken: Collection[str]) -> tuple[dict[str, str], list[str]]:
+def assign_names(hosts: Iterable[NameRequest], taken: Collection[str]) -> tuple[dict[str, str], list[str]]:
     """Return the inventory name of each id, and the names that several hosts wanted.
 
     Of several with one name, one that is alive gets it (the lowest id, if more are), the others get a mark of their
     id; so do hosts whose name is in ``taken``. The outcome depends on the set of hosts, not on their order.
     """
-    wanted: dict[str, list[Named]] = {}
+    wanted: dict[str, list[NameRequest]] = {}
     for host in hosts:
         wanted.setdefault(host.name, []).append(host)
     names: dict[str, str] = {}
@@ -76,10 +76,10 @@ def assign_names(hosts: Iterable[Named], taken: Collection[str]) -> tuple[dict[s
         if name not in taken:
             names[ordered.pop(0).id] = name
         for host in ordered:
-            names[host.id] = _marked(name, host.id)
+            names[host.id] = _add_mark(name, host.id)
     return names, sorted(shared)
 
 
-def _marked(name: str, ident: str) -> str:
+def _add_mark(name: str, ident: str) -> str:
     first, dot, rest = name.partition(".")
     return _with_mark(first, ident) + dot + rest

@@ -45,11 +45,11 @@ def check_file(path: str) -> None:
         raise InputError(name, "is not valid YAML text") from None
     if not isinstance(root, yaml.MappingNode):
         raise InputError(name, "must be a mapping with the key 'plugin'")
-    for key, line in _repeated(root):
+    for key, line in _find_duplicate_keys(root):
         raise InputError(f"{name}:{line}", f"the key '{key}' is there twice")
 
 
-def _repeated(node: t.Any) -> Iterator[tuple[str, int]]:
+def _find_duplicate_keys(node: t.Any) -> Iterator[tuple[str, int]]:
     """Yield keys that a mapping below ``node`` has twice, with the line of the second."""
     pending, visited = [node], set()
     while pending:

@@ -4,7 +4,7 @@
 """What a provider must be able to do so that machines can be rented there, and the parts that all share.
 
 To add a provider: a package with ``client`` and ``mapping`` (reading), and ``rent`` with one subclass of
-:class:`RentalProvider`; then an entry in ``catalog``.
+:class:`MachineProvider`; then an entry in ``catalog``.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -31,7 +31,7 @@ from ...module_utils._model.lease import (
     parse_name,
 )
 from ...module_utils._model.offer import Offer, OfferQuery, Order
-from .node_record import Host
+from .node_record import ProviderHost
 
 ANY_ERROR = range(400, 600)
 # After a call that certainly never left (no address, no connection): a short while for the network to come back.
@@ -53,7 +53,7 @@ class Capabilities:
     server_deadline: bool = False
 
 
-class Keeper(abc.ABC):
+class ProviderAccount(abc.ABC):
     """One account of which things can be listed and ended. Methods may be called from several threads."""
 
     name: t.ClassVar[str]
@@ -76,7 +76,7 @@ class Keeper(abc.ABC):
         return ()
 
 
-class RentalProvider(Keeper):
+class MachineProvider(ProviderAccount):
     """One account at a provider of machines."""
 
     capabilities: t.ClassVar[Capabilities]
@@ -93,7 +93,7 @@ class RentalProvider(Keeper):
         """Place one order, in one call that is never repeated, and classify the answer."""
 
 
-def place(
+def send_order(
     http: HttpClient,
     request: Request,
     read: t.Callable[[Answer], CreateAnswer | None],
@@ -108,15 +108,15 @@ def place(
     try:
         answer = http.call(request._replace(idempotent=False), allow=ANY_ERROR)
     except TransportError as error:
-        return unanswered(error)
+        return classify_transport_error(error)
     try:
         found = read(answer)
     except (LookupError, TypeError, ValueError):
         found = None
-    return found or by_status(answer, detail, clock.time())
+    return found or classify_status(answer, detail, clock.time())
 
 
-def unanswered(error: TransportError) -> CreateAnswer:
+def classify_transport_error(error: TransportError) -> CreateAnswer:
     """Return the answer for a call without one: only a call that never left is certainly without effect."""
     if error.ambiguous:
         return Unsettled(error.message)
@@ -125,7 +125,7 @@ def unanswered(error: TransportError) -> CreateAnswer:
     return Refused("throttled", error.message, UNSENT_RETRY_S)
 
 
-def unprepared(error: TransportError) -> CreateAnswer:
+def classify_preparation_error(error: TransportError) -> CreateAnswer:
     """Return the answer for an order whose preparation failed (a key at the provider): nothing was ordered."""
     if isinstance(error, ApiError) and error.status in (401, 403):
         return Refused("credentials", error.message)
@@ -134,14 +134,14 @@ def unprepared(error: TransportError) -> CreateAnswer:
     return Refused("throttled", error.message, UNSENT_RETRY_S)
 
 
-def _not_found(response: Response) -> bool:
+def _is_not_found(response: Response) -> bool:
     return response.status in (404, 410)
 
 
-def by_status(answer: Answer, detail: t.Callable[[t.Any], str], now: float) -> CreateAnswer:
+def classify_status(answer: Answer, detail: t.Callable[[t.Any], str], now: float) -> CreateAnswer:
     """Return what an HTTP status says where the provider's own codes say nothing more."""
     status = answer.status
-    reason = f"status {status}{_told(answer, detail)}"
+    reason = f"status {status}{_error_suffix(answer, detail)}"
     if status == 429:
         return Refused("throttled", reason, parse_retry_after(answer.headers.get("retry-after"), now))
     if status in (404, 410):
@@ -156,7 +156,7 @@ def by_status(answer: Answer, detail: t.Callable[[t.Any], str], now: float) -> C
     return Refused("rule", reason)
 
 
-def _told(answer: Answer, detail: t.Callable[[t.Any], str]) -> str:
+def _error_suffix(answer: Answer, detail: t.Callable[[t.Any], str]) -> str:
     try:
         text = detail(answer.data)
     except (LookupError, TypeError, AttributeError):
@@ -165,7 +165,7 @@ def _told(answer: Answer, detail: t.Callable[[t.Any], str]) -> str:
     return f": {clean}" if clean else ""
 
 
-def delete_call(http: HttpClient, request: Request, absent: t.Callable[[Response], bool] = _not_found) -> bool:
+def send_delete(http: HttpClient, request: Request, absent: t.Callable[[Response], bool] = _is_not_found) -> bool:
     """Send a delete, which is harmless to repeat; false when there is no such thing.
 
     ``absent`` tells of an error answer whether it means that; every other error is raised.
@@ -179,7 +179,9 @@ def delete_call(http: HttpClient, request: Request, absent: t.Callable[[Response
     raise ApiError(request.method, request.path, response.status, request_id=response.request_id())
 
 
-def rental_of(host: Host, *, detail: str, doomed: bool, token: str | None = None, machine: str | None = None) -> Rental:
+def build_instance(
+    host: ProviderHost, *, detail: str, doomed: bool, token: str | None = None, machine: str | None = None
+) -> Rental:
     """Return the rental that a listed machine is; ``machine`` names the physical machine where that is known."""
     parts = parse_name(host.name)
     record = host.record
@@ -193,13 +195,13 @@ def rental_of(host: Host, *, detail: str, doomed: bool, token: str | None = None
         doomed=doomed,
         region=record["region"],
         price_usd_per_hour=record["price_usd_per_hour"],
-        ssh=_endpoint(host),
+        ssh=_ssh_endpoint(host),
         host=machine,
         record=record,
     )
 
 
-def _endpoint(host: Host) -> SshEndpoint | None:
+def _ssh_endpoint(host: ProviderHost) -> SshEndpoint | None:
     user = host.record["ssh"]["user"] or "root"
     if host.direct is not None:
         address, port, named = host.direct
@@ -208,6 +210,6 @@ def _endpoint(host: Host) -> SshEndpoint | None:
     return SshEndpoint(public[0]["address"], 22, user) if public else None
 
 
-def post(path: str, body: t.Any = None) -> Request:
+def post_request(path: str, body: t.Any = None) -> Request:
     """Return a POST of JSON."""
     return json_request("POST", path, body=body)

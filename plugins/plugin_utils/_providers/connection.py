@@ -23,7 +23,7 @@ from ...module_utils._secrets.secret import Secret
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Access:
+class ProviderConnection:
     """One account at one API.
 
     ``api_url`` empty means the provider's own; ``timeout_s`` bounds one call with its retries. ``exchange`` and

@@ -32,7 +32,7 @@ MAX_GPUS = 1024
 CONTAINER = "an unprivileged container: no systemd, no /dev/net/tun, cgroups read-only"
 
 
-class Host(t.NamedTuple):
+class ProviderHost(t.NamedTuple):
     """One machine or cluster of a listing.
 
     ``name`` is the provider's name for it (not yet unique or clean). ``record`` is ``muster_node``; ``data`` holds
@@ -52,7 +52,7 @@ def address_list(addresses: tuple[str, ...]) -> list[Record]:
     return [{"address": address, "interface": None, "prefix": None} for address in addresses]
 
 
-def owner(name: str | None) -> Record:
+def parse_owner(name: str | None) -> Record:
     """Return cluster, pool and token of a machine that we rented, by its name; None each for any other."""
     # Our names have three dashes at least; most others need no closer look.
     found = parse_name(name) if name and name.count("-") >= _DASHES else None
@@ -61,7 +61,7 @@ def owner(name: str | None) -> Record:
     return {"cluster": found.cluster, "pool": found.pool, "token": found.token}
 
 
-class Known(t.TypedDict, total=False):
+class ProviderFacts(t.TypedDict, total=False):
     """What a provider may tell beside the required parts of a record."""
 
     product: str | None
@@ -73,7 +73,7 @@ class Known(t.TypedDict, total=False):
     fabric_hint: str | None
 
 
-def record(
+def build_record(
     id: str,
     name: str,
     provider: str,
@@ -89,14 +89,14 @@ def record(
     gpu: Gpu = (None, None, None),
     cpu: tuple[int | None, str | None] = (None, None),
     k3s: tuple[bool | None, tuple[str, ...]] = (None, ()),
-    **known: t.Unpack[Known],
+    **known: t.Unpack[ProviderFacts],
 ) -> Record:
     """Return one node record. ``ssh`` host and port stay open: the inventory fills in the way it was told to take.
 
     ``ownership`` None asks the name: machines of ours that are rented carry their lease in it. ``gpu`` is model,
     count and GiB of one; ``cpu`` count and architecture; ``k3s`` whether it can run and why not.
     """
-    lease = owner(name)
+    lease = parse_owner(name)
     networks = ["mesh"] if mesh else []
     if lan:
         networks.append("lan")

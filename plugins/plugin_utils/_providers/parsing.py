@@ -22,22 +22,22 @@ Raw = dict[str, t.Any]
 MAX_PAGES = 1000
 
 
-def unexpected(api: str, problem: str) -> TransportError:
+def unexpected_answer(api: str, problem: str) -> TransportError:
     """Return the error for a JSON answer of another shape than the API promises."""
     return TransportError(f"{api}: unexpected answer ({problem})", "The API may have changed; nothing was concluded")
 
 
-def items(data: t.Any, key: str, api: str) -> list[Raw]:
+def read_items(data: t.Any, key: str, api: str) -> list[Raw]:
     """Return the objects listed under ``key`` of an answer, or raise :class:`TransportError`."""
     listed = data.get(key) if isinstance(data, Mapping) else None
     if not isinstance(listed, list):
-        raise unexpected(api, f"no list '{key}'")
+        raise unexpected_answer(api, f"no list '{key}'")
     if not all(isinstance(item, dict) for item in listed):
-        raise unexpected(api, f"'{key}' holds something that is no object")
+        raise unexpected_answer(api, f"'{key}' holds something that is no object")
     return listed
 
 
-def unique(listed: Iterable[Raw], key: str, api: str) -> list[Raw]:
+def unique_items(listed: Iterable[Raw], key: str, api: str) -> list[Raw]:
     """Return the items once each, by their ``key`` (the last wins, the order of the first is kept).
 
     Pages that shift while they are read list an item twice. An item without id cannot be told from another.
@@ -48,12 +48,12 @@ def unique(listed: Iterable[Raw], key: str, api: str) -> list[Raw]:
         if type(name) is not str or not name:
             name = text(name)
             if name is None:
-                raise unexpected(api, f"an item without '{key}'")
+                raise unexpected_answer(api, f"an item without '{key}'")
         found[name] = item
     return list(found.values())
 
 
-def pages(fetch: Callable[[str | None], tuple[list[Raw], str | None]], api: str) -> list[Raw]:
+def read_pages(fetch: Callable[[str | None], tuple[list[Raw], str | None]], api: str) -> list[Raw]:
     """Return the items of all pages; ``fetch`` takes a cursor (None first) and returns items and the next cursor.
 
     A cursor that comes again would loop for ever, and stopping there would pass a part for the whole: an error.
@@ -67,9 +67,9 @@ def pages(fetch: Callable[[str | None], tuple[list[Raw], str | None]], api: str)
         if cursor is None:
             return found
         if cursor in seen:
-            raise unexpected(api, "the listing repeats its pages")
+            raise unexpected_answer(api, "the listing repeats its pages")
         seen.add(cursor)
-    raise unexpected(api, f"more than {MAX_PAGES} pages")
+    raise unexpected_answer(api, f"more than {MAX_PAGES} pages")
 
 
 def pick(raw: Mapping[str, t.Any], names: Iterable[str]) -> Raw:
@@ -114,7 +114,7 @@ def flag(value: t.Any) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-def mapping(value: t.Any) -> Mapping[str, t.Any]:
+def as_mapping(value: t.Any) -> Mapping[str, t.Any]:
     """Return a mapping, an empty one for anything else."""
     return value if isinstance(value, Mapping) else {}
 
@@ -143,6 +143,6 @@ def epoch(value: t.Any) -> str | None:
     return datetime.datetime.fromtimestamp(int(seconds), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def joined(*parts: t.Any) -> str:
+def join_texts(*parts: t.Any) -> str:
     """Return the texts among ``parts`` joined by a colon, for error details."""
     return ": ".join(str(part) for part in parts if isinstance(part, str) and part)

@@ -12,19 +12,19 @@ import dataclasses
 import typing as t
 
 from ...module_utils._secrets.sources import SecretSource
-from .base import RentalProvider
-from .connection import Access
-from .lambda_cloud.provision import LambdaRental
-from .runpod.provision import RunpodRental
-from .shadeform.provision import ShadeformRental
-from .vastai.provision import VastRental
+from .base import MachineProvider
+from .connection import ProviderConnection
+from .lambda_cloud.provision import LambdaProvider
+from .runpod.provision import RunpodProvider
+from .shadeform.provision import ShadeformProvider
+from .vastai.provision import VastProvider
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entry:
     """How to make a provider: ``make`` takes the access and the account's name."""
 
-    make: t.Callable[[Access, str], RentalProvider]
+    make: t.Callable[[ProviderConnection, str], MachineProvider]
     variable: str
 
     def secret(self, path: str) -> SecretSource:
@@ -33,8 +33,8 @@ class Entry:
 
 
 CATALOG: t.Final[dict[str, Entry]] = {
-    "lambda": Entry(LambdaRental, "LAMBDA_API_KEY"),
-    "runpod": Entry(RunpodRental, "RUNPOD_API_KEY"),
-    "vastai": Entry(VastRental, "VAST_API_KEY"),
-    "shadeform": Entry(ShadeformRental, "SHADEFORM_API_KEY"),
+    "lambda": Entry(LambdaProvider, "LAMBDA_API_KEY"),
+    "runpod": Entry(RunpodProvider, "RUNPOD_API_KEY"),
+    "vastai": Entry(VastProvider, "VAST_API_KEY"),
+    "shadeform": Entry(ShadeformProvider, "SHADEFORM_API_KEY"),
 }

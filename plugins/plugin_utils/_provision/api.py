@@ -21,7 +21,7 @@ from .readiness import ProbeReport
 Work = concurrent.futures.Future[t.Any]
 
 
-class Keeper(t.Protocol):
+class AccountApi(t.Protocol):
     """One account of which things can be listed and ended; methods are HTTP calls and may run in any thread."""
 
     @property
@@ -46,7 +46,7 @@ class Keeper(t.Protocol):
         """Return what carries a name of these clusters and is no machine (volumes, file systems, addresses)."""
 
 
-class Landlord(Keeper, t.Protocol):
+class ProviderApi(AccountApi, t.Protocol):
     """One account at a provider of machines."""
 
     def offers(self, query: OfferQuery, count: int = 1) -> tuple[Offer, ...]:
@@ -66,7 +66,7 @@ class Prober(t.Protocol):
         """Return what was found on a machine with an SSH endpoint; never raises for one that does not answer."""
 
 
-class Stage(t.Protocol):
+class Scheduler(t.Protocol):
     """Time and threads, so that tests run hours in milliseconds."""
 
     def now(self) -> float:
@@ -83,7 +83,7 @@ class Stage(t.Protocol):
 _STEP_S = 2.0
 
 
-class RealStage:
+class ThreadScheduler:
     """The machine's clock and a pool of threads. Use as a context manager."""
 
     def __init__(self, threads: int = 32) -> None:
@@ -91,7 +91,7 @@ class RealStage:
         # A clock that is set back in the middle must not make a settling time endless.
         self._offset = time.time() - time.monotonic()
 
-    def __enter__(self) -> RealStage:
+    def __enter__(self) -> ThreadScheduler:
         return self
 
     def __exit__(self, *_failure: object) -> None:

@@ -17,35 +17,35 @@ from ...module_utils._model.errors import MusterError, ProviderError, TransportE
 from ...module_utils._model.lease import RentedName, TeardownProof, Unsettled
 from ...module_utils._model.ledger import EventKind, Lease
 from ...module_utils._model.offer import Offer, Order
-from .api import Landlord, Prober, Stage
-from .create_adopt import Listings, begin, choose, pool_leases
+from .api import Prober, ProviderApi, Scheduler
+from .create_adopt import Listings, initial_state, pool_leases, rank_offers
 from .create_plan import decide
 from .create_reduce import advance, reduce
 from .create_state import (
-    Answered,
-    Began,
+    AccountListed,
     Choice,
-    Drop,
-    Dropped,
-    Event,
-    Held,
-    Listed,
-    Look,
-    Place,
+    CreateEvent,
+    DeleteInstance,
+    DeletionAnswered,
+    ListAccount,
+    MachineProbed,
+    OrderAnswered,
+    OrderSent,
+    PlaceOrder,
     PoolRequest,
     PoolState,
-    Probed,
+    SlotLease,
 )
-from .create_state import Probe as ProbeAction
-from .delete import Keepers, give_back, look
-from .delete_state import GivebackRequest
-from .ledger.ledger_events import line, pending_line, pool_lines
-from .ledger.ledger_session import Book
-from .reconcile import run
+from .create_state import ProbeMachine as ProbeAction
+from .delete import AccountApis, delete_leases, list_account
+from .delete_state import DeleteRequest
+from .ledger.ledger_events import create_events, lease_event, pending_event
+from .ledger.ledger_session import LedgerSession
+from .reconcile import reconcile
 
-Landlords = t.Mapping[str, Landlord]
-Tell = t.Callable[[str], None]
-TIDY_S = 30.0
+ProviderApis = t.Mapping[str, ProviderApi]
+ReportLine = t.Callable[[str], None]
+SURPLUS_TIMEOUT_S = 30.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Terms:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
+class CreateOutcome:
     """How renting ended. ``failure`` is empty for a complete pool; ``proof`` covers what was given back."""
 
     state: PoolState
@@ -67,7 +67,7 @@ class Outcome:
     placed: int
 
 
-def new_token(taken: t.Collection[str]) -> str:
+def generate_token(taken: t.Collection[str]) -> str:
     """Return a token that this ledger has never seen."""
     while True:
         token = secrets.token_hex(4)
@@ -75,18 +75,18 @@ def new_token(taken: t.Collection[str]) -> str:
             return token
 
 
-class _Engine:
+class _CreateEffects:
     """The effects of renting."""
 
     def __init__(
         self,
-        landlords: Landlords,
+        landlords: ProviderApis,
         prober: Prober | None,
-        book: Book,
-        stage: Stage,
+        book: LedgerSession,
+        stage: Scheduler,
         terms: Terms,
         tokens: t.Callable[[t.Collection[str]], str],
-        tell: Tell,
+        tell: ReportLine,
         gone: t.Callable[[], bool],
     ) -> None:
         self._landlords = landlords
@@ -109,19 +109,19 @@ class _Engine:
         return state if state.failure else advance(state, now)
 
     def start(self, state: PoolState, action: t.Any) -> tuple[PoolState, t.Callable[[], t.Any] | None]:
-        if isinstance(action, Place):
+        if isinstance(action, PlaceOrder):
             return self._place(state, action)
         state = dataclasses.replace(state, busy=state.busy | {action.key})
-        if isinstance(action, Look):
-            return state, lambda: look(self._landlords[action.provider], self._stage).listed
-        if isinstance(action, Drop):
+        if isinstance(action, ListAccount):
+            return state, lambda: list_account(self._landlords[action.provider], self._stage).listed
+        if isinstance(action, DeleteInstance):
             return state, lambda: self._drop(action)
         return state, lambda: self._probe(action)
 
-    def take(self, state: PoolState, event: Event) -> PoolState:
+    def take(self, state: PoolState, event: CreateEvent) -> PoolState:
         after = reduce(state, event)
         self._report(state, after)
-        for entry in pool_lines(state, event, after, self._accounts):
+        for entry in create_events(state, event, after, self._accounts):
             self._book.note(entry)
         if self._book.problem and not after.failure:
             after = dataclasses.replace(after, failure=self._book.problem)
@@ -134,15 +134,15 @@ class _Engine:
         if now != before:
             self._tell(f"{new.request.cluster}/{new.request.pool}: {now} of {len(new.slots)} ready")
 
-    def _place(self, state: PoolState, action: Place) -> tuple[PoolState, t.Callable[[], t.Any] | None]:
+    def _place(self, state: PoolState, action: PlaceOrder) -> tuple[PoolState, t.Callable[[], t.Any] | None]:
         request, choice = state.request, action.choice
         token = self._tokens(self._book.tokens)
         name = str(RentedName(request.cluster, request.pool, action.slot, token))
-        after = reduce(state, Began(self._stage.now(), action.slot, choice, token, name))
+        after = reduce(state, OrderSent(self._stage.now(), action.slot, choice, token, name))
         held = after.slots[action.slot].held
         try:
             if held is not None:
-                self._book.intend(pending_line(request, self._accounts, held, self._stage.now(), "intent"))
+                self._book.intend(pending_event(request, self._accounts, held, self._stage.now(), "intent"))
         except MusterError as error:
             return dataclasses.replace(state, failure=str(error)), None
         if not self.placed:
@@ -170,29 +170,29 @@ class _Engine:
             deadline=request.deadline,
         )
 
-    def _create(self, slot: int, provider: str, order: Order) -> Answered:
+    def _create(self, slot: int, provider: str, order: Order) -> OrderAnswered:
         try:
             answer = self._landlords[provider].create(order)
         except MusterError as error:
             answer = Unsettled(str(error))
-        return Answered(self._stage.now(), slot, answer)
+        return OrderAnswered(self._stage.now(), slot, answer)
 
-    def _drop(self, action: Drop) -> Dropped:
+    def _drop(self, action: DeleteInstance) -> DeletionAnswered:
         rental = action.discard.rental
         try:
             self._landlords[rental.provider].delete(rental)
         except TransportError as error:
-            return Dropped(self._stage.now(), action.discard, str(error))
-        return Dropped(self._stage.now(), action.discard)
+            return DeletionAnswered(self._stage.now(), action.discard, str(error))
+        return DeletionAnswered(self._stage.now(), action.discard)
 
-    def _probe(self, action: ProbeAction) -> Probed:
+    def _probe(self, action: ProbeAction) -> MachineProbed:
         if self._prober is None:
             raise ValueError("a pool with a readiness gate needs a prober")
         report = self._prober.probe(action.machine)
-        return Probed(self._stage.now(), action.slot, action.token, action.machine.id, report)
+        return MachineProbed(self._stage.now(), action.slot, action.token, action.machine.id, report)
 
 
-def survey(request: PoolRequest, landlords: Landlords, book: Book, stage: Stage) -> PoolState:
+def read_pool(request: PoolRequest, landlords: ProviderApis, book: LedgerSession, stage: Scheduler) -> PoolState:
     """Return the pool's state before anything is done: adopted machines, and offers unless all of them are ready.
 
     Only reads. Raises ProviderError when an account cannot be listed, for then nothing may be created, and when
@@ -201,19 +201,19 @@ def survey(request: PoolRequest, landlords: Landlords, book: Book, stage: Stage)
     needed = {str(candidate.provider) for candidate in request.candidates}
     needed |= {lease.provider for lease in pool_leases(request, book.leases.values()) if lease.open}
     _check_accounts(request, landlords, book, needed)
-    listings = _listings({name: landlords[name] for name in needed}, stage)
+    listings = _list_accounts({name: landlords[name] for name in needed}, stage)
     traits = {name: item.traits for name, item in landlords.items()}
-    state = begin(request, book.leases.values(), listings, traits, stage.now())
+    state = initial_state(request, book.leases.values(), listings, traits, stage.now())
     if all(slot.phase == "ready" for slot in state.slots):
-        return choose(state, (), stage.now())
+        return rank_offers(state, (), stage.now())
     # Also when all is under way: what was begun may never come to be, or turn out bad.
-    offers, problems = _offers(request, landlords, stage)
+    offers, problems = _read_offers(request, landlords, stage)
     if problems and not offers and any(slot.held is None for slot in state.slots):
         raise ProviderError(f"no offers could be read: {'; '.join(problems)}")
-    return choose(state, offers, stage.now())
+    return rank_offers(state, offers, stage.now())
 
 
-def _check_accounts(request: PoolRequest, landlords: Landlords, book: Book, needed: set[str]) -> None:
+def _check_accounts(request: PoolRequest, landlords: ProviderApis, book: LedgerSession, needed: set[str]) -> None:
     missing = sorted(needed - set(landlords))
     if missing:
         raise ProviderError(f"no credentials for {', '.join(missing)} are given", "Add them under providers")
@@ -225,19 +225,19 @@ def _check_accounts(request: PoolRequest, landlords: Landlords, book: Book, need
             raise ProviderError(words, "Use its credentials, or set account if only the key has changed")
 
 
-def _listings(landlords: Keepers, stage: Stage) -> Listings:
-    works = {name: stage.submit(functools.partial(look, item, stage)) for name, item in landlords.items()}
+def _list_accounts(landlords: AccountApis, stage: Scheduler) -> Listings:
+    works = {name: stage.submit(functools.partial(list_account, item, stage)) for name, item in landlords.items()}
     found: dict[str, t.Any] = {}
     for name, work in works.items():
         stage.wait([work], stage.now() + 600.0)
-        listed: Listed = work.result().listed
+        listed: AccountListed = work.result().listed
         if listed.problem:
             raise ProviderError(f"nothing is rented, because {name} cannot be listed: {listed.problem}")
         found[name] = listed.rentals
     return found
 
 
-def _offers(request: PoolRequest, landlords: Landlords, stage: Stage) -> tuple[list[Offer], list[str]]:
+def _read_offers(request: PoolRequest, landlords: ProviderApis, stage: Scheduler) -> tuple[list[Offer], list[str]]:
     """Return the offers of all candidates, and a problem for each one whose provider did not answer."""
     found: list[Offer] = []
     problems: list[str] = []
@@ -254,34 +254,34 @@ def _offers(request: PoolRequest, landlords: Landlords, stage: Stage) -> tuple[l
     return found, problems
 
 
-def rent(
+def create_pool(
     request: PoolRequest,
-    landlords: Landlords,
-    book: Book,
-    stage: Stage,
+    landlords: ProviderApis,
+    book: LedgerSession,
+    stage: Scheduler,
     *,
     prober: Prober | None,
     terms: Terms,
-    tokens: t.Callable[[t.Collection[str]], str] = new_token,
-    tell: Tell = lambda _line: None,
+    tokens: t.Callable[[t.Collection[str]], str] = generate_token,
+    tell: ReportLine = lambda _line: None,
     gone: t.Callable[[], bool] = lambda: False,
-) -> Outcome:
+) -> CreateOutcome:
     """Rent what is missing of a pool and return when it is complete, or when what was taken is given back.
 
     :param prober: looks at machines over SSH; None only when the request has no gate.
     :param tell: gets a line for everything that a waiting person wants to know.
     :param gone: whether nobody waits any more: then the gang is given back like one that cannot be completed.
     """
-    state = survey(request, landlords, book, stage)
+    state = read_pool(request, landlords, book, stage)
     accounts = {name: item.account for name, item in landlords.items()}
     for slot in state.slots:
         if slot.held is not None and not slot.held.kept:
             # Begun by a controller that is gone: from now on it is waited for here.
-            book.note(pending_line(request, accounts, slot.held, stage.now(), _state_of(book, slot.held)))
-    engine = _Engine(landlords, prober, book, stage, terms, tokens, tell, gone)
-    state, end = run(engine, state, stage)
+            book.note(pending_event(request, accounts, slot.held, stage.now(), _lease_state(book, slot.held)))
+    engine = _CreateEffects(landlords, prober, book, stage, terms, tokens, tell, gone)
+    state, end = reconcile(engine, state, stage)
     if not end.reason:
-        _join(request, landlords, book, state, stage)
+        _record_joined(request, landlords, book, state, stage)
     failure = end.reason or book.problem
     kept = {slot.held.token for slot in state.slots if slot.held and (slot.held.kept or not failure)}
 
@@ -289,24 +289,26 @@ def rent(
         ours = (lease.cluster, lease.pool) == (request.cluster, request.pool)
         return ours and lease.machine and lease.token not in kept
 
-    patience = terms.release_timeout_s if failure else TIDY_S
+    patience = terms.release_timeout_s if failure else SURPLUS_TIMEOUT_S
     if not any(lease.open and given_up(lease) for lease in book.leases.values()):
-        return Outcome(state, failure, TeardownProof(), engine.placed)
+        return CreateOutcome(state, failure, TeardownProof(), engine.placed)
     used = {lease.provider for lease in book.leases.values() if lease.open and given_up(lease)}
-    giveback = GivebackRequest(request.cluster, stage.now() + patience)
-    proof = give_back(giveback, given_up, {name: landlords[name] for name in used & set(landlords)}, book, stage)
-    return Outcome(state, failure, proof, engine.placed)
+    giveback = DeleteRequest(request.cluster, stage.now() + patience)
+    proof = delete_leases(giveback, given_up, {name: landlords[name] for name in used & set(landlords)}, book, stage)
+    return CreateOutcome(state, failure, proof, engine.placed)
 
 
-def _state_of(book: Book, held: Held) -> EventKind:
+def _lease_state(book: LedgerSession, held: SlotLease) -> EventKind:
     return next(lease.state for lease in book.leases.values() if lease.token == held.token)
 
 
-def _join(request: PoolRequest, landlords: Landlords, book: Book, state: PoolState, stage: Stage) -> None:
+def _record_joined(
+    request: PoolRequest, landlords: ProviderApis, book: LedgerSession, state: PoolState, stage: Scheduler
+) -> None:
     """Note the complete gang: from here on a failed change of the pool leaves these machines alone."""
     accounts = {name: item.account for name, item in landlords.items()}
     known = {lease.token: lease for lease in book.leases.values()}
     for slot in state.slots:
-        held: Held | None = slot.held
+        held: SlotLease | None = slot.held
         if held is not None and known[held.token].state != "joined":
-            book.note(line(request, accounts, held, stage.now(), "joined"))
+            book.note(lease_event(request, accounts, held, stage.now(), "joined"))

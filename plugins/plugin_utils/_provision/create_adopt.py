@@ -17,8 +17,8 @@ import typing as t
 from ...module_utils._model.lease import Rental, Traits, parse_name
 from ...module_utils._model.ledger import Lease
 from ...module_utils._model.offer import Candidate, Offer, by_price, matches
-from .create_reduce import advance, discard
-from .create_state import Choice, Held, PoolRequest, PoolState, Slot
+from .create_reduce import advance, queue_deletion
+from .create_state import Choice, MachineSlot, PoolRequest, PoolState, SlotLease
 
 Listings = t.Mapping[str, tuple[Rental, ...]]
 
@@ -29,7 +29,7 @@ def pool_leases(request: PoolRequest, leases: t.Iterable[Lease]) -> tuple[Lease,
     return tuple(lease for lease in leases if lease.machine and (lease.cluster, lease.pool) == ours)
 
 
-def begin(
+def initial_state(
     request: PoolRequest,
     leases: t.Iterable[Lease],
     listings: Listings,
@@ -37,16 +37,16 @@ def begin(
     now: float,
 ) -> PoolState:
     """Return the state before anything was done: adopted machines in their slots, surplus and dead ones given up."""
-    state = PoolState(request, tuple(Slot(index) for index in range(request.slots)), traits, started_at=now)
+    state = PoolState(request, tuple(MachineSlot(index) for index in range(request.slots)), traits, started_at=now)
     ours = sorted(pool_leases(request, leases), key=lambda lease: (lease.state != "joined", lease.intent_at))
     for lease in ours:
         listed = [item for item in listings.get(lease.provider, ()) if item.resource == lease.resource]
         found = [item for item in listed if item.carries(lease.cluster, lease.token) or item.id in lease.ids]
-        state = _adopt(state, lease, found, now) if found else _absent(state, lease, now)
+        state = _adopt(state, lease, found, now) if found else _restore_absent(state, lease, now)
     return state
 
 
-def choose(state: PoolState, offers: t.Iterable[Offer], now: float) -> PoolState:
+def rank_offers(state: PoolState, offers: t.Iterable[Offer], now: float) -> PoolState:
     """Return the state with its ranked offers: the user's order of candidates, then the price per GPU-hour."""
     found = tuple(offers)
     choices = tuple(
@@ -58,15 +58,15 @@ def choose(state: PoolState, offers: t.Iterable[Offer], now: float) -> PoolState
     # A gang is of one candidate, also one that another controller began.
     held = sorted((slot.held for slot in state.slots if slot.held), key=lambda item: not item.kept)
     if held:
-        tier = _tier_of(state.request.candidates, held[0].provider, tier)
+        tier = _candidate_index(state.request.candidates, held[0].provider, tier)
     return advance(dataclasses.replace(state, choices=choices, tier=tier), now)
 
 
-def _tier_of(candidates: tuple[Candidate, ...], provider: str, default: int) -> int:
+def _candidate_index(candidates: tuple[Candidate, ...], provider: str, default: int) -> int:
     return next((index for index, item in enumerate(candidates) if item.provider == provider), default)
 
 
-def _free_slot(state: PoolState, name: str) -> Slot | None:
+def _free_slot(state: PoolState, name: str) -> MachineSlot | None:
     """Return the slot of a name's own index, else none: a second machine of one place is surplus."""
     parts = parse_name(name)
     index = parts.index if parts else -1
@@ -79,17 +79,17 @@ def _adopt(state: PoolState, lease: Lease, found: list[Rental], now: float) -> P
     chosen = next((item for item in found if item.id == lease.id), found[0])
     for extra in found:
         if extra.id != chosen.id:
-            state = discard(state, extra, "is a second machine of one order")
+            state = queue_deletion(state, extra, "is a second machine of one order")
     if chosen.doomed:
-        return discard(state, chosen, f"{lease.provider} says {chosen.detail or chosen.state}")
+        return queue_deletion(state, chosen, f"{lease.provider} says {chosen.detail or chosen.state}")
     slot = _free_slot(state, lease.name)
     if slot is None:
-        return discard(state, chosen, "is more than the pool's count")
+        return queue_deletion(state, chosen, "is more than the pool's count")
     if lease.state in ("deleted", "verified", "draining", "lost", "failed"):
-        return discard(state, chosen, "had been given up")
+        return queue_deletion(state, chosen, "had been given up")
     kept = lease.state == "joined"
     running = chosen.state == "running"
-    held = Held(
+    held = SlotLease(
         lease.token,
         lease.name,
         lease.provider,
@@ -103,26 +103,28 @@ def _adopt(state: PoolState, lease: Lease, found: list[Rental], now: float) -> P
         kept=kept,
     )
     slot = dataclasses.replace(slot, phase="ready" if kept and running else "booting", held=held)
-    return _with(state, slot)
+    return _replace_slot(state, slot)
 
 
-def _absent(state: PoolState, lease: Lease, now: float) -> PoolState:
+def _restore_absent(state: PoolState, lease: Lease, now: float) -> PoolState:
     traits = state.traits.get(lease.provider)
     if not lease.open or traits is None:
         return dataclasses.replace(state, watched=state.watched | {lease.token})
     slot = _free_slot(state, lease.name)
-    held = Held(lease.token, lease.name, lease.provider, lease.intent_at, lease.price_usd_per_hour, lease.id)
+    held = SlotLease(lease.token, lease.name, lease.provider, lease.intent_at, lease.price_usd_per_hour, lease.id)
     if slot is not None and not lease.settled and now < lease.intent_at + traits.settle_s:
         until = lease.intent_at + traits.settle_s
-        return _with(state, dataclasses.replace(slot, phase="unsettled", held=held, until=until))
+        return _replace_slot(state, dataclasses.replace(slot, phase="unsettled", held=held, until=until))
     recent = now - lease.changed_at <= traits.list_lag_s
     if slot is not None and lease.state in ("created", "adopted", "joined") and recent:
-        return _with(state, dataclasses.replace(slot, phase="booting", held=dataclasses.replace(held, since=now)))
+        return _replace_slot(
+            state, dataclasses.replace(slot, phase="booting", held=dataclasses.replace(held, since=now))
+        )
     if lease.id is not None and lease.state not in ("deleted", "failed"):
         rental = Rental(lease.provider, lease.id, lease.name, lease.token, "unknown")
-        state = discard(state, rental, "is not listed any more")
+        state = queue_deletion(state, rental, "is not listed any more")
     return dataclasses.replace(state, watched=state.watched | {lease.token})
 
 
-def _with(state: PoolState, slot: Slot) -> PoolState:
+def _replace_slot(state: PoolState, slot: MachineSlot) -> PoolState:
     return dataclasses.replace(state, slots=tuple(slot if item.index == slot.index else item for item in state.slots))

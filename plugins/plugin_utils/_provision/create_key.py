@@ -17,8 +17,8 @@ import typing as t
 from ...module_utils._model.errors import ProviderError
 from ...module_utils._model.lease import CreateAnswer, Created, Refused, RentedName, Resource
 from ...module_utils._model.ledger import LedgerEvent, iso
-from .api import Keeper, Stage
-from .ledger.ledger_session import Book
+from .api import AccountApi, Scheduler
+from .ledger.ledger_session import LedgerSession
 
 ATTEMPTS = 3
 _THROTTLE_S = 5.0
@@ -26,7 +26,7 @@ _THROTTLE_CAP_S = 60.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class MintRequest:
+class KeyRequest:
     """What kind of thing to make for which cluster; ``pool`` is the word in its name."""
 
     cluster: str
@@ -36,12 +36,12 @@ class MintRequest:
     deadline: str | None = None
 
 
-def mint[T](
-    request: MintRequest,
-    keeper: Keeper,
+def create_key[T](
+    request: KeyRequest,
+    keeper: AccountApi,
     make: t.Callable[[str], tuple[CreateAnswer, T | None]],
-    book: Book,
-    stage: Stage,
+    book: LedgerSession,
+    stage: Scheduler,
     tokens: t.Callable[[t.Collection[str]], str],
 ) -> T:
     """Return what ``make`` made under a name that it is given.

@@ -14,41 +14,54 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from .create_state import Action, Choice, Drop, End, Held, Look, Place, PoolRequest, PoolState, Probe, Rest, Slot
+from .create_state import (
+    Choice,
+    CreateAction,
+    DeleteInstance,
+    Finish,
+    ListAccount,
+    MachineSlot,
+    PlaceOrder,
+    PoolRequest,
+    PoolState,
+    ProbeMachine,
+    SlotLease,
+    WaitUntil,
+)
 
 PROBE_INTERVAL_S = 5.0
 
 
-def decide(state: PoolState, now: float) -> tuple[Action, ...]:
+def decide(state: PoolState, now: float) -> tuple[CreateAction, ...]:
     """Return what is to be started now, or one ``Rest`` or ``End``."""
     if state.failure:
         # What was taken is given back by the one engine that proves it; here only open calls are awaited.
-        return (Rest(now + 60.0),) if state.busy else (End(state.failure),)
-    due = [*_drops(state, now), *_looks(state, now), *_probes(state, now), *_places(state, now)]
-    due = [action for action in due if _key(action) not in state.busy]
+        return (WaitUntil(now + 60.0),) if state.busy else (Finish(state.failure),)
+    due = [*_due_deletions(state, now), *_due_listings(state, now), *_due_probes(state, now), *_due_orders(state, now)]
+    due = [action for action in due if _action_key(action) not in state.busy]
     if due:
         return tuple(due)
     if state.ready and not state.discards and not state.busy:
-        return (End(),)
-    return (Rest(min(_wake_times(state, now), default=now + 60.0)),)
+        return (Finish(),)
+    return (WaitUntil(min(_wake_times(state, now), default=now + 60.0)),)
 
 
-def stuck(state: PoolState, now: float) -> str:
+def failure_reason(state: PoolState, now: float) -> str:
     """Return why the pool cannot be completed any more, or nothing."""
     request = state.request
     if state.failure or state.ready:
         return state.failure
     if now >= request.timeout_at:
-        return f"not complete in time: {_waiting_for(state)}"
+        return f"not complete in time: {_describe_missing(state)}"
     if state.rerolls > request.max_rerolls * request.slots:
         return f"{state.rerolls} machines were unusable; {request.max_rerolls} replacements per machine are allowed"
     wanted = [slot for slot in state.slots if slot.phase == "wanted"]
-    if wanted and not open_choices(state, now) and not _later_choices(state, now):
-        return _no_offer(state)
+    if wanted and not available_choices(state, now) and not _may_get_an_offer(state, now):
+        return _explain_no_offer(state)
     return ""
 
 
-def open_choices(state: PoolState, now: float) -> tuple[Choice, ...]:
+def available_choices(state: PoolState, now: float) -> tuple[Choice, ...]:
     """Return the offers that may be ordered now, best first."""
     budget = _Budget.of(state)
     return tuple(
@@ -56,68 +69,68 @@ def open_choices(state: PoolState, now: float) -> tuple[Choice, ...]:
         for choice in state.choices
         if (state.request.mixed or choice.tier == state.tier)
         and state.closed.get(choice.key, 0.0) <= now
-        and not _sold_out(state, choice)
+        and not _is_sold_out(state, choice)
         and _bad_host_key(choice) not in state.bad_hosts
         and budget.allows(choice)
     )
 
 
-def planned(state: PoolState, now: float) -> tuple[Choice, ...]:
+def first_orders(state: PoolState, now: float) -> tuple[Choice, ...]:
     """Return the orders that would be placed first, whatever the pace of the APIs: what check mode shows."""
     traits = {name: dataclasses.replace(item, create_interval_s=0.0) for name, item in state.traits.items()}
     at_once = dataclasses.replace(state, traits=traits, next_create={})
-    return tuple(action.choice for action in _places(at_once, now))
+    return tuple(action.choice for action in _due_orders(at_once, now))
 
 
-def next_tier(state: PoolState, now: float) -> int | None:
+def next_candidate(state: PoolState, now: float) -> int | None:
     """Return the next candidate, in turn, that has an offer for the whole gang; None when there is none.
 
     A gang that holds machines of an earlier, complete one is bound to its candidate.
     """
-    if state.request.mixed or any(held.kept for _slot, held in holds(state)):
+    if state.request.mixed or any(held.kept for _slot, held in leased_slots(state)):
         return None
     tiers = sorted({choice.tier for choice in state.choices})
     for tier in [item for item in tiers if item > state.tier] + [item for item in tiers if item < state.tier]:
-        alone = dataclasses.replace(state, tier=tier, slots=tuple(Slot(slot.index) for slot in state.slots))
-        if open_choices(alone, now):
+        alone = dataclasses.replace(state, tier=tier, slots=tuple(MachineSlot(slot.index) for slot in state.slots))
+        if available_choices(alone, now):
             return tier
     return None
 
 
-def holds(state: PoolState) -> t.Iterator[tuple[Slot, Held]]:
+def leased_slots(state: PoolState) -> t.Iterator[tuple[MachineSlot, SlotLease]]:
     """Yield the slots that hold a lease, with it."""
     for slot in state.slots:
         if slot.held:
             yield slot, slot.held
 
 
-def _key(action: Action) -> str:
-    return "" if isinstance(action, (Rest, End)) else action.key
+def _action_key(action: CreateAction) -> str:
+    return "" if isinstance(action, (WaitUntil, Finish)) else action.key
 
 
-def _drops(state: PoolState, now: float) -> t.Iterator[Action]:
-    return (Drop(item) for item in state.discards if item.retry_at <= now)
+def _due_deletions(state: PoolState, now: float) -> t.Iterator[CreateAction]:
+    return (DeleteInstance(item) for item in state.discards if item.retry_at <= now)
 
 
-def _awaited(state: PoolState) -> set[str]:
-    return {held.provider for slot, held in holds(state) if slot.phase in ("unsettled", "booting")}
+def _awaited_providers(state: PoolState) -> set[str]:
+    return {held.provider for slot, held in leased_slots(state) if slot.phase in ("unsettled", "booting")}
 
 
-def _looks(state: PoolState, now: float) -> t.Iterator[Action]:
-    return (Look(name) for name in sorted(_awaited(state)) if state.next_list.get(name, 0.0) <= now)
+def _due_listings(state: PoolState, now: float) -> t.Iterator[CreateAction]:
+    return (ListAccount(name) for name in sorted(_awaited_providers(state)) if state.next_list.get(name, 0.0) <= now)
 
 
-def _probes(state: PoolState, now: float) -> t.Iterator[Action]:
-    for slot, held in holds(state):
+def _due_probes(state: PoolState, now: float) -> t.Iterator[CreateAction]:
+    for slot, held in leased_slots(state):
         if slot.phase != "booting" or held.probe_at > now or held.rental is None or not state.request.gate:
             continue
         for machine in held.rental.machines:
             if machine.state == "running" and machine.ssh and machine.id not in held.passed:
-                yield Probe(slot.index, held.token, machine)
+                yield ProbeMachine(slot.index, held.token, machine)
 
 
-def _places(state: PoolState, now: float) -> t.Iterator[Place]:
-    choices = open_choices(state, now)
+def _due_orders(state: PoolState, now: float) -> t.Iterator[PlaceOrder]:
+    choices = available_choices(state, now)
     next_create = dict(state.next_create)
     used = dict(state.used)
     budget = _Budget.of(state)
@@ -137,7 +150,7 @@ def _places(state: PoolState, now: float) -> t.Iterator[Place]:
             budget = budget.spend(choice)
             if pace:
                 flying.add(provider)
-            yield Place(slot.index, choice)
+            yield PlaceOrder(slot.index, choice)
             break
 
 
@@ -152,7 +165,7 @@ class _Budget:
 
     @classmethod
     def of(cls, state: PoolState) -> _Budget:
-        spent = sum(held.price or 0.0 for slot, held in holds(state) if slot.phase != "wanted")
+        spent = sum(held.price or 0.0 for slot, held in leased_slots(state) if slot.phase != "wanted")
         cheapest: dict[int, float] = {}
         for choice in state.choices:
             tier = 0 if state.request.mixed else choice.tier
@@ -176,7 +189,7 @@ class _Budget:
         return dataclasses.replace(self, spent=self.spent + price, open_slots=self.open_slots - 1)
 
 
-def _sold_out(state: PoolState, choice: Choice) -> bool:
+def _is_sold_out(state: PoolState, choice: Choice) -> bool:
     return choice.offer.stock is not None and state.used.get(choice.key, 0) >= choice.offer.stock
 
 
@@ -184,16 +197,16 @@ def _bad_host_key(choice: Choice) -> str:
     return f"{choice.offer.provider}:{choice.offer.host}" if choice.offer.host else ""
 
 
-def _later_choices(state: PoolState, now: float) -> bool:
+def _may_get_an_offer(state: PoolState, now: float) -> bool:
     """Return whether waiting or the next candidate may still bring an offer."""
-    if any(slot.phase == "creating" for slot in state.slots) or next_tier(state, now) is not None:
+    if any(slot.phase == "creating" for slot in state.slots) or next_candidate(state, now) is not None:
         return True
     return now < state.started_at + state.request.capacity_wait_s and any(
         until < float("inf") for until in state.closed.values()
     )
 
 
-def _waiting_for(state: PoolState) -> str:
+def _describe_missing(state: PoolState) -> str:
     words = []
     for slot in state.slots:
         if slot.phase != "ready":
@@ -203,7 +216,7 @@ def _waiting_for(state: PoolState) -> str:
     return ", ".join(words)
 
 
-def _no_offer(state: PoolState) -> str:
+def _explain_no_offer(state: PoolState) -> str:
     if not state.choices:
         return "no candidate has an offer that fits"
     budget = _Budget.of(state)
@@ -216,8 +229,10 @@ def _no_offer(state: PoolState) -> str:
 def _wake_times(state: PoolState, now: float) -> t.Iterator[float]:
     yield state.request.timeout_at
     yield from (item.retry_at for item in state.discards)
-    yield from (state.next_list.get(name, now) for name in _awaited(state) if f"list:{name}" not in state.busy)
-    for slot, held in holds(state):
+    yield from (
+        state.next_list.get(name, now) for name in _awaited_providers(state) if f"list:{name}" not in state.busy
+    )
+    for slot, held in leased_slots(state):
         if slot.phase == "booting" and held.rental and held.probe_at > now:
             yield held.probe_at
     if any(slot.phase == "wanted" for slot in state.slots):

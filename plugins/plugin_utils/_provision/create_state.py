@@ -67,7 +67,7 @@ class Choice:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Held:
+class SlotLease:
     """A lease in play. ``kept`` marks one of an earlier, complete gang: a failure now must not take it away."""
 
     token: str
@@ -87,19 +87,19 @@ class Held:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Slot:
+class MachineSlot:
     """One place in the pool; ``until`` is when an unsettled order counts as not taken."""
 
     index: int
     phase: Phase = "wanted"
-    held: Held | None = None
+    held: SlotLease | None = None
     choice: Choice | None = None
     not_before: float = 0.0
     until: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Discard:
+class QueuedDeletion:
     """A thing to delete now; ``retry_at`` is when the next attempt is due."""
 
     rental: Rental
@@ -113,7 +113,7 @@ class PoolState:
     """Everything the planner knows. ``busy`` names the actions that are on their way."""
 
     request: PoolRequest
-    slots: tuple[Slot, ...]
+    slots: tuple[MachineSlot, ...]
     traits: t.Mapping[str, Traits]
     choices: tuple[Choice, ...] = ()
     tier: int = 0
@@ -122,7 +122,7 @@ class PoolState:
     bad_hosts: frozenset[str] = frozenset()
     next_create: t.Mapping[str, float] = dataclasses.field(default_factory=dict)
     next_list: t.Mapping[str, float] = dataclasses.field(default_factory=dict)
-    discards: tuple[Discard, ...] = ()
+    discards: tuple[QueuedDeletion, ...] = ()
     watched: frozenset[str] = frozenset()
     rerolls: int = 0
     started_at: float = 0.0
@@ -140,7 +140,7 @@ class PoolState:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Place:
+class PlaceOrder:
     """Place an order for a slot."""
 
     slot: int
@@ -152,7 +152,7 @@ class Place:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Look:
+class ListAccount:
     """List a provider's account."""
 
     provider: str
@@ -163,7 +163,7 @@ class Look:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Probe:
+class ProbeMachine:
     """Look at one machine over SSH."""
 
     slot: int
@@ -176,10 +176,10 @@ class Probe:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Drop:
+class DeleteInstance:
     """Delete one thing."""
 
-    discard: Discard
+    discard: QueuedDeletion
 
     @property
     def key(self) -> str:
@@ -187,27 +187,27 @@ class Drop:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Rest:
+class WaitUntil:
     """Nothing is due before ``until``."""
 
     until: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class End:
+class Finish:
     """The pool is complete (``reason`` empty) or cannot be completed."""
 
     reason: str = ""
 
 
-Action = Place | Look | Probe | Drop | Rest | End
+CreateAction = PlaceOrder | ListAccount | ProbeMachine | DeleteInstance | WaitUntil | Finish
 
 
 # Events: what happened, with its time.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Began:
+class OrderSent:
     """An order is about to leave: its intent is on disk."""
 
     at: float
@@ -218,7 +218,7 @@ class Began:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Answered:
+class OrderAnswered:
     """A create call came back."""
 
     at: float
@@ -227,7 +227,7 @@ class Answered:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Listed:
+class AccountListed:
     """A listing arrived; ``asked_at`` is when it was asked for, ``problem`` why it failed."""
 
     at: float
@@ -238,7 +238,7 @@ class Listed:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Probed:
+class MachineProbed:
     """A look at a machine ended."""
 
     at: float
@@ -249,12 +249,12 @@ class Probed:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Dropped:
+class DeletionAnswered:
     """A delete call came back; ``problem`` says why it failed."""
 
     at: float
-    discard: Discard
+    discard: QueuedDeletion
     problem: str = ""
 
 
-Event = Began | Answered | Listed | Probed | Dropped
+CreateEvent = OrderSent | OrderAnswered | AccountListed | MachineProbed | DeletionAnswered

@@ -16,104 +16,114 @@ from ...module_utils._model.errors import ApiError, TransportError
 from ...module_utils._model.lease import LeaseProof, Leftover, Rental, TeardownProof
 from ...module_utils._model.ledger import Lease, iso
 from . import delete_plan
-from .api import Keeper, Stage
-from .create_state import Discard, Drop, Listed, Look
-from .delete_state import Claim, Deleted, GivebackEvent, GivebackRequest, GivebackState, Inventory
-from .ledger.ledger_events import claim_line, giveback_lines
-from .ledger.ledger_session import Book
-from .reconcile import run
+from .api import AccountApi, Scheduler
+from .create_state import AccountListed, DeleteInstance, ListAccount, QueuedDeletion
+from .delete_state import DeleteAnswered, DeleteEvent, DeleteListing, DeleteRequest, DeleteState, Termination
+from .ledger.ledger_events import delete_events, termination_event
+from .ledger.ledger_session import LedgerSession
+from .reconcile import reconcile
 
-Keepers = t.Mapping[str, Keeper]
-_HELD = ("created", "adopted", "joined")
+AccountApis = t.Mapping[str, AccountApi]
+_HOLDING = ("created", "adopted", "joined")
 
 
-def no_retry_helps(error: TransportError) -> bool:
+def is_credential_error(error: TransportError) -> bool:
     """Return whether an error is about the credentials, so that only a person can mend it."""
     return isinstance(error, ApiError) and error.status in (401, 403)
 
 
-class _Engine:
+class _DeleteEffects:
     """The effects of giving back."""
 
-    def __init__(self, keepers: Keepers, book: Book, stage: Stage) -> None:
+    def __init__(self, keepers: AccountApis, book: LedgerSession, stage: Scheduler) -> None:
         self._keepers = keepers
         self._book = book
         self._stage = stage
 
-    def decide(self, state: GivebackState, now: float) -> t.Sequence[t.Any]:
+    def decide(self, state: DeleteState, now: float) -> t.Sequence[t.Any]:
         return delete_plan.decide(state, now)
 
-    def start(self, state: GivebackState, action: Look | Drop) -> tuple[GivebackState, t.Callable[[], t.Any]]:
+    def start(
+        self, state: DeleteState, action: ListAccount | DeleteInstance
+    ) -> tuple[DeleteState, t.Callable[[], t.Any]]:
         state = dataclasses.replace(state, busy=state.busy | {action.key})
-        if isinstance(action, Look):
-            return state, lambda: look(self._keepers[action.provider], self._stage)
+        if isinstance(action, ListAccount):
+            return state, lambda: list_account(self._keepers[action.provider], self._stage)
         return state, lambda: self._delete(action.discard)
 
-    def take(self, state: GivebackState, event: GivebackEvent) -> GivebackState:
+    def take(self, state: DeleteState, event: DeleteEvent) -> DeleteState:
         after = delete_plan.reduce(state, event)
-        for line in giveback_lines(state, event, after, self._stage.now()):
+        for line in delete_events(state, event, after, self._stage.now()):
             self._book.note(line)
         return after
 
-    def tick(self, state: GivebackState, now: float) -> GivebackState:
+    def tick(self, state: DeleteState, now: float) -> DeleteState:
         return delete_plan.tick(state, now)
 
-    def _delete(self, discard: Discard) -> Deleted:
+    def _delete(self, discard: QueuedDeletion) -> DeleteAnswered:
         try:
             taken = self._keepers[discard.rental.provider].delete(discard.rental)
         except TransportError as error:
-            return Deleted(self._stage.now(), discard, problem=str(error), final=no_retry_helps(error))
-        return Deleted(self._stage.now(), discard, taken)
+            return DeleteAnswered(self._stage.now(), discard, problem=str(error), final=is_credential_error(error))
+        return DeleteAnswered(self._stage.now(), discard, taken)
 
 
-def look(keeper: Keeper, stage: Stage) -> Inventory:
+def list_account(keeper: AccountApi, stage: Scheduler) -> DeleteListing:
     """List one account; an error becomes part of the answer."""
     asked = stage.now()
     try:
         rentals = keeper.rentals()
     except TransportError as error:
-        return Inventory(Listed(stage.now(), asked, keeper.name, problem=str(error)), no_retry_helps(error))
-    return Inventory(Listed(stage.now(), asked, keeper.name, rentals))
+        return DeleteListing(
+            AccountListed(stage.now(), asked, keeper.name, problem=str(error)), is_credential_error(error)
+        )
+    return DeleteListing(AccountListed(stage.now(), asked, keeper.name, rentals))
 
 
-def give_back(
-    request: GivebackRequest,
+def delete_leases(
+    request: DeleteRequest,
     scope: t.Callable[[Lease], bool],
-    keepers: Keepers,
-    book: Book,
-    stage: Stage,
+    keepers: AccountApis,
+    book: LedgerSession,
+    stage: Scheduler,
 ) -> TeardownProof:
     """End every lease that ``scope`` picks and prove it; return the proof, clean or not.
 
     Never raises for a provider that fails: what is not proved gone is in the proof's ``billing``.
     """
-    state = _begin(request, scope, keepers, book)
+    state = _initial_state(request, scope, keepers, book)
     for claim in state.claims.values():
-        if claim.lease.state in _HELD and not claim.final:
-            book.note(claim_line(claim, stage.now(), "draining", claim.lease.id))
-    state, _end = run(_Engine(keepers, book, stage), state, stage)
-    return prove(state, _leftovers(state, keepers))
+        if claim.lease.state in _HOLDING and not claim.final:
+            book.note(termination_event(claim, stage.now(), "draining", claim.lease.id))
+    state, _end = reconcile(_DeleteEffects(keepers, book, stage), state, stage)
+    return build_proof(state, _list_leftovers(state, keepers))
 
 
-def preview(
-    request: GivebackRequest, scope: t.Callable[[Lease], bool], keepers: Keepers, book: Book, stage: Stage
-) -> GivebackState:
+def preview_deletion(
+    request: DeleteRequest,
+    scope: t.Callable[[Lease], bool],
+    keepers: AccountApis,
+    book: LedgerSession,
+    stage: Scheduler,
+) -> DeleteState:
     """Return what giving back would find, from one listing of each account; nothing is written or deleted."""
-    state = _begin(request, scope, keepers, book)
-    looks = [stage.submit(functools.partial(look, item, stage)) for item in keepers.values()]
+    state = _initial_state(request, scope, keepers, book)
+    looks = [stage.submit(functools.partial(list_account, item, stage)) for item in keepers.values()]
     for work in looks:
         stage.wait([work], stage.now() + 600.0)
         state = delete_plan.reduce(state, work.result())
     return state
 
 
-def _begin(request: GivebackRequest, scope: t.Callable[[Lease], bool], keepers: Keepers, book: Book) -> GivebackState:
+def _initial_state(
+    request: DeleteRequest, scope: t.Callable[[Lease], bool], keepers: AccountApis, book: LedgerSession
+) -> DeleteState:
     accounts = {name: item.account for name, item in keepers.items()}
     traits = {name: item.traits for name, item in keepers.items()}
-    return delete_plan.begin(request, tuple(book.leases.values()), scope, accounts, traits)
+    return delete_plan.initial_state(request, tuple(book.leases.values()), scope, accounts, traits)
 
 
-def _leftovers(state: GivebackState, keepers: Keepers) -> tuple[Leftover, ...]:
+def _list_leftovers(state: DeleteState, keepers: AccountApis) -> tuple[Leftover, ...]:
     found: list[Leftover] = []
     for name in sorted(state.listed):
         try:
@@ -123,18 +133,18 @@ def _leftovers(state: GivebackState, keepers: Keepers) -> tuple[Leftover, ...]:
     return tuple(found)
 
 
-def prove(state: GivebackState, leftovers: tuple[Leftover, ...]) -> TeardownProof:
+def build_proof(state: DeleteState, leftovers: tuple[Leftover, ...]) -> TeardownProof:
     """Return the proof that a final state of giving back amounts to."""
     claims = state.claims.values()
-    billing = [_billing(claim, state) for claim in claims if not claim.verified]
-    silent = sorted(_unlisted(state).items())
+    billing = [_billing_entry(claim, state) for claim in claims if not claim.verified]
+    silent = sorted(_unlisted_accounts(state).items())
     billing += [{"provider": name, "problem": problem, "usd_per_hour": None} for name, problem in silent]
-    orphans = [_rental(item) for item in state.orphans.values()]
+    orphans = [_orphan_entry(item) for item in state.orphans.values()]
     prices = [item.get("usd_per_hour") for item in (*billing, *orphans)] + [item.usd_per_hour for item in leftovers]
     known = [price for price in prices if price is not None]
     return TeardownProof(
         leases=tuple(
-            LeaseProof(claim.lease.token, claim.lease.name, claim.lease.id, claim.lease.account, _times(claim))
+            LeaseProof(claim.lease.token, claim.lease.name, claim.lease.id, claim.lease.account, _absence_times(claim))
             for claim in claims
             if claim.verified
         ),
@@ -146,7 +156,7 @@ def prove(state: GivebackState, leftovers: tuple[Leftover, ...]) -> TeardownProo
     )
 
 
-def _unlisted(state: GivebackState) -> dict[str, str]:
+def _unlisted_accounts(state: DeleteState) -> dict[str, str]:
     """Return the providers whose account could not be looked at, so that nothing is known about orphans there."""
     silent = {
         name: f"could not be listed in time ({state.trouble.get(name, 'no answer')})"
@@ -156,12 +166,12 @@ def _unlisted(state: GivebackState) -> dict[str, str]:
     return {**silent, **state.unlisted}
 
 
-def _times(claim: Claim) -> tuple[str, str]:
+def _absence_times(claim: Termination) -> tuple[str, str]:
     first, second = claim.absent_at[:2]
     return iso(first), iso(second)
 
 
-def _billing(claim: Claim, state: GivebackState) -> dict[str, t.Any]:
+def _billing_entry(claim: Termination, state: DeleteState) -> dict[str, t.Any]:
     lease = claim.lease
     seen = claim.live[0] if claim.live else None
     price = seen.price_usd_per_hour if seen and seen.price_usd_per_hour is not None else lease.price_usd_per_hour
@@ -179,7 +189,7 @@ def _billing(claim: Claim, state: GivebackState) -> dict[str, t.Any]:
     }
 
 
-def _rental(item: Rental) -> dict[str, t.Any]:
+def _orphan_entry(item: Rental) -> dict[str, t.Any]:
     return {
         "provider": item.provider,
         "resource": item.resource,

@@ -13,17 +13,17 @@ import typing as t
 
 from ...module_utils._model.lease import Rental, Traits
 from ...module_utils._model.ledger import Lease
-from .create_state import Discard, Drop, End, Listed, Look, Rest
+from .create_state import AccountListed, DeleteInstance, Finish, ListAccount, QueuedDeletion, WaitUntil
 
 ABSENCE_GAP_S = 5.0
 DELETE_AGAIN_S = 30.0
 RETRY_S = 10.0
 
-Key = tuple[str, str]
+LeaseKey = tuple[str, str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class GivebackRequest:
+class DeleteRequest:
     """Whose machines to give back and until when to try; ``delete_orphans`` is the user's consent."""
 
     cluster: str
@@ -32,7 +32,7 @@ class GivebackRequest:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Claim:
+class Termination:
     """One lease on its way out.
 
     ``acknowledged`` maps an id to the time a delete of it was answered. An absence counts from ``quiet_from`` on,
@@ -51,7 +51,7 @@ class Claim:
     final: bool = False
 
     @property
-    def key(self) -> Key:
+    def key(self) -> LeaseKey:
         return (self.lease.token, self.lease.resource)
 
     @property
@@ -66,15 +66,15 @@ class Claim:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class GivebackState:
+class DeleteState:
     """Everything the planner knows.
 
     ``tokens`` are all tokens of the ledger, ``scope`` those that are given back. ``trouble`` is the last error of an
     account's listing, ``unlisted`` one that no retry can heal.
     """
 
-    request: GivebackRequest
-    claims: t.Mapping[Key, Claim]
+    request: DeleteRequest
+    claims: t.Mapping[LeaseKey, Termination]
     traits: t.Mapping[str, Traits]
     accounts: t.Mapping[str, str]
     tokens: frozenset[str]
@@ -83,30 +83,30 @@ class GivebackState:
     listed: frozenset[str] = frozenset()
     unlisted: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     trouble: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
-    orphans: t.Mapping[Key, Rental] = dataclasses.field(default_factory=dict)
-    unknown: t.Mapping[Key, Rental] = dataclasses.field(default_factory=dict)
+    orphans: t.Mapping[LeaseKey, Rental] = dataclasses.field(default_factory=dict)
+    unknown: t.Mapping[LeaseKey, Rental] = dataclasses.field(default_factory=dict)
     busy: frozenset[str] = frozenset()
     over_time: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Deleted:
+class DeleteAnswered:
     """A delete call came back. ``taken`` is false when the provider knows no such id."""
 
     at: float
-    discard: Discard
+    discard: QueuedDeletion
     taken: bool = False
     problem: str = ""
     final: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Inventory:
+class DeleteListing:
     """A listing for giving back: as :class:`Listed`, and whether a retry of a failed one can help."""
 
-    listed: Listed
+    listed: AccountListed
     final: bool = False
 
 
-GivebackAction = Look | Drop | Rest | End
-GivebackEvent = Inventory | Deleted
+DeleteAction = ListAccount | DeleteInstance | WaitUntil | Finish
+DeleteEvent = DeleteListing | DeleteAnswered

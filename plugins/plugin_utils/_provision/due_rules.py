@@ -31,15 +31,15 @@ class RunView:
     outcome: str | None = None
 
 
-def due(leases: t.Iterable[Lease], runs: t.Mapping[str, RunView], now: float) -> dict[tuple[str, str], str]:
+def find_due_leases(leases: t.Iterable[Lease], runs: t.Mapping[str, RunView], now: float) -> dict[tuple[str, str], str]:
     """Return the reason for every open lease that is due, by (token, resource)."""
     found = tuple(leases)
-    spent = _spent(found, now)
-    reasons = {(lease.token, lease.resource): _reason(lease, runs, spent, now) for lease in found if lease.open}
+    spent = _cost_by_run(found, now)
+    reasons = {(lease.token, lease.resource): _due_reason(lease, runs, spent, now) for lease in found if lease.open}
     return {key: reason for key, reason in reasons.items() if reason}
 
 
-def _spent(leases: tuple[Lease, ...], now: float) -> dict[str, float]:
+def _cost_by_run(leases: tuple[Lease, ...], now: float) -> dict[str, float]:
     """Return dollars per run; a lease whose end is proved stops costing at that time."""
     total: dict[str, float] = {}
     for lease in leases:
@@ -49,25 +49,25 @@ def _spent(leases: tuple[Lease, ...], now: float) -> dict[str, float]:
     return total
 
 
-def _reason(lease: Lease, runs: t.Mapping[str, RunView], spent: t.Mapping[str, float], now: float) -> str:
+def _due_reason(lease: Lease, runs: t.Mapping[str, RunView], spent: t.Mapping[str, float], now: float) -> str:
     run = runs.get(lease.run_id) if lease.run_id else None
     cost = spent.get(lease.run_id or "", 0.0)
     rules = (
         (lease.deadline is not None and now >= epoch(lease.deadline), f"its deadline {lease.deadline} has passed"),
         (lease.max_cost_usd is not None and cost >= lease.max_cost_usd, f"its run has cost {cost:.2f} USD"),
-        (_released(lease, run), f"its run has ended ({run.outcome if run else None})"),
+        (_ends_with_run(lease, run), f"its run has ended ({run.outcome if run else None})"),
         (lease.state in _GIVEN_UP, f"it was given up ({lease.state})"),
-        (_unfinished(lease, now), "the gang that it was ordered for was never complete"),
+        (_is_incomplete(lease, now), "the gang that it was ordered for was never complete"),
         (not lease.settled and now - lease.intent_at > ABANDONED_S, "its order was never answered"),
     )
     return next((reason for holds, reason in rules if holds), "")
 
 
-def _unfinished(lease: Lease, now: float) -> bool:
+def _is_incomplete(lease: Lease, now: float) -> bool:
     return lease.state in _UNFINISHED and lease.until is not None and now > lease.until + UNFINISHED_S
 
 
-def _released(lease: Lease, run: RunView | None) -> bool:
+def _ends_with_run(lease: Lease, run: RunView | None) -> bool:
     if run is None or run.state != "ended":
         return False
     return lease.release == "always" or (lease.release == "success" and run.outcome == "succeeded")

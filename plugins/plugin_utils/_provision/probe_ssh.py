@@ -19,14 +19,14 @@ import subprocess
 import typing as t
 
 from ...module_utils._model.lease import Rental, SshEndpoint
-from .readiness import PROBE_SCRIPT, Expectation, ProbeReport, judge
+from .readiness import PROBE_SCRIPT, MachineRequirements, ProbeReport, judge_probe
 
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,254}\Z")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}\Z")
 _IDENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}\Z")
 _LIMIT_S = 120.0
 
-Run = t.Callable[..., "subprocess.CompletedProcess[str]"]
+RunCommand = t.Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def ssh_options(folder: pathlib.Path, provider: str, ident: str) -> tuple[str, ...]:
@@ -35,7 +35,7 @@ def ssh_options(folder: pathlib.Path, provider: str, ident: str) -> tuple[str, .
     return ("-o", f"UserKnownHostsFile={folder / alias}", "-o", f"HostKeyAlias={alias}")
 
 
-def endpoint_of(machine: Rental) -> SshEndpoint | None:
+def checked_endpoint(machine: Rental) -> SshEndpoint | None:
     """Return where a machine's SSH server answers, None where its address or its id is not one (it is no option)."""
     endpoint = machine.ssh
     if endpoint is None or not (_HOST.match(endpoint.host) and _USER.match(endpoint.user) and _IDENT.match(machine.id)):
@@ -80,9 +80,9 @@ class SshProber:
     def __init__(
         self,
         folder: pathlib.Path,
-        wanted: Expectation,
+        wanted: MachineRequirements,
         identity: str | None = None,
-        execute: Run = subprocess.run,
+        execute: RunCommand = subprocess.run,
     ) -> None:
         self._folder = folder
         self._wanted = wanted
@@ -97,7 +97,7 @@ class SshProber:
         endpoint = machine.ssh
         if endpoint is None:
             return ProbeReport("not_yet", problems=("it has no SSH address",))
-        if endpoint_of(machine) is None:
+        if checked_endpoint(machine) is None:
             return ProbeReport("bad", problems=("its SSH address or id is not one",))
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
@@ -116,12 +116,12 @@ class SshProber:
         except OSError as error:
             return ProbeReport("not_yet", problems=(f"ssh cannot be started ({error.strerror})",))
         if done.returncode == 255:
-            return _no_connection(done.stderr)
+            return _explain_no_connection(done.stderr)
         sold = machine.record.get("gpu", {}).get("count") or 0
-        return judge(done.stdout, dataclasses.replace(self._wanted, gpu_count=sold))
+        return judge_probe(done.stdout, dataclasses.replace(self._wanted, gpu_count=sold))
 
 
-def _no_connection(stderr: str) -> ProbeReport:
+def _explain_no_connection(stderr: str) -> ProbeReport:
     if "REMOTE HOST IDENTIFICATION HAS CHANGED" in stderr or "Host key verification failed" in stderr:
         return ProbeReport("bad", True, ("its host key changed",))
     lines = [line.strip() for line in stderr.splitlines() if line.strip() and not line.startswith("Warning:")]

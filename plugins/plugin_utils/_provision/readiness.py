@@ -64,7 +64,7 @@ say done 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Expectation:
+class MachineRequirements:
     """What the gate asks of a machine. ``gpu_count`` 0 asks for no GPU; ``cuda`` false leaves the driver out."""
 
     gpu_count: int = 0
@@ -108,7 +108,7 @@ def k3s_reasons(facts: t.Mapping[str, str]) -> tuple[str, ...]:
     return tuple(reason for holds, reason in checks if not holds)
 
 
-def _gpu_problems(facts: t.Mapping[str, str], wanted: Expectation) -> list[str]:
+def _gpu_problems(facts: t.Mapping[str, str], wanted: MachineRequirements) -> list[str]:
     if not wanted.gpu_count or not wanted.cuda:
         return []
     seen = _number(facts.get("gpu_count"))
@@ -124,7 +124,7 @@ def _gpu_problems(facts: t.Mapping[str, str], wanted: Expectation) -> list[str]:
     return []
 
 
-def _room_problems(facts: t.Mapping[str, str], wanted: Expectation) -> list[str]:
+def _capacity_problems(facts: t.Mapping[str, str], wanted: MachineRequirements) -> list[str]:
     rooms = (
         ("disk_free_kib", wanted.disk_free_gib_min, "GiB of free disk"),
         ("memory_kib", wanted.memory_gib_min, "GiB of memory"),
@@ -137,7 +137,7 @@ def _room_problems(facts: t.Mapping[str, str], wanted: Expectation) -> list[str]
     return problems
 
 
-def judge(output: str, wanted: Expectation) -> ProbeReport:
+def judge_probe(output: str, wanted: MachineRequirements) -> ProbeReport:
     """Return the verdict on one probe's output.
 
     What a first boot still works on is ``not_yet`` (the caller's patience ends it); what no wait heals is ``bad``.
@@ -146,7 +146,7 @@ def judge(output: str, wanted: Expectation) -> ProbeReport:
     if facts.get("muster_probe") != "1" or facts.get("done") != "1":
         return ProbeReport("not_yet", problems=("the probe did not end",))
     reasons = k3s_reasons(facts)
-    never = _room_problems(facts, wanted)
+    never = _capacity_problems(facts, wanted)
     if wanted.k3s and reasons:
         never.append(f"cannot run K3s: {', '.join(reasons)}")
     waiting = [] if facts.get("python") else ["python3 is missing"]

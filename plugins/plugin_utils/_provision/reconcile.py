@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import typing as t
 
-from .api import Stage, Work
-from .create_state import End, Rest
+from .api import Scheduler, Work
+from .create_state import Finish, WaitUntil
 
 
-class Engine[S](t.Protocol):
+class Effects[S](t.Protocol):
     """A planner with its effects."""
 
     def decide(self, state: S, now: float) -> t.Sequence[t.Any]:
@@ -32,7 +32,7 @@ class Engine[S](t.Protocol):
         """Return the state after time alone has passed."""
 
 
-def run[S](engine: Engine[S], state: S, stage: Stage) -> tuple[S, End]:
+def reconcile[S](engine: Effects[S], state: S, stage: Scheduler) -> tuple[S, Finish]:
     """Return the last state and the end that the planner came to."""
     # Kept in the order of their start, so that the same answers always give the same ledger.
     pending: dict[Work, None] = {}
@@ -43,9 +43,9 @@ def run[S](engine: Engine[S], state: S, stage: Stage) -> tuple[S, End]:
         state = engine.tick(state, stage.now())
         actions = engine.decide(state, stage.now())
         first = actions[0]
-        if isinstance(first, End):
+        if isinstance(first, Finish):
             return state, first
-        if isinstance(first, Rest):
+        if isinstance(first, WaitUntil):
             stage.wait(pending, first.until)
             continue
         for action in actions:

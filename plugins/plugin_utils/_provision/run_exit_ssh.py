@@ -23,7 +23,7 @@ import typing as t
 from ...module_utils._model.lease import Rental
 from ...module_utils._model.ledger import Lease
 from .due_rules import RunView
-from .probe_ssh import Run, endpoint_of, ssh_argv
+from .probe_ssh import RunCommand, checked_endpoint, ssh_argv
 
 # A controller that still follows needs a while for the last logs.
 GRACE_S = 120.0
@@ -37,7 +37,7 @@ printf 'exit=%s\\n' "$(look "$run/units/agent/exit.json" | tr -d '\\n' | head -c
 """
 
 NodeState = t.Literal["ended", "running", "silent", "gone"]
-Look = t.Callable[[Rental, str], "NodeEnd"]
+ReadRunEnd = t.Callable[[Rental, str], "NodeEnd"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class NodeEnd:
     age_s: float = 0.0
 
 
-def parse_end(output: str) -> NodeEnd:
+def parse_run_end(output: str) -> NodeEnd:
     """Return what the script's output says; anything that is no end is a part that runs, or a silent machine."""
     facts = {match[1]: match[2] for line in output.split("\n") if (match := _LINE.match(line.strip("\r")))}
     if facts.get("muster_run") != "1" or not re.fullmatch(r"[0-9]{1,12}", facts.get("now", "")):
@@ -62,7 +62,7 @@ def parse_end(output: str) -> NodeEnd:
         return NodeEnd("running")
 
 
-def verdict(ends: t.Sequence[tuple[NodeEnd, bool]]) -> RunView | None:
+def judge_run(ends: t.Sequence[tuple[NodeEnd, bool]]) -> RunView | None:
     """Return how a run ended from (end, whether this machine decides); None while it may go on."""
     deciding = [end for end, decides in ends if decides]
     if not deciding or any(end.state in ("running", "silent") for end in deciding):
@@ -76,8 +76,11 @@ def verdict(ends: t.Sequence[tuple[NodeEnd, bool]]) -> RunView | None:
     return RunView("ended", "cancelled" if any(end.cause == "cancelled" for end in deciding) else "failed")
 
 
-def views(
-    leases: t.Iterable[Lease], known: t.Mapping[str, RunView], listed: t.Mapping[str, t.Sequence[Rental]], look: Look
+def find_ended_runs(
+    leases: t.Iterable[Lease],
+    known: t.Mapping[str, RunView],
+    listed: t.Mapping[str, t.Sequence[Rental]],
+    look: ReadRunEnd,
 ) -> dict[str, RunView]:
     """Return how runs ended whose record does not say so, for leases that go with their run.
 
@@ -85,14 +88,14 @@ def views(
     """
     asked: dict[str, list[tuple[NodeEnd, bool]]] = {}
     for lease in leases:
-        if lease.provider in listed and waits_for_its_run(lease, known):
-            ends = [_part(node, lease, listed[lease.provider], look) for node in run_nodes(lease)]
+        if lease.provider in listed and is_bound_to_open_run(lease, known):
+            ends = [_read_node_end(node, lease, listed[lease.provider], look) for node in run_nodes(lease)]
             asked.setdefault(str(lease.run_id), []).extend(ends)
-    found = {run_id: verdict(ends) for run_id, ends in asked.items()}
+    found = {run_id: judge_run(ends) for run_id, ends in asked.items()}
     return {run_id: view for run_id, view in found.items() if view is not None}
 
 
-def waits_for_its_run(lease: Lease, known: t.Mapping[str, RunView]) -> bool:
+def is_bound_to_open_run(lease: Lease, known: t.Mapping[str, RunView]) -> bool:
     """Return whether a lease ends with its run, of which nothing says yet that it has ended."""
     run = known.get(lease.run_id or "")
     follows = lease.open and bool(lease.run_id) and lease.release in ("success", "always")
@@ -106,7 +109,9 @@ def run_nodes(lease: Lease) -> list[t.Mapping[str, t.Any]]:
     return [item for item in listed if isinstance(item, t.Mapping) and isinstance(item.get("run_dir"), str)]
 
 
-def _part(node: t.Mapping[str, t.Any], lease: Lease, listed: t.Sequence[Rental], look: Look) -> tuple[NodeEnd, bool]:
+def _read_node_end(
+    node: t.Mapping[str, t.Any], lease: Lease, listed: t.Sequence[Rental], look: ReadRunEnd
+) -> tuple[NodeEnd, bool]:
     decides = node.get("decides") is not False
     ours = [item for item in listed if item.id in lease.ids or item.carries(lease.cluster, lease.token)]
     machine = next((item for rental in ours for item in rental.machines if item.id == node.get("id")), None)
@@ -115,17 +120,17 @@ def _part(node: t.Mapping[str, t.Any], lease: Lease, listed: t.Sequence[Rental],
     return look(machine, str(node["run_dir"])), decides
 
 
-class SshLooker:
+class SshRunReader:
     """Asks machines over SSH; ``folder`` keeps their host keys, one file a machine."""
 
-    def __init__(self, folder: pathlib.Path, identity: str | None = None, execute: Run = subprocess.run) -> None:
+    def __init__(self, folder: pathlib.Path, identity: str | None = None, execute: RunCommand = subprocess.run) -> None:
         self._folder = folder
         self._identity = identity
         self._execute = execute
 
     def __call__(self, machine: Rental, run_dir: str) -> NodeEnd:
         """Return what a machine says of the run in ``run_dir``."""
-        endpoint = endpoint_of(machine)
+        endpoint = checked_endpoint(machine)
         if endpoint is None:
             return NodeEnd("silent")
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -142,4 +147,4 @@ class SshLooker:
             )
         except (subprocess.TimeoutExpired, OSError):
             return NodeEnd("silent")
-        return parse_end(done.stdout) if done.returncode == 0 else NodeEnd("silent")
+        return parse_run_end(done.stdout) if done.returncode == 0 else NodeEnd("silent")

@@ -15,22 +15,22 @@ from ...module_utils._model import validators
 from ...module_utils._model.errors import InputError, RefusedError
 from ...module_utils._secrets.sources import SecretSource
 from .._providers.coreweave.client import CoreweaveClient
-from .._providers.coreweave.scale import NodePool, NodePoolApi, Wish, patch
-from .node_pool.accounts import Outside, access
+from .._providers.coreweave.scale import DesiredPool, NodePool, NodePoolApi, build_patch
+from .node_pool.accounts import Externals, build_connection
 from .node_pool.present import Context, Dict
 
 TOKEN = SecretSource("api_token", "api_token_file", ("COREWEAVE_API_TOKEN",))
 
 
-def node_pool(options: Mapping[str, t.Any], context: Context) -> Dict:
+def ensure_node_pool(options: Mapping[str, t.Any], context: Context) -> Dict:
     """Return the result of ``coreweave_node_pool``."""
-    wish = _wish(options)
-    api = NodePoolApi(_access(options, context.outside), _endpoint(options, context.outside))
+    wish = _parse_options(options)
+    api = NodePoolApi(_open_connection(options, context.outside), _find_endpoint(options, context.outside))
     found = api.get(wish.name)
     if options["state"] == "absent":
-        return _absent(api, found, context.check)
-    change = wish.manifest()["spec"] if found is None else patch(found, wish)
-    after = _planned(found, wish)
+        return _ensure_absent(api, found, context.check)
+    change = wish.manifest()["spec"] if found is None else build_patch(found, wish)
+    after = _planned_pool(found, wish)
     if change and not context.check:
         after = api.create(wish) if found is None else api.scale(wish.name, change)
     before = found.to_dict() if found else {}
@@ -41,10 +41,10 @@ def node_pool(options: Mapping[str, t.Any], context: Context) -> Dict:
     }
 
 
-def _wish(options: Mapping[str, t.Any]) -> Wish:
+def _parse_options(options: Mapping[str, t.Any]) -> DesiredPool:
     count = validators.integer(0, 100_000)
     target = options["target_nodes"] if options["target_nodes"] is not None else 0
-    return Wish(
+    return DesiredPool(
         name=validators.name(63)(options["name"], "name"),
         target_nodes=count(target, "target_nodes"),
         instance_type=options.get("instance_type"),
@@ -54,17 +54,17 @@ def _wish(options: Mapping[str, t.Any]) -> Wish:
     )
 
 
-def _access(options: Mapping[str, t.Any], outside: Outside) -> t.Any:
+def _open_connection(options: Mapping[str, t.Any], outside: Externals) -> t.Any:
     secret = TOKEN.need(options.get("api_token"), options.get("api_token_file"), outside.environ)
-    return access(options, secret, outside)
+    return build_connection(options, secret, outside)
 
 
-def _endpoint(options: Mapping[str, t.Any], outside: Outside) -> str:
+def _find_endpoint(options: Mapping[str, t.Any], outside: Externals) -> str:
     """Return the address of the cluster's API server: given, or looked up by the cluster's name or id."""
     if options.get("endpoint"):
         return str(options["endpoint"])
     wanted = options["cluster"]
-    clusters = CoreweaveClient(_access(options, outside)).clusters()
+    clusters = CoreweaveClient(_open_connection(options, outside)).clusters()
     named = [item for item in clusters if wanted in (item.get("id"), item.get("name"))]
     if len(named) != 1:
         raise InputError("cluster", f"names {len(named)} clusters", "Give the id of one")
@@ -74,7 +74,7 @@ def _endpoint(options: Mapping[str, t.Any], outside: Outside) -> str:
     return str(endpoint)
 
 
-def _planned(found: NodePool | None, wish: Wish) -> NodePool:
+def _planned_pool(found: NodePool | None, wish: DesiredPool) -> NodePool:
     """Return the pool as it will be once the change is made."""
     return NodePool(
         name=wish.name,
@@ -86,7 +86,7 @@ def _planned(found: NodePool | None, wish: Wish) -> NodePool:
     )
 
 
-def _absent(api: NodePoolApi, found: NodePool | None, check: bool) -> Dict:
+def _ensure_absent(api: NodePoolApi, found: NodePool | None, check: bool) -> Dict:
     if found is not None and not check:
         api.delete(found.name)
     before = found.to_dict() if found else {}

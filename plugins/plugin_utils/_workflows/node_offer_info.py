@@ -16,8 +16,8 @@ from ...module_utils._model import validators
 from ...module_utils._model.errors import InputError, ProviderError, TransportError
 from ...module_utils._model.offer import Offer, OfferQuery, by_price, matches
 from ...module_utils._secrets.scrubber import scrub
-from .._providers.base import RentalProvider
-from .node_pool.accounts import Outside, landlords
+from .._providers.base import MachineProvider
+from .node_pool.accounts import Externals, open_providers
 
 Dict = dict[str, t.Any]
 QUERY = (
@@ -26,18 +26,18 @@ QUERY = (
 )  # fmt: skip
 
 
-def offers(options: Mapping[str, t.Any], outside: Outside | None = None) -> Dict:
+def find_offers(options: Mapping[str, t.Any], outside: Externals | None = None) -> Dict:
     """Return the result of ``node_offer_info``.
 
     A provider that cannot be asked is named in ``problems``; it is an error only when no other answered.
     """
-    found = landlords(options["providers"], outside or Outside())
+    found = open_providers(options["providers"], outside or Externals())
     if not found:
         raise InputError("providers", "names no provider of machines", "Add one, or set its environment variable")
     given = {key: options[key] for key in QUERY if options.get(key) not in (None, [])}
     query = validators.section(OfferQuery)(given, "query")
     count = validators.integer(1, 250)(options["count"], "count")
-    listed, problems = _ask(found, query, count)
+    listed, problems = _list_offers(found, query, count)
     if problems and not listed:
         raise ProviderError(f"no offers could be read: {'; '.join(problems.values())}")
     fitting = by_price(item for item in listed if matches(query, item))
@@ -51,7 +51,9 @@ def offers(options: Mapping[str, t.Any], outside: Outside | None = None) -> Dict
     }
 
 
-def _ask(found: Mapping[str, RentalProvider], query: OfferQuery, count: int) -> tuple[list[Offer], dict[str, str]]:
+def _list_offers(
+    found: Mapping[str, MachineProvider], query: OfferQuery, count: int
+) -> tuple[list[Offer], dict[str, str]]:
     """Return all offers, and a problem for each provider that did not answer; all are asked at the same time."""
     listed: list[Offer] = []
     problems: dict[str, str] = {}

@@ -20,15 +20,15 @@ from ...module_utils._model.ledger import iso
 from ...module_utils._node.files import write_atomic
 from .._providers.tailscale.devices import Changes, Device, DeviceApi
 from .._providers.tailscale.policy import PolicyApi
-from .._providers.tailscale.provision import KeyOrder, tags
-from .._provision.api import RealStage
-from .._provision.create import new_token
-from .._provision.create_key import MintRequest, mint
-from .._provision.delete import give_back
-from .._provision.delete_state import GivebackRequest
-from .._provision.ledger.ledger_session import Book
-from .._provision.ledger.ledger_store import LedgerWriter, read
-from .node_pool.accounts import tailscale
+from .._providers.tailscale.provision import KeyOrder, parse_tags
+from .._provision.api import ThreadScheduler
+from .._provision.create import generate_token
+from .._provision.create_key import KeyRequest, create_key
+from .._provision.delete import delete_leases
+from .._provision.delete_state import DeleteRequest
+from .._provision.ledger.ledger_session import LedgerSession
+from .._provision.ledger.ledger_store import LedgerWriter, read_ledger
+from .node_pool.accounts import open_tailnet
 from .node_pool.present import Context, Dict
 from .shared.state_dir import StateHome
 
@@ -36,51 +36,56 @@ KEY_POOL = "key"
 _MAX_EXPIRY_S = 90 * 86400
 
 
-def key_present(options: Mapping[str, t.Any], context: Context) -> Dict:
+def ensure_key_present(options: Mapping[str, t.Any], context: Context) -> Dict:
     """Return the result of ``tailscale_key`` with state present: a new key in a file, never in the result."""
     stage = context.stage
     if stage is None:
-        with RealStage() as real:
-            return key_present(options, dataclasses.replace(context, stage=real))
-    wanted = tags(tuple(options["tags"]))
+        with ThreadScheduler() as real:
+            return ensure_key_present(options, dataclasses.replace(context, stage=real))
+    wanted = parse_tags(tuple(options["tags"]))
     expiry = validators.integer(60, _MAX_EXPIRY_S)(options["expiry_s"], "expiry_s")
     dest = context.base / pathlib.Path(options["dest"]).expanduser()
     if not dest.parent.is_dir():
         raise InputError("dest", f"{dest.parent} is not a folder")
     home = StateHome(options["state_home"], cluster_name(options["cluster"]))
-    keeper = tailscale(options, context.outside)
+    keeper = open_tailnet(options, context.outside)
     if context.check:
         return {"changed": True, "key_id": None, "expires": None, "dest": str(dest)}
     order = KeyOrder("", wanted, expiry, options["reusable"], options["ephemeral"], options["preauthorized"])
     deadline = iso(stage.now() + expiry)
-    request = MintRequest(home.folder.name, KEY_POOL, "auth_key", options.get("run_id"), deadline)
+    request = KeyRequest(home.folder.name, KEY_POOL, "auth_key", options.get("run_id"), deadline)
     with LedgerWriter(home.folder) as writer:
-        book = Book(read(home.folder).events, writer)
-        made = mint(
-            request, keeper, lambda name: keeper.mint(dataclasses.replace(order, name=name)), book, stage, new_token
+        book = LedgerSession(read_ledger(home.folder).events, writer)
+        made = create_key(
+            request,
+            keeper,
+            lambda name: keeper.mint(dataclasses.replace(order, name=name)),
+            book,
+            stage,
+            generate_token,
         )
     write_atomic(dest, made.key.reveal().encode() + b"\n")
     return {"changed": True, "key_id": made.id, "expires": made.expires, "dest": str(dest)}
 
 
-def key_absent(options: Mapping[str, t.Any], context: Context) -> Dict:
+def ensure_key_absent(options: Mapping[str, t.Any], context: Context) -> Dict:
     """Return the result with state absent: one key, or every key that this cluster made, ended with proof."""
     stage = context.stage
     if stage is None:
-        with RealStage() as real:
-            return key_absent(options, dataclasses.replace(context, stage=real))
+        with ThreadScheduler() as real:
+            return ensure_key_absent(options, dataclasses.replace(context, stage=real))
     home = StateHome(options["state_home"], cluster_name(options["cluster"]))
     wanted = options.get("key_id")
-    leases = read(home.folder).leases.values()
+    leases = read_ledger(home.folder).leases.values()
     ours = [lease for lease in leases if lease.resource == "auth_key" and lease.open]
     meant = {lease.token for lease in ours if wanted is None or wanted in lease.ids}
     if context.check or not meant:
         return {"changed": bool(meant), "key_id": wanted}
-    keeper = tailscale(options, context.outside)
-    request = GivebackRequest(home.folder.name, stage.now() + validators.integer(10)(options["wait_s"], "wait_s"))
+    keeper = open_tailnet(options, context.outside)
+    request = DeleteRequest(home.folder.name, stage.now() + validators.integer(10)(options["wait_s"], "wait_s"))
     with LedgerWriter(home.folder) as writer:
-        book = Book(read(home.folder).events, writer)
-        proof = give_back(
+        book = LedgerSession(read_ledger(home.folder).events, writer)
+        proof = delete_leases(
             request,
             lambda lease: lease.resource == "auth_key" and lease.token in meant,
             {keeper.name: keeper},
@@ -94,18 +99,18 @@ def key_absent(options: Mapping[str, t.Any], context: Context) -> Dict:
     return result
 
 
-def device(options: Mapping[str, t.Any], context: Context) -> Dict:
+def ensure_device(options: Mapping[str, t.Any], context: Context) -> Dict:
     """Return the result of ``tailscale_device``: one device by id or by name, changed where it differs, or deleted."""
-    keeper = tailscale(options, context.outside)
+    keeper = open_tailnet(options, context.outside)
     api = DeviceApi(keeper.client)
-    found = _one(api, options)
+    found = _find_device(api, options)
     if options["state"] == "absent":
-        return _delete(api, found, context.check)
+        return _ensure_device_absent(api, found, context.check)
     if found is None:
         raise InputError("device_id" if options.get("device_id") else "name", "is no device of this tailnet")
     changes = Changes.between(
         found,
-        tags=None if options.get("tags") is None else tags(tuple(options["tags"])),
+        tags=None if options.get("tags") is None else parse_tags(tuple(options["tags"])),
         routes=None if options.get("routes") is None else tuple(options["routes"]),
         authorized=options.get("authorized"),
     )
@@ -120,7 +125,7 @@ def device(options: Mapping[str, t.Any], context: Context) -> Dict:
     }
 
 
-def _one(api: DeviceApi, options: Mapping[str, t.Any]) -> Device | None:
+def _find_device(api: DeviceApi, options: Mapping[str, t.Any]) -> Device | None:
     """Return the device that is meant. A dead and a live device may share a name: then the one online is meant."""
     devices = api.all()
     wanted = options.get("device_id")
@@ -137,7 +142,7 @@ def _one(api: DeviceApi, options: Mapping[str, t.Any]) -> Device | None:
     return named[0] if named else None
 
 
-def _delete(api: DeviceApi, found: Device | None, check: bool) -> Dict:
+def _ensure_device_absent(api: DeviceApi, found: Device | None, check: bool) -> Dict:
     if found is None:
         return {"changed": False, "device": None, "diff": {"before": {}, "after": {}}}
     if not check:
@@ -156,14 +161,14 @@ def _check_routes(found: Device, changes: Changes) -> None:
         )
 
 
-def policy(options: Mapping[str, t.Any], context: Context) -> Dict:
+def ensure_policy(options: Mapping[str, t.Any], context: Context) -> Dict:
     """Replace the tailnet's policy by a file's text, when asked to: validated first, and only if nobody changed it."""
     place = context.base / pathlib.Path(options["policy_file"]).expanduser()
     try:
         text = place.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("policy_file", f"cannot be read ({getattr(error, 'strerror', 'not UTF-8')})") from None
-    api = PolicyApi(tailscale(options, context.outside).client)
+    api = PolicyApi(open_tailnet(options, context.outside).client)
     before, etag = api.get()
     api.validate(text)
     changed = before.strip() != text.strip()

@@ -110,10 +110,10 @@ def _renewed(remotes: t.Sequence[Remote], hostvars: t.Mapping[str, t.Any]) -> Di
     """Renew the leases of rented machines that are at work; return what came of it, nothing where none is rented."""
     from .node_pool import lease_renewal
 
-    rented = lease_renewal.rented(remotes, hostvars) if hostvars else []
+    rented = lease_renewal.select_rented(remotes, hostvars) if hostvars else []
     if not rented:
         return {}
-    problems = lease_renewal.renew(rented)
+    problems = lease_renewal.renew_leases(rented)
     return {"leases": {remote.name: str(problems.get(remote.name, "renewed")) for remote in rented}}
 
 

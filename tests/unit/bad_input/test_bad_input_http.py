@@ -37,11 +37,14 @@ from ansible_collections.muster.training.plugins.module_utils._secrets.auth impo
 from ansible_collections.muster.training.plugins.module_utils._secrets.scrubber import scrub
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
 from ansible_collections.muster.training.plugins.module_utils._secrets.sources import SecretSource
-from ansible_collections.muster.training.plugins.plugin_utils._providers.connection import Access
+from ansible_collections.muster.training.plugins.plugin_utils._providers.connection import ProviderConnection
 from ansible_collections.muster.training.plugins.plugin_utils._providers.lambda_cloud.client import LambdaClient
 from ansible_collections.muster.training.plugins.plugin_utils._providers.runpod.client import RunpodClient
-from ansible_collections.muster.training.plugins.plugin_utils._providers.vastai.provision import VastRental
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.accounts import Outside, landlords
+from ansible_collections.muster.training.plugins.plugin_utils._providers.vastai.provision import VastProvider
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.accounts import (
+    Externals,
+    open_providers,
+)
 from ansible_collections.muster.training.tests.fakes.api import Fault, FaultKind
 from ansible_collections.muster.training.tests.fakes.cycle import NODES, PRODUCTS, Cycle, Server
 from ansible_collections.muster.training.tests.fakes.landlord import SimLandlord, h100
@@ -70,8 +73,8 @@ def client(script: Script, clock: FakeClock | None = None) -> HttpClient:
     )
 
 
-def given(script: Script) -> Access:
-    return Access(Secret(TOKEN, "api_token", token=True), exchange=script, clock=VirtualClock())
+def given(script: Script) -> ProviderConnection:
+    return ProviderConnection(Secret(TOKEN, "api_token", token=True), exchange=script, clock=VirtualClock())
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +95,7 @@ def life(served: tuple[Server, str], operation: str, kind: str, name: str = "run
 
 def test_13_a_missing_token_names_its_sources_and_sends_nothing() -> None:
     with pytest.raises(InputError) as caught:
-        landlords([{"name": "lambda"}], Outside(environ={}))
+        open_providers([{"name": "lambda"}], Externals(environ={}))
     assert all(word in str(caught.value) for word in ("api_token", "api_token_file", "LAMBDA_API_KEY"))
 
 
@@ -248,7 +251,7 @@ def test_26_a_success_that_says_it_failed_is_a_failure() -> None:
     clock = t.cast(VirtualClock, api.clock)
     api.refusals = [(200, "no_capacity", False)]
     with api.loopback() as url:
-        assert isinstance(VastRental(access(url, clock)).create(order("vastai")), Refused)
+        assert isinstance(VastProvider(access(url, clock)).create(order("vastai")), Refused)
     with (
         Script(Call("GET", "/api/v1/instances", answer={"errors": [{"message": "no"}]})) as script,
         pytest.raises(TransportError, match="no list 'data'"),

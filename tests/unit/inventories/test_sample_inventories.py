@@ -32,7 +32,7 @@ def composed(name: str, ours: bool = False) -> list[dict[str, t.Any]]:
         host = plugin.inventory.hosts[f"h{number}"]
         host.vars.update(variables)
         if ours:
-            constructed.Constructor(plugin, constructed.Reader(plugin, {})).apply(host)
+            constructed.Constructor(plugin, constructed.ExpressionReader(plugin, {})).apply(host)
         else:
             construct_theirs(plugin, host.name)
     return [json.loads(json.dumps(host.vars)) for host in plugin.inventory.hosts.values()]

@@ -14,8 +14,8 @@ import re
 from ....module_utils._http.urls import BaseUrl, Origin
 from ....module_utils._model.errors import TransportError
 from ....module_utils._secrets.auth import bearer
-from ..connection import Access
-from ..parsing import Raw, items, joined, mapping, pick, text, unexpected, unique
+from ..connection import ProviderConnection
+from ..parsing import Raw, as_mapping, join_texts, pick, read_items, text, unexpected_answer, unique_items
 
 API_URL = "https://api.coreweave.com/v1beta1"
 NAME = "CoreWeave"
@@ -30,20 +30,20 @@ _PARALLEL = 4
 
 def error_detail(body: object) -> str:
     """Return the message of an error answer."""
-    return joined(mapping(body).get("message"))
+    return join_texts(as_mapping(body).get("message"))
 
 
 class CoreweaveClient:
     """One CoreWeave organisation; the same token opens the API servers of its clusters (managed auth)."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: ProviderConnection) -> None:
         self._access = access
         self.http = access.http(access.base(API_URL), bearer(access.token), error_detail=error_detail)
         self.account = access.account
 
     def clusters(self) -> list[Raw]:
         """Return every cluster, whitelisted."""
-        listed = unique(items(self.http.get("/cks/clusters"), "items", NAME), "id", NAME)
+        listed = unique_items(read_items(self.http.get("/cks/clusters"), "items", NAME), "id", NAME)
         return [pick(item, FIELDS) for item in listed]
 
     def listing(self, *, node_pools: bool = False) -> list[Raw]:
@@ -73,13 +73,13 @@ class CoreweaveClient:
         """
         endpoint = text(cluster.get("apiServerEndpoint"))
         if endpoint is None or not _HOST.match(endpoint.lower()):
-            raise unexpected(NAME, "a cluster without usable apiServerEndpoint")
+            raise unexpected_answer(NAME, "a cluster without usable apiServerEndpoint")
         base = BaseUrl(Origin("https", endpoint.lower(), _HTTPS), "")
         http = self._access.http(base, bearer(self._access.token), error_detail=error_detail)
-        return [_pool(item) for item in items(http.get(NODE_POOLS), "items", NAME)]
+        return [_pool(item) for item in read_items(http.get(NODE_POOLS), "items", NAME)]
 
 
 def _pool(item: Raw) -> Raw:
-    spec, status = mapping(item.get("spec")), mapping(item.get("status"))
+    spec, status = as_mapping(item.get("spec")), as_mapping(item.get("status"))
     counts = {key: value for key, value in status.items() if isinstance(value, int)}
-    return {"name": mapping(item.get("metadata")).get("name"), **pick(spec, POOL_FIELDS), "status": counts}
+    return {"name": as_mapping(item.get("metadata")).get("name"), **pick(spec, POOL_FIELDS), "status": counts}

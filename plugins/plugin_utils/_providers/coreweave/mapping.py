@@ -12,8 +12,8 @@ import re
 import typing as t
 
 from ....module_utils._model.node import State
-from ..node_record import Host, Record, record
-from ..parsing import Raw, flag, mapping, text, whole
+from ..node_record import ProviderHost, Record, build_record
+from ..parsing import Raw, as_mapping, flag, text, whole
 
 STATES: t.Final[dict[str, State]] = {
     "STATUS_CREATING": "creating",
@@ -27,22 +27,22 @@ STATES: t.Final[dict[str, State]] = {
 REASON = "managed Kubernetes: there is nothing to install; bind it as a cluster"
 
 
-def pool_variables(pool: Raw) -> Record:
+def build_pool_variables(pool: Raw) -> Record:
     """Return one node pool with variable-like keys."""
     named = {re.sub(r"(?=[A-Z])", "_", key).lower(): pool.get(key) for key in ("name", "instanceType", "computeClass")}
     counts = {f"{key}_nodes": whole(pool.get(f"{key}Nodes")) for key in ("target", "min", "max")}
     return {**named, **counts, "autoscaling": flag(pool.get("autoscaling"))}
 
 
-def to_host(raw: Raw, account: str) -> Host:
+def to_host(raw: Raw, account: str) -> ProviderHost:
     """Return the record of one cluster; ``coreweave_node_pools`` is None where pools were not read."""
     ident, endpoint = str(raw["id"]), text(raw.get("apiServerEndpoint"))
     name = text(raw.get("name")) or ident
     pools = raw.get("nodePools")
-    return Host(
+    return ProviderHost(
         id=ident,
         name=name,
-        record=record(
+        record=build_record(
             id=ident,
             name=name,
             provider="coreweave",
@@ -63,8 +63,8 @@ def to_host(raw: Raw, account: str) -> Host:
             "coreweave_version": text(raw.get("version")),
             "coreweave_vpc_id": text(raw.get("vpcId")),
             "coreweave_public": flag(raw.get("public")),
-            "coreweave_network": dict(mapping(raw.get("network"))),
+            "coreweave_network": dict(as_mapping(raw.get("network"))),
             "coreweave_api_server": f"https://{endpoint}" if endpoint else None,
-            "coreweave_node_pools": None if pools is None else [pool_variables(pool) for pool in pools],
+            "coreweave_node_pools": None if pools is None else [build_pool_variables(pool) for pool in pools],
         },
     )

@@ -19,9 +19,9 @@ from ....module_utils._http.messages import json_request
 from ....module_utils._http.urls import Origin, parse_base_url, route
 from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._secrets.auth import bearer
-from ..base import delete_call
-from ..connection import Access
-from ..parsing import mapping, text, whole
+from ..base import send_delete
+from ..connection import ProviderConnection
+from ..parsing import as_mapping, text, whole
 from .client import NODE_POOLS, error_detail
 
 API_VERSION = "compute.coreweave.com/v1alpha1"
@@ -45,7 +45,7 @@ class NodePool:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Wish:
+class DesiredPool:
     """What is asked of a node pool; None leaves a value as it is. ``instance_type`` cannot be changed later."""
 
     name: str
@@ -70,11 +70,11 @@ class Wish:
         return {"apiVersion": API_VERSION, "kind": "NodePool", "metadata": {"name": self.name}, "spec": spec}
 
 
-def read_pool(raw: t.Any) -> NodePool:
+def parse_pool(raw: t.Any) -> NodePool:
     """Return a node pool from the object; what it does not say is None."""
-    spec, status = mapping(mapping(raw).get("spec")), mapping(mapping(raw).get("status"))
+    spec, status = as_mapping(as_mapping(raw).get("spec")), as_mapping(as_mapping(raw).get("status"))
     return NodePool(
-        name=text(mapping(mapping(raw).get("metadata")).get("name")) or "",
+        name=text(as_mapping(as_mapping(raw).get("metadata")).get("name")) or "",
         instance_type=text(spec.get("instanceType")),
         target_nodes=whole(spec.get("targetNodes")),
         min_nodes=whole(spec.get("minNodes")),
@@ -83,7 +83,7 @@ def read_pool(raw: t.Any) -> NodePool:
     )
 
 
-def patch(found: NodePool, wish: Wish) -> dict[str, t.Any]:
+def build_patch(found: NodePool, wish: DesiredPool) -> dict[str, t.Any]:
     """Return the merge patch that brings ``found`` to ``wish``, empty when there is nothing to do.
 
     Raises RefusedError for another type of instance, or a target outside the pool's own limits.
@@ -103,7 +103,7 @@ def patch(found: NodePool, wish: Wish) -> dict[str, t.Any]:
 class NodePoolApi:
     """Node pools of one cluster, through its API server; the CoreWeave token opens it (managed auth)."""
 
-    def __init__(self, access: Access, endpoint: str) -> None:
+    def __init__(self, access: ProviderConnection, endpoint: str) -> None:
         url = endpoint if "://" in endpoint else f"https://{endpoint}"
         base = parse_base_url(url, "endpoint", allow_http=not access.validate_certs)
         self._http: HttpClient = access.http(base, bearer(access.token), error_detail=error_detail)
@@ -112,22 +112,22 @@ class NodePoolApi:
     def get(self, name: str) -> NodePool | None:
         """Return the pool, None when there is none."""
         answer = self._http.call(json_request("GET", self._path(name)), allow=(404,))
-        return None if answer.status == 404 else read_pool(answer.data)
+        return None if answer.status == 404 else parse_pool(answer.data)
 
-    def create(self, wish: Wish) -> NodePool:
+    def create(self, wish: DesiredPool) -> NodePool:
         """Create the pool. The name is unique in the cluster, so a lost answer is settled by reading it."""
-        return read_pool(self._http.call(json_request("POST", NODE_POOLS, body=wish.manifest())).data)
+        return parse_pool(self._http.call(json_request("POST", NODE_POOLS, body=wish.manifest())).data)
 
     def scale(self, name: str, change: dict[str, t.Any]) -> NodePool:
         """Apply a merge patch to the pool's spec."""
         request = json_request(
             "PATCH", self._path(name), body={"spec": change}, headers={"Content-Type": _MERGE_PATCH}, idempotent=True
         )
-        return read_pool(self._http.call(request).data)
+        return parse_pool(self._http.call(request).data)
 
     def delete(self, name: str) -> bool:
         """Delete the pool; false when there is none."""
-        return delete_call(self._http, json_request("DELETE", self._path(name)))
+        return send_delete(self._http, json_request("DELETE", self._path(name)))
 
     def _path(self, name: str) -> str:
         return f"{NODE_POOLS}/{route('{name}', name=name)}"

@@ -9,8 +9,8 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 from ....module_utils._secrets.auth import bearer
-from ..connection import Access
-from ..parsing import Raw, items, joined, mapping, pick, unique
+from ..connection import ProviderConnection
+from ..parsing import Raw, as_mapping, join_texts, pick, read_items, unique_items
 
 API_URL = "https://cloud.lambda.ai/api/v1"
 NAME = "Lambda"
@@ -26,14 +26,14 @@ FIELDS = (
 
 def error_detail(body: object) -> str:
     """Return code and message of ``{"error": {...}}``; the suggestion repeats the message."""
-    found = mapping(mapping(body).get("error"))
-    return joined(found.get("code"), found.get("message"))
+    found = as_mapping(as_mapping(body).get("error"))
+    return join_texts(found.get("code"), found.get("message"))
 
 
 class LambdaClient:
     """One Lambda account; calls are a second apart."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: ProviderConnection) -> None:
         base = access.base(API_URL)
         self.http = access.http(base, bearer(access.token), error_detail=error_detail, pace_s=PACE_S)
         self.account = access.account
@@ -41,5 +41,5 @@ class LambdaClient:
     def instances(self, cluster_id: str = "") -> list[Raw]:
         """Return every instance, whitelisted, or those of one 1-Click Cluster (API 1.10). The API has no pages."""
         data = self.http.get("/instances", [("cluster_id", cluster_id)] if cluster_id else ())
-        listed = unique(items(data, "data", NAME), "id", NAME)
+        listed = unique_items(read_items(data, "data", NAME), "id", NAME)
         return [{**pick(item, FIELDS), **({"cluster_id": cluster_id} if cluster_id else {})} for item in listed]

@@ -12,8 +12,8 @@ import re
 import typing as t
 
 from ....module_utils._model.node import State
-from ..node_record import MAX_GPUS, Host, clean_address, record
-from ..parsing import Raw, mapping, number, objects, text, texts, whole
+from ..node_record import MAX_GPUS, ProviderHost, build_record, clean_address
+from ..parsing import Raw, as_mapping, number, objects, text, texts, whole
 
 # An instance that is terminating may still bill; only a listing without it proves that it does not.
 STATES: t.Final[dict[str, State]] = {
@@ -40,10 +40,10 @@ def cpu_arch(product: Raw) -> str | None:
     return named or (None if name is None else "aarch64" if "gh200" in name or "gb200" in name else "x86_64")
 
 
-def to_host(raw: Raw, account: str) -> Host:
+def to_host(raw: Raw, account: str) -> ProviderHost:
     """Return the record of one instance. ``fabric_hint`` is the 1-Click Cluster, else the region's private network."""
-    product, region = dict(mapping(raw.get("instance_type"))), text(mapping(raw.get("region")).get("name"))
-    specs = mapping(product.get("specs"))
+    product, region = dict(as_mapping(raw.get("instance_type"))), text(as_mapping(raw.get("region")).get("name"))
+    specs = as_mapping(product.get("specs"))
     cents = number(product.get("price_cents_per_hour"))
     description = text(product.get("gpu_description"))
     public, private = clean_address(raw.get("ip")), clean_address(raw.get("private_ip"))
@@ -51,10 +51,10 @@ def to_host(raw: Raw, account: str) -> Host:
     cluster = text(raw.get("cluster_id"))
     tags = [tag for tag in objects(raw.get("tags")) if tag.get("key")]
     gpus = whole(specs.get("gpus"), MAX_GPUS)
-    return Host(
+    return ProviderHost(
         id=str(raw["id"]),
         name=name,
-        record=record(
+        record=build_record(
             id=str(raw["id"]),
             name=name,
             provider="lambda",

@@ -15,9 +15,17 @@ from ....module_utils._http.messages import Answer
 from ....module_utils._model.errors import ApiError, TransportError
 from ....module_utils._model.lease import CreateAnswer, Created, Leftover, Refusal, Refused, Rental, Traits, parse_name
 from ....module_utils._model.offer import Offer, OfferQuery, Order
-from ..base import Capabilities, RentalProvider, delete_call, place, post, rental_of, unprepared
-from ..connection import Access
-from ..parsing import Raw, items, mapping, number, objects, text, texts, unexpected, whole
+from ..base import (
+    Capabilities,
+    MachineProvider,
+    build_instance,
+    classify_preparation_error,
+    post_request,
+    send_delete,
+    send_order,
+)
+from ..connection import ProviderConnection
+from ..parsing import Raw, as_mapping, number, objects, read_items, text, texts, unexpected_answer, whole
 from ..sshkeys import KeyRing, blob
 from .client import NAME, LambdaClient, error_detail
 from .mapping import STATES, cpu_arch, gpu_memory_gib, to_host
@@ -31,7 +39,7 @@ _CODES: t.Final[dict[str, Refusal]] = {
 }
 
 
-class LambdaRental(RentalProvider):
+class LambdaProvider(MachineProvider):
     """One Lambda account. An ``unhealthy`` instance never heals; one that is terminating may still bill."""
 
     name = "lambda"
@@ -39,7 +47,7 @@ class LambdaRental(RentalProvider):
     traits = Traits(create_interval_s=12.0, boot_limit_s=1500.0)
     capabilities = Capabilities(user_data="cloud-init")
 
-    def __init__(self, access: Access, account: str = "") -> None:
+    def __init__(self, access: ProviderConnection, account: str = "") -> None:
         super().__init__(account or access.account, access.clock)
         self._client = LambdaClient(access)
         self._http = self._client.http
@@ -47,10 +55,10 @@ class LambdaRental(RentalProvider):
 
     def offers(self, query: OfferQuery, count: int = 1) -> tuple[Offer, ...]:
         """Return every instance type in every region that has it, and in regions the query names (advice only)."""
-        data = mapping(self._http.get("/instance-types")).get("data")
+        data = as_mapping(self._http.get("/instance-types")).get("data")
         if not isinstance(data, t.Mapping):
-            raise unexpected(NAME, "no mapping 'data'")
-        return tuple(offer for entry in data.values() for offer in _offers(mapping(entry), query))
+            raise unexpected_answer(NAME, "no mapping 'data'")
+        return tuple(offer for entry in data.values() for offer in _parse_offers(as_mapping(entry), query))
 
     def create(self, order: Order) -> CreateAnswer:
         """Launch one instance; its token is in the name, the host name and a tag."""
@@ -58,7 +66,7 @@ class LambdaRental(RentalProvider):
             key = self._keys.ensure(order.ssh_public_key or "")
         except TransportError as error:
             # Nothing was launched: a key that was added, or not, costs nothing.
-            return unprepared(error)
+            return classify_preparation_error(error)
         image = {"image": {"id" if _ID.match(order.image) else "family": order.image}} if order.image else {}
         data = {"user_data": order.user_data} if order.user_data else {}
         body = {
@@ -75,20 +83,22 @@ class LambdaRental(RentalProvider):
             **image,
             **data,
         }
-        return place(self._http, post("/instance-operations/launch", body), self._launched, error_detail, self.clock)
+        return send_order(
+            self._http, post_request("/instance-operations/launch", body), self._launched, error_detail, self.clock
+        )
 
     def rentals(self) -> tuple[Rental, ...]:
-        found = (_rental(raw, self.account) for raw in self._client.instances())
+        found = (_parse_instance(raw, self.account) for raw in self._client.instances())
         return tuple(item for item in found if item.state != "gone")
 
     def delete(self, rental: Rental) -> bool:
         """Terminate one instance; an id that is gone is ``object-does-not-exist``, with 400 or 404."""
-        request = post("/instance-operations/terminate", {"instance_ids": [rental.id]})
-        return delete_call(self._http, request, lambda response: b"object-does-not-exist" in response.body)
+        request = post_request("/instance-operations/terminate", {"instance_ids": [rental.id]})
+        return send_delete(self._http, request, lambda response: b"object-does-not-exist" in response.body)
 
     def leftovers(self, clusters: t.Collection[str]) -> tuple[Leftover, ...]:
         """Return file systems with a name of ours; their price is not in the API."""
-        found = items(self._http.get("/file-systems"), "data", NAME)
+        found = read_items(self._http.get("/file-systems"), "data", NAME)
         return tuple(
             Leftover("file_system", self.name, str(item.get("id")), str(item.get("name")))
             for item in found
@@ -99,16 +109,16 @@ class LambdaRental(RentalProvider):
         if answer.status < 400:
             (key,) = texts(answer.data["data"]["instance_ids"])
             return Created(key)
-        why = _CODES.get(str(mapping(mapping(answer.data).get("error")).get("code")))
+        why = _CODES.get(str(as_mapping(as_mapping(answer.data).get("error")).get("code")))
         return Refused(why, error_detail(answer.data)) if why and answer.status < 500 else None
 
     def _find_key(self, want: str) -> str | None:
-        listed = items(self._http.get("/ssh-keys"), "data", NAME)
+        listed = read_items(self._http.get("/ssh-keys"), "data", NAME)
         return next((text(item.get("name")) for item in listed if blob(str(item.get("public_key"))) == want), None)
 
     def _add_key(self, name: str, key: str) -> str:
         try:
-            self._http.call(post("/ssh-keys", {"name": name, "public_key": key}))
+            self._http.call(post_request("/ssh-keys", {"name": name, "public_key": key}))
         except ApiError as error:
             # Another controller may have added it a moment ago.
             found = self._find_key(blob(key)) if error.status in (400, 409) else None
@@ -118,11 +128,11 @@ class LambdaRental(RentalProvider):
         return name
 
 
-def _rental(raw: Raw, account: str) -> Rental:
+def _parse_instance(raw: Raw, account: str) -> Rental:
     status = str(raw.get("status"))
     tags = {tag.get("key"): text(tag.get("value")) for tag in objects(raw.get("tags"))}
     state = STATES.get(status, "unknown")
-    return rental_of(
+    return build_instance(
         to_host(raw, account),
         detail=status,
         doomed=state in ("failed", "stopped"),
@@ -130,12 +140,12 @@ def _rental(raw: Raw, account: str) -> Rental:
     )
 
 
-def _offers(entry: t.Mapping[str, t.Any], query: OfferQuery) -> t.Iterator[Offer]:
-    product = dict(mapping(entry.get("instance_type")))
+def _parse_offers(entry: t.Mapping[str, t.Any], query: OfferQuery) -> t.Iterator[Offer]:
+    product = dict(as_mapping(entry.get("instance_type")))
     name, cents = text(product.get("name")), number(product.get("price_cents_per_hour"))
     if name is None or cents is None:
         return
-    specs = mapping(product.get("specs"))
+    specs = as_mapping(product.get("specs"))
     listed = objects(entry.get("regions_with_capacity_available"))
     open_regions = [region for item in listed if (region := text(item.get("name")))]
     description = text(product.get("gpu_description"))

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 from ....module_utils._http.urls import route
 from ....module_utils._secrets.auth import bearer
-from ..connection import Access
-from ..parsing import Raw, items, joined, mapping, pages, pick, text, unexpected, unique
+from ..connection import ProviderConnection
+from ..parsing import Raw, as_mapping, join_texts, pick, read_items, read_pages, text, unexpected_answer, unique_items
 
 API_URL = "https://api.runpod.io/v2"
 NAME = "RunPod"
@@ -33,23 +33,23 @@ _ADVICE = {
 
 def error_detail(body: object) -> str:
     """Return title and detail of a problem document (RFC 9457)."""
-    found = mapping(body)
-    return joined(found.get("title"), found.get("detail"))
+    found = as_mapping(body)
+    return join_texts(found.get("title"), found.get("detail"))
 
 
 def next_cursor(data: Mapping[str, object]) -> str | None:
     """Return the cursor of the next page, None at the end or from an API without pages (before September 2026)."""
-    page = mapping(data.get("pagination"))
+    page = as_mapping(data.get("pagination"))
     cursor = text(page.get("nextCursor"))
     if page.get("hasNextPage") is True and cursor is None:
-        raise unexpected(NAME, "a next page without cursor")
+        raise unexpected_answer(NAME, "a next page without cursor")
     return cursor if page.get("hasNextPage") is not False else None
 
 
 class RunpodClient:
     """One RunPod account. About 60 requests a minute are allowed: listings are polled, not single pods."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: ProviderConnection) -> None:
         base = access.base(API_URL)
         self.http = access.http(base, bearer(access.token), error_detail=error_detail, advice=_ADVICE)
         self.account = access.account
@@ -71,18 +71,18 @@ class RunpodClient:
     def listing(self) -> list[Raw]:
         """Return every pod; members of clusters carry their cluster's network as ``clusterNetwork``."""
         pods = self.pods()
-        if any(mapping(pod.get("cluster")) for pod in pods):
+        if any(as_mapping(pod.get("cluster")) for pod in pods):
             networks = {cluster["id"]: cluster.get("network") for cluster in self.clusters()}
             for pod in pods:
-                pod["clusterNetwork"] = networks.get(mapping(pod.get("cluster")).get("id"))
+                pod["clusterNetwork"] = networks.get(as_mapping(pod.get("cluster")).get("id"))
         return pods
 
     def _list(self, path: str, key: str, query: list[tuple[str, str]]) -> list[Raw]:
         def fetch(cursor: str | None) -> tuple[list[Raw], str | None]:
             data = self.http.get(path, [*query, ("cursor", cursor)] if cursor else query)
-            return items(data, key, NAME), next_cursor(mapping(data))
+            return read_items(data, key, NAME), next_cursor(as_mapping(data))
 
-        return unique(pages(fetch, NAME), "id", NAME)
+        return unique_items(read_pages(fetch, NAME), "id", NAME)
 
 
 def _pod(raw: Raw) -> Raw:

@@ -12,8 +12,8 @@ import re
 import typing as t
 
 from ....module_utils._model.node import State
-from ..node_record import CONTAINER, MAX_GPUS, Host, clean_address, record
-from ..parsing import Raw, mapping, moment, number, text, texts, whole
+from ..node_record import CONTAINER, MAX_GPUS, ProviderHost, build_record, clean_address
+from ..parsing import Raw, as_mapping, moment, number, text, texts, whole
 
 STATES: t.Final[dict[str, State]] = {
     "PROVISIONING": "creating",
@@ -37,28 +37,28 @@ def direct_ssh(raw: Raw) -> tuple[str, int, str | None] | None:
 
     ``ssh.proxy`` is an interactive shell only (no SFTP, no SCP), which Ansible cannot use.
     """
-    direct = mapping(mapping(raw.get("ssh")).get("direct"))
+    direct = as_mapping(as_mapping(raw.get("ssh")).get("direct"))
     host, port = text(direct.get("host")), whole(direct.get("port"))
     if host is None or not port or port > _MAX_PORT:
         return None
     return host, port, text(direct.get("username"))
 
 
-def to_host(raw: Raw, account: str) -> Host:
+def to_host(raw: Raw, account: str) -> ProviderHost:
     """Return the record of one pod; ``fabric_hint`` is the cluster whose members share a network."""
-    member = mapping(raw.get("cluster"))
+    member = as_mapping(raw.get("cluster"))
     cluster_id = text(member.get("id"))
-    network = mapping(raw.get("clusterNetwork"))
-    gpu, cpu = mapping(raw.get("gpu")), mapping(raw.get("cpu"))
+    network = as_mapping(raw.get("clusterNetwork"))
+    gpu, cpu = as_mapping(raw.get("gpu")), as_mapping(raw.get("cpu"))
     gpu_id = text(gpu.get("id"))
     direct = direct_ssh(raw)
     public = clean_address(direct[0]) if direct else None
     inner = clean_address(member.get("ip"))
     name = text(raw.get("name")) or str(raw["id"])
-    return Host(
+    return ProviderHost(
         id=str(raw["id"]),
         name=name,
-        record=record(
+        record=build_record(
             id=str(raw["id"]),
             name=name,
             provider="runpod",

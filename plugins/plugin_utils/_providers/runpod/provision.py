@@ -17,9 +17,9 @@ from ....module_utils._http.messages import Answer, json_request
 from ....module_utils._http.urls import route
 from ....module_utils._model.lease import CreateAnswer, Created, Leftover, Refused, Rental, Traits, parse_name
 from ....module_utils._model.offer import Offer, OfferQuery, Order
-from ..base import Capabilities, RentalProvider, delete_call, place, post, rental_of
-from ..connection import Access
-from ..parsing import Raw, items, mapping, number, objects, text, whole
+from ..base import Capabilities, MachineProvider, build_instance, post_request, send_delete, send_order
+from ..connection import ProviderConnection
+from ..parsing import Raw, as_mapping, number, objects, read_items, text, whole
 from .client import NAME, RunpodClient, error_detail
 from .mapping import STATES, to_host
 
@@ -29,14 +29,14 @@ _SELLS = {"NONE": False, "LOW": True, "MEDIUM": True, "HIGH": True}
 _DISK_GIB = 50
 
 
-class RunpodRental(RentalProvider):
+class RunpodProvider(MachineProvider):
     """One RunPod account. Stopped pods still bill their disk, so a pod that has exited counts as there."""
 
     name = "runpod"
     traits = Traits(poll_interval_s=6.0, boot_limit_s=1200.0)
     capabilities = Capabilities(clusters=True, image_required=True)
 
-    def __init__(self, access: Access, account: str = "") -> None:
+    def __init__(self, access: ProviderConnection, account: str = "") -> None:
         super().__init__(account or access.account, access.clock)
         self._client = RunpodClient(access)
         self._http = self._client.http
@@ -46,8 +46,8 @@ class RunpodRental(RentalProvider):
         gpus = query.gpu_count or 1
         product = "CLUSTER" if query.unit == "cluster" else "POD"
         asked = [("include", "AVAILABILITY"), ("product", product), ("count", str(gpus))]
-        found = items(self._http.get("/catalog/gpus", asked), "gpus", NAME)
-        return tuple(offer for item in found for offer in _offers(item, query, gpus, count))
+        found = read_items(self._http.get("/catalog/gpus", asked), "gpus", NAME)
+        return tuple(offer for item in found for offer in _parse_offers(item, query, gpus, count))
 
     def create(self, order: Order) -> CreateAnswer:
         """Create one pod or one cluster; the key goes into its environment, the account's keys are left alone."""
@@ -64,9 +64,9 @@ class RunpodRental(RentalProvider):
         if offer.unit == "cluster":
             compute = {"gpuTypeId": offer.product, "gpuCountPerPod": offer.gpu_count, "podCount": order.count}
             body |= {"type": "TRAINING", "compute": compute}
-            return place(self._http, post("/clusters", body), _made, error_detail, self.clock)
+            return send_order(self._http, post_request("/clusters", body), _read_answer, error_detail, self.clock)
         body |= {"cloud": offer.ref["cloud"], "gpu": {"id": offer.product, "count": offer.gpu_count}}
-        return place(self._http, post("/pods", body), _made, error_detail, self.clock)
+        return send_order(self._http, post_request("/pods", body), _read_answer, error_detail, self.clock)
 
     def rentals(self) -> tuple[Rental, ...]:
         """Return clusters with their members, and all other pods, among them members that outlived their cluster."""
@@ -77,19 +77,19 @@ class RunpodRental(RentalProvider):
         members: dict[str, list[Rental]] = {key: [] for key in clusters}
         alone: list[Rental] = []
         for raw in listed:
-            cluster = clusters.get(str(mapping(raw.get("cluster")).get("id")), {})
+            cluster = clusters.get(str(as_mapping(raw.get("cluster")).get("id")), {})
             pod = self._pod({**raw, "clusterNetwork": cluster.get("network")})
             if pod.state != "gone":
                 members.get(str(cluster.get("id")), alone).append(pod)
-        return (*(_cluster(raw, members[key]) for key, raw in clusters.items()), *alone)
+        return (*(_build_cluster(raw, members[key]) for key, raw in clusters.items()), *alone)
 
     def delete(self, rental: Rental) -> bool:
         path = "/clusters/{id}" if rental.resource == "cluster" else "/pods/{id}"
-        return delete_call(self._http, json_request("DELETE", route(path, id=rental.id)))
+        return send_delete(self._http, json_request("DELETE", route(path, id=rental.id)))
 
     def leftovers(self, clusters: t.Collection[str]) -> tuple[Leftover, ...]:
         """Return network volumes with a name of ours; their price is not in the API."""
-        found = items(self._http.get("/network-volumes"), "networkVolumes", NAME)
+        found = read_items(self._http.get("/network-volumes"), "networkVolumes", NAME)
         return tuple(
             Leftover("volume", self.name, str(item.get("id")), str(item.get("name")))
             for item in found
@@ -99,19 +99,19 @@ class RunpodRental(RentalProvider):
     def _pod(self, raw: Raw) -> Rental:
         status = str(raw.get("status"))
         doomed = STATES.get(status) in ("failed", "stopped")
-        return rental_of(to_host(raw, self.account), detail=status, doomed=doomed)
+        return build_instance(to_host(raw, self.account), detail=status, doomed=doomed)
 
 
-def _made(answer: Answer) -> CreateAnswer | None:
+def _read_answer(answer: Answer) -> CreateAnswer | None:
     if answer.status < 400:
         return Created(str(answer.data["id"]))
-    told = str(mapping(answer.data).get("detail")).lower()
+    told = str(as_mapping(answer.data).get("detail")).lower()
     if answer.status == 400 and any(word in told for word in _CAPACITY_WORDS):
         return Refused("capacity", error_detail(answer.data))
     return None
 
 
-def _cluster(raw: Raw, members: list[Rental]) -> Rental:
+def _build_cluster(raw: Raw, members: list[Rental]) -> Rental:
     """Return a cluster as one rental; a member that is doomed dooms it, for its shape cannot be changed."""
     name = text(raw.get("name")) or str(raw["id"])
     parts = parse_name(name)
@@ -133,8 +133,8 @@ def _cluster(raw: Raw, members: list[Rental]) -> Rental:
     )
 
 
-def _offers(item: Raw, query: OfferQuery, gpus: int, count: int) -> t.Iterator[Offer]:
-    name, price, most = text(item.get("id")), mapping(item.get("price")), mapping(item.get("maxCount"))
+def _parse_offers(item: Raw, query: OfferQuery, gpus: int, count: int) -> t.Iterator[Offer]:
+    name, price, most = text(item.get("id")), as_mapping(item.get("price")), as_mapping(item.get("maxCount"))
     centers = {str(center.get("id")): center.get("availability") for center in objects(item.get("dataCenters"))}
     cluster = query.unit == "cluster"
     for cloud in ("secure",) if cluster else ("secure", "community"):

@@ -9,8 +9,8 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 from ....module_utils._secrets.auth import header
-from ..connection import Access
-from ..parsing import Raw, items, joined, mapping, pick, unique
+from ..connection import ProviderConnection
+from ..parsing import Raw, as_mapping, join_texts, pick, read_items, unique_items
 
 API_URL = "https://api.shadeform.ai/v1"
 NAME = "Shadeform"
@@ -25,21 +25,21 @@ FIELDS = (
 
 def error_detail(body: object) -> str:
     """Return the message of an error answer."""
-    found = mapping(body)
-    return joined(found.get("error_code"), found.get("error") or found.get("message"))
+    found = as_mapping(body)
+    return join_texts(found.get("error_code"), found.get("error") or found.get("message"))
 
 
 class ShadeformClient:
     """One Shadeform account."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: ProviderConnection) -> None:
         self.http = access.http(access.base(API_URL), header("X-API-KEY", access.token), error_detail=error_detail)
         self.account = access.account
 
     def instances(self) -> list[Raw]:
         """Return every instance, whitelisted; members of clusters carry ``cluster_id``. The API has no pages."""
-        found = [pick(item, FIELDS) for item in items(self.http.get("/instances"), "instances", NAME)]
-        for cluster in items(self.http.get("/clusters"), "clusters", NAME):
-            members = items(cluster, "instances", NAME)
+        found = [pick(item, FIELDS) for item in read_items(self.http.get("/instances"), "instances", NAME)]
+        for cluster in read_items(self.http.get("/clusters"), "clusters", NAME):
+            members = read_items(cluster, "instances", NAME)
             found += [{**pick(item, FIELDS), "cluster_id": cluster.get("id")} for item in members]
-        return unique(found, "id", NAME)
+        return unique_items(found, "id", NAME)

@@ -11,8 +11,8 @@ from __future__ import annotations
 import typing as t
 
 from ....module_utils._model.node import State
-from ..node_record import MAX_GPUS, Host, clean_address, record
-from ..parsing import Raw, flag, mapping, moment, number, text, texts, whole
+from ..node_record import MAX_GPUS, ProviderHost, build_record, clean_address
+from ..parsing import Raw, as_mapping, flag, moment, number, text, texts, whole
 
 # An instance that is being deleted may still bill; only a listing without it proves that it does not.
 STATES: t.Final[dict[str, State]] = {
@@ -27,17 +27,17 @@ STATES: t.Final[dict[str, State]] = {
 _MAX_PORT = 65535
 
 
-def to_host(raw: Raw, account: str) -> Host:
+def to_host(raw: Raw, account: str) -> ProviderHost:
     """Return the record of one instance. Whether it is a VM, a container or a whole machine is not in the listing."""
-    config = mapping(raw.get("configuration"))
+    config = as_mapping(raw.get("configuration"))
     cents = number(raw.get("hourly_price"))
     address, port, user = clean_address(raw.get("ip")), whole(raw.get("ssh_port")), text(raw.get("ssh_user"))
     gpus, cluster = whole(config.get("num_gpus"), MAX_GPUS), text(raw.get("cluster_id"))
     name = text(raw.get("name")) or str(raw["id"])
-    return Host(
+    return ProviderHost(
         id=str(raw["id"]),
         name=name,
-        record=record(
+        record=build_record(
             id=str(raw["id"]),
             name=name,
             provider="shadeform",

@@ -16,9 +16,17 @@ from ....module_utils._http.urls import route
 from ....module_utils._model.errors import TransportError
 from ....module_utils._model.lease import CreateAnswer, Created, Leftover, Refused, Rental, Traits, parse_name
 from ....module_utils._model.offer import Kind, Offer, OfferQuery, Order
-from ..base import Capabilities, RentalProvider, delete_call, place, post, rental_of, unprepared
-from ..connection import Access
-from ..parsing import Raw, items, mapping, number, objects, text, texts, unexpected, whole
+from ..base import (
+    Capabilities,
+    MachineProvider,
+    build_instance,
+    classify_preparation_error,
+    post_request,
+    send_delete,
+    send_order,
+)
+from ..connection import ProviderConnection
+from ..parsing import Raw, as_mapping, number, objects, read_items, text, texts, unexpected_answer, whole
 from ..sshkeys import KeyRing, blob
 from .client import NAME, ShadeformClient, error_detail
 from .mapping import STATES, to_host
@@ -28,14 +36,14 @@ _CAPACITY_WORDS = ("out of stock", "no capacity", "insufficient capacity", "not 
 _TAG = "muster-token:"
 
 
-class ShadeformRental(RentalProvider):
+class ShadeformProvider(MachineProvider):
     """One Shadeform account."""
 
     name = "shadeform"
     traits = Traits(boot_limit_s=1800.0)
     capabilities = Capabilities(user_data="script", server_deadline=True)
 
-    def __init__(self, access: Access, account: str = "") -> None:
+    def __init__(self, access: ProviderConnection, account: str = "") -> None:
         super().__init__(account or access.account, access.clock)
         self._client = ShadeformClient(access)
         self._http = self._client.http
@@ -46,15 +54,15 @@ class ShadeformRental(RentalProvider):
         asked = [("available", "true"), ("sort", "price")]
         if query.gpu_count:
             asked.append(("num_gpus", str(query.gpu_count)))
-        found = items(self._http.get("/instances/types", asked), "instance_types", NAME)
-        return tuple(offer for item in found for offer in _offers(item))
+        found = read_items(self._http.get("/instances/types", asked), "instance_types", NAME)
+        return tuple(offer for item in found for offer in _parse_offers(item))
 
     def create(self, order: Order) -> CreateAnswer:
         """Create one instance; its token is in the name and a tag, its deadline in ``auto_delete``."""
         try:
             key = self._keys.ensure(order.ssh_public_key or "")
         except TransportError as error:
-            return unprepared(error)
+            return classify_preparation_error(error)
         offer = order.offer
         body: dict[str, t.Any] = {
             "cloud": offer.ref["cloud"],
@@ -72,18 +80,18 @@ class ShadeformRental(RentalProvider):
         if order.user_data:
             script = base64.b64encode(order.user_data.encode()).decode()
             body["launch_configuration"] = {"type": "script", "script_configuration": {"base64_script": script}}
-        return place(self._http, post("/instances/create", body), _made, error_detail, self.clock)
+        return send_order(self._http, post_request("/instances/create", body), _read_answer, error_detail, self.clock)
 
     def rentals(self) -> tuple[Rental, ...]:
-        found = (_rental(raw, self.account) for raw in self._client.instances())
+        found = (_parse_instance(raw, self.account) for raw in self._client.instances())
         return tuple(item for item in found if item.state != "gone")
 
     def delete(self, rental: Rental) -> bool:
-        return delete_call(self._http, post(route("/instances/{id}/delete", id=rental.id)))
+        return send_delete(self._http, post_request(route("/instances/{id}/delete", id=rental.id)))
 
     def leftovers(self, clusters: t.Collection[str]) -> tuple[Leftover, ...]:
         """Return volumes with a name of ours; their hourly price is not in the API."""
-        found = items(self._http.get("/volumes"), "volumes", NAME)
+        found = read_items(self._http.get("/volumes"), "volumes", NAME)
         return tuple(
             Leftover("volume", self.name, str(item.get("id")), str(item.get("name")))
             for item in found
@@ -91,18 +99,18 @@ class ShadeformRental(RentalProvider):
         )
 
     def _find_key(self, want: str) -> str | None:
-        listed = items(self._http.get("/sshkeys"), "ssh_keys", NAME)
+        listed = read_items(self._http.get("/sshkeys"), "ssh_keys", NAME)
         return next((text(item.get("id")) for item in listed if blob(str(item.get("public_key"))) == want), None)
 
     def _add_key(self, name: str, key: str) -> str:
-        answer = mapping(self._http.call(post("/sshkeys/add", {"name": name, "public_key": key})).data)
+        answer = as_mapping(self._http.call(post_request("/sshkeys/add", {"name": name, "public_key": key})).data)
         found = text(answer.get("id"))
         if found is None:
-            raise unexpected(NAME, "a key without id")
+            raise unexpected_answer(NAME, "a key without id")
         return found
 
 
-def _made(answer: Answer) -> CreateAnswer | None:
+def _read_answer(answer: Answer) -> CreateAnswer | None:
     if answer.status < 400:
         return Created(str(answer.data["id"]))
     told = error_detail(answer.data)
@@ -111,19 +119,19 @@ def _made(answer: Answer) -> CreateAnswer | None:
     return None
 
 
-def _rental(raw: Raw, account: str) -> Rental:
+def _parse_instance(raw: Raw, account: str) -> Rental:
     status = str(raw.get("status"))
     tags = (tag.removeprefix(_TAG) for tag in texts(raw.get("tags")) if tag.startswith(_TAG))
     doomed = STATES.get(status) in ("failed", "stopped")
-    return rental_of(to_host(raw, account), detail=status, doomed=doomed, token=next(tags, None))
+    return build_instance(to_host(raw, account), detail=status, doomed=doomed, token=next(tags, None))
 
 
-def _offers(raw: Raw) -> t.Iterator[Offer]:
+def _parse_offers(raw: Raw) -> t.Iterator[Offer]:
     name, cloud, cents = text(raw.get("shade_instance_type")), text(raw.get("cloud")), number(raw.get("hourly_price"))
     kind = _KINDS.get(str(raw.get("deployment_type")))
     if name is None or cloud is None or cents is None or kind is None:
         return
-    config = mapping(raw.get("configuration"))
+    config = as_mapping(raw.get("configuration"))
     gpus = whole(config.get("num_gpus")) or 0
     for site in objects(raw.get("availability")):
         yield Offer(

@@ -21,8 +21,8 @@ from ....module_utils._http.messages import json_request
 from ....module_utils._model.errors import InputError
 from ....module_utils._secrets.auth import bearer
 from ....module_utils._secrets.secret import Secret
-from ..connection import Access
-from ..parsing import Raw, items, joined, mapping, number, text, unexpected, unique
+from ..connection import ProviderConnection
+from ..parsing import Raw, as_mapping, join_texts, number, read_items, text, unexpected_answer, unique_items
 
 API_URL = "https://api.tailscale.com"
 NAME = "Tailscale"
@@ -47,8 +47,10 @@ _ADVICE = {
 
 def error_detail(body: object) -> str:
     """Return the message of an error answer (Tailscale ``message``, OAuth ``error_description``, others ``detail``)."""
-    found = mapping(body)
-    return joined(found.get("message") or found.get("error_description") or found.get("detail") or found.get("error"))
+    found = as_mapping(body)
+    return join_texts(
+        found.get("message") or found.get("error_description") or found.get("detail") or found.get("error")
+    )
 
 
 class OAuthToken:
@@ -75,10 +77,10 @@ class OAuthToken:
     def _fetch(self) -> Secret:
         form = {**self._form, "client_secret": self._secret.reveal()}
         # Buying a token twice harms nobody: tokens are many and end by themselves.
-        answer = mapping(self._http.call(json_request("POST", "/oauth/token", form=form, idempotent=True)).data)
+        answer = as_mapping(self._http.call(json_request("POST", "/oauth/token", form=form, idempotent=True)).data)
         token = text(answer.get("access_token"))
         if token is None:
-            raise unexpected(NAME, "no access_token")
+            raise unexpected_answer(NAME, "no access_token")
         self._ends = self._clock.monotonic() + max(0.0, (number(answer.get("expires_in")) or 3600.0) - 60.0)
         return Secret(token, "OAuth access token", token=True)
 
@@ -90,7 +92,7 @@ class TailscaleClient:
     :param tailnet: ``-`` means the credential's own.
     """
 
-    def __init__(self, access: Access, *, client_id: str = "", tailnet: str = "-") -> None:
+    def __init__(self, access: ProviderConnection, *, client_id: str = "", tailnet: str = "-") -> None:
         base = access.base(API_URL).under("/api/v2", "/api/v1")
         http = access.http(base, None, error_detail=error_detail, advice=_ADVICE)
         auth = OAuthToken(http, client_id, access.token, access.clock) if client_id else bearer(access.token)
@@ -107,13 +109,13 @@ class TailscaleClient:
         """
         query = [("fields", "all"), *filters] if all_fields else list(filters)
         data = self.http.get(f"/tailnet/{self.tailnet}/devices", query)
-        return unique(map(_from_v2, items(data, "devices", NAME)), "nodeId", NAME)
+        return unique_items(map(_from_v2, read_items(data, "devices", NAME)), "nodeId", NAME)
 
 
 class HeadscaleClient:
     """A headscale server: its API v2 where it has one (0.30), else v1 (0.29). There are no filters on the server."""
 
-    def __init__(self, access: Access, *, client_id: str = "") -> None:
+    def __init__(self, access: ProviderConnection, *, client_id: str = "") -> None:
         if not access.api_url:
             raise InputError("api_url", "is missing", "Give the address of the headscale server")
         self._v2 = TailscaleClient(access, client_id=client_id)
@@ -126,11 +128,13 @@ class HeadscaleClient:
         request = json_request("GET", "/tailnet/-/devices", query=[("fields", "all")])
         answer = self._v2.http.call(request, allow=(_NOT_FOUND,))
         if answer.status != _NOT_FOUND:
-            return unique(map(_from_v2, items(answer.data, "devices", "headscale")), "nodeId", "headscale")
-        return unique(map(from_v1, items(self._v1.get("/node"), "nodes", "headscale")), "nodeId", "headscale")
+            return unique_items(map(_from_v2, read_items(answer.data, "devices", "headscale")), "nodeId", "headscale")
+        return unique_items(
+            map(from_v1, read_items(self._v1.get("/node"), "nodes", "headscale")), "nodeId", "headscale"
+        )
 
 
-class Listing(t.NamedTuple):
+class DeviceListing(t.NamedTuple):
     """How to list the devices of one tailnet; ``key`` is what decides the answer besides address and account."""
 
     account: str
@@ -138,25 +142,25 @@ class Listing(t.NamedTuple):
     key: tuple[str, ...]
 
 
-def choose(
+def choose_listing(
     source: str,
-    access: Callable[[], Access],
+    access: Callable[[], ProviderConnection],
     *,
     client_id: str,
     tailnet: str,
     filters: Mapping[str, t.Any],
     run_local: Callable[[], list[Raw]],
-) -> Listing:
+) -> DeviceListing:
     """Return the listing for ``source`` (tailscale, headscale or local); only ``local`` needs no access."""
     if source == "local":
-        return Listing("", run_local, (source,))
+        return DeviceListing("", run_local, (source,))
     if source == "headscale":
         headscale = HeadscaleClient(access(), client_id=client_id)
-        return Listing(headscale.account, headscale.devices, (source,))
+        return DeviceListing(headscale.account, headscale.devices, (source,))
     tailscale = TailscaleClient(access(), client_id=client_id, tailnet=tailnet)
     pairs = filter_pairs(filters)
     key = (source, tailnet, client_id, *map("=".join, pairs))
-    return Listing(tailscale.account, lambda: tailscale.devices(pairs), key)
+    return DeviceListing(tailscale.account, lambda: tailscale.devices(pairs), key)
 
 
 def filter_pairs(filters: Mapping[str, t.Any]) -> list[tuple[str, str]]:
@@ -181,7 +185,7 @@ def _from_v2(raw: Raw) -> Raw:
 
 def from_v1(raw: Raw) -> Raw:
     """Return a node of headscale's API v1 in the shape of a Tailscale device; what v1 does not know is absent."""
-    user, key = mapping(raw.get("user")), mapping(raw.get("preAuthKey"))
+    user, key = as_mapping(raw.get("user")), as_mapping(raw.get("preAuthKey"))
     expiry = raw.get("expiry")
     return {
         "nodeId": text(raw.get("id")),

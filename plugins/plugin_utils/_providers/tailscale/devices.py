@@ -13,7 +13,7 @@ import typing as t
 
 from ....module_utils._http.messages import json_request
 from ....module_utils._http.urls import route
-from ..base import delete_call, post
+from ..base import post_request, send_delete
 from ..parsing import Raw, text, texts
 from .client import TailscaleClient
 
@@ -81,7 +81,7 @@ class DeviceApi:
 
     def all(self) -> list[Device]:
         """Return all devices of the tailnet itself, not those that others share into it."""
-        return [_device(raw) for raw in self._client.devices() if raw.get("isExternal") is not True]
+        return [_parse_device(raw) for raw in self._client.devices() if raw.get("isExternal") is not True]
 
     def apply(self, ident: str, changes: Changes) -> None:
         """Make the changes. Each call sets a whole value, so that repeating it is harmless."""
@@ -92,15 +92,15 @@ class DeviceApi:
         )
         for word, body in wishes:
             if body[word] is not None:
-                request = post(route("/device/{id}/", id=ident) + word, body)
+                request = post_request(route("/device/{id}/", id=ident) + word, body)
                 self._http.call(request._replace(idempotent=True))
 
     def delete(self, ident: str) -> bool:
         """Delete one device by id: names repeat, ids do not."""
-        return delete_call(self._http, json_request("DELETE", route("/device/{id}", id=ident)))
+        return send_delete(self._http, json_request("DELETE", route("/device/{id}", id=ident)))
 
 
-def _device(raw: Raw) -> Device:
+def _parse_device(raw: Raw) -> Device:
     connected = raw.get("connectedToControl")
     authorized = raw.get("authorized")
     return Device(

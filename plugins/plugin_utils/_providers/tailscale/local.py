@@ -16,7 +16,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 
 from ....module_utils._model.errors import TransportError
-from ..parsing import Raw, mapping, text, unexpected, unique
+from ..parsing import Raw, as_mapping, text, unexpected_answer, unique_items
 
 NAME = "tailscale status"
 _TIMEOUT_S = 20
@@ -53,41 +53,41 @@ def run_status(binary: str) -> bytes:
     return done.stdout
 
 
-def devices(binary: str = "tailscale", run: Callable[[str], bytes] = run_status) -> list[Raw]:
+def list_devices(binary: str = "tailscale", run: Callable[[str], bytes] = run_status) -> list[Raw]:
     """Return this machine and its peers in the shape of a Tailscale device."""
     try:
         status = json.loads(run(binary))
     except (ValueError, RecursionError):
-        raise unexpected(NAME, "not JSON") from None
+        raise unexpected_answer(NAME, "not JSON") from None
     return parse_status(status)
 
 
 def parse_status(status: object) -> list[Raw]:
     """Return the devices in a decoded status, this machine first; raise unless the client is connected."""
     if not isinstance(status, Mapping):
-        raise unexpected(NAME, "no object")
+        raise unexpected_answer(NAME, "no object")
     state = text(status.get("BackendState")) or "unknown"
     if state != "Running":
         raise TransportError(f"{NAME}: the client is {state}, not Running", "Run 'tailscale up' on this machine")
     peers = status.get("Peer")
     if not isinstance(status.get("Self"), Mapping) or not isinstance(peers, (Mapping, type(None))):
-        raise unexpected(NAME, "no Self or Peer")
-    users = mapping(status.get("User"))
-    found = [{**_device(mapping(status["Self"]), users), "isSelf": True}]
-    found += [_device(mapping(peer), users) for peer in (peers or {}).values()]
-    return unique(found, "nodeId", NAME)
+        raise unexpected_answer(NAME, "no Self or Peer")
+    users = as_mapping(status.get("User"))
+    found = [{**_parse_peer(as_mapping(status["Self"]), users), "isSelf": True}]
+    found += [_parse_peer(as_mapping(peer), users) for peer in (peers or {}).values()]
+    return unique_items(found, "nodeId", NAME)
 
 
-def _device(peer: Mapping[str, object], users: Mapping[str, object]) -> Raw:
+def _parse_peer(peer: Mapping[str, object], users: Mapping[str, object]) -> Raw:
     device: Raw = {name: peer.get(key) for key, name in _COPIED.items()}
     device["name"] = (text(peer.get("DNSName")) or text(peer.get("HostName")) or "").rstrip(".")
-    device["user"] = mapping(users.get(str(peer.get("UserID")))).get("LoginName")
+    device["user"] = as_mapping(users.get(str(peer.get("UserID")))).get("LoginName")
     device["authorized"] = True
-    device["path"] = _path(peer)
+    device["path"] = _parse_path(peer)
     return device
 
 
-def _path(peer: Mapping[str, object]) -> str | None:
+def _parse_path(peer: Mapping[str, object]) -> str | None:
     """Return whether traffic to a peer flows directly or by a relay; None when there is none at present.
 
     ``Relay`` alone is only the peer's home region: an idle peer has one too.

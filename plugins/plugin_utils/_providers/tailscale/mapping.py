@@ -12,7 +12,7 @@ import datetime
 import re
 
 from ....module_utils._model.node import State
-from ..node_record import Host, clean_addresses, record
+from ..node_record import ProviderHost, build_record, clean_addresses
 from ..parsing import Raw, moment, text
 
 PREFIX = "tailscale_"
@@ -42,7 +42,7 @@ def parse_time(value: object) -> datetime.datetime | None:
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=datetime.UTC)
 
 
-def online(device: Raw, now: datetime.datetime) -> bool | None:
+def is_online(device: Raw, now: datetime.datetime) -> bool | None:
     """Return whether the device is connected to its coordination server; None when nothing tells."""
     connected = device.get("connectedToControl")
     if isinstance(connected, bool):
@@ -51,7 +51,7 @@ def online(device: Raw, now: datetime.datetime) -> bool | None:
     return None if seen is None else now - seen < RECENT
 
 
-def expired(device: Raw, now: datetime.datetime) -> bool:
+def is_expired(device: Raw, now: datetime.datetime) -> bool:
     """Return whether the device's key has ended, so that nobody can reach it over the mesh."""
     if isinstance(device.get("expired"), bool):
         return bool(device["expired"])
@@ -73,11 +73,11 @@ def short_name(device: Raw) -> str:
     return label
 
 
-def to_host(device: Raw, account: str, now: datetime.datetime) -> Host:
+def to_host(device: Raw, account: str, now: datetime.datetime) -> ProviderHost:
     """Return the record of one device. Of GPUs, memory and kind a tailnet knows nothing."""
     name = short_name(device)
-    connected = online(device, now)
-    ended = expired(device, now)
+    connected = is_online(device, now)
+    ended = is_expired(device, now)
     shut = ended or device.get("authorized") is False
     data = dict(zip(_NAMES, map(device.get, _KEYS), strict=True))
     data["tailscale_online"] = connected
@@ -87,5 +87,5 @@ def to_host(device: Raw, account: str, now: datetime.datetime) -> Host:
     state: State = "offline" if shut or connected is False else "running" if connected else "unknown"
     mesh, created = clean_addresses(device.get("addresses")), moment(device.get("created"))
     ident = device["nodeId"]
-    found = record(ident, name, "tailscale", account, None, None, state, mesh=mesh, created_at=created)
-    return Host(ident, name, found, data, dns if "." in dns else None)
+    found = build_record(ident, name, "tailscale", account, None, None, state, mesh=mesh, created_at=created)
+    return ProviderHost(ident, name, found, data, dns if "." in dns else None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ....module_utils._http.messages import Request
 from ....module_utils._model.errors import ApiError, RefusedError
-from ..parsing import joined, mapping, objects, texts, unexpected
+from ..parsing import as_mapping, join_texts, objects, texts, unexpected_answer
 from .client import NAME, TailscaleClient
 
 _HUJSON = "application/hujson"
@@ -31,19 +31,19 @@ class PolicyApi:
         try:
             text = response.body.decode("utf-8")
         except UnicodeDecodeError:
-            raise unexpected(NAME, "a policy that is not UTF-8") from None
+            raise unexpected_answer(NAME, "a policy that is not UTF-8") from None
         if not etag:
-            raise unexpected(NAME, "a policy without version")
+            raise unexpected_answer(NAME, "a policy without version")
         return text, etag
 
     def validate(self, text: str) -> None:
         """Raise RefusedError with the server's words when it would not take the policy."""
         headers = {"Accept": "application/json", "Content-Type": _HUJSON}
         request = Request("POST", f"{self._path}/validate", headers=headers, body=text.encode(), idempotent=True)
-        answer = mapping(self._http.call(request).data)
+        answer = as_mapping(self._http.call(request).data)
         if answer.get("message"):
             lines = [line for item in objects(answer.get("data")) for line in texts(item.get("errors"))]
-            raise RefusedError(f"the policy is not valid: {joined(answer['message'], '; '.join(lines))[:300]}")
+            raise RefusedError(f"the policy is not valid: {join_texts(answer['message'], '; '.join(lines))[:300]}")
 
     def put(self, text: str, etag: str) -> None:
         """Replace the policy of version ``etag``; raise RefusedError when it has changed since it was read."""

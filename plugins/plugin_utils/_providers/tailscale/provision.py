@@ -19,9 +19,9 @@ from ....module_utils._http.urls import route
 from ....module_utils._model.errors import InputError
 from ....module_utils._model.lease import CreateAnswer, Created, Rental, Traits, parse_name
 from ....module_utils._secrets.secret import Secret
-from ..base import Keeper, delete_call, place, post
-from ..connection import Access
-from ..parsing import Raw, items, mapping, moment, text, texts
+from ..base import ProviderAccount, post_request, send_delete, send_order
+from ..connection import ProviderConnection
+from ..parsing import Raw, as_mapping, moment, read_items, text, texts
 from .client import NAME, TailscaleClient, error_detail
 from .mapping import short_name
 
@@ -43,7 +43,7 @@ class KeyOrder:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Minted:
+class CreatedKey:
     """A key that was made. ``key`` is shown by the API once and never again."""
 
     id: str
@@ -51,7 +51,7 @@ class Minted:
     expires: str | None
 
 
-def tags(value: tuple[str, ...], option: str = "tags") -> tuple[str, ...]:
+def parse_tags(value: tuple[str, ...], option: str = "tags") -> tuple[str, ...]:
     """Return tags of the form ``tag:name``, or raise InputError."""
     for index, tag in enumerate(value):
         if not _TAG.match(tag):
@@ -59,13 +59,15 @@ def tags(value: tuple[str, ...], option: str = "tags") -> tuple[str, ...]:
     return value
 
 
-class TailscaleKeeper(Keeper):
+class TailscaleAccount(ProviderAccount):
     """One tailnet: its devices and its auth keys. The credential needs the scopes devices:core and auth_keys."""
 
     name = "tailscale"
     traits = Traits(list_lag_s=30.0, settle_s=120.0)
 
-    def __init__(self, access: Access, account: str = "", *, client_id: str = "", tailnet: str = "-") -> None:
+    def __init__(
+        self, access: ProviderConnection, account: str = "", *, client_id: str = "", tailnet: str = "-"
+    ) -> None:
         super().__init__(account or access.account, access.clock)
         self.client = TailscaleClient(access, client_id=client_id, tailnet=tailnet)
         self._http = self.client.http
@@ -73,18 +75,20 @@ class TailscaleKeeper(Keeper):
 
     def rentals(self) -> tuple[Rental, ...]:
         """Return every own device and every auth key that still works; shared-in devices are somebody else's."""
-        devices = [_device(raw) for raw in self.client.devices(all_fields=False) if raw.get("isExternal") is not True]
-        listed = items(self._http.get(self._keys, [("all", "true")]), "keys", NAME)
-        return (*devices, *(_key(raw) for raw in listed if _works(raw)))
+        devices = [
+            _parse_device(raw) for raw in self.client.devices(all_fields=False) if raw.get("isExternal") is not True
+        ]
+        listed = read_items(self._http.get(self._keys, [("all", "true")]), "keys", NAME)
+        return (*devices, *(_parse_key(raw) for raw in listed if _is_usable(raw)))
 
     def delete(self, rental: Rental) -> bool:
         if rental.resource == "auth_key":
             path = f"{self._keys}/{route('{id}', id=rental.id)}"
         else:
             path = route("/device/{id}", id=rental.id)
-        return delete_call(self._http, json_request("DELETE", path))
+        return send_delete(self._http, json_request("DELETE", path))
 
-    def mint(self, order: KeyOrder) -> tuple[CreateAnswer, Minted | None]:
+    def mint(self, order: KeyOrder) -> tuple[CreateAnswer, CreatedKey | None]:
         """Make one auth key, in one call that is never repeated; the key itself comes with a success only."""
         if not _DESCRIPTION.match(order.name):
             raise InputError("name", "must be at most 50 letters, digits, spaces and hyphens")
@@ -99,38 +103,38 @@ class TailscaleKeeper(Keeper):
             "expirySeconds": order.expiry_s,
             "description": order.name,
         }
-        minted: list[Minted] = []
+        minted: list[CreatedKey] = []
 
         def read(answer: Answer) -> CreateAnswer | None:
             if answer.status >= 400:
                 return None
             data = answer.data
             key = Secret(data["key"], "the new auth key", token=True)
-            minted.append(Minted(str(data["id"]), key, moment(data.get("expires"))))
+            minted.append(CreatedKey(str(data["id"]), key, moment(data.get("expires"))))
             return Created(minted[0].id)
 
-        found = place(self._http, post(self._keys, body), read, error_detail, self.clock)
+        found = send_order(self._http, post_request(self._keys, body), read, error_detail, self.clock)
         return found, minted[0] if minted and isinstance(found, Created) else None
 
 
-def _works(raw: Raw) -> bool:
+def _is_usable(raw: Raw) -> bool:
     """Return whether a listed key may still let a device in: headscale keeps revoked ones with ``invalid``."""
     return (
         raw.get("keyType", "auth") == "auth" and raw.get("invalid") is not True and moment(raw.get("revoked")) is None
     )
 
 
-def _key(raw: Raw) -> Rental:
+def _parse_key(raw: Raw) -> Rental:
     name = text(raw.get("description")) or str(raw.get("id"))
     parts = parse_name(name)
     return Rental("tailscale", str(raw.get("id")), name, parts.token if parts else None, "running", "auth_key")
 
 
-def _device(raw: Raw) -> Rental:
+def _parse_device(raw: Raw) -> Rental:
     # The host name is what the node was told to be; the MagicDNS name may carry a number behind it.
     parts = parse_name(text(raw.get("hostname"))) or parse_name(text(raw.get("name")))
     name = str(parts) if parts else short_name(raw)
-    online = mapping(raw).get("connectedToControl")
+    online = as_mapping(raw).get("connectedToControl")
     return Rental(
         "tailscale",
         str(raw["nodeId"]),

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 from ....module_utils._http.messages import Response
 from ....module_utils._secrets.auth import bearer
-from ..connection import Access
-from ..parsing import Raw, items, joined, mapping, pages, pick, text, unique
+from ..connection import ProviderConnection
+from ..parsing import Raw, as_mapping, join_texts, pick, read_items, read_pages, text, unique_items
 
 API_URL = "https://console.vast.ai/api"
 NAME = "Vast.ai"
@@ -34,8 +34,8 @@ FIELDS = (
 
 def error_detail(body: object) -> str:
     """Return the error's code and message; a 429 has ``detail`` instead."""
-    found = mapping(body)
-    return joined(found.get("error"), found.get("msg") or found.get("message") or found.get("detail"))
+    found = as_mapping(body)
+    return join_texts(found.get("error"), found.get("msg") or found.get("message") or found.get("detail"))
 
 
 def may_retry(response: Response) -> bool:
@@ -51,7 +51,7 @@ def filter_text(filters: Mapping[str, object]) -> str:
 class VastClient:
     """One Vast.ai account. ``listing`` calls ``/api/v1``, ``http`` the rest; paths on the wire end with a slash."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: ProviderConnection) -> None:
         base, auth = access.base(API_URL), bearer(access.token)
         self.http = access.http(base.under("/v0", "/v1"), auth, error_detail=error_detail, may_retry=may_retry)
         self.listing = access.http(
@@ -68,6 +68,6 @@ class VastClient:
 
         def fetch(cursor: str | None) -> tuple[list[Raw], str | None]:
             data = self.listing.get("/instances/", [*query, ("after_token", cursor)] if cursor else query)
-            return items(data, "instances", NAME), text(mapping(data).get("next_token"))
+            return read_items(data, "instances", NAME), text(as_mapping(data).get("next_token"))
 
-        return [pick(item, FIELDS) for item in unique(pages(fetch, NAME), "id", NAME)]
+        return [pick(item, FIELDS) for item in unique_items(read_pages(fetch, NAME), "id", NAME)]

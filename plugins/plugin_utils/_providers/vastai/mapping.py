@@ -12,8 +12,8 @@ import re
 import typing as t
 
 from ....module_utils._model.node import State
-from ..node_record import CONTAINER, MAX_GPUS, Host, clean_address, record
-from ..parsing import Raw, epoch, flag, mapping, number, text, whole
+from ..node_record import CONTAINER, MAX_GPUS, ProviderHost, build_record, clean_address
+from ..parsing import Raw, as_mapping, epoch, flag, number, text, whole
 
 STATES: t.Final[dict[str, State]] = {
     "created": "creating",
@@ -31,7 +31,7 @@ _MIB_PER_GIB = 1024
 _MAX_PORT = 65535
 
 
-def state(raw: Raw) -> State:
+def parse_state(raw: Raw) -> State:
     """Return the state of an instance; a status of null is one that has not begun.
 
     ``created`` with an error of the container runtime never starts. All three states stopped means outbid.
@@ -53,8 +53,8 @@ def is_vm(raw: Raw) -> bool:
 
 def direct_ssh(raw: Raw) -> tuple[str, int, str | None] | None:
     """Return the SSH endpoint: the mapped port where there is one, else the provider's gateway; never a mixture."""
-    mapped = mapping(raw.get("ports")).get("22/tcp")
-    first = mapping(mapped[0]) if isinstance(mapped, list) and mapped else {}
+    mapped = as_mapping(raw.get("ports")).get("22/tcp")
+    first = as_mapping(mapped[0]) if isinstance(mapped, list) and mapped else {}
     host, port = clean_address(raw.get("public_ipaddr")), whole(first.get("HostPort"))
     if not (host and port):
         host, port = text(raw.get("ssh_host")), whole(raw.get("ssh_port"))
@@ -72,23 +72,23 @@ def memory_gib(raw: Raw) -> float | None:
     return round(total * part / _MIB_PER_GIB, 1)
 
 
-def to_host(raw: Raw, account: str) -> Host:
+def to_host(raw: Raw, account: str) -> ProviderHost:
     """Return the record of one instance."""
     ident, vm, direct = str(raw["id"]), is_vm(raw), direct_ssh(raw)
     name = text(raw.get("label")) or f"vast-{ident}"
     public = clean_address(raw.get("public_ipaddr"))
     gpu_ram, cores = number(raw.get("gpu_ram")), number(raw.get("cpu_cores_effective"))
-    return Host(
+    return ProviderHost(
         id=ident,
         name=name,
-        record=record(
+        record=build_record(
             id=ident,
             name=name,
             provider="vastai",
             account=account,
             ownership="rented",
             kind="vm" if vm else "container",
-            state=state(raw),
+            state=parse_state(raw),
             product=text(raw.get("gpu_name")),
             region=text(raw.get("geolocation")),
             preemptible=flag(raw.get("is_bid")),

@@ -17,9 +17,17 @@ from ....module_utils._http.urls import route
 from ....module_utils._model.errors import ApiError, TransportError
 from ....module_utils._model.lease import CreateAnswer, Created, Refused, Rental, Traits
 from ....module_utils._model.offer import Offer, OfferQuery, Order
-from ..base import Capabilities, RentalProvider, delete_call, place, post, rental_of, unprepared
-from ..connection import Access
-from ..parsing import Raw, flag, items, mapping, number, text, whole
+from ..base import (
+    Capabilities,
+    MachineProvider,
+    build_instance,
+    classify_preparation_error,
+    post_request,
+    send_delete,
+    send_order,
+)
+from ..connection import ProviderConnection
+from ..parsing import Raw, as_mapping, flag, number, read_items, text, whole
 from ..sshkeys import KeyRing, blob
 from .client import NAME, VastClient, error_detail
 from .mapping import memory_gib, to_host
@@ -28,7 +36,7 @@ _MIB_PER_GIB = 1024
 _LIMIT = 128
 _DISK_GIB = 50
 # States that never become running; a stopped instance was outbid or could not be scheduled, and still bills its disk.
-_DOOMED = ("exited", "unknown", "offline", "stopped", "frozen")
+_TERMINAL = ("exited", "unknown", "offline", "stopped", "frozen")
 # The search wants exact names; these are the variants that people mean by the short ones.
 _VARIANTS = {
     "A100": ("A100 SXM4", "A100 PCIE"),
@@ -40,7 +48,7 @@ _VARIANTS = {
 _TEAM = "team_ssh_keys_not_supported"
 
 
-class VastRental(RentalProvider):
+class VastProvider(MachineProvider):
     """One Vast.ai account."""
 
     name = "vastai"
@@ -48,7 +56,7 @@ class VastRental(RentalProvider):
     traits = Traits(create_interval_s=1.0, list_lag_s=75.0, settle_s=180.0, boot_limit_s=900.0)
     capabilities = Capabilities(image_required=True, user_data="script")
 
-    def __init__(self, access: Access, account: str = "") -> None:
+    def __init__(self, access: ProviderConnection, account: str = "") -> None:
         super().__init__(account or access.account, access.clock)
         self._client = VastClient(access)
         self._http = self._client.http
@@ -75,14 +83,14 @@ class VastRental(RentalProvider):
         if query.max_price_usd_per_hour is not None:
             search["dph_total"] = {"lte": query.max_price_usd_per_hour}
         answer = self._http.call(json_request("POST", "/bundles/", body=search, idempotent=True))
-        return tuple(offer for item in items(answer.data, "offers", NAME) for offer in _offers(item, vm))
+        return tuple(offer for item in read_items(answer.data, "offers", NAME) for offer in _parse_offers(item, vm))
 
     def create(self, order: Order) -> CreateAnswer:
         """Take one offer; ``cancel_unavail`` asks for an error instead of an instance that waits for a free host."""
         try:
             team = self._keys.ensure(order.ssh_public_key or "") == _TEAM
         except TransportError as error:
-            return unprepared(error)
+            return classify_preparation_error(error)
         body: dict[str, t.Any] = {
             "image": order.image,
             "label": order.name,
@@ -97,16 +105,16 @@ class VastRental(RentalProvider):
         if order.user_data:
             body["onstart"] = order.user_data
         path = route("/asks/{id}/", id=order.offer.ref["ask"])
-        answer = place(self._http, json_request("PUT", path, body=body), _made, error_detail, self.clock)
+        answer = send_order(self._http, json_request("PUT", path, body=body), _read_answer, error_detail, self.clock)
         if team and isinstance(answer, Created) and answer.usable:
             return self._attach(answer, order.ssh_public_key or "")
         return answer
 
     def rentals(self) -> tuple[Rental, ...]:
-        return tuple(_rental(raw, self.account) for raw in self._client.instances())
+        return tuple(_parse_instance(raw, self.account) for raw in self._client.instances())
 
     def delete(self, rental: Rental) -> bool:
-        return delete_call(self._http, json_request("DELETE", route("/instances/{id}/", id=rental.id)))
+        return send_delete(self._http, json_request("DELETE", route("/instances/{id}/", id=rental.id)))
 
     def _attach(self, made: Created, key: str) -> CreateAnswer:
         """Give a team's instance its key; without one it cannot be used, but it exists."""
@@ -121,14 +129,14 @@ class VastRental(RentalProvider):
     def _find_key(self, want: str) -> str | None:
         data = self._http.get("/ssh/")
         # The API answers a bare list; newer versions wrap it.
-        listed = data if isinstance(data, list) else mapping(data).get("ssh_keys") or []
+        listed = data if isinstance(data, list) else as_mapping(data).get("ssh_keys") or []
         found = (item for item in listed if isinstance(item, t.Mapping) and not item.get("deleted_at"))
         keys = {blob(str(item.get("key") or item.get("public_key"))): text(item.get("id")) for item in found}
         return keys.get(want)
 
     def _add_key(self, _name: str, key: str) -> str:
         try:
-            self._http.call(post("/ssh/", {"ssh_key": key}))
+            self._http.call(post_request("/ssh/", {"ssh_key": key}))
         except ApiError as error:
             if _TEAM in error.message:
                 return _TEAM
@@ -140,8 +148,8 @@ def _names(model: str) -> tuple[str, ...]:
     return _VARIANTS.get(model.upper().replace(" ", "").replace("_", ""), (model.replace("_", " "),))
 
 
-def _made(answer: Answer) -> CreateAnswer | None:
-    data = mapping(answer.data)
+def _read_answer(answer: Answer) -> CreateAnswer | None:
+    data = as_mapping(answer.data)
     made, error = text(data.get("new_contract")), text(data.get("error"))
     if made is not None:
         # An order may be refused and leave a stopped instance all the same.
@@ -154,14 +162,14 @@ def _made(answer: Answer) -> CreateAnswer | None:
     return None
 
 
-def _rental(raw: Raw, account: str) -> Rental:
+def _parse_instance(raw: Raw, account: str) -> Rental:
     host = to_host(raw, account)
     status = text(raw.get("actual_status"))
-    doomed = status in _DOOMED or host.record["state"] in ("failed", "stopped")
-    return rental_of(host, detail=status or "not begun", doomed=doomed, machine=text(raw.get("machine_id")))
+    doomed = status in _TERMINAL or host.record["state"] in ("failed", "stopped")
+    return build_instance(host, detail=status or "not begun", doomed=doomed, machine=text(raw.get("machine_id")))
 
 
-def _offers(raw: Raw, vm: bool) -> t.Iterator[Offer]:
+def _parse_offers(raw: Raw, vm: bool) -> t.Iterator[Offer]:
     ask, price, gpus = whole(raw.get("id")), number(raw.get("dph_total")), whole(raw.get("num_gpus"))
     if ask is None or price is None or gpus is None:
         return

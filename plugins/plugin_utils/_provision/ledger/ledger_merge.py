@@ -16,19 +16,19 @@ import typing as t
 
 from ....module_utils._model.errors import InputError, MusterError
 from ....module_utils._model.ledger import LedgerEvent, epoch
-from .ledger_store import LedgerText, LedgerWriter, parse, read, replace
+from .ledger_store import LedgerContent, LedgerWriter, parse_ledger, read_ledger, replace_ledger
 
 INCOMING = "incoming"
 _LIMIT = 256 * 1024 * 1024
 
 
-def union(ours: t.Iterable[LedgerEvent], theirs: t.Iterable[LedgerEvent]) -> tuple[LedgerEvent, ...]:
+def merge_events(ours: t.Iterable[LedgerEvent], theirs: t.Iterable[LedgerEvent]) -> tuple[LedgerEvent, ...]:
     """Return every event of both once, by time; events of one time keep the order that they had."""
     found = {event.line(): event for event in (*ours, *theirs)}
     return tuple(sorted(found.values(), key=lambda event: epoch(event.at)))
 
 
-def take_incoming(folder: pathlib.Path) -> list[str]:
+def import_incoming(folder: pathlib.Path) -> list[str]:
     """Take the ledgers that were put into ``incoming`` of a cluster's folder; return a warning for each problem.
 
     A file is removed when its lines are on disk here. Raises RefusedError while another process writes the ledger.
@@ -39,25 +39,25 @@ def take_incoming(folder: pathlib.Path) -> list[str]:
     warnings: list[str] = []
     taken: list[pathlib.Path] = []
     with LedgerWriter(folder):
-        known = read(folder).events
+        known = read_ledger(folder).events
         events = known
         for path in files:
             try:
-                text = _parse(path)
+                text = _read_incoming(path)
             except (MusterError, OSError) as error:
                 warnings.append(f"{path.name} is left alone: {error}")
                 continue
             taken.append(path)
             warnings += text.warnings
-            events = union(events, text.events)
+            events = merge_events(events, text.events)
         if events != known:
-            replace(folder, events)
+            replace_ledger(folder, events)
     for path in taken:
         path.unlink(missing_ok=True)
     return warnings
 
 
-def _parse(path: pathlib.Path) -> LedgerText:
+def _read_incoming(path: pathlib.Path) -> LedgerContent:
     if path.stat().st_size > _LIMIT:
         raise InputError(path.name, "is too large for a ledger")
-    return parse(path.read_bytes(), path.name)
+    return parse_ledger(path.read_bytes(), path.name)

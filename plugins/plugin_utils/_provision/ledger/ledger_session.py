@@ -17,17 +17,17 @@ from ....module_utils._secrets.scrubber import scrub
 from .ledger_store import Appender
 
 # Brings a copy of the whole ledger to another machine; raises MusterError when it did not arrive there.
-Mirror = t.Callable[[t.Sequence[LedgerEvent]], None]
+SendReplica = t.Callable[[t.Sequence[LedgerEvent]], None]
 
 
-class Book:
+class LedgerSession:
     """Events of a ledger with a way to add to them. ``problem`` is the first line that did not reach the disk.
 
     With a ``mirror``, an intent must have reached the other machine too; what follows it may come there later, for a
     reaper that knows the intent finds the rest by listing. ``mirror_problem`` is why the last copy is not there.
     """
 
-    def __init__(self, events: t.Iterable[LedgerEvent], appender: Appender, mirror: Mirror | None = None) -> None:
+    def __init__(self, events: t.Iterable[LedgerEvent], appender: Appender, mirror: SendReplica | None = None) -> None:
         self._events = list(events)
         self._appender = appender
         self._mirror = mirror

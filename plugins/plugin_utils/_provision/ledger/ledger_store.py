@@ -28,7 +28,7 @@ LOCK = "ledger.lock"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class LedgerText:
+class LedgerContent:
     """What a ledger file says: its events in order and one warning for each line that could not be read."""
 
     events: tuple[LedgerEvent, ...] = ()
@@ -40,7 +40,7 @@ class LedgerText:
         return fold(self.events)
 
 
-def parse(data: bytes, name: str = LEDGER) -> LedgerText:
+def parse_ledger(data: bytes, name: str = LEDGER) -> LedgerContent:
     """Read the bytes of a ledger. Every readable line counts, because each may be the only trace of a machine.
 
     Raises InputError when there are lines but none can be read, or when a line has another schema.
@@ -66,16 +66,16 @@ def parse(data: bytes, name: str = LEDGER) -> LedgerText:
             warnings.append(f"{error.message}; the line is left out")
     if warnings and not events:
         raise InputError(name, "has lines, but none can be read", "Restore it from a copy; do not delete it")
-    return LedgerText(tuple(events), tuple(warnings))
+    return LedgerContent(tuple(events), tuple(warnings))
 
 
-def read(folder: pathlib.Path) -> LedgerText:
+def read_ledger(folder: pathlib.Path) -> LedgerContent:
     """Return the ledger of a cluster's state folder; a file that does not exist is an empty ledger."""
     path = folder / LEDGER
     try:
-        return parse(path.read_bytes(), str(path))
+        return parse_ledger(path.read_bytes(), str(path))
     except FileNotFoundError:
-        return LedgerText()
+        return LedgerContent()
     except OSError as error:
         raise InputError(str(path), f"cannot be read ({error.strerror})") from None
 
@@ -88,7 +88,7 @@ def _sync_folder(folder: pathlib.Path) -> None:
         os.close(descriptor)
 
 
-def replace(folder: pathlib.Path, events: t.Iterable[LedgerEvent]) -> None:
+def replace_ledger(folder: pathlib.Path, events: t.Iterable[LedgerEvent]) -> None:
     """Put other events in the place of a ledger's, whole or not at all. The caller holds the ledger (LedgerWriter)."""
     temporary = folder / f".{LEDGER}.new"
     try:

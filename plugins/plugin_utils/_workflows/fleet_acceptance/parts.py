@@ -37,15 +37,27 @@ FILES = ROOT / "roles" / "fleet_acceptance" / "files"
 # The runs of acceptances, kept as their evidence, beside the cluster's own.
 CLUSTER = "acceptance"
 # What the tests take over from the user's job: the image and the place that will be used.
-_KEPT = ("image", "placement", "python", "env", "mounts", "resources", "gpu", "gpus_per_node", "processes_per_node")
+_SHARED_KEYS = (
+    "image",
+    "placement",
+    "python",
+    "env",
+    "mounts",
+    "resources",
+    "gpu",
+    "gpus_per_node",
+    "processes_per_node",
+)
 _STEPS, _INTERVAL, _KILL_AT = 160, 20, 50
 _GANG_S = 15
-_OF_ONE_LAUNCHER = tuple(engine for engine, launchers in ENGINE_LAUNCHERS.items() if "torchrun" not in launchers)
-_ONCE = {"max_crashes": 0, "max_lost_nodes": 0, "on_lost_node": "fail"}
+_ENGINES_WITHOUT_TORCHRUN = tuple(
+    engine for engine, launchers in ENGINE_LAUNCHERS.items() if "torchrun" not in launchers
+)
+_NO_RESTART = {"max_crashes": 0, "max_lost_nodes": 0, "on_lost_node": "fail"}
 
 
 @dataclasses.dataclass
-class Fleet:
+class FleetUnderTest:
     """What is accepted: the request, the job's keys that all tests share, the hosts, and what was measured so far."""
 
     request: Request
@@ -70,7 +82,7 @@ class Fleet:
         return self.backend == "kubernetes"
 
 
-def fleet(request: Request, home: StateHome, identity: str) -> Fleet:
+def build_fleet(request: Request, home: StateHome, identity: str) -> FleetUnderTest:
     """Return the fleet that the options describe.
 
     :raises InputError: when a cluster's number of nodes is not given.
@@ -82,8 +94,8 @@ def fleet(request: Request, home: StateHome, identity: str) -> Fleet:
     nodes = request.options.get("nodes")
     if nodes is not None and nodes < 1:
         raise InputError("nodes", f"must be at least 1, not {nodes}")
-    _insist(given, request.options.get("resume_job") or {}, nodes or 1)
-    job = {key: given[key] for key in _KEPT if given.get(key) is not None}
+    _validate_job(given, request.options.get("resume_job") or {}, nodes or 1)
+    job = {key: given[key] for key in _SHARED_KEYS if given.get(key) is not None}
     registry = [ref for ref in given.get("secret_refs") or [] if isinstance(ref, dict) and ref.get("as") == "registry"]
     job |= {"secret_refs": registry} if registry else {}
     if placement.get("backend") == "kubernetes":
@@ -92,21 +104,21 @@ def fleet(request: Request, home: StateHome, identity: str) -> Fleet:
             raise InputError("nodes", "is required on Kubernetes", "Say how many nodes the fleet has")
         # What the fabric's part found is told there, and keeps nobody from measuring.
         job["placement"] = {**placement, "allow_slow_network": True}
-        if placement.get("engine") in _OF_ONE_LAUNCHER:
+        if placement.get("engine") in _ENGINES_WITHOUT_TORCHRUN:
             # The tests run torchrun and plain commands, whatever the user's job runs.
             del job["placement"]["engine"]
-        return Fleet(request, home, identity, "kubernetes", job, [], int(nodes))
+        return FleetUnderTest(request, home, identity, "kubernetes", job, [], int(nodes))
     names = list(request.hosts)[: request.options.get("nodes") or None]
     if not names:
         raise RefusedError("there is no host to accept", "Name an inventory with -i, or other hosts")
     found = hosts_plan.hosts(names, request.hostvars, Job(name="acceptance", nodes=len(names)))
     loopback = len(names) > 1 and hosts_plan.lane(found) == "loopback"
     job["placement"] = {**placement, "allow_slow_network": True}
-    job.setdefault("gpus_per_node", 0 if request.check else _gpus(request, names))
-    return Fleet(request, home, identity, "hosts", job, names, len(names), loopback)
+    job.setdefault("gpus_per_node", 0 if request.check else _count_gpus(request, names))
+    return FleetUnderTest(request, home, identity, "hosts", job, names, len(names), loopback)
 
 
-def _insist(given: Dict, resuming: Dict, nodes: int) -> None:
+def _validate_job(given: Dict, resuming: Dict, nodes: int) -> None:
     """Refuse keys that no job has, and values that none may have: the fleet would be accepted for another job.
 
     :raises InputError: naming them.
@@ -116,15 +128,15 @@ def _insist(given: Dict, resuming: Dict, nodes: int) -> None:
         # What the job runs is not run here; which launcher it has decides what else it may have.
         told |= {"command": ["true"]} if told.get("launcher") == "command" else {"script": "/train.py"}
         engine = (told.get("placement") or {}).get("engine")
-        if engine in _OF_ONE_LAUNCHER:
+        if engine in _ENGINES_WITHOUT_TORCHRUN:
             told.setdefault("launcher", ENGINE_LAUNCHERS[engine][0])
     parse_job({"name": "acceptance", "nodes": nodes, **told}, PRESETS)
     if resuming:
-        shared = {key: value for key, value in given.items() if key in _KEPT}
+        shared = {key: value for key, value in given.items() if key in _SHARED_KEYS}
         parse_job({"nodes": nodes, **shared, **resuming, "name": "acceptance"}, PRESETS)
 
 
-def fabric(fleet: Fleet) -> Part:
+def verify_fabric(fleet: FleetUnderTest) -> Part:
     """Verify the fabric; the verdicts are those of ``fabric_verify``."""
     options = {
         **fleet.request.options,
@@ -140,7 +152,7 @@ def fabric(fleet: Fleet) -> Part:
         "job": {**fleet.job, "nodes": fleet.nodes} if fleet.on_kubernetes else None,
     }
     result = fabric_verify.run(dataclasses.replace(fleet.request, options=options, hosts=fleet.hosts))
-    islands = [item for item in result["fabric"]["islands"] if _of(item, fleet)]
+    islands = [item for item in result["fabric"]["islands"] if _belongs_to(item, fleet)]
     outcomes = [item["outcome"] for item in islands if item.get("outcome") in OUTCOMES]
     _choose_island(fleet, islands)
     # On a cluster its verdicts become labels of the nodes.
@@ -150,11 +162,11 @@ def fabric(fleet: Fleet) -> Part:
     return Part("fabric", worst(outcomes), "; ".join(lines) or "no island was found", tuple(lines[1:]), values)
 
 
-def _of(entry: t.Mapping[str, t.Any], fleet: Fleet) -> bool:
+def _belongs_to(entry: t.Mapping[str, t.Any], fleet: FleetUnderTest) -> bool:
     return fleet.on_kubernetes or bool(set(entry.get("nodes") or []) & set(fleet.hosts))
 
 
-def _choose_island(fleet: Fleet, islands: t.Sequence[t.Mapping[str, t.Any]]) -> None:
+def _choose_island(fleet: FleetUnderTest, islands: t.Sequence[t.Mapping[str, t.Any]]) -> None:
     """Let the other tests run on the largest island: a synchronous job does not cross two."""
     largest = max((list(item.get("nodes") or []) for item in islands), key=len, default=[])
     if fleet.on_kubernetes or not largest or len(islands) < 2:
@@ -164,12 +176,12 @@ def _choose_island(fleet: Fleet, islands: t.Sequence[t.Mapping[str, t.Any]]) -> 
     fleet.nodes = len(fleet.hosts)
 
 
-def scaling(fleet: Fleet) -> Part:
+def measure_scaling(fleet: FleetUnderTest) -> Part:
     """Measure training steps at a fixed batch per rank on 1, 2, 4, 8 … nodes."""
     problems, shared = [], []
     for nodes in fleet.sizes:
         try:
-            found = _measured(fleet, nodes)
+            found = _measure_size(fleet, nodes)
         except MusterError as exc:
             problems.append(f"{nodes} nodes: {exc}")
             continue
@@ -195,7 +207,7 @@ def scaling(fleet: Fleet) -> Part:
     return Part("scaling", judged.outcome, judged.summary, judged.reasons, values)
 
 
-def _measured(fleet: Fleet, nodes: int, placement: Dict | None = None, **options: t.Any) -> rules.Point:
+def _measure_size(fleet: FleetUnderTest, nodes: int, placement: Dict | None = None, **options: t.Any) -> rules.Point:
     seconds = float(fleet.request.options["seconds"])
     job = {
         **fleet.job,
@@ -205,12 +217,12 @@ def _measured(fleet: Fleet, nodes: int, placement: Dict | None = None, **options
         "code": {"from": "path", "ref": str(FILES)},
         "script": "scaling_bench.py",
         "args": ["--seconds", str(seconds), *fleet.request.options["bench_args"]],
-        "restart": _ONCE,
+        "restart": _NO_RESTART,
         "checkpoints": {"grace_s": 1},
         "timeout_s": int(20 * seconds) + 300,
     }
     suffix = f"user-n{nodes}" if options else f"n{nodes}"
-    folder, _unused = _train(fleet, job, suffix, **options)
+    folder, _unused = _run_job(fleet, job, suffix, **options)
     document = None
     for line in log_follow.lines((folder / "metrics.jsonl").read_text(errors="replace")):
         document = line.get("acceptance") or document
@@ -219,7 +231,7 @@ def _measured(fleet: Fleet, nodes: int, placement: Dict | None = None, **options
     return rules.point(document)
 
 
-def _train(fleet: Fleet, job: Dict, suffix: str, **options: t.Any) -> tuple[pathlib.Path, Dict]:
+def _run_job(fleet: FleetUnderTest, job: Dict, suffix: str, **options: t.Any) -> tuple[pathlib.Path, Dict]:
     """Run a job to its end and return its folder and record.
 
     :raises MusterError: when it did not succeed.
@@ -250,37 +262,37 @@ def _train(fleet: Fleet, job: Dict, suffix: str, **options: t.Any) -> tuple[path
     return folder, read_record(folder) or {}
 
 
-def queue(fleet: Fleet) -> Part:
+def check_queue(fleet: FleetUnderTest) -> Part:
     """Submit two gangs where one fits (Kueue)."""
     if not fleet.on_kubernetes:
         return Part("queue", "not_applicable", "plain hosts have no queue: a gang takes its hosts or is refused")
     nodes = int(fleet.request.options.get("queue_nodes") or fleet.nodes)
     sleep = ["sh", "-c", f"sleep {_GANG_S}"]
     job = {**fleet.job, "name": "accept-queue", "nodes": nodes, "launcher": "command", "command": sleep}
-    job |= {"restart": _ONCE, "processes_per_node": 1, "timeout_s": 600}
+    job |= {"restart": _NO_RESTART, "processes_per_node": 1, "timeout_s": 600}
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        futures = [pool.submit(_train, fleet, job, f"gang-{name}") for name in "ab"]
+        futures = [pool.submit(_run_job, fleet, job, f"gang-{name}") for name in "ab"]
         records = [future.result()[1] for future in futures]
     return acceptance.queueing(*records)
 
 
-def user(fleet: Fleet) -> Part:
+def check_user_rights(fleet: FleetUnderTest) -> Part:
     """Launch a job with the rights of a plain user."""
     if not fleet.on_kubernetes:
-        points = fleet.points or [_measured(fleet, 1)]
+        points = fleet.points or [_measure_size(fleet, 1)]
         return acceptance.users((rank.node, rank.uid) for item in points for rank in item.per_rank)
     given = fleet.request.options.get("user_kubeconfig")
     if not given:
         fix = "Name it with user_kubeconfig; the role team makes one"
         return Part("user", "unproven", "no kubeconfig of a plain user was given", (fix,))
     own = {"kubeconfig": given, "context": None}
-    rights = too_many_rights(kube_connection.open_client(own, fleet.request.base))
+    rights = find_excess_rights(kube_connection.open_client(own, fleet.request.base))
     if rights:
         said = f"it may {', '.join(rights)}"
         return Part("user", "fail", "the kubeconfig is not that of a plain user", (said,))
     # The context is that of the plain user's kubeconfig, which knows no other.
     placement = {key: value for key, value in fleet.job["placement"].items() if key != "cluster"}
-    found = _measured(fleet, 1, placement, **own)
+    found = _measure_size(fleet, 1, placement, **own)
     return Part("user", "pass", f"a job of {found.ranks} ranks ran with the rights of a plain user")
 
 
@@ -294,7 +306,7 @@ _NOT_PLAIN = (
 )
 
 
-def too_many_rights(client: Client) -> list[str]:
+def find_excess_rights(client: Client) -> list[str]:
     """Return what the client may do that a plain user may not, as the API server says."""
     found = []
     for verb, group, resource in _NOT_PLAIN:
@@ -308,7 +320,7 @@ def too_many_rights(client: Client) -> list[str]:
     return found
 
 
-def resume(fleet: Fleet) -> Part:
+def check_resume(fleet: FleetUnderTest) -> Part:
     """Kill an agent with its ranks in a training run and see it resume."""
     options = fleet.request.options
     given = options.get("resume_job") or {}
@@ -326,7 +338,7 @@ def resume(fleet: Fleet) -> Part:
     }
     job = {**fleet.job, **(given or own), "name": "accept-resume"}
     drill = {"target": "agent", "at_step": int(options["kill_at_step"] or _KILL_AT)}
-    _unused, found = _train(fleet, job, "resume", drill=drill)
+    _unused, found = _run_job(fleet, job, "resume", drill=drill)
     return acceptance.resumed(found)
 
 
@@ -335,7 +347,7 @@ def _checkpoint_path(options: t.Mapping[str, t.Any]) -> Dict:
     return {"path": given["path"]} if given.get("path") else {}
 
 
-def _gpus(request: Request, names: t.Sequence[str]) -> int:
+def _count_gpus(request: Request, names: t.Sequence[str]) -> int:
     """Return how many GPUs every host has at least."""
     remotes = request.connect(names)
     answers, errors = each(remotes, lambda remote: remote.call("info", facts=True)["facts"])

@@ -25,25 +25,25 @@ from ..shared import run_record
 from ..shared.state_dir import StateHome
 from ..training_job.hosts.state import Dict, Request
 from . import parts as fleet_acceptance_parts
-from .parts import Fleet
+from .parts import FleetUnderTest
 
 ORDER = ("fabric", "scaling", "queue", "user", "resume")
-_TESTS: t.Mapping[str, t.Callable[[Fleet], Part]] = {
-    "fabric": fleet_acceptance_parts.fabric,
-    "scaling": fleet_acceptance_parts.scaling,
-    "queue": fleet_acceptance_parts.queue,
-    "user": fleet_acceptance_parts.user,
-    "resume": fleet_acceptance_parts.resume,
+_TESTS: t.Mapping[str, t.Callable[[FleetUnderTest], Part]] = {
+    "fabric": fleet_acceptance_parts.verify_fabric,
+    "scaling": fleet_acceptance_parts.measure_scaling,
+    "queue": fleet_acceptance_parts.check_queue,
+    "user": fleet_acceptance_parts.check_user_rights,
+    "resume": fleet_acceptance_parts.check_resume,
 }
 
 
-def run(request: Request) -> Dict:
+def accept_fleet(request: Request) -> Dict:
     """Accept the fleet, or say why not; return the module's result."""
     home = StateHome(request.options["state_home"], request.options["cluster"])
     wanted = [name for name in ORDER if name in request.options["tests"]]
     if not wanted:
         raise InputError("tests", "names none", f"Known are: {', '.join(ORDER)}")
-    fleet = fleet_acceptance_parts.fleet(request, home, f"accept-{secrets.token_hex(3)}")
+    fleet = fleet_acceptance_parts.build_fleet(request, home, f"accept-{secrets.token_hex(3)}")
     place = pathlib.Path(request.options["dest"]).expanduser() if request.options.get("dest") else home.folder
     result: Dict = {"changed": False, "file": str(place / "accept.json"), "html": str(place / "accept.html")}
     if request.check:
@@ -54,7 +54,7 @@ def run(request: Request) -> Dict:
     parts: list[Part] = []
     for name in wanted:
         request.progress.say(f"acceptance of {fleet.nodes} nodes: {name}")
-        parts.append(_one(name, fleet))
+        parts.append(_run_part(name, fleet))
         request.progress.say(f"  {parts[-1].outcome.upper()}: {parts[-1].summary}")
     document = acceptance.document(
         parts,
@@ -68,17 +68,17 @@ def run(request: Request) -> Dict:
     )
     write_text(place / "accept.json", as_json(document))
     write_text(place / "accept.html", render(document))
-    return {**result, "changed": fleet.changed, **_judged(request, document, parts)}
+    return {**result, "changed": fleet.changed, **_build_result(request, document, parts)}
 
 
-def _one(name: str, fleet: Fleet) -> Part:
+def _run_part(name: str, fleet: FleetUnderTest) -> Part:
     try:
         return _TESTS[name](fleet)
     except MusterError as exc:
         return Part(name, "fail", "the test could not run", (str(exc),))
 
 
-def _judged(request: Request, document: Dict, parts: t.Sequence[Part]) -> Dict:
+def _build_result(request: Request, document: Dict, parts: t.Sequence[Part]) -> Dict:
     result: Dict = {"acceptance": document, "exit_code": document["exit_code"]}
     result["table"] = [f"{part.name}: {part.outcome.upper()} · {part.summary}" for part in parts]
     waved = document["outcome"] == "unproven" and request.options["allow_unproven"]

@@ -24,11 +24,11 @@ from ..._kube.api.errors import KubeError
 from ..._kube.jobs import free_nodes
 from ..._kube.jobs.spec import Object
 from ..._kube.nodes import out_of_service
-from ..._provision.api import RealStage
-from ..._provision.delete import look as list_account
-from ..._provision.ledger.ledger_store import read
+from ..._provision.api import ThreadScheduler
+from ..._provision.delete import list_account
+from ..._provision.ledger.ledger_store import read_ledger
 from ..node_pool import present as node_pool_present
-from ..node_pool.accounts import landlords
+from ..node_pool.accounts import open_providers
 from ..shared import cluster_identity, kube_connection
 from ..shared.state_dir import StateHome, read_record
 from ..training_job.hosts.state import Dict, Request
@@ -37,18 +37,18 @@ from ..training_job.kubernetes.lease_guard import lease_of
 # Of the cluster's folder: since when a node does not answer, as far as heal has seen.
 SILENT = "silent.json"
 # A host that did not answer at looks further apart than this may have answered between them.
-_APART_S = 2 * 3600
+_SAME_SILENCE_S = 2 * 3600
 # Whether a node answers or is Ready, for how many seconds the cluster did not hear of it, whether it is out of service,
 # and what tells this silence of a Node from another one.
-State = tuple[bool, float | None, bool, str]
+NodeCondition = tuple[bool, float | None, bool, str]
 # What keeps jobs off a control plane; one without these takes them (K3s and single nodes are made so).
 _CONTROL_PLANES = {f"node-role.kubernetes.io/{name}" for name in ("control-plane", "master")}
-_HELD = ("created", "adopted", "joined", "lost")
-_USABLE = ("creating", "running", "unknown")
+_HOLDING = ("created", "adopted", "joined", "lost")
+_USABLE_STATES = ("creating", "running", "unknown")
 
 
 @dataclasses.dataclass
-class Look:
+class HealFacts:
     """Facts for the plan, and what carrying it out needs: leases and tokens by node, the job, the client."""
 
     facts: Facts
@@ -69,46 +69,46 @@ class Look:
         return name in self.told
 
 
-def look(request: Request, home: StateHome, context: node_pool_present.Context) -> Look:
+def read_facts(request: Request, home: StateHome, context: node_pool_present.Context) -> HealFacts:
     """Ask everybody; nothing is changed."""
     options = request.options
-    found = _record(home, options.get("run_id"))
+    found = _find_record(home, options.get("run_id"))
     job = dict((found or {}).get("job") or {})
     on_kubernetes = (found or {}).get("backend") == "kubernetes" or bool(options.get("kubeconfig"))
-    client = _client(request, found) if on_kubernetes else None
+    client = _open_client(request, found) if on_kubernetes else None
     if client is not None and (found or {}).get("backend") == "kubernetes" and not options.get("cluster_id"):
         # Nodes of another cluster would all seem gone, and be replaced.
         cluster_identity.insist(client, found, ended=True)
-    run = _run(found, job, on_kubernetes, options.get("on_lost_node"))
+    run = _build_run(found, job, on_kubernetes, options.get("on_lost_node"))
     told = {str(name): "it was named as lost" for name in options.get("lost_nodes") or []}
     told |= {str(name): "its provider gave notice" for name in options.get("preempted_nodes") or []}
     names = list(dict.fromkeys([*([] if client else request.hosts), *(run.names if run else ())]))
     live = client.list("v1/Node").items if client else []
     clock = client.line.tally.server_time() if client else None
-    states = _in_cluster(live, clock, names) if client else _answers(request, names)
+    states = _read_cluster_nodes(live, clock, names) if client else _contact_hosts(request, names)
     if client is not None and not options.get("cluster_id"):
         # Nodes of the same names on another cluster are somebody else's, whatever run there is or none.
         cluster_identity.insist_ledger(client, home, states)
         cluster_identity.insist_records(client, home, states.keys() & told.keys())
     # What the cluster dates is measured by its own clock, which the controller's may be minutes ahead of.
     now = time.time() if clock is None else clock
-    unfit = _unfit(client, live, run, job) if client else {}
+    unfit = _find_unfit(client, live, run, job) if client else {}
     names = list(dict.fromkeys([*names, *states, *told]))
     providers = list(options.get("providers") or [])
-    leases, listed = _leases(request, home, names, providers, context)
+    leases, listed = _read_leases(request, home, names, providers, context)
     for name in told.keys() - {*states, *leases, *request.hosts, *(run.names if run else ())}:
         # It may be gone for good; whoever misspelt it would believe that all is well.
         request.progress.say(f"warning: {name}: {told[name]}, and no node is called so")
     names = list(dict.fromkeys([*names, *leases]))
-    silent = _silence(home, states, now)
-    known = [_node(name, states, leases, listed, told, silent, now) for name in names]
+    silent = _update_silence(home, states, now)
+    known = [_build_node(name, states, leases, listed, told, silent, now) for name in names]
     nodes = tuple(dataclasses.replace(node, unfit=unfit.get(node.name, "")) for node in known)
     terms, joins = bool(options.get("rentable")), bool(options.get("joinable"))
     facts = Facts(nodes, run, client is not None, terms, joins, float(options["patience_s"]))
-    return Look(facts, leases, job, client, providers, silent, told)
+    return HealFacts(facts, leases, job, client, providers, silent, told)
 
 
-def _record(home: StateHome, run_id: str | None) -> Dict | None:
+def _find_record(home: StateHome, run_id: str | None) -> Dict | None:
     """Return the record of the run to heal: the one that was named, else the newest that did not end well."""
     if run_id:
         value = read_record(home.run_folder(str(run_id)))
@@ -120,7 +120,7 @@ def _record(home: StateHome, run_id: str | None) -> Dict | None:
     return None if value is None or value.get("outcome") in ("succeeded", "cancelled", "failed") else value
 
 
-def _run(found: Dict | None, job: Dict, on_kubernetes: bool, wanted: str | None) -> Run | None:
+def _build_run(found: Dict | None, job: Dict, on_kubernetes: bool, wanted: str | None) -> Run | None:
     if found is None or found.get("outcome") in ("succeeded", "cancelled"):
         return None
     restart, elastic = job.get("restart") or {}, job.get("elastic") or {}
@@ -133,14 +133,14 @@ def _run(found: Dict | None, job: Dict, on_kubernetes: bool, wanted: str | None)
     return Run(str(found["run_id"]), int(job.get("nodes") or 1), policy, least, found["state"] == "ended", names)
 
 
-def _client(request: Request, found: Dict | None) -> Client:
+def _open_client(request: Request, found: Dict | None) -> Client:
     # The patience with nodes is none with the API server.
     options = {key: value for key, value in request.options.items() if key != "patience_s"}
     context = ((found or {}).get("backend_ref") or {}).get("context")
     return kube_connection.open_client(options, request.base, request.progress.say, context=context)
 
 
-def _unfit(client: Client, live: t.Sequence[Object], run: Run | None, job: Dict) -> dict[str, str]:
+def _find_unfit(client: Client, live: t.Sequence[Object], run: Run | None, job: Dict) -> dict[str, str]:
     """Return why nodes cannot take the run's gang; who may not read all pods does not know what others hold."""
     if run is None:
         return {}
@@ -158,7 +158,9 @@ def _unfit(client: Client, live: t.Sequence[Object], run: Run | None, job: Dict)
     return free_nodes.unfit(wanted, live, pods, run.run_id)
 
 
-def _in_cluster(live: t.Sequence[Object], clock: float | None, used: t.Container[str]) -> dict[str, State]:
+def _read_cluster_nodes(
+    live: t.Sequence[Object], clock: float | None, used: t.Container[str]
+) -> dict[str, NodeCondition]:
     """Return how each Node is, by the server's clock; control planes only where they take jobs.
 
     :param used: the nodes that the run is on, whatever they are.
@@ -173,7 +175,7 @@ def _in_cluster(live: t.Sequence[Object], clock: float | None, used: t.Container
     return found
 
 
-def _answers(request: Request, names: t.Sequence[str]) -> dict[str, State]:
+def _contact_hosts(request: Request, names: t.Sequence[str]) -> dict[str, NodeCondition]:
     """Return which hosts of the inventory answer."""
     known = [name for name in names if name in request.hostvars]
     remotes = request.connect(known)
@@ -181,7 +183,7 @@ def _answers(request: Request, names: t.Sequence[str]) -> dict[str, State]:
     return {name: (not isinstance(errors.get(name), UnreachableError), None, False, "") for name in known}
 
 
-def _silence(home: StateHome, states: t.Mapping[str, State], now: float) -> dict[str, Dict]:
+def _update_silence(home: StateHome, states: t.Mapping[str, NodeCondition], now: float) -> dict[str, Dict]:
     """Return since when nodes are silent: as the cluster dates it, otherwise since they were first seen so.
 
     What was seen long ago, or before the node was ready once more, was another silence.
@@ -193,20 +195,22 @@ def _silence(home: StateHome, states: t.Mapping[str, State], now: float) -> dict
         if ready:
             continue
         kept = value if isinstance(value := told.get(name), dict) else {}
-        same = bool(kept) and kept.get("mark") == mark and (mark or now - _time(kept, "seen") < _APART_S)
-        since = min(_time(kept, "since"), now) if same else now
+        same = (
+            bool(kept) and kept.get("mark") == mark and (mark or now - _recorded_time(kept, "seen") < _SAME_SILENCE_S)
+        )
+        since = min(_recorded_time(kept, "since"), now) if same else now
         found[name] = {"since": since if seconds is None else now - seconds, "seen": now, "mark": mark}
     return found
 
 
-def _time(kept: Dict, key: str) -> float:
+def _recorded_time(kept: Dict, key: str) -> float:
     value = kept.get(key)
     return float(value) if isinstance(value, (int, float)) else 0.0
 
 
-def _node(
+def _build_node(
     name: str,
-    states: t.Mapping[str, State],
+    states: t.Mapping[str, NodeCondition],
     leases: t.Mapping[str, Lease],
     listed: t.Mapping[str, bool | None],
     told: t.Mapping[str, str],
@@ -230,20 +234,20 @@ def _node(
     )
 
 
-def _leases(
+def _read_leases(
     request: Request, home: StateHome, names: t.Sequence[str], providers: list[Dict], context: node_pool_present.Context
 ) -> tuple[dict[str, Lease], dict[str, bool | None]]:
     """Return the open lease of each node that has one, and what its account lists of it."""
-    ledger = [lease for lease in read(home.folder).leases.values() if lease.machine and lease.open]
+    ledger = [lease for lease in read_ledger(home.folder).leases.values() if lease.machine and lease.open]
     leases = {name: lease for name in names if (lease := lease_of(name, request.hostvars, ledger)) is not None}
     known = {lease.token for lease in leases.values()}
     # A machine that vanished may have vanished from the inventory too.
-    leases |= {lease.name: lease for lease in ledger if lease.token not in known and lease.state in _HELD}
+    leases |= {lease.name: lease for lease in ledger if lease.token not in known and lease.state in _HOLDING}
     if not leases:
         return {}, {}
-    found = landlords(providers, context.outside)
+    found = open_providers(providers, context.outside)
     listed: dict[str, bool | None] = {}
-    with RealStage() as real:
+    with ThreadScheduler() as real:
         stage = context.stage or real
         for provider in sorted({lease.provider for lease in leases.values()}):
             keeper = found.get(provider)
@@ -253,19 +257,19 @@ def _leases(
                     usable = answer is not None and keeper is not None and not answer.problem
                     rentals = answer.rentals if answer and usable else None
                     traits = keeper.traits if keeper else Traits()
-                    listed[name] = _usable(lease, rentals, traits, stage.now())
+                    listed[name] = _is_usable(lease, rentals, traits, stage.now())
             if answer is not None and answer.problem:
                 request.progress.say(f"warning: {provider} cannot be asked: {answer.problem}")
     return leases, listed
 
 
-def _usable(lease: Lease, rentals: tuple[Rental, ...] | None, traits: Traits, now: float) -> bool | None:
+def _is_usable(lease: Lease, rentals: tuple[Rental, ...] | None, traits: Traits, now: float) -> bool | None:
     """Return whether an account lists a machine as usable; None where its listing cannot tell yet."""
     if rentals is None:
         return None
     for item in rentals:
         if item.carries(lease.cluster, lease.token) or item.id in lease.ids:
-            return item.state in _USABLE and not item.doomed
+            return item.state in _USABLE_STATES and not item.doomed
     # A machine that was made just now may not be listed yet.
     made = lease.created_at or lease.intent_at
     return None if now - made <= traits.list_lag_s else False

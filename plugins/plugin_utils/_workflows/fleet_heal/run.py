@@ -22,28 +22,28 @@ from ....module_utils._node import files
 from ..._hosts import gang
 from ..._kube.api.client import Client
 from ..._kube.nodes import drain, out_of_service
-from ..._provision.ledger.ledger_session import Book
-from ..._provision.ledger.ledger_store import LedgerWriter, read
+from ..._provision.ledger.ledger_session import LedgerSession
+from ..._provision.ledger.ledger_store import LedgerWriter, read_ledger
 from ..node_pool import absent as node_pool_absent
 from ..node_pool import present as node_pool_present
 from ..shared import run_record
 from ..shared.state_dir import StateHome, read_record
 from ..training_job.hosts.state import Dict, Request
 from . import facts
-from .facts import SILENT, Look
+from .facts import SILENT, HealFacts
 
 
-def run(request: Request, context: node_pool_present.Context) -> Dict:
+def heal_fleet(request: Request, context: node_pool_present.Context) -> Dict:
     """Heal what can be healed from here; return the plan, with what the playbook has to do."""
     home = StateHome(request.options["state_home"], request.options["cluster"])
-    seen = facts.look(request, home, context)
+    seen = facts.read_facts(request, home, context)
     actions = heal_plan.heal_plan(seen.facts)
     for action in actions:
         names = f" {', '.join(action.nodes)}" if action.nodes else ""
         request.progress.say(f"{action.kind.replace('_', ' ')}{names}: {action.reason}")
-    result = _result(seen, actions)
+    result = _build_result(seen, actions)
     if not request.check:
-        _remember(home, seen)
+        _store_silence(home, seen)
         result["done"] = _carry_out(request, home, seen, actions, context)
         result["changed"] = bool(result["done"] or result["rent"] or result["resume"])
     stopped = [action for action in actions if action.kind in ("fail", "refuse")]
@@ -53,14 +53,14 @@ def run(request: Request, context: node_pool_present.Context) -> Dict:
     return result
 
 
-def _result(seen: Look, actions: t.Sequence[Action]) -> Dict:
+def _build_result(seen: HealFacts, actions: t.Sequence[Action]) -> Dict:
     """Return the module's result; ``resume`` is what the run goes on with."""
     kinds = {action.kind for action in actions}
     found = next((action for action in actions if action.kind == "resume"), None)
     run = seen.facts.run
     resume: Dict | None = None
     if found and run:
-        shrunk = {**_plain(seen.job), "nodes": found.count} if found.count < run.nodes else None
+        shrunk = {**_plain_job(seen.job), "nodes": found.count} if found.count < run.nodes else None
         hosts = [] if seen.facts.kubernetes else list(found.nodes)
         resume = {"run_id": run.run_id, "nodes": found.count, "hosts": hosts, "job": shrunk}
     return {
@@ -79,11 +79,11 @@ def _result(seen: Look, actions: t.Sequence[Action]) -> Dict:
     }
 
 
-def _plain(job: Dict) -> Dict:
+def _plain_job(job: Dict) -> Dict:
     return {key: value for key, value in job.items() if value is not None and key != "template"}
 
 
-def _remember(home: StateHome, seen: Look) -> None:
+def _store_silence(home: StateHome, seen: HealFacts) -> None:
     """Keep since when nodes are silent, for the next call."""
     place = home.folder / SILENT
     if seen.silent or place.exists():
@@ -92,17 +92,17 @@ def _remember(home: StateHome, seen: Look) -> None:
 
 
 def _carry_out(
-    request: Request, home: StateHome, seen: Look, actions: t.Sequence[Action], context: node_pool_present.Context
+    request: Request, home: StateHome, seen: HealFacts, actions: t.Sequence[Action], context: node_pool_present.Context
 ) -> list[str]:
     done: list[str] = []
     # The plan's order, but for losses and ends of leases, which are one transaction each.
     marks = [action for action in actions if action.kind == "mark_lost"]
     if marks:
-        _mark(home, seen, marks)
+        _mark_lost(home, seen, marks)
         done += [f"{action.nodes[0]} is lost in the ledger" for action in marks]
     for action in actions:
         if action.kind == "stop":
-            _stop(request, home, seen, action.nodes)
+            _stop_gang(request, home, seen, action.nodes)
             done.append(f"what was left of the run was stopped on {', '.join(action.nodes)}")
         elif action.kind == "drain":
             (name,) = action.nodes
@@ -112,7 +112,7 @@ def _carry_out(
             )
     ending = [name for action in actions if action.kind == "give_back" for name in action.nodes]
     if ending:
-        done += _give_back(request, seen, ending, context)
+        done += _delete_machines(request, seen, ending, context)
     for action in actions:
         if action.kind == "release":
             (name,) = action.nodes
@@ -127,28 +127,28 @@ def _carry_out(
     return done
 
 
-def _client(seen: Look) -> Client:
+def _client(seen: HealFacts) -> Client:
     return t.cast(Client, seen.client)
 
 
-def _grace_s(seen: Look) -> int:
+def _grace_s(seen: HealFacts) -> int:
     return int((seen.job.get("checkpoints") or {}).get("grace_s") or 30)
 
 
-def _mark(home: StateHome, seen: Look, marks: t.Sequence[Action]) -> None:
+def _mark_lost(home: StateHome, seen: HealFacts, marks: t.Sequence[Action]) -> None:
     """Write the losses into the ledger, whose state may have changed since it was read."""
     with LedgerWriter(home.folder) as writer:
-        book = Book(read(home.folder).events, writer)
+        book = LedgerSession(read_ledger(home.folder).events, writer)
         for action in marks:
             (name,) = action.nodes
             lease = book.leases[(seen.leases[name].token, seen.leases[name].resource)]
             if lease.open and lease.state != "lost":
-                book.note(lost_line(lease, time.time(), action.reason))
+                book.note(lost_event(lease, time.time(), action.reason))
         if book.problem:
             raise MusterError(book.problem)
 
 
-def lost_line(lease: Lease, at: float, reason: str) -> LedgerEvent:
+def lost_event(lease: Lease, at: float, reason: str) -> LedgerEvent:
     """Return the ledger's line that a machine is lost."""
     return LedgerEvent(
         at=iso(at),
@@ -168,7 +168,9 @@ def lost_line(lease: Lease, at: float, reason: str) -> LedgerEvent:
     )
 
 
-def _give_back(request: Request, seen: Look, names: t.Sequence[str], context: node_pool_present.Context) -> list[str]:
+def _delete_machines(
+    request: Request, seen: HealFacts, names: t.Sequence[str], context: node_pool_present.Context
+) -> list[str]:
     """End machines that may still run, and prove it: their pods must not write beside the new gang's."""
     tokens = [str(seen.tokens[name]) for name in names]
     options = {
@@ -181,14 +183,14 @@ def _give_back(request: Request, seen: Look, names: t.Sequence[str], context: no
         "hygiene": [],
         "release_timeout_s": 900,
     }
-    result = node_pool_absent.absent(options, dataclasses.replace(context, check=False))
+    result = node_pool_absent.ensure_absent(options, dataclasses.replace(context, check=False))
     mine = [item for item in result["billing"] if item.get("token") in tokens]
     if mine:
         raise RefusedError(f"{', '.join(names)} could not be given back: {mine[0].get('problem')}", "Run heal again")
     return [f"{name} was given back, with proof" for name in names]
 
 
-def _note_end(home: StateHome, run: heal_plan.Run, lost: t.Sequence[str]) -> None:
+def _record_end(home: StateHome, run: heal_plan.Run, lost: t.Sequence[str]) -> None:
     folder, now = home.run_folder(run.run_id), time.time()
     before = read_record(folder)
     if before is None or before["state"] == "ended":
@@ -200,7 +202,7 @@ def _note_end(home: StateHome, run: heal_plan.Run, lost: t.Sequence[str]) -> Non
     files.write_json(folder / "run.json", ended)
 
 
-def _stop(request: Request, home: StateHome, seen: Look, names: t.Sequence[str]) -> None:
+def _stop_gang(request: Request, home: StateHome, seen: HealFacts, names: t.Sequence[str]) -> None:
     """Stop what is left of a gang; its program saves first. The record says then that this start of it is over."""
     run = t.cast(heal_plan.Run, seen.facts.run)
     remotes = request.connect([name for name in names if name in request.hostvars])
@@ -208,6 +210,6 @@ def _stop(request: Request, home: StateHome, seen: Look, names: t.Sequence[str])
         remote.owner = home.owner(create=False)["owner"]
     with home.lock(run.run_id):
         _unused, errors = gang.stop(remotes, run.run_id, _grace_s(seen) + 20)
-        _note_end(home, run, [node.name for node in seen.facts.nodes if heal_plan.why_lost(node, seen.facts)])
+        _record_end(home, run, [node.name for node in seen.facts.nodes if heal_plan.why_lost(node, seen.facts)])
     for name, error in errors.items():
         request.progress.say(f"  warning: {name}: {error}")

@@ -18,17 +18,17 @@ from ....module_utils._model.lease import TeardownProof, cluster_name, pool_name
 from ....module_utils._model.ledger import Lease
 from ....module_utils._node.files import write_json
 from ....module_utils._secrets.scrubber import scrub_value
-from ..._provision.api import Keeper, RealStage, Stage
-from ..._provision.delete import give_back, preview
-from ..._provision.delete_state import GivebackRequest, GivebackState
-from ..._provision.due_rules import due
-from ..._provision.ledger.ledger_session import Book
-from ..._provision.ledger.ledger_store import LedgerWriter, read
-from ..._provision.run_exit_ssh import SshLooker
+from ..._provision.api import AccountApi, Scheduler, ThreadScheduler
+from ..._provision.delete import delete_leases, preview_deletion
+from ..._provision.delete_state import DeleteRequest, DeleteState
+from ..._provision.due_rules import find_due_leases
+from ..._provision.ledger.ledger_session import LedgerSession
+from ..._provision.ledger.ledger_store import LedgerWriter, read_ledger
+from ..._provision.run_exit_ssh import SshRunReader
 from ..shared.state_dir import StateHome
 from . import run_states
-from .accounts import keepers
-from .present import KNOWN_HOSTS, Context, Dict, Nowhere
+from .accounts import open_accounts
+from .present import KNOWN_HOSTS, Context, Dict, ReadOnlyLedger
 
 PROOF = "teardown.json"
 _CLUSTER = ("kubeconfig", "context")
@@ -37,74 +37,76 @@ Scope = t.Callable[[Lease], bool]
 Key = tuple[str, str]
 
 
-def absent(options: Mapping[str, t.Any], context: Context) -> Dict:
+def ensure_absent(options: Mapping[str, t.Any], context: Context) -> Dict:
     """Return the result of ``node_pool`` with state absent; failed while anything of ours is there or unproved."""
     stage = context.stage
     if stage is None:
-        with RealStage() as real:
-            return absent(options, dataclasses.replace(context, stage=real))
+        with ThreadScheduler() as real:
+            return ensure_absent(options, dataclasses.replace(context, stage=real))
     home = StateHome(options["state_home"], cluster_name(options["cluster"]))
-    found = keepers(options["providers"], context.outside)
+    found = open_accounts(options["providers"], context.outside)
     timeout_s = validators.integer(10, 86400)(options["release_timeout_s"], "release_timeout_s")
-    request = GivebackRequest(options["cluster"], stage.now() + timeout_s, options["orphans"] == "delete")
+    request = DeleteRequest(options["cluster"], stage.now() + timeout_s, options["orphans"] == "delete")
     if context.check:
         return _preview(options, home, request, found, context, stage)
     if not home.folder.exists() and not found:
-        return _result(TeardownProof(), False, [])
+        return _build_result(TeardownProof(), False, [])
     with LedgerWriter(home.folder) as writer:
-        text = read(home.folder)
-        book = Book(text.events, writer)
-        scope, reasons = _scope(options, home, book, _due(options, home, book, found, context, stage))
-        proof = give_back(request, scope, found, book, stage)
+        text = read_ledger(home.folder)
+        book = LedgerSession(text.events, writer)
+        scope, reasons = _select_leases(options, home, book, _due_reasons(options, home, book, found, context, stage))
+        proof = delete_leases(request, scope, found, book, stage)
         lines = len(book.events) - len(text.events)
     proof = dataclasses.replace(proof, hygiene=tuple(options.get("hygiene") or ()))
     whole = options.get("pool") is None and options.get("nodes") is None and not options["due_only"]
     if whole or proof.leases:
         write_json(home.folder / PROOF, scrub_value(proof.to_dict()))
-    result = _result(proof, lines > 0, list(text.warnings), book.problem)
+    result = _build_result(proof, lines > 0, list(text.warnings), book.problem)
     return t.cast(Dict, scrub_value({**result, "reasons": reasons}))
 
 
-def _due(
+def _due_reasons(
     options: Mapping[str, t.Any],
     home: StateHome,
-    book: Book,
-    found: Mapping[str, Keeper],
+    book: LedgerSession,
+    found: Mapping[str, AccountApi],
     context: Context,
-    stage: Stage,
+    stage: Scheduler,
 ) -> dict[Key, str]:
     """Return why leases are due, when only those are meant; machines are asked about runs that nobody follows."""
     if not options["due_only"]:
         return {}
-    look = context.look or SshLooker(home.folder / KNOWN_HOSTS, options.get("ssh_private_key_file"))
-    runs = run_states.all_runs(home.folder, book.leases.values(), found, look, stage, _ask(options, context))
-    return due(book.leases.values(), runs, stage.now())
+    look = context.look or SshRunReader(home.folder / KNOWN_HOSTS, options.get("ssh_private_key_file"))
+    runs = run_states.read_run_states(
+        home.folder, book.leases.values(), found, look, stage, _run_reader(options, context)
+    )
+    return find_due_leases(book.leases.values(), runs, stage.now())
 
 
-def _ask(options: Mapping[str, t.Any], context: Context) -> run_states.Ask | None:
+def _run_reader(options: Mapping[str, t.Any], context: Context) -> run_states.ReadClusterRun | None:
     """Return what asks the cluster about runs in pods, None where no cluster is given."""
     if not options.get("kubeconfig"):
         return None
     # A cluster that cannot be asked says nothing of its runs: their machines are due by their other rules only.
     try:
         from ..shared.kube_connection import open_client
-        from .run_status_kubernetes import asked
+        from .run_status_kubernetes import read_run_end
 
         client = open_client({"patience_s": _CLUSTER_S, **{key: options.get(key) for key in _CLUSTER}}, context.base)
     except (MusterError, ImportError) as error:
         context.tell(f"warning: the cluster is not asked about its runs: {error}")
         return None
-    return lambda place: asked(client, place)
+    return lambda place: read_run_end(client, place)
 
 
-def _scope(
-    options: Mapping[str, t.Any], home: StateHome, book: Book, reasons: Mapping[Key, str]
+def _select_leases(
+    options: Mapping[str, t.Any], home: StateHome, book: LedgerSession, reasons: Mapping[Key, str]
 ) -> tuple[Scope, list[Dict]]:
     """Return which leases are meant, and for those that are due, why."""
     leases = book.leases
     pool = pool_name(options["pool"]) if options.get("pool") is not None else None
     nodes = options.get("nodes")
-    names = _names(nodes or [], leases.values())
+    names = _find_tokens(nodes or [], leases.values())
 
     def scope(lease: Lease) -> bool:
         if options["due_only"] and (lease.token, lease.resource) not in reasons:
@@ -116,7 +118,7 @@ def _scope(
     return scope, told
 
 
-def _names(nodes: t.Sequence[str], leases: t.Collection[Lease]) -> set[str]:
+def _find_tokens(nodes: t.Sequence[str], leases: t.Collection[Lease]) -> set[str]:
     """Return the tokens of the leases that are named by name, id or token. A name that means nothing is refused."""
     tokens: set[str] = set()
     for index, name in enumerate(nodes):
@@ -135,21 +137,21 @@ def _names(nodes: t.Sequence[str], leases: t.Collection[Lease]) -> set[str]:
 def _preview(
     options: Mapping[str, t.Any],
     home: StateHome,
-    request: GivebackRequest,
-    found: Mapping[str, Keeper],
+    request: DeleteRequest,
+    found: Mapping[str, AccountApi],
     context: Context,
-    stage: Stage,
+    stage: Scheduler,
 ) -> Dict:
-    text = read(home.folder)
-    book = Book(text.events, Nowhere())
-    scope, reasons = _scope(options, home, book, _due(options, home, book, found, context, stage))
-    state = preview(request, scope, found, book, stage)
+    text = read_ledger(home.folder)
+    book = LedgerSession(text.events, ReadOnlyLedger())
+    scope, reasons = _select_leases(options, home, book, _due_reasons(options, home, book, found, context, stage))
+    state = preview_deletion(request, scope, found, book, stage)
     names = sorted(claim.lease.name for claim in state.claims.values())
     problems = [claim.problem for claim in state.claims.values() if claim.problem]
     result: Dict = {
         "changed": bool(names),
         "leases": [],
-        "orphans": _orphans(state),
+        "orphans": _orphan_entries(state),
         "reasons": reasons,
         "problem": "; ".join(sorted(set(problems))),
         "diff": {"before": {"leases": names}, "after": {"leases": []}},
@@ -158,12 +160,12 @@ def _preview(
     return t.cast(Dict, scrub_value(result))
 
 
-def _orphans(state: GivebackState) -> list[Dict]:
+def _orphan_entries(state: DeleteState) -> list[Dict]:
     items = state.orphans.values()
     return [{"provider": item.provider, "id": item.id, "name": item.name} for item in items]
 
 
-def _result(proof: TeardownProof, changed: bool, warnings: list[str], problem: str = "") -> Dict:
+def _build_result(proof: TeardownProof, changed: bool, warnings: list[str], problem: str = "") -> Dict:
     names = sorted(lease.token for lease in proof.leases)
     result: Dict = {
         **{key: value for key, value in proof.to_dict().items() if key != "schema"},
@@ -172,7 +174,7 @@ def _result(proof: TeardownProof, changed: bool, warnings: list[str], problem: s
         "ledger_warnings": warnings,
         "diff": {"before": {"leases": names}, "after": {"leases": []}},
     }
-    words = _words(proof)
+    words = _describe_remaining(proof)
     if problem:
         words.append(problem)
     if words:
@@ -182,7 +184,7 @@ def _result(proof: TeardownProof, changed: bool, warnings: list[str], problem: s
     return result
 
 
-def _words(proof: TeardownProof) -> list[str]:
+def _describe_remaining(proof: TeardownProof) -> list[str]:
     words = []
     for item in proof.billing:
         ids = ", ".join(item.get("ids") or []) or "no id known"

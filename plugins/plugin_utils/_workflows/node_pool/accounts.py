@@ -18,10 +18,10 @@ from ....module_utils._model import validators
 from ....module_utils._model.errors import InputError
 from ....module_utils._secrets.secret import Secret
 from ....module_utils._secrets.sources import SecretSource
-from ..._providers.base import Keeper, RentalProvider
-from ..._providers.connection import Access
+from ..._providers.base import MachineProvider, ProviderAccount
+from ..._providers.connection import ProviderConnection
 from ..._providers.registry import CATALOG
-from ..._providers.tailscale.provision import TailscaleKeeper
+from ..._providers.tailscale.provision import TailscaleAccount
 
 Dict = dict[str, t.Any]
 NAMES = (*CATALOG, "tailscale")
@@ -53,7 +53,7 @@ PROVIDERS: dict[str, Dict] = {
 }
 
 
-class Outside(t.NamedTuple):
+class Externals(t.NamedTuple):
     """What lies beyond this process, so that tests can replace it."""
 
     clock: Clock = SYSTEM_CLOCK
@@ -61,9 +61,9 @@ class Outside(t.NamedTuple):
     environ: Mapping[str, str] = os.environ
 
 
-def access(options: Mapping[str, t.Any], secret: Secret | None, outside: Outside) -> Access:
+def build_connection(options: Mapping[str, t.Any], secret: Secret | None, outside: Externals) -> ProviderConnection:
     """Return the access that the shared options of one API describe."""
-    return Access(
+    return ProviderConnection(
         secret=secret,
         api_url=options.get("api_url") or "",
         validate_certs=options.get("validate_certs") is not False,
@@ -75,13 +75,13 @@ def access(options: Mapping[str, t.Any], secret: Secret | None, outside: Outside
     )
 
 
-def account(options: Mapping[str, t.Any], path: str) -> str:
+def parse_account_name(options: Mapping[str, t.Any], path: str) -> str:
     """Return the user's own name for the account, empty when there is none."""
     given = options.get("account")
     return validators.text(given, f"{path}account") if given else ""
 
 
-def tailscale(options: Mapping[str, t.Any], outside: Outside, path: str = "") -> TailscaleKeeper:
+def open_tailnet(options: Mapping[str, t.Any], outside: Externals, path: str = "") -> TailscaleAccount:
     """Return the tailnet that the options describe, with an API token or an OAuth client."""
     client = options.get("oauth_client_id") or ""
     if client:
@@ -96,10 +96,12 @@ def tailscale(options: Mapping[str, t.Any], outside: Outside, path: str = "") ->
         source = SecretSource(f"{path}api_token", f"{path}api_token_file", variables)
         secret = source.need(options.get("api_token"), options.get("api_token_file"), outside.environ)
     tailnet = options.get("tailnet") or "-"
-    return TailscaleKeeper(access(options, secret, outside), account(options, path), client_id=client, tailnet=tailnet)
+    return TailscaleAccount(
+        build_connection(options, secret, outside), parse_account_name(options, path), client_id=client, tailnet=tailnet
+    )
 
 
-def given_providers(value: t.Any, path: str) -> list[Dict]:
+def parse_providers(value: t.Any, path: str) -> list[Dict]:
     """Return providers that no module has checked (a variable, a settings file), or raise InputError."""
     known = PROVIDERS["providers"]["options"]
     found = []
@@ -113,12 +115,12 @@ def given_providers(value: t.Any, path: str) -> list[Dict]:
     return found
 
 
-def landlords(providers: t.Sequence[Mapping[str, t.Any]], outside: Outside) -> dict[str, RentalProvider]:
+def open_providers(providers: t.Sequence[Mapping[str, t.Any]], outside: Externals) -> dict[str, MachineProvider]:
     """Return the providers of machines that are configured, by name.
 
     Those whose environment variable is set need no entry. Raises InputError for a name twice or a missing credential.
     """
-    found: dict[str, RentalProvider] = {}
+    found: dict[str, MachineProvider] = {}
     seen = [item["name"] for item in providers]
     for index, item in enumerate(providers):
         name, path = str(item["name"]), f"providers[{index}]"
@@ -127,18 +129,18 @@ def landlords(providers: t.Sequence[Mapping[str, t.Any]], outside: Outside) -> d
         if name in CATALOG:
             entry = CATALOG[name]
             secret = entry.secret(path).need(item.get("api_token"), item.get("api_token_file"), outside.environ)
-            found[name] = entry.make(access(item, secret, outside), account(item, f"{path}."))
+            found[name] = entry.make(build_connection(item, secret, outside), parse_account_name(item, f"{path}."))
     for name, entry in CATALOG.items():
         secret_found = entry.secret(name).find(environ=outside.environ) if name not in seen else None
         if secret_found is not None:
-            found[name] = entry.make(access({}, secret_found, outside), "")
+            found[name] = entry.make(build_connection({}, secret_found, outside), "")
     return found
 
 
-def keepers(providers: t.Sequence[Mapping[str, t.Any]], outside: Outside) -> dict[str, Keeper]:
+def open_accounts(providers: t.Sequence[Mapping[str, t.Any]], outside: Externals) -> dict[str, ProviderAccount]:
     """Return everything that is configured and may hold something of ours: the landlords, and a tailnet."""
-    found: dict[str, Keeper] = dict(landlords(providers, outside))
+    found: dict[str, ProviderAccount] = dict(open_providers(providers, outside))
     for index, item in enumerate(providers):
         if item["name"] == "tailscale":
-            found["tailscale"] = tailscale(item, outside, f"providers[{index}].")
+            found["tailscale"] = open_tailnet(item, outside, f"providers[{index}].")
     return found

@@ -21,7 +21,7 @@ LEASE_S = 14_400
 _COMMAND = "s={script}; if [ -x $s ]; then $s renew {lease} {below} 2>/dev/null || sudo -n $s renew {lease} {below}; fi"
 
 
-def renew(remotes: t.Sequence[Remote], lease_s: int = LEASE_S) -> dict[str, MusterError]:
+def renew_leases(remotes: t.Sequence[Remote], lease_s: int = LEASE_S) -> dict[str, MusterError]:
     """Renew the lease of every machine that has one; return the problem of each that could not, by name."""
     command = _COMMAND.format(script=SCRIPT, lease=lease_s, below=lease_s * 9 // 10)
 
@@ -34,7 +34,7 @@ def renew(remotes: t.Sequence[Remote], lease_s: int = LEASE_S) -> dict[str, Must
     return each(remotes, work)[1]
 
 
-class Renewal:
+class LeaseRenewal:
     """Renews again and again beside a loop that must not wait for machines. ``tell`` hears of each problem once."""
 
     def __init__(
@@ -67,12 +67,12 @@ class Renewal:
             self._work.join()
 
     def _renew(self) -> None:
-        for name, error in renew(self._remotes, self._lease_s).items():
+        for name, error in renew_leases(self._remotes, self._lease_s).items():
             if name not in self._told:
                 self._told.add(name)
                 self._tell(f"warning: {error}")
 
 
-def rented(remotes: t.Sequence[Remote], hostvars: t.Mapping[str, t.Any]) -> list[Remote]:
+def select_rented(remotes: t.Sequence[Remote], hostvars: t.Mapping[str, t.Any]) -> list[Remote]:
     """Return the remotes of machines that are rented: no other machine may be switched off by a lease."""
     return [item for item in remotes if ((hostvars[item.name].get("muster_node")) or {}).get("ownership") == "rented"]

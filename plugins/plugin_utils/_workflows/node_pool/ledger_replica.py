@@ -16,12 +16,12 @@ from ....module_utils._model.errors import NodeError
 from ....module_utils._model.ledger import LedgerEvent
 from ..._hosts.node_client import Remote
 from ..._provision.ledger.ledger_merge import INCOMING
-from ..._provision.ledger.ledger_session import Mirror
+from ..._provision.ledger.ledger_session import SendReplica
 
 STATE = "/var/lib/muster/reaper"
 
 
-def to(remote: Remote, cluster: str, state: str = STATE) -> Mirror:
+def replica_sender(remote: Remote, cluster: str, state: str = STATE) -> SendReplica:
     """Return what puts a ledger where the reaper on ``remote`` takes it from; it is whole there or not at all.
 
     The reaper's folder must exist: it is the ``reaper`` entry point of the ``teardown`` role that makes it. Raises

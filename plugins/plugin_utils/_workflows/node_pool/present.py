@@ -21,19 +21,19 @@ from ....module_utils._model.lease import Rental, cluster_name, pool_name
 from ....module_utils._model.ledger import iso
 from ....module_utils._model.offer import Candidate, parse_candidates
 from ....module_utils._secrets.scrubber import remember, scrub, scrub_value
-from ..._providers.base import RentalProvider
+from ..._providers.base import MachineProvider
 from ..._providers.sshkeys import public_key
-from ..._provision.api import Prober, RealStage, Stage
-from ..._provision.create import Outcome, Terms, rent, survey
-from ..._provision.create_plan import planned, stuck
+from ..._provision.api import Prober, Scheduler, ThreadScheduler
+from ..._provision.create import CreateOutcome, Terms, create_pool, read_pool
+from ..._provision.create_plan import failure_reason, first_orders
 from ..._provision.create_state import PoolRequest, PoolState
-from ..._provision.ledger.ledger_session import Book, Mirror
-from ..._provision.ledger.ledger_store import LedgerWriter, read
+from ..._provision.ledger.ledger_session import LedgerSession, SendReplica
+from ..._provision.ledger.ledger_store import LedgerWriter, read_ledger
 from ..._provision.probe_ssh import SshProber, ssh_options
-from ..._provision.readiness import Expectation
-from ..._provision.run_exit_ssh import Look
+from ..._provision.readiness import MachineRequirements
+from ..._provision.run_exit_ssh import ReadRunEnd
 from ..shared.state_dir import StateHome
-from .accounts import Outside, landlords
+from .accounts import Externals, open_providers
 
 Dict = dict[str, t.Any]
 KNOWN_HOSTS = "known_hosts"
@@ -44,7 +44,7 @@ _QUOTED_LINES = 500
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Readiness:
+class ReadinessOptions:
     """The user's wishes for the readiness gate (option ``readiness``)."""
 
     ssh: bool = validators.field(validators.boolean, True)
@@ -64,35 +64,35 @@ class Context:
 
     base: pathlib.Path
     check: bool = False
-    outside: Outside = Outside()
-    stage: Stage | None = None
+    outside: Externals = Externals()
+    stage: Scheduler | None = None
     prober: Prober | None = None
-    look: Look | None = None
+    look: ReadRunEnd | None = None
     tell: t.Callable[[str], None] = lambda _line: None
-    mirror: Mirror | None = None
+    mirror: SendReplica | None = None
 
 
-def present(options: Mapping[str, t.Any], context: Context) -> Dict:
+def ensure_present(options: Mapping[str, t.Any], context: Context) -> Dict:
     """Return the result of ``node_pool`` with state present; a failed one names what is still there."""
     if context.stage is None:
-        with RealStage() as stage:
-            return present(options, dataclasses.replace(context, stage=stage))
+        with ThreadScheduler() as stage:
+            return ensure_present(options, dataclasses.replace(context, stage=stage))
     now = context.stage.now()
-    request = _request(options, now)
+    request = _parse_request(options, now)
     folder = StateHome(options["state_home"], request.cluster).folder
-    found = landlords(options["providers"], context.outside)
-    terms = _terms(options, context.base)
-    _check(request, found, terms)
+    found = open_providers(options["providers"], context.outside)
+    terms = _parse_terms(options, context.base)
+    _check_request(request, found, terms)
     if context.check:
-        text = read(folder)
-        state = survey(request, found, Book(text.events, Nowhere()), context.stage)
-        return {**_plan(state, now), "ledger_warnings": list(text.warnings)}
-    readiness = validators.section(Readiness)(options["readiness"] or {}, "readiness")
-    prober = context.prober or _prober(options, readiness, folder)
+        text = read_ledger(folder)
+        state = read_pool(request, found, LedgerSession(text.events, ReadOnlyLedger()), context.stage)
+        return {**_build_plan(state, now), "ledger_warnings": list(text.warnings)}
+    readiness = validators.section(ReadinessOptions)(options["readiness"] or {}, "readiness")
+    prober = context.prober or _build_prober(options, readiness, folder)
     with LedgerWriter(folder) as writer:
-        text = read(folder)
-        book = Book(text.events, writer, context.mirror)
-        outcome = rent(
+        text = read_ledger(folder)
+        book = LedgerSession(text.events, writer, context.mirror)
+        outcome = create_pool(
             request,
             found,
             book,
@@ -100,15 +100,15 @@ def present(options: Mapping[str, t.Any], context: Context) -> Dict:
             prober=prober,
             terms=terms,
             tell=lambda line: context.tell(scrub(line)),
-            gone=parent_gone(),
+            gone=parent_watch(),
         )
         book.tell_mirror()
     warnings = [*text.warnings, *([book.mirror_problem] if book.mirror_problem else [])]
-    result = _result(outcome, request, folder)
+    result = _build_result(outcome, request, folder)
     return t.cast(Dict, scrub_value({**result, "ledger_warnings": warnings}))
 
 
-def refuse_passing_controller(options: Mapping[str, t.Any], variables: Mapping[str, t.Any]) -> None:
+def require_persistent_state(options: Mapping[str, t.Any], variables: Mapping[str, t.Any]) -> None:
     """Refuse to rent from a controller whose state goes with its job (AWX), unless the user says where it is kept."""
     passing = any(name in variables for name in ("awx_job_id", "tower_job_id"))
     if passing and not (options["state_home"] or {}).get("path"):
@@ -118,22 +118,22 @@ def refuse_passing_controller(options: Mapping[str, t.Any], variables: Mapping[s
         )
 
 
-def parent_gone() -> t.Callable[[], bool]:
+def parent_watch() -> t.Callable[[], bool]:
     """Return whether the process that started this one has ended: a killed ansible-playbook leaves its worker."""
     parent = os.getppid()
     return lambda: os.getppid() != parent
 
 
-class Nowhere:
+class ReadOnlyLedger:
     """The ledger of check mode: whoever writes to it is wrong."""
 
     def append(self, event: object) -> None:
         raise InputError("check_mode", "would write the ledger")
 
 
-def _request(options: Mapping[str, t.Any], now: float) -> PoolRequest:
+def _parse_request(options: Mapping[str, t.Any], now: float) -> PoolRequest:
     lease_s = options.get("lease_s")
-    readiness = validators.section(Readiness)(options["readiness"] or {}, "readiness")
+    readiness = validators.section(ReadinessOptions)(options["readiness"] or {}, "readiness")
     return PoolRequest(
         cluster=cluster_name(options["cluster"]),
         pool=pool_name(options["pool"]),
@@ -154,7 +154,7 @@ def _request(options: Mapping[str, t.Any], now: float) -> PoolRequest:
     )
 
 
-def _read(base: pathlib.Path, name: str, option: str) -> str:
+def _read_text(base: pathlib.Path, name: str, option: str) -> str:
     try:
         return (base / pathlib.Path(name).expanduser()).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -162,19 +162,19 @@ def _read(base: pathlib.Path, name: str, option: str) -> str:
         raise InputError(option, f"cannot be read ({reason})") from None
 
 
-def _terms(options: Mapping[str, t.Any], base: pathlib.Path) -> Terms:
+def _parse_terms(options: Mapping[str, t.Any], base: pathlib.Path) -> Terms:
     key, place = options.get("ssh_public_key") or "", options.get("ssh_public_key_file") or ""
     if not key and not place:
         raise InputError("ssh_public_key", "is missing", "Give it, or ssh_public_key_file")
-    line = public_key(key or _read(base, place, "ssh_public_key_file"))
+    line = public_key(key or _read_text(base, place, "ssh_public_key_file"))
     data = options.get("user_data")
     if data and len(data.encode()) > _USER_DATA_LIMIT:
         raise InputError("user_data", "is larger than a megabyte")
-    _remember(data or "")
+    _remember_script(data or "")
     return Terms(line, data or None, float(options["release_timeout_s"]))
 
 
-def _remember(script: str) -> None:
+def _remember_script(script: str) -> None:
     """Keep a first-boot script out of all output: a provider may quote it in an error, whole, in a line, or by line."""
     lines = script.splitlines()[:_QUOTED_LINES]
     for text in (script.strip(), " ".join(script.split()), *(line.strip() for line in lines)):
@@ -182,7 +182,7 @@ def _remember(script: str) -> None:
             remember(text)
 
 
-def _check(request: PoolRequest, found: Mapping[str, RentalProvider], terms: Terms) -> None:
+def _check_request(request: PoolRequest, found: Mapping[str, MachineProvider], terms: Terms) -> None:
     """Refuse what a provider cannot do before anything is sent."""
     for index, candidate in enumerate(request.candidates):
         provider = found.get(str(candidate.provider))
@@ -192,7 +192,7 @@ def _check(request: PoolRequest, found: Mapping[str, RentalProvider], terms: Ter
         raise InputError("count", "must be at least 2 for a cluster")
 
 
-def _check_candidate(path: str, candidate: Candidate, provider: RentalProvider, terms: Terms) -> None:
+def _check_candidate(path: str, candidate: Candidate, provider: MachineProvider, terms: Terms) -> None:
     able = provider.capabilities
     if able.image_required and not candidate.image:
         raise InputError(f"{path}.image", f"is required: {provider.name} starts containers or machines by image")
@@ -202,10 +202,10 @@ def _check_candidate(path: str, candidate: Candidate, provider: RentalProvider, 
         raise InputError("user_data", f"{provider.name} runs nothing at first boot", "Leave it out")
 
 
-def _prober(options: Mapping[str, t.Any], readiness: Readiness, folder: pathlib.Path) -> Prober | None:
+def _build_prober(options: Mapping[str, t.Any], readiness: ReadinessOptions, folder: pathlib.Path) -> Prober | None:
     if not readiness.ssh:
         return None
-    wanted = Expectation(
+    wanted = MachineRequirements(
         cuda=readiness.cuda,
         disk_free_gib_min=readiness.disk_free_gib_min,
         memory_gib_min=readiness.memory_gib_min,
@@ -214,9 +214,9 @@ def _prober(options: Mapping[str, t.Any], readiness: Readiness, folder: pathlib.
     return SshProber(folder / KNOWN_HOSTS, wanted, options.get("ssh_private_key_file"))
 
 
-def _plan(state: PoolState, now: float) -> Dict:
+def _build_plan(state: PoolState, now: float) -> Dict:
     """Return what would be done: the first choice for every missing machine, and what would be given back."""
-    orders = planned(state, now)
+    orders = first_orders(state, now)
     before = sorted(slot.held.name for slot in state.slots if slot.held)
     given_up = sorted(item.rental.name for item in state.discards)
     wishes = [
@@ -225,7 +225,7 @@ def _plan(state: PoolState, now: float) -> Dict:
         for choice in orders
     ]
     missing = sum(1 for slot in state.slots if slot.held is None)
-    reason = stuck(state, now)
+    reason = failure_reason(state, now)
     if not reason and len(orders) < missing:
         reason = f"offers for {len(orders)} of {missing} missing machines are known"
     return {
@@ -238,15 +238,15 @@ def _plan(state: PoolState, now: float) -> Dict:
     }
 
 
-def _result(outcome: Outcome, request: PoolRequest, folder: pathlib.Path) -> Dict:
+def _build_result(outcome: CreateOutcome, request: PoolRequest, folder: pathlib.Path) -> Dict:
     proof, state = outcome.proof, outcome.state
-    nodes = [] if outcome.failure else [_node(item, folder) for item in _machines(state)]
+    nodes = [] if outcome.failure else [_node_entry(item, folder) for item in _list_machines(state)]
     result: Dict = {
         "changed": bool(outcome.placed or proof.leases or state.history),
         "nodes": nodes,
         "history": list(state.history),
         "placed": outcome.placed,
-        "price_usd_per_hour": _price(state),
+        "price_usd_per_hour": _total_price(state),
         "deadline": request.deadline,
         "not_proved_gone": list(proof.billing),
         "diff": {
@@ -255,31 +255,34 @@ def _result(outcome: Outcome, request: PoolRequest, folder: pathlib.Path) -> Dic
         },
     }
     if outcome.failure:
-        kept = "" if proof.clean else f"; may still be billing: {_words(proof.billing)}"
+        kept = "" if proof.clean else f"; may still be billing: {_describe_billing(proof.billing)}"
         result |= {"failed": True, "msg": f"{request.cluster}/{request.pool}: {outcome.failure}{kept}"}
         result["diff"]["after"] = result["diff"]["before"]
     elif stuck_there := [item for item in proof.billing if item.get("delete_failed")]:
-        result |= {"failed": True, "msg": f"the pool is complete, but these cannot be deleted: {_words(stuck_there)}"}
+        result |= {
+            "failed": True,
+            "msg": f"the pool is complete, but these cannot be deleted: {_describe_billing(stuck_there)}",
+        }
     return result
 
 
-def _words(billing: t.Sequence[Mapping[str, t.Any]]) -> str:
+def _describe_billing(billing: t.Sequence[Mapping[str, t.Any]]) -> str:
     return ", ".join(
         f"{item.get('name') or item.get('provider')} ({', '.join(item.get('ids') or ['no id known'])})"
         for item in billing
     )
 
 
-def _machines(state: PoolState) -> list[Rental]:
+def _list_machines(state: PoolState) -> list[Rental]:
     return [item for slot in state.slots if slot.held and slot.held.rental for item in slot.held.rental.machines]
 
 
-def _price(state: PoolState) -> float | None:
+def _total_price(state: PoolState) -> float | None:
     prices = [slot.held.price for slot in state.slots if slot.held]
     return None if None in prices else round(sum(price for price in prices if price is not None), 6)
 
 
-def _node(item: Rental, folder: pathlib.Path) -> Dict:
+def _node_entry(item: Rental, folder: pathlib.Path) -> Dict:
     """Return a node record with its SSH endpoint, and the arguments that pin its host key."""
     endpoint = dataclasses.asdict(item.ssh) if item.ssh else {"host": None, "port": None, "user": None}
     arguments = shlex.join(ssh_options(folder / KNOWN_HOSTS, item.provider, item.id))

@@ -23,10 +23,10 @@ from ....module_utils._model import validators
 from ....module_utils._model.errors import InputError, MusterError
 from ....module_utils._model.lease import cluster_name
 from ....module_utils._secrets.scrubber import scrub
-from ..._provision.ledger.ledger_merge import take_incoming
+from ..._provision.ledger.ledger_merge import import_incoming
 from ..shared.state_dir import StateHome
-from .absent import absent
-from .accounts import given_providers
+from .absent import ensure_absent
+from .accounts import parse_providers
 from .present import Context
 
 _CLUSTER = ("kubeconfig", "context")
@@ -34,7 +34,7 @@ _KNOWN = ("cluster", "state_home", "providers", "orphans", "release_timeout_s", 
 _SHOWN = ("leases", "billing", "orphans", "residual_usd_per_hour", "reasons")
 
 
-def settings(path: pathlib.Path) -> dict[str, t.Any]:
+def read_settings(path: pathlib.Path) -> dict[str, t.Any]:
     """Return the options of one pass. Raises InputError for a file that cannot be read or has other keys."""
     try:
         given = validators.mapping(json.loads(path.read_bytes()), str(path))
@@ -48,7 +48,7 @@ def settings(path: pathlib.Path) -> dict[str, t.Any]:
         raise InputError(f"{path}: cluster", "is required")
     defaults = {"state_home": {}, "orphans": "report", "release_timeout_s": 900}
     fixed: dict[str, t.Any] = {"due_only": True, "pool": None, "nodes": None, "hygiene": []}
-    return {**defaults, **given, "providers": given_providers(given.get("providers"), "providers"), **fixed}
+    return {**defaults, **given, "providers": parse_providers(given.get("providers"), "providers"), **fixed}
 
 
 def _warn(line: str) -> None:
@@ -61,11 +61,11 @@ def main(argv: t.Sequence[str], context: Context | None = None) -> int:
         print("usage: reap SETTINGS.json", file=sys.stderr)
         return 2
     try:
-        options = settings(pathlib.Path(argv[0]))
-        for line in take_incoming(StateHome(options["state_home"], cluster_name(options["cluster"])).folder):
+        options = read_settings(pathlib.Path(argv[0]))
+        for line in import_incoming(StateHome(options["state_home"], cluster_name(options["cluster"])).folder):
             _warn(f"warning: {line}")
         context = dataclasses.replace(context or Context(pathlib.Path.cwd()), tell=_warn)
-        result = absent(options, context)
+        result = ensure_absent(options, context)
     except MusterError as error:
         print(scrub(str(error)), file=sys.stderr)
         return 2

@@ -21,26 +21,26 @@ from ....module_utils._model.job import Job
 from ....module_utils._model.lease import parse_name
 from ....module_utils._model.ledger import Lease, LedgerEvent, iso
 from ....module_utils._secrets.scrubber import scrub_value
-from ..._provision.api import Keeper, RealStage, Stage
-from ..._provision.delete import give_back
-from ..._provision.delete_state import GivebackRequest
-from ..._provision.due_rules import RunView, due
-from ..._provision.ledger.ledger_session import Book, Mirror
-from ..._provision.ledger.ledger_store import LEDGER, LedgerWriter, read
+from ..._provision.api import AccountApi, Scheduler, ThreadScheduler
+from ..._provision.delete import delete_leases
+from ..._provision.delete_state import DeleteRequest
+from ..._provision.due_rules import RunView, find_due_leases
+from ..._provision.ledger.ledger_session import LedgerSession, SendReplica
+from ..._provision.ledger.ledger_store import LEDGER, LedgerWriter, read_ledger
 from ..shared.state_dir import StateHome
 from ..training_job.hosts.state import Plan, Request
 from . import ledger_replica
-from .accounts import Outside, given_providers, keepers
-from .lease_renewal import LEASE_S, Renewal, rented
+from .accounts import Externals, open_accounts, parse_providers
+from .lease_renewal import LEASE_S, LeaseRenewal, select_rented
 
 Dict = dict[str, t.Any]
-Tell = t.Callable[[str], None]
-_HELD = ("created", "adopted", "joined")
-_LOOK_S = 1.0
+ReportLine = t.Callable[[str], None]
+_HOLDING = ("created", "adopted", "joined")
+_INTERVAL_S = 1.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Place:
+class RunHost:
     """One host of a run: its node record, the run's folder there, and whether its end decides the run's."""
 
     host: str
@@ -49,13 +49,13 @@ class Place:
     decides: bool = True
 
 
-def places(job: Job, run_id: str, hosts: t.Sequence[t.Any], infos: t.Mapping[str, Dict]) -> list[Place]:
+def list_run_hosts(job: Job, run_id: str, hosts: t.Sequence[t.Any], infos: t.Mapping[str, Dict]) -> list[RunHost]:
     """Return where a run is kept on its hosts (``planning.Host``, and the answers of ``info`` by name).
 
     Under mpirun the first host's end is the run's; the other hosts only serve it.
     """
     return [
-        Place(
+        RunHost(
             host.name, host.node, f"{infos[host.name]['state_dir']}/runs/{run_id}", job.launcher != "mpi" or not index
         )
         for index, host in enumerate(hosts)
@@ -63,8 +63,8 @@ def places(job: Job, run_id: str, hosts: t.Sequence[t.Any], infos: t.Mapping[str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Tenancy:
-    """The leases of one run. Made by :func:`begin`, or by :func:`of_run` for a run that began before."""
+class RunLeases:
+    """The leases of one run. Made by :func:`bind_leases`, or by :func:`find_run_leases` for a run that began before."""
 
     home: StateHome
     run_id: str
@@ -76,13 +76,13 @@ class Tenancy:
 
         It only counts; ask as often as you like. ``now`` is in Unix seconds.
         """
-        reasons = due((*self.leases, *self.others), {self.run_id: RunView("running")}, now)
+        reasons = find_due_leases((*self.leases, *self.others), {self.run_id: RunView("running")}, now)
         ours = {(lease.token, lease.resource) for lease in self.leases}
         return next((reason for key, reason in reasons.items() if key in ours), "")
 
     def due(self, outcome: str, now: float) -> list[Lease]:
         """Return the leases that end when the run ends with ``outcome``, as the ledger has them by now."""
-        leases = read(self.home.folder).leases.values()
+        leases = read_ledger(self.home.folder).leases.values()
         reasons = self._due(leases, {self.run_id: RunView("ended", outcome)}, now)
         return [lease for lease in leases if (lease.token, lease.resource) in reasons]
 
@@ -90,11 +90,11 @@ class Tenancy:
         self,
         outcome: str,
         providers: t.Any,
-        tell: Tell,
+        tell: ReportLine,
         *,
         timeout_s: float = 900.0,
-        outside: Outside | None = None,
-        stage: Stage | None = None,
+        outside: Externals | None = None,
+        stage: Scheduler | None = None,
         keep: frozenset[str] = frozenset(),
     ) -> Dict:
         """Give back what is due now that the run has ended with ``outcome``; nothing is due twice.
@@ -104,10 +104,10 @@ class Tenancy:
         or a ledger that fails: the run has ended all the same, and a reaper or the teardown playbook does what is left.
         """
         if stage is None:
-            with RealStage() as real:
+            with ThreadScheduler() as real:
                 return self.end(outcome, providers, tell, timeout_s=timeout_s, outside=outside, stage=real, keep=keep)
         try:
-            return self._end(outcome, providers, tell, timeout_s, outside or Outside(), stage, keep)
+            return self._end(outcome, providers, tell, timeout_s, outside or Externals(), stage, keep)
         except MusterError as error:
             names = ", ".join(lease.name for lease in self.leases)
             words = f"{names} could not be given back: {error}; run the reap playbook"
@@ -117,26 +117,26 @@ class Tenancy:
         self,
         outcome: str,
         providers: t.Any,
-        tell: Tell,
+        tell: ReportLine,
         timeout_s: float,
-        outside: Outside,
-        stage: Stage,
+        outside: Externals,
+        stage: Scheduler,
         keep: frozenset[str],
     ) -> Dict:
         runs = {self.run_id: RunView("ended", outcome)}
-        if not self._due(read(self.home.folder).leases.values(), runs, stage.now(), keep):
+        if not self._due(read_ledger(self.home.folder).leases.values(), runs, stage.now(), keep):
             return {}
-        found = keepers(given_providers(providers, "muster_providers"), outside)
-        with _Locked(self.home, timeout_s, stage) as writer:
-            book = Book(read(self.home.folder).events, writer)
+        found = open_accounts(parse_providers(providers, "muster_providers"), outside)
+        with _WaitingWriter(self.home, timeout_s, stage) as writer:
+            book = LedgerSession(read_ledger(self.home.folder).events, writer)
             reasons = self._due(book.leases.values(), runs, stage.now(), keep)
             for key, reason in reasons.items():
                 tell(f"giving back {book.leases[key].name}: {reason}")
             # Other accounts than those of the run are not looked at: the run's end is not the time for it.
             used = {lease.provider for key, lease in book.leases.items() if key in reasons}
-            wanted: dict[str, Keeper] = {name: keeper for name, keeper in found.items() if name in used}
-            request = GivebackRequest(self.home.folder.name, stage.now() + timeout_s)
-            proof = give_back(request, lambda lease: (lease.token, lease.resource) in reasons, wanted, book, stage)
+            wanted: dict[str, AccountApi] = {name: keeper for name, keeper in found.items() if name in used}
+            request = DeleteRequest(self.home.folder.name, stage.now() + timeout_s)
+            proof = delete_leases(request, lambda lease: (lease.token, lease.resource) in reasons, wanted, book, stage)
             names = {lease.token: lease.name for lease in book.leases.values()}
         result: Dict = {
             "released": sorted(names[item.token] for item in proof.leases),
@@ -156,19 +156,19 @@ class Tenancy:
     ) -> dict[tuple[str, str], str]:
         mine = [lease for lease in leases if lease.run_id == self.run_id and lease.token not in keep]
         ours = {(lease.token, lease.resource) for lease in mine}
-        return {key: reason for key, reason in due(leases, runs, now).items() if key in ours}
+        return {key: reason for key, reason in find_due_leases(leases, runs, now).items() if key in ours}
 
 
-def begin(
+def bind_leases(
     home: StateHome,
     job: Job,
     run_id: str,
-    places: t.Sequence[Place],
+    places: t.Sequence[RunHost],
     *,
-    sender: Mirror | None = None,
-    stage: Stage | None = None,
+    sender: SendReplica | None = None,
+    stage: Scheduler | None = None,
     cluster: Dict | None = None,
-) -> Tenancy | None:
+) -> RunLeases | None:
     """Note in the ledger that a run begins (or goes on) on rented machines; None when no host is rented by it.
 
     :param cluster: the object that runs it on Kubernetes, where the machines themselves know nothing of the run.
@@ -176,42 +176,44 @@ def begin(
     :raises RefusedError: a machine is being given back, or another process holds the ledger for more than a minute.
     """
     if stage is None:
-        with RealStage(1) as real:
-            return begin(home, job, run_id, places, sender=sender, stage=real, cluster=cluster)
-    text = read(home.folder)
-    tenants = _tenants(text.leases.values(), places)
-    _check(job, places, tenants)
+        with ThreadScheduler(1) as real:
+            return bind_leases(home, job, run_id, places, sender=sender, stage=real, cluster=cluster)
+    text = read_ledger(home.folder)
+    tenants = _match_leases(text.leases.values(), places)
+    _check_leases(job, places, tenants)
     if not tenants:
         return None
     changes = {
-        lease.token: _event(lease, job, run_id, {"cluster": cluster} if cluster else _kept_at(mine), stage.now())
+        lease.token: _binding_event(
+            lease, job, run_id, {"cluster": cluster} if cluster else _run_place(mine), stage.now()
+        )
         for lease, mine in tenants
     }
-    if any(_news(lease, changes[lease.token]) for lease, _mine in tenants):
-        with _Locked(home, 60.0, stage) as writer:
-            book = Book(read(home.folder).events, writer, sender)
+    if any(_is_change(lease, changes[lease.token]) for lease, _mine in tenants):
+        with _WaitingWriter(home, 60.0, stage) as writer:
+            book = LedgerSession(read_ledger(home.folder).events, writer, sender)
             for lease, _mine in tenants:
-                if _news(lease, changes[lease.token]):
+                if _is_change(lease, changes[lease.token]):
                     book.note(changes[lease.token])
             book.tell_mirror()
             if book.problem or (book.mirror_problem and (job.release != "never" or job.max_cost_usd)):
                 raise RefusedError(book.problem or book.mirror_problem, "Without it nobody else would end the machines")
-    return of_run(home, run_id)
+    return find_run_leases(home, run_id)
 
 
-def of_run(home: StateHome, run_id: str) -> Tenancy | None:
+def find_run_leases(home: StateHome, run_id: str) -> RunLeases | None:
     """Return the leases of a run by the ledger alone; None when it has none that is open."""
     if not (home.folder / LEDGER).exists():
         return None
-    leases = read(home.folder).leases.values()
+    leases = read_ledger(home.folder).leases.values()
     ours = tuple(lease for lease in leases if lease.run_id == run_id)
     held = tuple(lease for lease in ours if lease.open)
-    return Tenancy(home, run_id, held, tuple(lease for lease in ours if not lease.open)) if held else None
+    return RunLeases(home, run_id, held, tuple(lease for lease in ours if not lease.open)) if held else None
 
 
-def _tenants(leases: t.Collection[Lease], places: t.Sequence[Place]) -> list[tuple[Lease, list[Place]]]:
+def _match_leases(leases: t.Collection[Lease], places: t.Sequence[RunHost]) -> list[tuple[Lease, list[RunHost]]]:
     """Return the leases that the hosts of a run belong to, each with its hosts."""
-    found: dict[str, tuple[Lease, list[Place]]] = {}
+    found: dict[str, tuple[Lease, list[RunHost]]] = {}
     for place in places:
         owner = place.node.get("owner") or {}
         parts = parse_name(place.node.get("name"))
@@ -223,7 +225,7 @@ def _tenants(leases: t.Collection[Lease], places: t.Sequence[Place]) -> list[tup
     return list(found.values())
 
 
-def _check(job: Job, places: t.Sequence[Place], tenants: t.Sequence[tuple[Lease, list[Place]]]) -> None:
+def _check_leases(job: Job, places: t.Sequence[RunHost], tenants: t.Sequence[tuple[Lease, list[RunHost]]]) -> None:
     known = {place.host for _lease, mine in tenants for place in mine}
     strange = [item.host for item in places if item.node.get("ownership") == "rented" and item.host not in known]
     option = "job.release" if job.release != "never" else "job.max_cost_usd" if job.max_cost_usd else ""
@@ -231,36 +233,36 @@ def _check(job: Job, places: t.Sequence[Place], tenants: t.Sequence[tuple[Lease,
         problem = f"{strange[0]} is rented, but not in the ledger of this cluster"
         raise InputError(option, problem, "Rent it with the rent playbook, or leave the option out")
     for lease, _mine in tenants:
-        if lease.state not in _HELD:
+        if lease.state not in _HOLDING:
             raise RefusedError(f"{lease.name} is being given back ({lease.state})", "Rent the pool again first")
 
 
-def hand_over(home: StateHome, lease: Lease, run_id: str, *, stage: Stage | None = None) -> None:
+def reassign_lease(home: StateHome, lease: Lease, run_id: str, *, stage: Scheduler | None = None) -> None:
     """Note that another run has a lease by now, with no rule of its own until its follower notes one.
 
     :raises RefusedError: another process holds the ledger for more than a minute.
     """
     if stage is None:
-        with RealStage(1) as real:
-            return hand_over(home, lease, run_id, stage=real)
-    with _Locked(home, 60.0, stage) as writer:
-        book = Book(read(home.folder).events, writer)
+        with ThreadScheduler(1) as real:
+            return reassign_lease(home, lease, run_id, stage=real)
+    with _WaitingWriter(home, 60.0, stage) as writer:
+        book = LedgerSession(read_ledger(home.folder).events, writer)
         now = book.leases[lease.token, lease.resource]
         if now.run_id == lease.run_id:
-            book.note(dataclasses.replace(_line(now, stage.now()), run_id=run_id))
+            book.note(dataclasses.replace(_lease_event(now, stage.now()), run_id=run_id))
     return None
 
 
-def _kept_at(mine: t.Sequence[Place]) -> Dict:
+def _run_place(mine: t.Sequence[RunHost]) -> Dict:
     nodes = [{"id": item.node.get("id"), "run_dir": item.run_dir, "decides": item.decides} for item in mine]
     return {"nodes": nodes}
 
 
-def _event(lease: Lease, job: Job, run_id: str, place: Dict, now: float) -> LedgerEvent:
+def _binding_event(lease: Lease, job: Job, run_id: str, place: Dict, now: float) -> LedgerEvent:
     # The pool's own rule, set when it was rented for no run in particular, holds unless the job has one.
     own = lease.run_id in (None, run_id)
     return dataclasses.replace(
-        _line(lease, now),
+        _lease_event(lease, now),
         run_id=run_id,
         release=(lease.release if own else None) if job.release == "never" else job.release,
         max_cost_usd=job.max_cost_usd or (lease.max_cost_usd if own else None),
@@ -268,7 +270,7 @@ def _event(lease: Lease, job: Job, run_id: str, place: Dict, now: float) -> Ledg
     )
 
 
-def _line(lease: Lease, now: float) -> LedgerEvent:
+def _lease_event(lease: Lease, now: float) -> LedgerEvent:
     return LedgerEvent(
         at=iso(now),
         cluster=lease.cluster,
@@ -283,16 +285,16 @@ def _line(lease: Lease, now: float) -> LedgerEvent:
     )
 
 
-def _news(lease: Lease, event: LedgerEvent) -> bool:
+def _is_change(lease: Lease, event: LedgerEvent) -> bool:
     place = (event.evidence or {}).get("run_place")
     before = (lease.run_id, lease.release, lease.max_cost_usd, lease.run_place)
     return before != (event.run_id, event.release, event.max_cost_usd, place)
 
 
-class _Locked:
+class _WaitingWriter:
     """The ledger's one writer, waited for as long as ``patience_s``."""
 
-    def __init__(self, home: StateHome, patience_s: float, stage: Stage) -> None:
+    def __init__(self, home: StateHome, patience_s: float, stage: Scheduler) -> None:
         self._writer = LedgerWriter(home.folder)
         self._until = stage.now() + patience_s
         self._stage = stage
@@ -304,21 +306,21 @@ class _Locked:
             except RefusedError:
                 if self._stage.now() >= self._until:
                     raise
-                self._stage.wait((), self._stage.now() + _LOOK_S)
+                self._stage.wait((), self._stage.now() + _INTERVAL_S)
 
     def __exit__(self, *_failure: object) -> None:
         self._writer.__exit__(None, None, None)
 
 
-class Custody:
+class HostsLeaseGuard:
     """A run's machines in the hands of whoever follows it: leases renewed, costs counted, given back at the end."""
 
     def __init__(
         self,
-        tenancy: Tenancy | None,
-        renewal: Renewal,
+        tenancy: RunLeases | None,
+        renewal: LeaseRenewal,
         providers: t.Any = None,
-        tell: Tell = lambda _line: None,
+        tell: ReportLine = lambda _line: None,
         now: t.Callable[[], float] = time.time,
     ) -> None:
         self._tenancy = tenancy
@@ -333,7 +335,7 @@ class Custody:
         now = self._now()
         if now < self._next:
             return ""
-        self._next = now + _LOOK_S
+        self._next = now + _INTERVAL_S
         self._renewal.tick()
         return self._tenancy.over(now) if self._tenancy else ""
 
@@ -346,29 +348,29 @@ class Custody:
         return {**result, **found, **({"msg": "; ".join(told)} if told else {})}
 
 
-def ledger_sender(request: Request, home: StateHome, variable: t.Callable[[str], t.Any]) -> Mirror | None:
+def open_replica(request: Request, home: StateHome, variable: t.Callable[[str], t.Any]) -> SendReplica | None:
     """Return what copies the ledger to the reaper's machine, None where the variables name none."""
     keeper = variable("muster_reaper_host")
     if not keeper:
         return None
     state = str(variable("muster_reaper_state") or ledger_replica.STATE)
-    return ledger_replica.to(request.connect([str(keeper)])[0], home.folder.name, state)
+    return ledger_replica.replica_sender(request.connect([str(keeper)])[0], home.folder.name, state)
 
 
-def begin_run(request: Request, home: StateHome, plan: Plan) -> Custody:
+def guard_run(request: Request, home: StateHome, plan: Plan) -> HostsLeaseGuard:
     """Note in the ledger that a planned run begins, or goes on; return what its follower asks. Raises as begin."""
     variables = request.hostvars[plan.hosts[0].name]
-    sender = ledger_sender(request, home, variables.get)
-    where = places(plan.job, plan.run_id, plan.hosts, plan.infos)
-    tenancy = begin(home, plan.job, plan.run_id, where, sender=sender)
+    sender = open_replica(request, home, variables.get)
+    where = list_run_hosts(plan.job, plan.run_id, plan.hosts, plan.infos)
+    tenancy = bind_leases(home, plan.job, plan.run_id, where, sender=sender)
     lease_s = int(variables.get("muster_lease_s") or LEASE_S)
-    renewal = Renewal(rented(plan.remotes, request.hostvars), request.progress.say, lease_s)
-    return Custody(tenancy, renewal, variables.get("muster_providers"), request.progress.say)
+    renewal = LeaseRenewal(select_rented(plan.remotes, request.hostvars), request.progress.say, lease_s)
+    return HostsLeaseGuard(tenancy, renewal, variables.get("muster_providers"), request.progress.say)
 
 
-def ended_run(request: Request, home: StateHome, run_id: str, result: Dict, outcome: str) -> Dict:
+def delete_after_end(request: Request, home: StateHome, run_id: str, result: Dict, outcome: str) -> Dict:
     """Return the result of a run that had ended, or was cancelled, after giving back what that makes due."""
     first = next((name for name in request.hosts if name in request.hostvars), None)
     providers = request.hostvars[first].get("muster_providers") if first else None
-    nobody = Renewal([], request.progress.say)
-    return Custody(of_run(home, run_id), nobody, providers, request.progress.say).end(result, outcome)
+    nobody = LeaseRenewal([], request.progress.say)
+    return HostsLeaseGuard(find_run_leases(home, run_id), nobody, providers, request.progress.say).end(result, outcome)

@@ -17,7 +17,7 @@ from ..._provision.due_rules import RunView
 from ..shared import cluster_identity
 
 
-def told(client: Client, run_id: str, ref: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def describe_run(client: Client, run_id: str, ref: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Return ``phase`` (waiting, done, failed, gone, unknown) and ``detail``, one line for people."""
     try:
         what = f"{ref['kind']} {ref['namespace']}/{ref['name']}"
@@ -32,7 +32,7 @@ def told(client: Client, run_id: str, ref: t.Mapping[str, t.Any]) -> dict[str, t
     return {"phase": now.phase, "detail": f"{what}: {now.reason or now.phase}{end}"}
 
 
-def asked(client: Client, ref: t.Mapping[str, t.Any]) -> RunView | None:
+def read_run_end(client: Client, ref: t.Mapping[str, t.Any]) -> RunView | None:
     """Return how a run ended, asked of its cluster; None while it may go on, or where the cluster cannot tell.
 
     Only the object that was submitted counts: a run that was started again has another one. That it is not on some

@@ -60,7 +60,7 @@ def of_ledger(home: StateHome, names: Collection[str] | None = None) -> dict[str
 
     :param names: the machines; None for all whose lease is open.
     """
-    leases = ledger_store.read(home.folder).leases.values()
+    leases = ledger_store.read_ledger(home.folder).leases.values()
     last = {lease.name: lease for lease in sorted(leases, key=lambda lease: lease.intent_at) if lease.machine}
     found: dict[str, str] = {}
     for name, lease in last.items():

@@ -49,7 +49,7 @@ def begin(request: Request, home: StateHome, plan: Plan) -> Custody:
         return Nobody()
     from ..node_pool import run_leases
 
-    return run_leases.begin_run(request, home, plan)
+    return run_leases.guard_run(request, home, plan)
 
 
 def ended(request: Request, home: StateHome, run_id: str, result: Dict, outcome: str) -> Dict:
@@ -58,7 +58,7 @@ def ended(request: Request, home: StateHome, run_id: str, result: Dict, outcome:
         return result
     from ..node_pool import run_leases
 
-    return run_leases.ended_run(request, home, run_id, result, outcome)
+    return run_leases.delete_after_end(request, home, run_id, result, outcome)
 
 
 def _has_ledger(home: StateHome) -> bool:

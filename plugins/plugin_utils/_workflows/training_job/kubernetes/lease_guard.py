@@ -21,15 +21,15 @@ from .....module_utils._model.ledger import Lease
 from ...._kube.api.client import Client
 from ...._kube.jobs.spec import RUN_LABEL, label_value
 from ...._kube.nodes import drain
-from ...._provision.ledger.ledger_store import LEDGER, read
-from ...node_pool.accounts import Outside
-from ...node_pool.lease_renewal import LEASE_S, Renewal, rented
-from ...node_pool.run_leases import Place, Tenancy, begin, hand_over, ledger_sender, of_run
+from ...._provision.ledger.ledger_store import LEDGER, read_ledger
+from ...node_pool.accounts import Externals
+from ...node_pool.lease_renewal import LEASE_S, LeaseRenewal, select_rented
+from ...node_pool.run_leases import RunHost, RunLeases, bind_leases, find_run_leases, open_replica, reassign_lease
 from ...shared.state_dir import StateHome
 from ..hosts.state import Dict, Request
 
 if t.TYPE_CHECKING:
-    from ...._provision.api import Stage
+    from ...._provision.api import Scheduler
 
 # The run's own pods have ended: what else is on the node gets this long.
 _DRAIN_S = 60.0
@@ -70,14 +70,14 @@ class ClusterCustody:
         run_id: str,
         client: Client,
         *,
-        outside: Outside | None = None,
-        stage: Stage | None = None,
+        outside: Externals | None = None,
+        stage: Scheduler | None = None,
     ) -> None:
         self._request, self._home, self._job, self._run_id, self._client = request, home, job, run_id, client
         self._outside, self._stage = outside, stage
         self._now = stage.now if stage else time.time
-        self._tenancy: Tenancy | None = None
-        self._renewals: list[Renewal] = []
+        self._tenancy: RunLeases | None = None
+        self._renewals: list[LeaseRenewal] = []
         self._noted: set[str] = set()
         self._prices: dict[str, float | None] = {}
         self._next = self._retry = 0.0
@@ -123,7 +123,7 @@ class ClusterCustody:
         Its nodes leave the cluster first. One that another run is on by then, or of which the cluster cannot tell,
         stays: ``kept`` says why, by name.
         """
-        tenancy = of_run(self._home, self._run_id)
+        tenancy = find_run_leases(self._home, self._run_id)
         due = tenancy.due(outcome, self._now()) if tenancy else ()
         if tenancy is None or not due:
             return result
@@ -145,23 +145,23 @@ class ClusterCustody:
     def _note(self, names: list[str], ref: t.Mapping[str, t.Any]) -> None:
         if not (self._home.folder / LEDGER).exists():
             return
-        leases = [item for item in read(self._home.folder).leases.values() if item.open and item.machine]
+        leases = [item for item in read_ledger(self._home.folder).leases.values() if item.open and item.machine]
         found = {name: lease_of(name, self._request.hostvars, leases) for name in names}
         mine = {name: lease for name, lease in found.items() if lease is not None}
         if not mine:
             return
         places = [
-            Place(name, {"name": lease.name, "provider": lease.provider, "owner": {"token": lease.token}}, "")
+            RunHost(name, {"name": lease.name, "provider": lease.provider, "owner": {"token": lease.token}}, "")
             for name, lease in mine.items()
         ]
         cluster = {key: ref.get(key) for key in ("api_version", "kind", "name", "namespace", "uid", "cluster_id")}
         more: Dict = {} if self._stage is None else {"stage": self._stage}
-        self._tenancy = begin(
+        self._tenancy = bind_leases(
             self._home,
             self._job,
             self._run_id,
             places,
-            sender=ledger_sender(self._request, self._home, self._variable),
+            sender=open_replica(self._request, self._home, self._variable),
             cluster=cluster,
             **more,
         )
@@ -170,8 +170,8 @@ class ClusterCustody:
         hosts = [name for name in mine if name in self._request.hostvars]
         if hosts:
             lease_s = int(self._variable("muster_lease_s") or LEASE_S)
-            remotes = rented(self._request.connect(hosts), self._request.hostvars)
-            self._renewals.append(Renewal(remotes, self._request.progress.say, lease_s))
+            remotes = select_rented(self._request.connect(hosts), self._request.hostvars)
+            self._renewals.append(LeaseRenewal(remotes, self._request.progress.say, lease_s))
 
     def _variable(self, name: str) -> t.Any:
         """Return a variable of the first of the play's hosts that has it, None where none has."""
@@ -194,7 +194,7 @@ class ClusterCustody:
             other = self._other_run(lease.name)
             if other:
                 drain.cordon(self._client, lease.name, False)
-                hand_over(self._home, lease, other, stage=self._stage)
+                reassign_lease(self._home, lease, other, stage=self._stage)
                 tell(f"{lease.name} is not given back: run {other} is on it by now")
                 return "used", f"run {other} is on it by now"
         except MusterError as error:
@@ -220,7 +220,7 @@ class ClusterCustody:
 
 def ended(request: Request, home: StateHome, record: Dict, connect: t.Callable[[], Client], result: Dict) -> Dict:
     """Return the result of a run that had ended, or was cancelled, after giving back what that makes due."""
-    tenancy = of_run(home, str(record["run_id"]))
+    tenancy = find_run_leases(home, str(record["run_id"]))
     if tenancy is None or not tenancy.due(str(record["outcome"]), time.time()):
         return result
     custody = ClusterCustody(request, home, parse_job(record["job"]), tenancy.run_id, connect())

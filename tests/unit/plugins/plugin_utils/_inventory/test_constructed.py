@@ -32,7 +32,7 @@ def build(options: dict[str, t.Any], hosts: list[dict[str, t.Any]], extra: dict[
         plugin.inventory.hosts[f"host{number}"].vars.update(json.loads(json.dumps(variables)))
     try:
         if ours:
-            constructor = constructed.Constructor(plugin, constructed.Reader(plugin, extra))
+            constructor = constructed.Constructor(plugin, constructed.ExpressionReader(plugin, extra))
             for host in list(plugin.inventory.hosts.values()):
                 constructor.apply(host)
             constructor.finish()
@@ -162,7 +162,7 @@ def test_a_composed_container_is_a_copy() -> None:
     plugin.inventory.add_host("h")
     host = plugin.inventory.hosts["h"]
     host.vars.update(NODE)
-    constructed.Constructor(plugin, constructed.Reader(plugin, {})).apply(host)
+    constructed.Constructor(plugin, constructed.ExpressionReader(plugin, {})).apply(host)
     host.vars["copy"]["k"] = "changed"
     assert host.vars["node"]["map"]["k"] == "v"
 
@@ -182,7 +182,7 @@ def test_templates_of_other_sources_are_followed() -> None:
     plugin.inventory.add_host("h")
     host = plugin.inventory.hosts["h"]
     host.vars.update(a=trust_as_template("{{ b }}"), b="deep")
-    constructed.Constructor(plugin, constructed.Reader(plugin, {})).apply(host)
+    constructed.Constructor(plugin, constructed.ExpressionReader(plugin, {})).apply(host)
     assert host.vars["x"] == "deep" and "g_deep" in plugin.inventory.groups
 
 
@@ -191,7 +191,7 @@ def test_merging_hashes_takes_the_long_way(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(constants, "DEFAULT_HASH_BEHAVIOUR", "merge")
     plugin = Plugin(trusted({"compose": {"x": "a"}}), {})
-    constructor = constructed.Constructor(plugin, constructed.Reader(plugin, {}))
+    constructor = constructed.Constructor(plugin, constructed.ExpressionReader(plugin, {}))
     assert constructor._compose[0][2] is None
 
 
@@ -207,14 +207,14 @@ def test_most_entries_are_read_natively(monkeypatch: pytest.MonkeyPatch) -> None
     plugin.inventory.hosts["h"].vars.update(NODE, flag=True)
     for name in ("_set_composite_vars", "_add_host_to_composed_groups", "_add_host_to_keyed_groups"):
         monkeypatch.setattr(plugin, name, refuse)
-    constructor = constructed.Constructor(plugin, constructed.Reader(plugin, {}))
+    constructor = constructed.Constructor(plugin, constructed.ExpressionReader(plugin, {}))
     constructor.apply(plugin.inventory.hosts["h"])
     assert plugin.inventory.hosts["h"].vars["m"] == "H100"
 
 
 def test_evaluate_reads_jinja_too() -> None:
     plugin = Plugin({}, {})
-    reader = constructed.Reader(plugin, {"e": 5})
+    reader = constructed.ExpressionReader(plugin, {"e": 5})
     assert reader.evaluate(trust_as_template("a.b"), {"a": {"b": 1}}) == 1
     assert reader.evaluate(trust_as_template("a.b + e"), {"a": {"b": 1}}) == 6
     assert reader.evaluate(trust_as_template("e"), {"e": 1}) == 5

@@ -23,12 +23,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._inventory import 
     source_file,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._inventory.names import (
-    Named,
+    NameRequest,
     assign_names,
     clean_label,
     clean_name,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._providers.node_record import Host, record
+from ansible_collections.muster.training.plugins.plugin_utils._providers.node_record import ProviderHost, build_record
 
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -81,15 +81,15 @@ def test_dotted_names_only_on_request() -> None:
 
 def test_the_living_gets_the_name() -> None:
     hosts = [
-        Named("n2", "node", False),
-        Named("n9", "node", True),
-        Named("n5", "node", True),
-        Named("n1", "other", False),
+        NameRequest("n2", "node", False),
+        NameRequest("n9", "node", True),
+        NameRequest("n5", "node", True),
+        NameRequest("n1", "other", False),
     ]
     names, shared = assign_names(hosts, set())
     assert names["n5"] == "node" and names["n1"] == "other" and shared == ["node"]
     assert names["n2"].startswith("node-") and names["n9"].startswith("node-") and names["n2"] != names["n9"]
-    taken, shared = assign_names([Named("n1", "other.lab", True)], {"other.lab"})
+    taken, shared = assign_names([NameRequest("n1", "other.lab", True)], {"other.lab"})
     assert re.fullmatch(r"other-[0-9a-f]{6}\.lab", taken["n1"]) and shared == ["other.lab"]
 
 
@@ -98,16 +98,16 @@ def test_the_living_gets_the_name() -> None:
     st.randoms(),
 )
 def test_names_do_not_depend_on_the_order(raw: list[tuple[int, str, bool]], random: t.Any) -> None:
-    hosts = [Named(str(number), name, alive) for number, name, alive in raw]
+    hosts = [NameRequest(str(number), name, alive) for number, name, alive in raw]
     names, _shared = assign_names(hosts, {"c"})
     random.shuffle(hosts)
     assert assign_names(hosts, {"c"})[0] == names and len(set(names.values())) == len(hosts)
 
 
-def make(provider: str = "lambda", **fields: t.Any) -> Host:
+def make(provider: str = "lambda", **fields: t.Any) -> ProviderHost:
     extra = {key: fields.pop(key) for key in ("dns", "direct") if key in fields}
-    made = record("i-1", fields.pop("name", "node"), provider, "acc", "rented", "vm", "running", **fields)
-    return Host("i-1", "node", made, {}, **extra)
+    made = build_record("i-1", fields.pop("name", "node"), provider, "acc", "rented", "vm", "running", **fields)
+    return ProviderHost("i-1", "node", made, {}, **extra)
 
 
 FULL = make(
@@ -132,19 +132,21 @@ FULL = make(
     ],
 )
 def test_ways_to_connect(ways: list[str], expected: tuple[str, int | None, str] | None) -> None:
-    assert connection_vars.endpoint(FULL, ways) == expected
+    assert connection_vars.choose_endpoint(FULL, ways) == expected
 
 
 def test_ways_that_a_host_does_not_have() -> None:
-    assert connection_vars.endpoint(make(), connection_vars.WAYS) is None
-    assert connection_vars.endpoint(make(public=("192.0.2.1",)), ["magicdns", "mesh", "public"]) == (
+    assert connection_vars.choose_endpoint(make(), connection_vars.WAYS) is None
+    assert connection_vars.choose_endpoint(make(public=("192.0.2.1",)), ["magicdns", "mesh", "public"]) == (
         "192.0.2.1",
         None,
         None,
     )
     own = make(public=("192.0.2.1",), direct=("192.0.2.1", 2222, None))
-    assert connection_vars.endpoint(own, ["public"]) == ("192.0.2.1", 2222, None)
-    assert connection_vars.endpoint(make(lan=("fe80::1", "::1", "127.0.0.1", "169.254.0.9")), ["private"]) is None
+    assert connection_vars.choose_endpoint(own, ["public"]) == ("192.0.2.1", 2222, None)
+    assert (
+        connection_vars.choose_endpoint(make(lan=("fe80::1", "::1", "127.0.0.1", "169.254.0.9")), ["private"]) is None
+    )
 
 
 def test_each_machine_has_its_own_host_keys() -> None:
@@ -154,16 +156,16 @@ def test_each_machine_has_its_own_host_keys() -> None:
 
 def test_mesh_and_provider_become_one() -> None:
     rented = {**FULL.record, "ssh": {"host": "203.0.113.4", "port": 22001, "user": "root"}}
-    device = record("n1", "node", "tailscale", "t", "owned", None, "running", mesh=("100.64.0.9",))
+    device = build_record("n1", "node", "tailscale", "t", "owned", None, "running", mesh=("100.64.0.9",))
     device["ssh"] = {"host": "100.64.0.9", "port": None, "user": None}
     bare = make(public=("192.0.2.1",)).record
     assert merge.is_same_machine(device, rented) and merge.is_same_machine(rented, device)
-    both = merge.merged(device, bare)
+    both = merge.merge_records(device, bare)
     assert (both["id"], both["provider"], both["kind"]) == ("i-1", "lambda", "vm")
     assert both["network_types"] == ["mesh", "public"] and both["ssh"]["host"] == "100.64.0.9"
-    other_order = merge.merged(bare, device)
+    other_order = merge.merge_records(bare, device)
     assert other_order["addresses"] == both["addresses"] and other_order["ssh"]["host"] == "100.64.0.9"
-    assert merge.merged(rented, device)["ssh"]["host"] == "203.0.113.4"
+    assert merge.merge_records(rented, device)["ssh"]["host"] == "203.0.113.4"
     assert Node.from_dict(both).addresses.mesh[0].address == "100.64.0.9"
 
 
@@ -174,7 +176,7 @@ def test_who_is_the_same_machine() -> None:
     assert not merge.is_same_machine(ours, {**ours, "id": "i-2"})
     assert not merge.is_same_machine(ours, {**ours, "account": "other"})
     assert not merge.is_same_machine(ours, {**ours, "provider": "runpod"})
-    assert merge.merged(dict(ours), "no record") == ours
+    assert merge.merge_records(dict(ours), "no record") == ours
 
 
 def fetch_none() -> list[dict[str, t.Any]]:
@@ -187,15 +189,15 @@ def rule(folder: pathlib.Path, fresh_s: int = 60, stale_s: int = 600) -> cache.C
 
 def test_kept_answers_by_age(tmp_path: pathlib.Path) -> None:
     kept = rule(tmp_path)
-    first = cache.answer(kept, "a.json", lambda: [{"id": 1}], lambda: 1000.0)
-    assert first == cache.Answer([{"id": 1}])
-    assert cache.answer(kept, "a.json", fetch_none, lambda: 1059.0).age_s == 59
-    asked = cache.answer(kept, "a.json", lambda: [{"id": 2}], lambda: 1059.0, use_fresh=False)
+    first = cache.read_listing(kept, "a.json", lambda: [{"id": 1}], lambda: 1000.0)
+    assert first == cache.CachedResponse([{"id": 1}])
+    assert cache.read_listing(kept, "a.json", fetch_none, lambda: 1059.0).age_s == 59
+    asked = cache.read_listing(kept, "a.json", lambda: [{"id": 2}], lambda: 1059.0, use_fresh=False)
     assert asked.listing == [{"id": 2}]
-    stale = cache.answer(kept, "a.json", fetch_none, lambda: 1200.0)
+    stale = cache.read_listing(kept, "a.json", fetch_none, lambda: 1200.0)
     assert stale.listing == [{"id": 2}] and stale.age_s == 141 and "no connection" in stale.problem
     with pytest.raises(TransportError):
-        cache.answer(kept, "a.json", fetch_none, lambda: 1700.0)
+        cache.read_listing(kept, "a.json", fetch_none, lambda: 1700.0)
 
 
 @pytest.mark.parametrize(
@@ -205,25 +207,25 @@ def test_only_an_outage_is_bridged(tmp_path: pathlib.Path, status: int, kept: bo
     def fetch() -> list[dict[str, t.Any]]:
         raise ApiError("GET", "https://api.example.com", status)
 
-    cache.answer(rule(tmp_path), "a.json", lambda: [{"id": 1}], lambda: 0.0)
+    cache.read_listing(rule(tmp_path), "a.json", lambda: [{"id": 1}], lambda: 0.0)
     if kept:
-        assert cache.answer(rule(tmp_path), "a.json", fetch, lambda: 100.0).listing == [{"id": 1}]
+        assert cache.read_listing(rule(tmp_path), "a.json", fetch, lambda: 100.0).listing == [{"id": 1}]
     else:
         with pytest.raises(ApiError):
-            cache.answer(rule(tmp_path), "a.json", fetch, lambda: 100.0)
+            cache.read_listing(rule(tmp_path), "a.json", fetch, lambda: 100.0)
 
 
 def test_kept_files_are_private(tmp_path: pathlib.Path) -> None:
     old = os.umask(0)
     try:
-        cache.answer(rule(tmp_path), "a.json", lambda: [{"id": 1}], lambda: 5.0)
+        cache.read_listing(rule(tmp_path), "a.json", lambda: [{"id": 1}], lambda: 5.0)
     finally:
         os.umask(old)
     path = tmp_path / "cache" / "a.json"
     assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
     assert [item.name for item in path.parent.iterdir()] == ["a.json"]
     path.chmod(0o622)
-    assert cache.load(str(path), 6.0) is None
+    assert cache.load_response(str(path), 6.0) is None
 
 
 @pytest.mark.parametrize(
@@ -235,14 +237,14 @@ def test_kept_files_are_private(tmp_path: pathlib.Path) -> None:
 def test_kept_files_that_cannot_be_trusted(tmp_path: pathlib.Path, content: bytes) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(content)
-    assert cache.load(str(path), 50.0) is None
+    assert cache.load_response(str(path), 50.0) is None
 
 
 def test_an_unwritable_folder_is_no_failure(tmp_path: pathlib.Path) -> None:
     (tmp_path / "cache").write_text("a file")
-    assert cache.answer(rule(tmp_path), "a.json", list, lambda: 0.0).listing == []
+    assert cache.read_listing(rule(tmp_path), "a.json", list, lambda: 0.0).listing == []
     off = cache.CacheRule(str(tmp_path / "off"))
-    cache.answer(off, "a.json", list, lambda: 0.0)
+    cache.read_listing(off, "a.json", list, lambda: 0.0)
     assert not (tmp_path / "off").exists()
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import ApiError, InputError, TransportError
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
-from ansible_collections.muster.training.plugins.plugin_utils._providers.connection import Access
+from ansible_collections.muster.training.plugins.plugin_utils._providers.connection import ProviderConnection
 from ansible_collections.muster.training.plugins.plugin_utils._providers.coreweave.client import (
     NODE_POOLS,
     CoreweaveClient,
@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._providers.tailsca
 from ansible_collections.muster.training.plugins.plugin_utils._providers.tailscale.client import (
     HeadscaleClient,
     TailscaleClient,
-    choose,
+    choose_listing,
     filter_pairs,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._providers.vastai.client import VastClient, filter_text
@@ -37,9 +37,9 @@ TOKEN = "tok-canary-5d0c7e"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 
-def access(script: Script, **options: t.Any) -> Access:
+def access(script: Script, **options: t.Any) -> ProviderConnection:
     secret = Secret(options.pop("token", TOKEN), "api_token", token=True)
-    return Access(secret, exchange=script, clock=options.pop("clock", None) or FakeClock(), **options)
+    return ProviderConnection(secret, exchange=script, clock=options.pop("clock", None) or FakeClock(), **options)
 
 
 def test_lambda_lists_without_notebook_tokens() -> None:
@@ -259,7 +259,7 @@ def test_headscale_needs_an_address() -> None:
 
 
 def test_local_status() -> None:
-    found = local.devices("tailscale", lambda _binary: json.dumps(listing("tailscale_status")).encode())
+    found = local.list_devices("tailscale", lambda _binary: json.dumps(listing("tailscale_status")).encode())
     assert [item["nodeId"] for item in found] == ["nSELFCNTRL", "nPEER1CNTRL", "nPEER2CNTRL"]
     assert [item["path"] for item in found] == [None, "direct", None]
     assert found[0]["isSelf"] is True and found[1]["name"] == "lambda-01.tail1234.ts.net"
@@ -286,26 +286,28 @@ def test_local_client_that_is_not_connected(change: dict[str, t.Any], problem: s
 
 def test_local_program_is_missing_or_broken() -> None:
     with pytest.raises(TransportError, match="no program"):
-        local.devices("/nonexistent/tailscale")
+        local.list_devices("/nonexistent/tailscale")
     with pytest.raises(TransportError, match="exit code 1"):
-        local.devices("/bin/false")
+        local.list_devices("/bin/false")
     with pytest.raises(TransportError, match="not JSON"):
-        local.devices("/bin/echo")
+        local.list_devices("/bin/echo")
 
 
 def test_choosing_a_source() -> None:
-    def none() -> Access:
+    def none() -> ProviderConnection:
         raise AssertionError("no credential is needed")
 
-    assert choose("local", none, client_id="", tailnet="-", filters={}, run_local=lambda: [{"nodeId": "1"}]).fetch()
-    one = choose(
+    assert choose_listing(
+        "local", none, client_id="", tailnet="-", filters={}, run_local=lambda: [{"nodeId": "1"}]
+    ).fetch()
+    one = choose_listing(
         "tailscale", lambda: access(Script()), client_id="", tailnet="-", filters={"os": "linux"}, run_local=list
     )
-    two = choose("tailscale", lambda: access(Script()), client_id="", tailnet="-", filters={}, run_local=list)
+    two = choose_listing("tailscale", lambda: access(Script()), client_id="", tailnet="-", filters={}, run_local=list)
     assert one.key != two.key and one.account == two.account
 
 
-LISTS: list[tuple[str, str, t.Callable[[Access], t.Any]]] = [
+LISTS: list[tuple[str, str, t.Callable[[ProviderConnection], t.Any]]] = [
     ("/api/v1/instances", "data", lambda a: LambdaClient(a).instances()),
     ("/v2/pods", "pods", lambda a: RunpodClient(a).listing()),
     ("/api/v1/instances/", "instances", lambda a: VastClient(a).instances()),
@@ -320,7 +322,7 @@ LISTS: list[tuple[str, str, t.Callable[[Access], t.Any]]] = [
     "shape", ["nothing", "null", "list", "text", "wrapped null", "numbers", "no id", "html", "cut"]
 )
 def test_another_shape_is_an_error_and_never_an_empty_account(
-    path: str, key: str, read: t.Callable[[Access], t.Any], shape: str
+    path: str, key: str, read: t.Callable[[ProviderConnection], t.Any], shape: str
 ) -> None:
     answers: dict[str, t.Any] = {
         "nothing": b"", "null": b"null", "list": b"[]", "text": b'"x"',
@@ -337,9 +339,9 @@ def test_another_shape_is_an_error_and_never_an_empty_account(
 
 def test_access_without_a_credential_and_over_plain_http() -> None:
     with pytest.raises(InputError, match="api_token"):
-        LambdaClient(Access(None))
+        LambdaClient(ProviderConnection(None))
     with pytest.raises(InputError, match="must use https"):
-        LambdaClient(Access(Secret(TOKEN, "api_token"), api_url="http://10.0.0.1/api/v1"))
-    plain = Access(Secret(TOKEN, "api_token"), api_url="http://10.0.0.1/api/v1", validate_certs=False)
+        LambdaClient(ProviderConnection(Secret(TOKEN, "api_token"), api_url="http://10.0.0.1/api/v1"))
+    plain = ProviderConnection(Secret(TOKEN, "api_token"), api_url="http://10.0.0.1/api/v1", validate_certs=False)
     assert str(LambdaClient(plain).http.base) == "http://10.0.0.1/api/v1"
     assert TOKEN not in repr(plain)

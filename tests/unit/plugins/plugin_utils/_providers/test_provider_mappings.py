@@ -27,11 +27,13 @@ from ansible_collections.muster.training.tests.support.listings import CANARY, l
 NOW = datetime.datetime(2026, 11, 21, 10, 0, tzinfo=datetime.UTC)
 
 
-def to_device(raw: dict[str, t.Any], account: str) -> node_record.Host:
+def to_device(raw: dict[str, t.Any], account: str) -> node_record.ProviderHost:
     return tailscale.to_host(raw, account, NOW)
 
 
-MAPPINGS: dict[str, tuple[t.Callable[[dict[str, t.Any], str], node_record.Host], list[dict[str, t.Any]], str]] = {
+MAPPINGS: dict[
+    str, tuple[t.Callable[[dict[str, t.Any], str], node_record.ProviderHost], list[dict[str, t.Any]], str]
+] = {
     "lambda": (lambda_cloud.to_host, listing("lambda")["data"], "lambda_"),
     "runpod": (runpod.to_host, listing("runpod")["pods"]["pods"], "runpod_"),
     "vastai": (vastai.to_host, listing("vastai"), "vastai_"),
@@ -84,7 +86,7 @@ def test_odd_values_become_unknown(name: str, data: st.DataObject) -> None:
     Node.from_dict(host.record)
 
 
-def one(name: str, index: int) -> tuple[node_record.Host, dict[str, t.Any]]:
+def one(name: str, index: int) -> tuple[node_record.ProviderHost, dict[str, t.Any]]:
     mapping, raws, _prefix = MAPPINGS[name]
     host = mapping(raws[index], "acc")
     return host, host.record
@@ -239,7 +241,7 @@ def test_tailnet_names_and_variables() -> None:
     ],
 )
 def test_online_without_a_connection_flag(device: dict[str, t.Any], expected: bool | None) -> None:
-    assert tailscale.online(device, NOW) is expected
+    assert tailscale.is_online(device, NOW) is expected
 
 
 def test_headscale_nodes() -> None:
@@ -264,7 +266,7 @@ def test_readers_never_raise(value: t.Any) -> None:
     assert number is None or number >= 0
     assert whole is None or whole == number
     assert parsing.text(value) != ""
-    for reader in (parsing.flag, parsing.mapping, parsing.texts, parsing.objects, parsing.moment, parsing.epoch):
+    for reader in (parsing.flag, parsing.as_mapping, parsing.texts, parsing.objects, parsing.moment, parsing.epoch):
         reader(value)
 
 

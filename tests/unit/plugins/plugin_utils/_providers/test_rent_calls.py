@@ -18,12 +18,12 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._model.lease import Created, Refused, Rental, Unsettled
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Offer, OfferQuery, Order, same_model
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
-from ansible_collections.muster.training.plugins.plugin_utils._providers.connection import Access
-from ansible_collections.muster.training.plugins.plugin_utils._providers.lambda_cloud.provision import LambdaRental
-from ansible_collections.muster.training.plugins.plugin_utils._providers.runpod.provision import RunpodRental
-from ansible_collections.muster.training.plugins.plugin_utils._providers.shadeform.provision import ShadeformRental
+from ansible_collections.muster.training.plugins.plugin_utils._providers.connection import ProviderConnection
+from ansible_collections.muster.training.plugins.plugin_utils._providers.lambda_cloud.provision import LambdaProvider
+from ansible_collections.muster.training.plugins.plugin_utils._providers.runpod.provision import RunpodProvider
+from ansible_collections.muster.training.plugins.plugin_utils._providers.shadeform.provision import ShadeformProvider
 from ansible_collections.muster.training.plugins.plugin_utils._providers.sshkeys import KeyRing, key_name, public_key
-from ansible_collections.muster.training.plugins.plugin_utils._providers.vastai.provision import VastRental
+from ansible_collections.muster.training.plugins.plugin_utils._providers.vastai.provision import VastProvider
 from ansible_collections.muster.training.tests.fakes.cycle import KEY
 from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
 from ansible_collections.muster.training.tests.fakes.runpod import FakeRunpod
@@ -48,9 +48,9 @@ def order(provider: str, **more: t.Any) -> Order:
     return Order("1f2e3d4c", NAME, cluster="lab", pool="h100", **values)
 
 
-def scripted(make: t.Callable[[Access], t.Any], *calls: Call) -> tuple[Script, t.Any]:
+def scripted(make: t.Callable[[ProviderConnection], t.Any], *calls: Call) -> tuple[Script, t.Any]:
     script = Script(*calls)
-    given = Access(Secret(TOKEN, "api_token", token=True), exchange=script, clock=VirtualClock())
+    given = ProviderConnection(Secret(TOKEN, "api_token", token=True), exchange=script, clock=VirtualClock())
     return script, make(given)
 
 
@@ -63,7 +63,7 @@ def lambda_error(code: str) -> dict[str, t.Any]:
 
 
 def launch(*calls: Call) -> t.Any:
-    script, provider = scripted(LambdaRental, Call("GET", "/api/v1/ssh-keys", answer=KEYS), *calls)
+    script, provider = scripted(LambdaProvider, Call("GET", "/api/v1/ssh-keys", answer=KEYS), *calls)
     with script:
         return provider.create(order("lambda"))
 
@@ -143,7 +143,7 @@ def test_any_answer_is_classified(status: int, answer: t.Any) -> None:
 
 
 def test_a_key_that_cannot_be_registered_orders_nothing() -> None:
-    script, provider = scripted(LambdaRental, Call("GET", "/api/v1/ssh-keys", status=401, answer=ERROR))
+    script, provider = scripted(LambdaProvider, Call("GET", "/api/v1/ssh-keys", status=401, answer=ERROR))
     with script:
         assert provider.create(order("lambda")).why == "credentials"
 
@@ -155,7 +155,7 @@ def test_a_new_key_is_added_once_under_its_own_hash() -> None:
         Call("POST", LAUNCH, answer={"data": {"instance_ids": ["i-1"]}}),
         Call("POST", LAUNCH, answer={"data": {"instance_ids": ["i-2"]}}),
     )
-    script, provider = scripted(LambdaRental, *calls)
+    script, provider = scripted(LambdaProvider, *calls)
     with script:
         assert provider.create(order("lambda")) == Created("i-1")
         assert provider.create(order("lambda")) == Created("i-2")
@@ -170,7 +170,7 @@ def test_a_key_that_another_controller_added_meanwhile_is_used() -> None:
         Call("GET", "/api/v1/ssh-keys", answer=listed),
         Call("POST", LAUNCH, answer={"data": {"instance_ids": ["i-1"]}}),
     )
-    script, provider = scripted(LambdaRental, *calls)
+    script, provider = scripted(LambdaProvider, *calls)
     with script:
         assert provider.create(order("lambda")) == Created("i-1")
 
@@ -178,10 +178,10 @@ def test_a_key_that_another_controller_added_meanwhile_is_used() -> None:
 @pytest.mark.parametrize(
     ("make", "rental", "call"),
     [
-        (LambdaRental, "lambda", ("POST", "/api/v1/instance-operations/terminate")),
-        (RunpodRental, "runpod", ("DELETE", "/v2/pods/i-1")),
-        (VastRental, "vastai", ("DELETE", "/api/v0/instances/i-1/")),
-        (ShadeformRental, "shadeform", ("POST", "/v1/instances/i-1/delete")),
+        (LambdaProvider, "lambda", ("POST", "/api/v1/instance-operations/terminate")),
+        (RunpodProvider, "runpod", ("DELETE", "/v2/pods/i-1")),
+        (VastProvider, "vastai", ("DELETE", "/api/v0/instances/i-1/")),
+        (ShadeformProvider, "shadeform", ("POST", "/v1/instances/i-1/delete")),
     ],
 )
 def test_ending(make: t.Any, rental: str, call: tuple[t.Any, str]) -> None:
@@ -204,7 +204,7 @@ def test_ending(make: t.Any, rental: str, call: tuple[t.Any, str]) -> None:
 def test_lambda_says_not_found_with_its_code_only() -> None:
     thing = Rental("lambda", "i-1", NAME, "1f2e3d4c", "running")
     call = Call("POST", "/api/v1/instance-operations/terminate", status=404, answer={"message": "wrong path"})
-    script, provider = scripted(LambdaRental, call)
+    script, provider = scripted(LambdaProvider, call)
     with script, pytest.raises(ApiError):
         provider.delete(thing)
 
@@ -223,14 +223,14 @@ def test_lambda_says_not_found_with_its_code_only() -> None:
 )
 def test_runpod_refusals(status: int, detail: str, why: str) -> None:
     problem = {"title": "Bad", "status": status, "detail": detail}
-    script, provider = scripted(RunpodRental, Call("POST", "/v2/pods", status=status, answer=problem))
+    script, provider = scripted(RunpodProvider, Call("POST", "/v2/pods", status=status, answer=problem))
     with script:
         assert provider.create(order("runpod")).why == why
 
 
 def test_runpod_is_sent_the_key_in_the_environment_and_no_account_key_is_touched() -> None:
     call = Call("POST", "/v2/pods", status=201, answer={"id": "p1"})
-    script, provider = scripted(RunpodRental, call)
+    script, provider = scripted(RunpodProvider, call)
     with script:
         assert provider.create(order("runpod", ports=("8888/http",))) == Created("p1")
     body = json.loads(script.done[0].body or b"")
@@ -244,7 +244,7 @@ def test_runpods_member_pods_that_outlive_their_cluster_are_seen() -> None:
     api = FakeRunpod(clock, boot_s=0.0)
     api.strays = True
     with api.loopback() as url:
-        provider = RunpodRental(access(url, clock))
+        provider = RunpodProvider(access(url, clock))
         offer = Offer(
             "runpod",
             "NVIDIA H100 80GB HBM3",
@@ -275,7 +275,7 @@ def test_runpods_pages_are_all_read() -> None:
     api = FakeRunpod(clock, boot_s=0.0)
     api.page = 2
     with api.loopback() as url:
-        provider = RunpodRental(access(url, clock))
+        provider = RunpodProvider(access(url, clock))
         for _number in range(5):
             assert isinstance(provider.create(order("runpod")), Created)
         assert len(provider.rentals()) == 5
@@ -292,7 +292,7 @@ def vast(**more: t.Any) -> t.Any:
 def test_vast_orders_registers_its_key_and_drops_the_instance_key() -> None:
     api, clock = vast()
     with api.loopback() as url:
-        provider = VastRental(access(url, clock))
+        provider = VastProvider(access(url, clock))
         made = provider.create(order("vastai", ports=("8080",), user_data="echo hi"))
         assert made == Created("70001")
         assert "canary" not in repr(made) + repr(provider.rentals())
@@ -306,7 +306,7 @@ def test_vast_orders_registers_its_key_and_drops_the_instance_key() -> None:
 def test_a_vast_team_gets_its_key_on_each_instance() -> None:
     api, clock = vast(team=True)
     with api.loopback() as url:
-        provider = VastRental(access(url, clock))
+        provider = VastProvider(access(url, clock))
         assert provider.create(order("vastai")) == Created("70001")
     assert api.attached == {"70001": [KEY]}
 
@@ -325,7 +325,7 @@ def test_a_vast_team_gets_its_key_on_each_instance() -> None:
 def test_vast_refusals(refusal: tuple[int, str, bool], found: t.Any) -> None:
     api, clock = vast(refusals=[refusal])
     with api.loopback() as url:
-        assert VastRental(access(url, clock)).create(order("vastai")) == found
+        assert VastProvider(access(url, clock)).create(order("vastai")) == found
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_vast_refusals(refusal: tuple[int, str, bool], found: t.Any) -> None:
 def test_vast_states_that_never_run(status: str, doomed: bool) -> None:
     api, clock = vast(statuses=[status])
     with api.loopback() as url:
-        provider = VastRental(access(url, clock))
+        provider = VastProvider(access(url, clock))
         provider.create(order("vastai"))
         (found,) = provider.rentals()
     assert found.doomed is doomed
@@ -345,7 +345,7 @@ def test_vast_states_that_never_run(status: str, doomed: bool) -> None:
 def test_twenty_six_vast_instances_are_two_pages() -> None:
     api, clock = vast()
     with api.loopback() as url:
-        provider = VastRental(access(url, clock))
+        provider = VastProvider(access(url, clock))
         for ask in list(api.asks)[:26]:
             offer = Offer("vastai", str(ask), None, "container", 2.0, ref={"ask": ask})
             assert isinstance(provider.create(order("vastai", offer=offer)), Created)
@@ -354,7 +354,7 @@ def test_twenty_six_vast_instances_are_two_pages() -> None:
 
 def test_a_vast_search_asks_for_the_variants_that_people_mean() -> None:
     call = Call("POST", "/api/v0/bundles/", answer={"offers": []})
-    script, provider = scripted(VastRental, call, call)
+    script, provider = scripted(VastProvider, call, call)
     with script:
         assert provider.offers(OfferQuery(gpu_model="h100", gpu_count=8, k3s_capable=True)) == ()
         assert provider.offers(OfferQuery(gpu_model="RTX_3090")) == ()
@@ -366,7 +366,7 @@ def test_a_vast_search_asks_for_the_variants_that_people_mean() -> None:
 
 def test_shadeform_keeps_the_deadline_itself() -> None:
     keys = Call("GET", "/v1/sshkeys", answer={"ssh_keys": [{"id": "k1", "public_key": KEY}]})
-    script, provider = scripted(ShadeformRental, keys, Call("POST", "/v1/instances/create", answer={"id": "s1"}))
+    script, provider = scripted(ShadeformProvider, keys, Call("POST", "/v1/instances/create", answer={"id": "s1"}))
     with script:
         made = provider.create(order("shadeform", deadline="2026-11-22T10:00:00.000Z", user_data="echo hi"))
         assert made == Created("s1")
@@ -378,10 +378,10 @@ def test_shadeform_keeps_the_deadline_itself() -> None:
 
 def test_a_listing_of_the_wrong_shape_is_an_error_not_an_empty_account() -> None:
     for make, path in (
-        (LambdaRental, "/api/v1/instances"),
-        (RunpodRental, "/v2/pods"),
-        (VastRental, "/api/v1/instances/"),
-        (ShadeformRental, "/v1/instances"),
+        (LambdaProvider, "/api/v1/instances"),
+        (RunpodProvider, "/v2/pods"),
+        (VastProvider, "/api/v1/instances/"),
+        (ShadeformProvider, "/v1/instances"),
     ):
         script, provider = scripted(make, Call("GET", path, answer={"other": []}))
         with script, pytest.raises(TransportError):
@@ -400,7 +400,7 @@ def test_lambda_offers_regions_that_the_user_names_although_none_is_listed() -> 
         "regions_with_capacity_available": [],
     }
     call = Call("GET", "/api/v1/instance-types", answer={"data": {"gpu_1x_gh200": entry}})
-    script, provider = scripted(LambdaRental, call, call)
+    script, provider = scripted(LambdaProvider, call, call)
     with script:
         (nowhere,) = provider.offers(OfferQuery())
         (named,) = provider.offers(OfferQuery(regions=("us-east-3",)))
@@ -410,10 +410,10 @@ def test_lambda_offers_regions_that_the_user_names_although_none_is_listed() -> 
 
 def test_every_providers_offers_have_what_an_order_needs() -> None:
     makes: tuple[tuple[t.Any, t.Any], ...] = (
-        (FakeLambda, LambdaRental),
-        (FakeRunpod, RunpodRental),
-        (FakeVast, VastRental),
-        (FakeShadeform, ShadeformRental),
+        (FakeLambda, LambdaProvider),
+        (FakeRunpod, RunpodProvider),
+        (FakeVast, VastProvider),
+        (FakeShadeform, ShadeformProvider),
     )
     for fake, make in makes:
         clock = VirtualClock()
@@ -438,7 +438,7 @@ def test_a_runpod_clusters_price_is_that_of_all_its_machines() -> None:
     api = FakeRunpod(clock)
     with api.loopback() as url:
         query = OfferQuery(unit="cluster", gpu_count=8, regions=("US-TX-3", "EU-XX-1"))
-        first, second = RunpodRental(access(url, clock)).offers(query, 4)
+        first, second = RunpodProvider(access(url, clock)).offers(query, 4)
     assert first.price_usd_per_hour == pytest.approx(2.99 * 8 * 4)
     assert (first.region, first.available, first.unit) == ("US-TX-3", True, "cluster")
     assert (second.region, second.available) == ("EU-XX-1", None)
@@ -447,16 +447,16 @@ def test_a_runpod_clusters_price_is_that_of_all_its_machines() -> None:
 def test_leftovers_are_those_with_a_name_of_the_cluster() -> None:
     mine, other = {"id": "v1", "name": NAME}, {"id": "v2", "name": "somebody"}
     calls: tuple[tuple[t.Any, str, t.Any], ...] = (
-        (RunpodRental, "/v2/network-volumes", {"networkVolumes": [mine, other]}),
-        (ShadeformRental, "/v1/volumes", {"volumes": [mine, other]}),
-        (LambdaRental, "/api/v1/file-systems", {"data": [mine, other]}),
+        (RunpodProvider, "/v2/network-volumes", {"networkVolumes": [mine, other]}),
+        (ShadeformProvider, "/v1/volumes", {"volumes": [mine, other]}),
+        (LambdaProvider, "/api/v1/file-systems", {"data": [mine, other]}),
     )
     for make, path, answer in calls:
         script, provider = scripted(make, Call("GET", path, answer=answer))
         with script:
             (found,) = provider.leftovers({"lab"})
         assert (found.id, found.name, found.usd_per_hour) == ("v1", NAME, None)
-    assert scripted(VastRental)[1].leftovers({"lab"}) == ()
+    assert scripted(VastProvider)[1].leftovers({"lab"}) == ()
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,12 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._model.lease import Leftover, Unsettled
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, epoch, iso
 from ansible_collections.muster.training.plugins.plugin_utils._provision import delete_plan
-from ansible_collections.muster.training.plugins.plugin_utils._provision.create_state import Listed
-from ansible_collections.muster.training.plugins.plugin_utils._provision.delete import preview
-from ansible_collections.muster.training.plugins.plugin_utils._provision.delete_state import GivebackRequest, Inventory
+from ansible_collections.muster.training.plugins.plugin_utils._provision.create_state import AccountListed
+from ansible_collections.muster.training.plugins.plugin_utils._provision.delete import preview_deletion
+from ansible_collections.muster.training.plugins.plugin_utils._provision.delete_state import (
+    DeleteListing,
+    DeleteRequest,
+)
 from ansible_collections.muster.training.tests.fakes.landlord import SimLandlord, h100, outage
 from ansible_collections.muster.training.tests.fakes.pool_world import World
 from ansible_collections.muster.training.tests.fakes.virtual import InlineStage, VirtualClock
@@ -48,11 +51,11 @@ def test_two_listings_too_close_together_are_one(gap: float, verified: bool) -> 
     world.lines.append(_line(world, "intent", "0000abcd", "lab-h100-0-0000abcd", None))
     world.lines.append(_line(world, "failed", "0000abcd", "lab-h100-0-0000abcd", None))
     now = world.clock.time()
-    request = GivebackRequest("lab", now + 600)
+    request = DeleteRequest("lab", now + 600)
     accounts, traits = {"lambda": "acc1"}, {"lambda": world.lambda_.traits}
-    state = delete_plan.begin(request, tuple(world.leases.values()), lambda _lease: True, accounts, traits)
+    state = delete_plan.initial_state(request, tuple(world.leases.values()), lambda _lease: True, accounts, traits)
     for moment in (now, now + gap):
-        state = delete_plan.reduce(state, Inventory(Listed(moment, moment, "lambda")))
+        state = delete_plan.reduce(state, DeleteListing(AccountListed(moment, moment, "lambda")))
     assert [claim.verified for claim in state.claims.values()] == [verified]
 
 
@@ -245,8 +248,8 @@ def test_leftovers_of_ours_keep_the_proof_from_being_clean() -> None:
 def test_a_preview_writes_and_deletes_nothing() -> None:
     world = rented(2)
     lines = len(world.lines.events)
-    request = GivebackRequest("lab", world.clock.time() + 60)
-    state = preview(request, lambda _lease: True, world.landlords, world.book(), InlineStage(world.clock))
+    request = DeleteRequest("lab", world.clock.time() + 60)
+    state = preview_deletion(request, lambda _lease: True, world.landlords, world.book(), InlineStage(world.clock))
     assert [len(claim.live) for claim in state.claims.values()] == [1, 1]
     assert (len(world.lines.events), len(world.lambda_.machines), world.lambda_.deleted) == (lines, 2, [])
 

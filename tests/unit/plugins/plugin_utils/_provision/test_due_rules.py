@@ -11,7 +11,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease, iso
-from ansible_collections.muster.training.plugins.plugin_utils._provision.due_rules import RunView, due
+from ansible_collections.muster.training.plugins.plugin_utils._provision.due_rules import RunView, find_due_leases
 
 NOW = 1_795_255_200.0
 LEASE = Lease(
@@ -33,7 +33,7 @@ LEASE = Lease(
 
 
 def reasons(runs: dict[str, RunView] | None = None, **changes: t.Any) -> list[str]:
-    return list(due([dataclasses.replace(LEASE, **changes)], runs or {}, NOW).values())
+    return list(find_due_leases([dataclasses.replace(LEASE, **changes)], runs or {}, NOW).values())
 
 
 def test_a_running_lease_is_left_alone() -> None:
@@ -76,10 +76,12 @@ def test_a_run_that_ended_keeps_its_pool_where_the_user_said_so(run: RunView, re
 
 def test_a_verified_lease_is_never_due_but_its_cost_counts() -> None:
     gone = dataclasses.replace(LEASE, token="00000000", state="verified", changed_at=NOW - 3600)
-    assert due([gone], {}, NOW) == {}
+    assert find_due_leases([gone], {}, NOW) == {}
     # 10 USD for the one that is gone and 20 USD for the one that runs.
-    assert list(due([gone, dataclasses.replace(LEASE, max_cost_usd=30.0)], {}, NOW)) == [("1f2e3d4c", "instance")]
-    assert due([gone, dataclasses.replace(LEASE, max_cost_usd=30.5)], {}, NOW) == {}
+    assert list(find_due_leases([gone, dataclasses.replace(LEASE, max_cost_usd=30.0)], {}, NOW)) == [
+        ("1f2e3d4c", "instance")
+    ]
+    assert find_due_leases([gone, dataclasses.replace(LEASE, max_cost_usd=30.5)], {}, NOW) == {}
 
 
 @pytest.mark.parametrize("state", ["created", "adopted", "joined"])

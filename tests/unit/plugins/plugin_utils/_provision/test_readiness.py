@@ -17,8 +17,8 @@ from ansible_collections.muster.training.plugins.module_utils._model.lease impor
 from ansible_collections.muster.training.plugins.plugin_utils._provision.probe_ssh import SshProber
 from ansible_collections.muster.training.plugins.plugin_utils._provision.readiness import (
     PROBE_SCRIPT,
-    Expectation,
-    judge,
+    MachineRequirements,
+    judge_probe,
     parse_probe,
 )
 
@@ -49,7 +49,7 @@ POD = {
     "cgroup_rw": "0",
     "kmsg": "0",
 }
-WANTED = Expectation(gpu_count=8)
+WANTED = MachineRequirements(gpu_count=8)
 
 
 def output(facts: dict[str, str], **changes: str | None) -> str:
@@ -62,11 +62,11 @@ def test_the_script_runs_on_this_machine() -> None:
     facts = parse_probe(done.stdout)
     assert (facts["muster_probe"], facts["done"]) == ("1", "1")
     assert int(facts["memory_kib"]) > 0 and int(facts["disk_free_kib"]) >= 0 and facts["python"].startswith("3.")
-    assert judge(done.stdout, Expectation(disk_free_gib_min=0)).answered
+    assert judge_probe(done.stdout, MachineRequirements(disk_free_gib_min=0)).answered
 
 
 def test_a_whole_machine_is_ready() -> None:
-    report = judge(output(VM), WANTED)
+    report = judge_probe(output(VM), WANTED)
     assert (report.state, report.problems) == ("ready", ())
     assert report.facts["k3s"] == {"capable": True, "reasons": []}
 
@@ -89,14 +89,14 @@ def test_a_whole_machine_is_ready() -> None:
     ],
 )
 def test_what_is_missing_is_said(changes: dict[str, str | None], state: str, word: str) -> None:
-    report = judge(output(VM, **changes), WANTED)
+    report = judge_probe(output(VM, **changes), WANTED)
     assert report.state == state
     assert word in "; ".join(report.problems)
 
 
 def test_a_pod_is_ready_as_a_pod_and_bad_where_k3s_is_wanted() -> None:
-    assert judge(output(POD), WANTED).state == "ready"
-    report = judge(output(POD), Expectation(gpu_count=8, k3s=True))
+    assert judge_probe(output(POD), WANTED).state == "ready"
+    report = judge_probe(output(POD), MachineRequirements(gpu_count=8, k3s=True))
     assert report.state == "bad"
     for word in ("docker container", "systemd", "CAP_SYS_ADMIN", "/dev/net/tun", "cgroup", "/dev/kmsg"):
         assert word in report.problems[0]
@@ -104,18 +104,18 @@ def test_a_pod_is_ready_as_a_pod_and_bad_where_k3s_is_wanted() -> None:
 
 def test_a_machine_without_gpu_or_without_driver_is_not_asked_for_one() -> None:
     bare = output(VM, gpu_count=None, cuda="missing")
-    assert judge(bare, Expectation()).state == "ready"
-    assert judge(bare, Expectation(gpu_count=8, cuda=False)).state == "ready"
+    assert judge_probe(bare, MachineRequirements()).state == "ready"
+    assert judge_probe(bare, MachineRequirements(gpu_count=8, cuda=False)).state == "ready"
 
 
 @given(st.text())
 def test_any_output_has_a_verdict(text: str) -> None:
-    assert judge(text, WANTED).state == "not_yet"
+    assert judge_probe(text, WANTED).state == "not_yet"
 
 
 @given(st.dictionaries(st.sampled_from(list(VM)), st.text(max_size=30)))
 def test_any_fact_has_a_verdict(changes: dict[str, str]) -> None:
-    judge(output(VM, **changes), Expectation(gpu_count=8, k3s=True))
+    judge_probe(output(VM, **changes), MachineRequirements(gpu_count=8, k3s=True))
 
 
 class _Ssh:

@@ -22,10 +22,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._provision.due_rul
 from ansible_collections.muster.training.plugins.plugin_utils._provision.run_exit_ssh import (
     GRACE_S,
     NodeEnd,
-    SshLooker,
-    parse_end,
-    verdict,
-    views,
+    SshRunReader,
+    find_ended_runs,
+    judge_run,
+    parse_run_end,
 )
 
 MACHINE = Rental(
@@ -69,7 +69,7 @@ ENDED = NodeEnd("ended", 0, "succeeded", OLD)
     ],
 )
 def test_how_a_run_ended(ends: list[tuple[NodeEnd, bool]], outcome: str | None) -> None:
-    assert verdict(ends) == (RunView("ended", outcome) if outcome else None)
+    assert judge_run(ends) == (RunView("ended", outcome) if outcome else None)
 
 
 def test_only_runs_that_decide_a_lease_are_asked_about() -> None:
@@ -80,18 +80,20 @@ def test_only_runs_that_decide_a_lease_are_asked_about() -> None:
         return ENDED
 
     listed = {"lambda": (MACHINE,)}
-    assert views([LEASE], {}, listed, look) == {"r1": RunView("ended", "succeeded")}
-    assert views([LEASE], {"r1": RunView("running")}, listed, look) == {"r1": RunView("ended", "succeeded")}
+    assert find_ended_runs([LEASE], {}, listed, look) == {"r1": RunView("ended", "succeeded")}
+    assert find_ended_runs([LEASE], {"r1": RunView("running")}, listed, look) == {"r1": RunView("ended", "succeeded")}
     assert asked == ["i-1 r1", "i-1 r1"]
     nothing: list[dict[str, t.Any]] = [{"release": "never"}, {"release": None}, {"run_id": None}, {"state": "verified"}]
     for changes in (*nothing, {"run_place": None}, {"run_place": {"nodes": "x"}}, {"provider": "vastai"}):
-        assert views([dataclasses.replace(LEASE, **changes)], {}, listed, look) == {}
-    assert views([LEASE], {"r1": RunView("ended", "failed")}, listed, look) == {}
+        assert find_ended_runs([dataclasses.replace(LEASE, **changes)], {}, listed, look) == {}
+    assert find_ended_runs([LEASE], {"r1": RunView("ended", "failed")}, listed, look) == {}
     assert len(asked) == 2
 
 
 def test_a_machine_that_is_not_listed_has_ended() -> None:
-    assert views([LEASE], {}, {"lambda": ()}, lambda _machine, _place: ENDED) == {"r1": RunView("ended", "lost")}
+    assert find_ended_runs([LEASE], {}, {"lambda": ()}, lambda _machine, _place: ENDED) == {
+        "r1": RunView("ended", "lost")
+    }
 
 
 def test_every_machine_of_a_cluster_is_asked() -> None:
@@ -105,7 +107,7 @@ def test_every_machine_of_a_cluster_is_asked() -> None:
         seen.append(run_dir)
         return ENDED if machine.id == "pod-0" else NodeEnd("running")
 
-    assert views([lease], {}, {"lambda": (cluster,)}, look) == {}
+    assert find_ended_runs([lease], {}, {"lambda": (cluster,)}, look) == {}
     assert seen == ["/r/0", "/r/1"]
 
 
@@ -116,7 +118,7 @@ def here(_argv: list[str], **options: t.Any) -> subprocess.CompletedProcess[str]
 
 def test_the_script_reads_what_a_supervisor_writes(tmp_path: pathlib.Path) -> None:
     run = tmp_path / "it's a run"
-    look = SshLooker(tmp_path / "keys", execute=t.cast(t.Any, here))
+    look = SshRunReader(tmp_path / "keys", execute=t.cast(t.Any, here))
     assert look(MACHINE, str(run)).state == "running"
     (run / "units" / "agent").mkdir(parents=True)
     end = {"at": time.time() - 500, "exit_code": 3, "cause": "crash", "crashes": 1, "lost": 0, "generation": 1}
@@ -134,14 +136,14 @@ def test_a_machine_that_does_not_answer_says_nothing(tmp_path: pathlib.Path, cod
         assert "HostKeyAlias=lambda-i-1" in argv and argv[argv.index("-i") + 1] == "/k"
         return subprocess.CompletedProcess(argv, code, "muster_run=1\nnow=5\nexit={}\n", "no route")
 
-    assert SshLooker(tmp_path, "/k", t.cast(t.Any, execute))(MACHINE, "/r") == NodeEnd("silent")
+    assert SshRunReader(tmp_path, "/k", t.cast(t.Any, execute))(MACHINE, "/r") == NodeEnd("silent")
 
 
 def test_ssh_that_hangs_or_an_address_that_is_none(tmp_path: pathlib.Path) -> None:
     def hangs(argv: list[str], **_options: t.Any) -> subprocess.CompletedProcess[str]:
         raise subprocess.TimeoutExpired(argv, 60)
 
-    look = SshLooker(tmp_path, execute=t.cast(t.Any, hangs))
+    look = SshRunReader(tmp_path, execute=t.cast(t.Any, hangs))
     assert look(MACHINE, "/r") == NodeEnd("silent")
     for endpoint in (None, SshEndpoint("-oProxyCommand=x", 22, "root"), SshEndpoint("h", 22, "root;x")):
         assert look(dataclasses.replace(MACHINE, ssh=endpoint), "/r") == NodeEnd("silent")
@@ -149,5 +151,5 @@ def test_ssh_that_hangs_or_an_address_that_is_none(tmp_path: pathlib.Path) -> No
 
 @given(st.text(max_size=300))
 def test_any_output_has_a_meaning(text: str) -> None:
-    assert parse_end(text).state in ("silent", "running", "ended")
-    assert parse_end(f"muster_run=1\nnow=10\nexit={text}").state in ("running", "ended", "silent")
+    assert parse_run_end(text).state in ("silent", "running", "ended")
+    assert parse_run_end(f"muster_run=1\nnow=10\nexit={text}").state in ("running", "ended", "silent")

@@ -10,10 +10,10 @@ import time
 
 from ansible_collections.muster.training.plugins.module_utils._model.lease import CreateAnswer, Rental, Traits
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Candidate, Order
-from ansible_collections.muster.training.plugins.plugin_utils._provision.api import RealStage
-from ansible_collections.muster.training.plugins.plugin_utils._provision.create import Terms, rent
+from ansible_collections.muster.training.plugins.plugin_utils._provision.api import ThreadScheduler
+from ansible_collections.muster.training.plugins.plugin_utils._provision.create import Terms, create_pool
 from ansible_collections.muster.training.plugins.plugin_utils._provision.create_state import PoolRequest
-from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_session import Book
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_session import LedgerSession
 from ansible_collections.muster.training.tests.fakes.landlord import SimLandlord, h100
 from ansible_collections.muster.training.tests.fakes.pool_world import Lines
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
@@ -46,8 +46,10 @@ def test_a_gang_is_ordered_at_once_and_costs_one_boot() -> None:
     request = PoolRequest("lab", "h100", NODES, (Candidate(provider="lambda"),), time.time() + 60, gate=False)
     lines = Lines()
     started = time.monotonic()
-    with RealStage() as stage:
-        outcome = rent(request, {"lambda": landlord}, Book([], lines), stage, prober=None, terms=Terms())
+    with ThreadScheduler() as stage:
+        outcome = create_pool(
+            request, {"lambda": landlord}, LedgerSession([], lines), stage, prober=None, terms=Terms()
+        )
     wall = time.monotonic() - started
     assert outcome.failure == "" and len(landlord.machines) == NODES
     assert len(left_at) == NODES and max(left_at) - min(left_at) < 1.0
@@ -56,7 +58,7 @@ def test_a_gang_is_ordered_at_once_and_costs_one_boot() -> None:
 
 
 def test_waiting_ends_with_the_first_answer_or_in_time() -> None:
-    with RealStage(2) as stage:
+    with ThreadScheduler(2) as stage:
         before = stage.now()
         slow, fast = stage.submit(lambda: time.sleep(0.4)), stage.submit(lambda: "done")
         stage.wait([slow, fast], before + 10)
@@ -69,7 +71,7 @@ def test_waiting_ends_with_the_first_answer_or_in_time() -> None:
 
 
 def test_the_clock_is_the_time_of_day_and_never_goes_back() -> None:
-    with RealStage(1) as stage:
+    with ThreadScheduler(1) as stage:
         moments = [stage.now() for _attempt in range(100)]
     assert moments == sorted(moments)
     assert abs(moments[0] - time.time()) < 5

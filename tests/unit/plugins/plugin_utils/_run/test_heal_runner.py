@@ -82,7 +82,7 @@ class World:
             lambda names: [Node(name, self.problems.get(name)) for name in names],
             self.said,
         )
-        return subject.run(request, Context(self.root, check))
+        return subject.heal_fleet(request, Context(self.root, check))
 
     def record(self, policy: str = "shrink", name: str = "r", **more: t.Any) -> None:
         job = {"name": "x", "nodes": 2, "template": "t", "python": None, "restart": {"on_lost_node": policy}}
@@ -184,7 +184,7 @@ def test_the_ledgers_line_of_a_loss() -> None:
     event |= {"account": "acc", "pool": "p", "name": "lab-p-0-0123abcd", "id": "i", "price_usd_per_hour": 2.0}
     made = LedgerEvent.from_dict({**event, "event": "joined", "at": iso(1000.0), "run_id": "r"})
     (lease,) = fold([made]).values()
-    line = subject.lost_line(lease, 2000.0, "notice")
+    line = subject.lost_event(lease, 2000.0, "notice")
     (after,) = fold([made, line]).values()
     assert (after.state, after.id, after.run_id, after.open) == ("lost", "i", "r", True)
     assert after.price_usd_per_hour == 2.0 and line.reason == "notice"
@@ -211,5 +211,5 @@ def test_a_node_that_was_ready_once_more_is_newly_silent(tmp_path: pathlib.Path,
     week = 604800.0
     kept = {"since": 1000.0, "seen": 1000.0, "mark": "2026-11-01T00:00:00Z"}
     (home.folder / facts.SILENT).write_text(json.dumps({"gpu-1": kept}))
-    found = facts._silence(home, {"gpu-1": (False, None, False, mark)}, 1000.0 + week)
+    found = facts._update_silence(home, {"gpu-1": (False, None, False, mark)}, 1000.0 + week)
     assert found["gpu-1"]["since"] == (1000.0 if lost else 1000.0 + week)

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.action.coreweave_node_pool import ActionModule
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
-from ansible_collections.muster.training.plugins.plugin_utils._providers.coreweave.scale import read_pool
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.coreweave_node_pool import node_pool
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.accounts import Outside
+from ansible_collections.muster.training.plugins.plugin_utils._providers.coreweave.scale import parse_pool
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.coreweave_node_pool import ensure_node_pool
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.accounts import Externals
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.present import Context
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
 from ansible_collections.muster.training.tests.fakes.wire import TOKEN
@@ -47,8 +47,8 @@ def run(*calls: Call, check: bool = False, **options: t.Any) -> tuple[dict[str, 
     found = ArgumentSpecValidator(ActionModule.OPTIONS, **ActionModule.RULES).validate(given)
     assert not found.error_messages, found.error_messages
     with Script(*calls) as script:
-        context = Context(pathlib.Path(), check, Outside(VirtualClock(), script, {}))
-        result = node_pool(dict(found.validated_parameters), context)
+        context = Context(pathlib.Path(), check, Externals(VirtualClock(), script, {}))
+        result = ensure_node_pool(dict(found.validated_parameters), context)
     return result, script
 
 
@@ -123,5 +123,5 @@ def test_wrong_options_send_nothing(options: dict[str, t.Any]) -> None:
 
 @given(st.recursive(st.none() | st.integers() | st.text(), lambda s: st.lists(s) | st.dictionaries(st.text(), s)))
 def test_any_object_reads_as_a_pool(value: t.Any) -> None:
-    read_pool({"metadata": value, "spec": value, "status": value})
-    read_pool(value)
+    parse_pool({"metadata": value, "spec": value, "status": value})
+    parse_pool(value)

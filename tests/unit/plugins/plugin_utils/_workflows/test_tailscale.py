@@ -18,12 +18,12 @@ from ansible_collections.muster.training.plugins.action.tailscale_device import 
 from ansible_collections.muster.training.plugins.action.tailscale_key import ActionModule as KeyFace
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
-from ansible_collections.muster.training.plugins.plugin_utils._providers.connection import Access
+from ansible_collections.muster.training.plugins.plugin_utils._providers.connection import ProviderConnection
 from ansible_collections.muster.training.plugins.plugin_utils._providers.tailscale.client import TailscaleClient
 from ansible_collections.muster.training.plugins.plugin_utils._providers.tailscale.policy import PolicyApi
-from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read_ledger
 from ansible_collections.muster.training.plugins.plugin_utils._workflows import tailscale
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.accounts import Outside
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.accounts import Externals
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.present import Context
 from ansible_collections.muster.training.tests.fakes.api import Fault
 from ansible_collections.muster.training.tests.fakes.tailscale import FakeTailscale
@@ -37,7 +37,7 @@ class Tailnet:
 
     def __init__(self, folder: pathlib.Path, api: FakeTailscale, url: str) -> None:
         self.folder, self.api, self.url = folder, api, url
-        outside = Outside(api.clock, FakeWire(api.clock), {})
+        outside = Externals(api.clock, FakeWire(api.clock), {})
         self.context = Context(folder, False, outside, InlineStage(api.clock))
 
     def _options(self, face: t.Any, options: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -50,14 +50,14 @@ class Tailnet:
         given = {"cluster": "lab", "state_home": {"path": str(self.folder / "state")}, **options}
         if given.get("state") != "absent":
             given = {"tags": ["tag:rented"], "dest": "node.key", **given}
-        run = tailscale.key_absent if given.get("state") == "absent" else tailscale.key_present
+        run = tailscale.ensure_key_absent if given.get("state") == "absent" else tailscale.ensure_key_present
         result = run(self._options(KeyFace, given), dataclasses.replace(self.context, check=check))
         assert "canary" not in json.dumps(result) and TOKEN not in json.dumps(result)
         return result
 
     def device(self, check: bool = False, **options: t.Any) -> dict[str, t.Any]:
         given = self._options(DeviceFace, options)
-        run = tailscale.policy if given["policy_file"] else tailscale.device
+        run = tailscale.ensure_policy if given["policy_file"] else tailscale.ensure_device
         return run(given, dataclasses.replace(self.context, check=check))
 
 
@@ -93,14 +93,14 @@ def test_a_key_ends_with_proof_and_once(tailnet: Tailnet) -> None:
     assert not tailnet.key(state="absent", key_id=made["key_id"])["changed"]
     assert tailnet.key(state="absent")["changed"]
     assert tailnet.api.alive() == []
-    assert {lease.state for lease in read(tailnet.folder / "state" / "lab").leases.values()} == {"verified"}
+    assert {lease.state for lease in read_ledger(tailnet.folder / "state" / "lab").leases.values()} == {"verified"}
 
 
 def test_headscale_keeps_revoked_keys_in_its_listing(tailnet: Tailnet) -> None:
     tailnet.api.soft = True
     tailnet.key()
     assert tailnet.key(state="absent")["changed"]
-    assert {lease.state for lease in read(tailnet.folder / "state" / "lab").leases.values()} == {"verified"}
+    assert {lease.state for lease in read_ledger(tailnet.folder / "state" / "lab").leases.values()} == {"verified"}
 
 
 @pytest.mark.parametrize("kind", ["timeout_after", "truncated", "html_after", "error_after", "late_60s"])
@@ -197,7 +197,7 @@ def policy_calls(*more: Call, text: str = POLICY) -> tuple[Script, PolicyApi]:
         "GET", PATH, raw=text.encode(), answer_headers={"ETag": '"7"'}, headers={"Accept": "application/hujson"}
     )
     script = Script(read_call, *more)
-    access = Access(Secret(TOKEN, "api_token", token=True), exchange=script, clock=VirtualClock())
+    access = ProviderConnection(Secret(TOKEN, "api_token", token=True), exchange=script, clock=VirtualClock())
     return script, PolicyApi(TailscaleClient(access))
 
 

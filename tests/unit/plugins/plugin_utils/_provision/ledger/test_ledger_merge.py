@@ -12,12 +12,15 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import EVENTS, LedgerEvent, iso
-from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_merge import take_incoming, union
-from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_session import Book
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_merge import (
+    import_incoming,
+    merge_events,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_session import LedgerSession
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import (
     LEDGER,
     LedgerWriter,
-    read,
+    read_ledger,
 )
 
 START = 1_795_255_200.0
@@ -56,37 +59,37 @@ def put(folder: pathlib.Path, name: str, *events: LedgerEvent) -> pathlib.Path:
 def test_the_lines_of_both_are_kept_once_and_in_time() -> None:
     ours = [event(0), event(5, "created"), event(90, "verified")]
     theirs = [event(0), event(5, "created"), event(7, "joined"), event(8, token="00000002")]
-    assert [item.event for item in union(ours, theirs)] == ["intent", "created", "joined", "intent", "verified"]
+    assert [item.event for item in merge_events(ours, theirs)] == ["intent", "created", "joined", "intent", "verified"]
 
 
 def test_any_order_and_any_repetition_gives_the_same() -> None:
     numbers = random.Random(1)
     events = [event(numbers.randrange(10**6), kind, f"{numbers.randrange(9):08x}") for kind in EVENTS for _ in range(9)]
-    whole = union(events, ())
+    whole = merge_events(events, ())
     for _round in range(20):
         left = [item for item in events if numbers.random() < 0.7]
         right = [item for item in events if item not in left or numbers.random() < 0.5]
-        assert union(left, right) == whole
-        assert union(union(left, right), right) == whole
+        assert merge_events(left, right) == whole
+        assert merge_events(merge_events(left, right), right) == whole
 
 
 def test_what_was_sent_is_taken_and_what_was_done_here_stays(tmp_path: pathlib.Path) -> None:
     write(tmp_path, event(0), event(90, "verified"))
     place = put(tmp_path, "a", event(0), event(5, "created"), event(7, "joined"))
-    assert take_incoming(tmp_path) == []
-    assert [item.event for item in read(tmp_path).events] == ["intent", "created", "joined", "verified"]
+    assert import_incoming(tmp_path) == []
+    assert [item.event for item in read_ledger(tmp_path).events] == ["intent", "created", "joined", "verified"]
     assert not place.exists()
     # The lease that was proved gone here must not come to life again by an old copy.
-    assert [lease.state for lease in read(tmp_path).leases.values()] == ["verified"]
+    assert [lease.state for lease in read_ledger(tmp_path).leases.values()] == ["verified"]
     assert (tmp_path / LEDGER).stat().st_mode & 0o777 == 0o600
 
 
 def test_an_empty_reaper_gets_the_whole_ledger(tmp_path: pathlib.Path) -> None:
     put(tmp_path, "a", event(0))
     put(tmp_path, "b", event(0), event(3, "created"))
-    assert take_incoming(tmp_path) == []
-    assert len(read(tmp_path).events) == 2
-    assert take_incoming(tmp_path) == []
+    assert import_incoming(tmp_path) == []
+    assert len(read_ledger(tmp_path).events) == 2
+    assert import_incoming(tmp_path) == []
 
 
 @pytest.mark.parametrize("text", [b"\0\xff garbage\n{}\n", b'{"schema": 7}\n', b"[1]\n"])
@@ -95,23 +98,23 @@ def test_a_copy_that_cannot_be_read_is_told_and_left(tmp_path: pathlib.Path, tex
     bad = put(tmp_path, "a")
     bad.write_bytes(text)
     put(tmp_path, "b", event(0), event(3, "created"))
-    found = take_incoming(tmp_path)
+    found = import_incoming(tmp_path)
     assert len(found) == 1 and found[0].startswith("a.jsonl is left alone")
-    assert bad.exists() and len(read(tmp_path).events) == 2
+    assert bad.exists() and len(read_ledger(tmp_path).events) == 2
 
 
 def test_a_torn_copy_gives_its_whole_lines(tmp_path: pathlib.Path) -> None:
     place = put(tmp_path, "a", event(0), event(3, "created"))
     place.write_bytes(place.read_bytes()[:-9])
-    assert len(take_incoming(tmp_path)) == 1
-    assert [item.event for item in read(tmp_path).events] == ["intent"]
+    assert len(import_incoming(tmp_path)) == 1
+    assert [item.event for item in read_ledger(tmp_path).events] == ["intent"]
 
 
 def test_a_ledger_in_use_is_not_changed(tmp_path: pathlib.Path) -> None:
     place = put(tmp_path, "a", event(0))
     with LedgerWriter(tmp_path), pytest.raises(RefusedError):
-        take_incoming(tmp_path)
-    assert place.exists() and read(tmp_path).events == ()
+        import_incoming(tmp_path)
+    assert place.exists() and read_ledger(tmp_path).events == ()
 
 
 class _Disk:
@@ -127,7 +130,7 @@ def test_an_intent_without_its_copy_is_taken_back_and_refused() -> None:
         raise MusterError("the reaper does not answer")
 
     disk = _Disk()
-    book = Book((), disk, broken)
+    book = LedgerSession((), disk, broken)
     with pytest.raises(MusterError, match="does not answer"):
         book.intend(event(0))
     assert [(item.event, item.settled) for item in disk.lines] == [("intent", None), ("failed", True)]
@@ -137,7 +140,7 @@ def test_an_intent_without_its_copy_is_taken_back_and_refused() -> None:
 
 def test_every_intent_is_copied_before_it_counts() -> None:
     copies: list[int] = []
-    book = Book([event(0)], _Disk(), lambda events: copies.append(len(events)))
+    book = LedgerSession([event(0)], _Disk(), lambda events: copies.append(len(events)))
     book.intend(event(1, token="00000002"))
     book.note(event(2, "created", "00000002"))
     assert copies == [2]

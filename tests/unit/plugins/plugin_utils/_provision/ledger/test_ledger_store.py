@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, iso
-from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_session import Book
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_session import LedgerSession
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import (
     LEDGER,
     LedgerWriter,
-    parse,
-    read,
+    parse_ledger,
+    read_ledger,
 )
 
 
@@ -48,14 +48,14 @@ LINES = b"".join(event(number).line().encode() for number in range(3))
 
 def test_what_is_appended_is_read(tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "lab"
-    assert read(folder).events == ()
+    assert read_ledger(folder).events == ()
     with LedgerWriter(folder) as writer:
         writer.append(event(1))
         writer.append(event(1, "created"))
     with LedgerWriter(folder) as writer:
         writer.append(event(2))
-    assert read(folder).events == (event(1), event(1, "created"), event(2))
-    assert read(folder).warnings == ()
+    assert read_ledger(folder).events == (event(1), event(1, "created"), event(2))
+    assert read_ledger(folder).warnings == ()
 
 
 def test_files_are_for_their_owner_only(tmp_path: pathlib.Path) -> None:
@@ -76,11 +76,11 @@ def test_a_ledger_cut_anywhere_keeps_every_whole_line(cut: int) -> None:
     if cut and not whole:
         # A lone torn line is no empty ledger; a cut in front of the newline alone loses nothing.
         try:
-            assert len(parse(data).events) == 1
+            assert len(parse_ledger(data).events) == 1
         except InputError:
             pass
         return
-    text = parse(data)
+    text = parse_ledger(data)
     assert len(text.events) >= whole
     assert len(text.events) + len(text.warnings) == len([line for line in data.split(b"\n") if line])
 
@@ -89,27 +89,27 @@ def test_a_ledger_cut_anywhere_keeps_every_whole_line(cut: int) -> None:
 def test_garbage_between_lines_never_hides_them(garbage: bytes, place: int) -> None:
     lines = [event(number).line().encode() for number in range(3)]
     data = b"".join([*lines[:place], garbage.replace(b"\n", b" ") + b"\n", *lines[place:]])
-    assert {item.token for item in parse(data).events} >= {event(number).token for number in range(3)}
+    assert {item.token for item in parse_ledger(data).events} >= {event(number).token for number in range(3)}
 
 
 def test_a_torn_tail_is_closed_before_the_next_line(tmp_path: pathlib.Path) -> None:
     (tmp_path / LEDGER).write_bytes(LINES + b'{"at":"2026-11')
     with LedgerWriter(tmp_path) as writer:
         writer.append(event(7))
-    text = read(tmp_path)
+    text = read_ledger(tmp_path)
     assert [item.token for item in text.events] == [event(number).token for number in (0, 1, 2, 7)]
     assert len(text.warnings) == 1 and ":4" in text.warnings[0]
 
 
 def test_a_ledger_of_garbage_is_not_empty() -> None:
     with pytest.raises(InputError, match="none can be read"):
-        parse(b"\x00\xff garbage\n")
-    assert parse(b"\n\n").events == ()
+        parse_ledger(b"\x00\xff garbage\n")
+    assert parse_ledger(b"\n\n").events == ()
 
 
 def test_a_newer_ledger_is_refused() -> None:
     with pytest.raises(InputError, match="schema"):
-        parse(LINES + b'{"schema":2}\n')
+        parse_ledger(LINES + b'{"schema":2}\n')
 
 
 def test_only_one_process_writes(tmp_path: pathlib.Path) -> None:
@@ -155,7 +155,7 @@ def test_a_full_disk_is_an_error_and_the_next_line_stands_alone(
             writer.append(event(2))
         monkeypatch.undo()
         writer.append(event(3))
-    assert [item.token for item in read(tmp_path).events] == [event(1).token, event(3).token]
+    assert [item.token for item in read_ledger(tmp_path).events] == [event(1).token, event(3).token]
 
 
 def test_every_line_is_synced(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +175,7 @@ class _FullDisk:
 
 
 def test_a_book_takes_no_intent_that_is_not_on_disk_but_every_fact() -> None:
-    book = Book([event(1)], _FullDisk())
+    book = LedgerSession([event(1)], _FullDisk())
     with pytest.raises(MusterError):
         book.intend(event(2))
     assert book.tokens == {event(1).token}

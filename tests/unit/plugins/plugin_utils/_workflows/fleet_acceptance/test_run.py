@@ -98,7 +98,7 @@ def world(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> World:
     found = World(tmp_path)
     monkeypatch.setattr(fabric_verify, "run", found.fabric)
     monkeypatch.setattr(training_job, "run", found.train)
-    monkeypatch.setattr(parts, "_gpus", lambda request, names: 0)
+    monkeypatch.setattr(parts, "_count_gpus", lambda request, names: 0)
     return found
 
 
@@ -109,7 +109,7 @@ def outcomes(result: Dict, world: World) -> Dict:
 
 
 def test_a_good_fleet_of_hosts(world: World) -> None:
-    result = subject.run(world.request())
+    result = subject.accept_fleet(world.request())
     assert "failed" not in result and result["exit_code"] == 0 and not result["changed"]
     expected = {"fabric": "pass", "scaling": "pass", "queue": "not_applicable", "user": "pass", "resume": "pass"}
     assert outcomes(result, world) == expected
@@ -122,33 +122,33 @@ def test_a_good_fleet_of_hosts(world: World) -> None:
 
 def test_a_part_that_fails_does_not_hide_the_others(world: World) -> None:
     world.failed = "n2"
-    result = subject.run(world.request())
+    result = subject.accept_fleet(world.request())
     assert result["failed"] and "scaling fail: a size could not be measured 2 nodes: run x failed: why" in result["msg"]
     assert outcomes(result, world)["resume"] == "pass"
 
 
 def test_more_nodes_that_do_less_are_not_accepted(world: World) -> None:
     world.steps = {1: 0.1, 2: 0.3}
-    result = subject.run(world.request())
+    result = subject.accept_fleet(world.request())
     assert result["failed"] and "negative_scaling: 2 nodes do" in result["msg"] and result["exit_code"] == 1
 
 
 @pytest.mark.parametrize(("allowed", "failed"), [(False, True), (True, False)])
 def test_what_is_unproven_is_said_either_way(world: World, allowed: bool, failed: bool) -> None:
     world.outcome = "unproven"
-    result = subject.run(world.request(allow_unproven=allowed))
+    result = subject.accept_fleet(world.request(allow_unproven=allowed))
     assert bool(result.get("failed")) is failed and result["exit_code"] == 1
     world.outcome = "fail"
-    assert subject.run(world.request(allow_unproven=True))["failed"], "a failure is never waved through"
+    assert subject.accept_fleet(world.request(allow_unproven=True))["failed"], "a failure is never waved through"
 
 
 def test_loopback_proves_no_network(world: World) -> None:
     request = world.request()
     for index, values in enumerate(t.cast("dict[str, Dict]", request.hostvars).values(), 1):
         values["muster_address"] = f"127.0.0.{index}"
-    assert outcomes(subject.run(request), world)["scaling"] == "unproven"
+    assert outcomes(subject.accept_fleet(request), world)["scaling"] == "unproven"
     world.failed = "n1"
-    assert outcomes(subject.run(request), world)["scaling"] == "fail"
+    assert outcomes(subject.accept_fleet(request), world)["scaling"] == "fail"
 
 
 KUBE: Dict = {"image": "x", "placement": {"backend": "kubernetes"}, "resources": {"cpu": 1}}
@@ -156,28 +156,28 @@ KUBE: Dict = {"image": "x", "placement": {"backend": "kubernetes"}, "resources":
 
 def test_a_cluster(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two gangs go off together; a plain user's kubeconfig is used for one job only after its rights were asked."""
-    monkeypatch.setattr(parts, "too_many_rights", lambda client: [])
+    monkeypatch.setattr(parts, "find_excess_rights", lambda client: [])
     monkeypatch.setattr(kube_connection, "open_client", lambda options, base: None)
     options: Dict = {"nodes": 2, "job": KUBE, "kubeconfig": "admin", "context": "c", "user_kubeconfig": "plain"}
-    result = subject.run(world.request(**options))
+    result = subject.accept_fleet(world.request(**options))
     assert set(outcomes(result, world).values()) == {"pass"}, result
     assert result["changed"], "the nodes were labelled"
     by_run = {item.options["run_id"].split("-", 2)[2]: item.options for item in world.trained}
     assert sorted(by_run) == ["gang-a", "gang-b", "n1", "n2", "resume", "user-n1"]
     assert by_run["user-n1"]["kubeconfig"] == "plain" and by_run["user-n1"]["context"] is None
     assert {by_run[name]["kubeconfig"] for name in by_run if name != "user-n1"} == {"admin"}
-    monkeypatch.setattr(parts, "too_many_rights", lambda client: ["list secrets everywhere"])
-    result = subject.run(world.request(**options))
+    monkeypatch.setattr(parts, "find_excess_rights", lambda client: ["list secrets everywhere"])
+    result = subject.accept_fleet(world.request(**options))
     assert result["failed"] and "it may list secrets everywhere" in result["msg"]
 
 
 def test_a_cluster_without_a_users_kubeconfig_is_unproven(world: World) -> None:
-    result = subject.run(world.request(nodes=2, job=KUBE, tests=["user"]))
+    result = subject.accept_fleet(world.request(nodes=2, job=KUBE, tests=["user"]))
     assert outcomes(result, world) == {"user": "unproven"} and "the role team makes one" in result["msg"]
 
 
 def test_check_mode_starts_and_writes_nothing(world: World) -> None:
-    result = subject.run(world.request(check=True))
+    result = subject.accept_fleet(world.request(check=True))
     assert result["sizes"] == [1, 2] and result["tests"] == list(subject.ORDER)
     assert world.trained == [] and list(world.root.iterdir()) == []
 
@@ -185,14 +185,14 @@ def test_check_mode_starts_and_writes_nothing(world: World) -> None:
 def test_an_interrupt_cancels_what_was_started(world: World) -> None:
     world.end = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        subject.run(world.request(tests=["scaling"]))
+        subject.accept_fleet(world.request(tests=["scaling"]))
     first, second = world.trained
     assert second.options["state"] == "cancelled" and second.options["run_id"] == first.options["run_id"]
 
 
 def test_a_test_that_cannot_run_is_a_failure_of_its_own(world: World) -> None:
     world.end = MusterError("no way", "Do this")
-    result = subject.run(world.request(tests=["resume"]))
+    result = subject.accept_fleet(world.request(tests=["resume"]))
     assert result["failed"] and "resume fail: the test could not run no way. Do this" in result["msg"]
 
 
@@ -206,14 +206,14 @@ def test_a_test_that_cannot_run_is_a_failure_of_its_own(world: World) -> None:
 )
 def test_wrong_options(world: World, options: Dict, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        subject.run(world.request(**options))
+        subject.accept_fleet(world.request(**options))
 
 
 def test_no_host_at_all(world: World) -> None:
     request = world.request()
     t.cast("list[str]", request.hosts).clear()
     with pytest.raises(RefusedError, match="no host to accept"):
-        subject.run(request)
+        subject.accept_fleet(request)
 
 
 def test_documentation_and_action_agree() -> None:
@@ -230,23 +230,23 @@ def on_kubernetes(world: World, **job: t.Any) -> training_job.Request:
 @pytest.mark.parametrize(("engine", "kept"), [("mpijob", False), ("rayjob", False), ("indexed_job", True)])
 def test_an_engine_that_runs_no_torchrun_is_not_taken_over(world: World, engine: str, kept: bool) -> None:
     request = on_kubernetes(world, placement={"engine": engine})
-    found = parts.fleet(request, StateHome({"path": str(world.root)}, "lab"), "x")
+    found = parts.build_fleet(request, StateHome({"path": str(world.root)}, "lab"), "x")
     assert ("engine" in found.job["placement"]) is kept
-    parts.scaling(found)
+    parts.measure_scaling(found)
     assert [parse_job(item.options["job"]).launcher for item in world.trained] == ["torchrun"] * 2
 
 
 def test_paths_of_the_user_are_looked_for_where_the_user_is(world: World) -> None:
     """A relative kubeconfig, or a relative folder of the job that is killed and resumes."""
-    subject.run(on_kubernetes(world))
+    subject.accept_fleet(on_kubernetes(world))
     assert {item.base for item in world.trained} == {world.root}
 
 
 def test_pods_that_share_a_node_prove_no_network(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     real = parts.rules.point
     monkeypatch.setattr(parts.rules, "point", lambda value: dataclasses.replace(real(value), nodes=1))
-    found = parts.fleet(on_kubernetes(world), StateHome({"path": str(world.root)}, "lab"), "x")
-    part = parts.scaling(found)
+    found = parts.build_fleet(on_kubernetes(world), StateHome({"path": str(world.root)}, "lab"), "x")
+    part = parts.measure_scaling(found)
     assert part.outcome == "unproven" and "2 pods ran on 1 nodes" in part.reasons[0]
 
 
@@ -265,19 +265,19 @@ def test_a_job_that_says_something_else_than_was_meant_is_refused(
     world: World, changes: Dict, words: str, check: bool
 ) -> None:
     with pytest.raises(InputError, match=words):
-        subject.run(world.request(check, **changes))
+        subject.accept_fleet(world.request(check, **changes))
     assert not world.trained
 
 
 def test_the_users_kubeconfig_has_its_own_context(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kube_connection, "open_client", lambda *_args: None)
-    monkeypatch.setattr(parts, "too_many_rights", lambda _client: [])
+    monkeypatch.setattr(parts, "find_excess_rights", lambda _client: [])
     request = on_kubernetes(world, placement={"cluster": "rented"})
     request.options["user_kubeconfig"] = "user.yml"
-    found = parts.fleet(request, StateHome({"path": str(world.root)}, "lab"), "x")
-    assert parts.user(found).outcome == "pass"
+    found = parts.build_fleet(request, StateHome({"path": str(world.root)}, "lab"), "x")
+    assert parts.check_user_rights(found).outcome == "pass"
     assert "cluster" not in world.trained[-1].options["job"]["placement"]
-    parts.scaling(found)
+    parts.measure_scaling(found)
     assert world.trained[-1].options["job"]["placement"]["cluster"] == "rented"
 
 
@@ -293,4 +293,4 @@ def test_the_users_kubeconfig_has_its_own_context(world: World, monkeypatch: pyt
     ],
 )
 def test_a_job_that_says_only_how_large_it_is_is_one(world: World, job: Dict) -> None:
-    assert subject.run(world.request(True, job=job, nodes=2))["nodes"] == 2
+    assert subject.accept_fleet(world.request(True, job=job, nodes=2))["nodes"] == 2

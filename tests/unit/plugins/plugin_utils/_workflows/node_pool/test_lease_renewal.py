@@ -50,14 +50,14 @@ def script(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> pathlib.P
 
 def test_the_lease_of_every_machine_is_renewed(tmp_path: pathlib.Path, script: pathlib.Path) -> None:
     machines = [Machine(tmp_path, name) for name in "ab"]
-    assert lease_renewal.renew([machine.remote for machine in machines], 3600) == {}
+    assert lease_renewal.renew_leases([machine.remote for machine in machines], 3600) == {}
     assert all(3590 < machine.left <= 3600 for machine in machines)
 
 
 def test_a_machine_without_a_lease_is_no_problem(tmp_path: pathlib.Path, script: pathlib.Path) -> None:
     script.unlink()
     machine = Machine(tmp_path)
-    assert lease_renewal.renew([machine.remote]) == {}
+    assert lease_renewal.renew_leases([machine.remote]) == {}
     assert not (machine.root / "lease").exists()
 
 
@@ -67,7 +67,7 @@ def test_a_lease_that_cannot_be_renewed_is_told_once(tmp_path: pathlib.Path, scr
     machine = Machine(tmp_path)
     told: list[str] = []
     now = [100.0]
-    renewal = lease_renewal.Renewal([machine.remote], told.append, 3600, lambda: now[0])
+    renewal = lease_renewal.LeaseRenewal([machine.remote], told.append, 3600, lambda: now[0])
     for seconds in (0, 1, 359, 1, 361):
         now[0] += seconds
         renewal.tick()
@@ -83,13 +83,13 @@ def test_renewal_begins_at_once_and_only_for_rented_machines(tmp_path: pathlib.P
         "own": {"muster_node": {"ownership": "owned"}},
         "bare": {},
     }
-    remotes = lease_renewal.rented([machine.remote for machine in machines], hostvars)
+    remotes = lease_renewal.select_rented([machine.remote for machine in machines], hostvars)
     assert [remote.name for remote in remotes] == ["rent"]
-    renewal = lease_renewal.Renewal(remotes, lambda _line: None, 3600, lambda: 0.0)
+    renewal = lease_renewal.LeaseRenewal(remotes, lambda _line: None, 3600, lambda: 0.0)
     renewal.tick()
     renewal.wait()
     assert [machine.commands for machine in machines] == [1, 0, 0]
-    nobody = lease_renewal.Renewal([], lambda _line: None)
+    nobody = lease_renewal.LeaseRenewal([], lambda _line: None)
     nobody.tick()
     nobody.wait()
 
@@ -102,7 +102,7 @@ def test_a_machine_that_hangs_holds_nobody_up(tmp_path: pathlib.Path) -> None:
         return 0, "", ""
 
     now = [0.0]
-    renewal = lease_renewal.Renewal([Remote("m", hangs)], lambda _line: None, 3600, lambda: now[0])
+    renewal = lease_renewal.LeaseRenewal([Remote("m", hangs)], lambda _line: None, 3600, lambda: now[0])
     began = time.monotonic()
     for _look in range(3):
         renewal.tick()

@@ -22,11 +22,14 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     ProviderError,
 )
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import iso
-from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import LedgerWriter, read
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import (
+    LedgerWriter,
+    read_ledger,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._workflows import node_offer_info
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool import absent as node_pool_absent
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool import present as node_pool_present
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.accounts import Outside
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.accounts import Externals
 from ansible_collections.muster.training.tests.fakes.cycle import KEY
 from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
 from ansible_collections.muster.training.tests.fakes.landlord import SimProber
@@ -47,7 +50,7 @@ class Place:
         self.clock = clock
         self.prober = SimProber()
         self.urls = {"lambda": lambda_url, "shadeform": shade_url}
-        outside = Outside(clock, FakeWire(clock), {})
+        outside = Externals(clock, FakeWire(clock), {})
         self.context = node_pool_present.Context(folder, False, outside, InlineStage(clock), self.prober)
 
     def providers(self, *names: str) -> list[dict[str, t.Any]]:
@@ -66,7 +69,7 @@ class Place:
         }
         checked = parse(PoolFace, given)
         context = dataclasses.replace(self.context, check=check)
-        run = node_pool_absent.absent if given.get("state") == "absent" else node_pool_present.present
+        run = node_pool_absent.ensure_absent if given.get("state") == "absent" else node_pool_present.ensure_present
         result = run(checked, context)
         text = json.dumps(result)
         assert not any(secret in text for secret in SECRETS)
@@ -293,7 +296,7 @@ def test_a_torn_ledger_is_used_and_told(place: Place, lambda_api: FakeLambda) ->
         ledger.write(b'{"at": "2026-')
     result = place.pool(state="absent", pool=None)
     assert result["clean"] and len(result["ledger_warnings"]) == 1
-    assert lambda_api.alive() == [] and len(read(place.state).warnings) == 1
+    assert lambda_api.alive() == [] and len(read_ledger(place.state).warnings) == 1
 
 
 def test_no_secret_is_in_any_file(place: Place) -> None:
@@ -338,7 +341,7 @@ def test_wrong_options_are_refused_before_anything_is_asked(
 
 def test_offers_of_all_providers_by_price(place: Place) -> None:
     options = {"providers": place.providers("lambda", "shadeform"), "gpu_model": "H100", "k3s_capable": True}
-    result = node_offer_info.offers(parse(OfferFace, options), place.context.outside)
+    result = node_offer_info.find_offers(parse(OfferFace, options), place.context.outside)
     assert [(item["provider"], item["price_usd_per_hour"]) for item in result["offers"]] == [
         ("shadeform", 2.4),
         ("lambda", 2.99),
@@ -350,16 +353,16 @@ def test_offers_of_all_providers_by_price(place: Place) -> None:
 def test_a_provider_that_does_not_answer_is_named(place: Place) -> None:
     broken = {"name": "shadeform", "api_token": TOKEN, "api_url": "http://127.0.0.1:1"}
     options = parse(OfferFace, {"providers": [*place.providers("lambda"), broken]})
-    result = node_offer_info.offers(options, place.context.outside)
+    result = node_offer_info.find_offers(options, place.context.outside)
     assert [item["provider"] for item in result["problems"]] == ["shadeform"]
     assert len(result["offers"]) == 1
     with pytest.raises(ProviderError):
-        node_offer_info.offers(parse(OfferFace, {"providers": [broken]}), place.context.outside)
+        node_offer_info.find_offers(parse(OfferFace, {"providers": [broken]}), place.context.outside)
 
 
 def test_an_environment_variable_is_enough(place: Place) -> None:
     outside = place.context.outside._replace(environ={"LAMBDA_API_KEY": TOKEN})
     options = parse(OfferFace, {"providers": [{**place.providers("lambda")[0], "api_token": None}]})
-    assert node_offer_info.offers(options, outside)["found"] == 1
+    assert node_offer_info.find_offers(options, outside)["found"] == 1
     with pytest.raises(InputError, match="names no provider"):
-        node_offer_info.offers(parse(OfferFace, {}), place.context.outside)
+        node_offer_info.find_offers(parse(OfferFace, {}), place.context.outside)

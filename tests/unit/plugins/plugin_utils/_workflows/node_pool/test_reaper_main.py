@@ -14,9 +14,12 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, iso
-from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import LedgerWriter, read
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import (
+    LedgerWriter,
+    read_ledger,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool import reaper_main
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.accounts import Outside
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.accounts import Externals
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.present import Context
 from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
 from ansible_collections.muster.training.tests.fakes.virtual import InlineStage, VirtualClock
@@ -59,7 +62,7 @@ def test_a_lease_ends_at_its_deadline_without_a_controller(
         provider = {"name": "lambda", "account": "ours", "api_token_file": str(tmp_path / "key"), "api_url": url}
         place = tmp_path / "reaper.json"
         place.write_text(json.dumps({"cluster": "lab", "state_home": {"path": str(tmp_path)}, "providers": [provider]}))
-        context = Context(tmp_path, outside=Outside(clock, FakeWire(clock), {}), stage=InlineStage(clock))
+        context = Context(tmp_path, outside=Externals(clock, FakeWire(clock), {}), stage=InlineStage(clock))
         assert reaper_main.main([str(place)], context) == 0
         assert len(api.alive()) == 1
         clock.sleep(601)
@@ -70,7 +73,7 @@ def test_a_lease_ends_at_its_deadline_without_a_controller(
     shown = capsys.readouterr()
     assert "0badcafe" in shown.err and TOKEN not in shown.out + shown.err
     assert "deadline" in shown.out
-    assert {lease.state for lease in read(tmp_path / "lab").leases.values()} == {"verified"}
+    assert {lease.state for lease in read_ledger(tmp_path / "lab").leases.values()} == {"verified"}
 
 
 @pytest.mark.parametrize(
@@ -123,5 +126,5 @@ def packed(folder: pathlib.Path, said: str = "packed") -> pathlib.Path:
 
 def test_settings_have_defaults(tmp_path: pathlib.Path) -> None:
     (tmp_path / "reaper.json").write_text('{"cluster": "lab"}')
-    found: dict[str, t.Any] = reaper_main.settings(tmp_path / "reaper.json")
+    found: dict[str, t.Any] = reaper_main.read_settings(tmp_path / "reaper.json")
     assert found["due_only"] is True and found["orphans"] == "report"

@@ -17,11 +17,14 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import Remote
-from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import LedgerWriter, read
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import (
+    LedgerWriter,
+    read_ledger,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._provision.run_exit_ssh import NodeEnd
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool import ledger_replica, run_leases
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool import present as node_pool_present
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.lease_renewal import Renewal
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.lease_renewal import LeaseRenewal
 from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
 from ansible_collections.muster.training.tests.support.rented_runs import PRICE, World, job
@@ -54,19 +57,19 @@ def test_machines_end_with_their_run(world: World, rule: str, outcome: str, left
     assert len(result.get("released", [])) == 2 - left and not result.get("failed")
     assert len([line for line in world.said if line.startswith("giving back lab-h100-")]) == 2 - left
     assert world.end(tenancy, outcome) == {}
-    states = {lease.state for lease in read(world.home.folder).leases.values()}
+    states = {lease.state for lease in read_ledger(world.home.folder).leases.values()}
     assert states == ({"joined"} if left else {"verified"})
 
 
 def test_a_run_on_machines_of_ones_own_has_no_lease(world: World) -> None:
-    own = [run_leases.Place("a", {"ownership": "owned", "id": "x", "provider": "static"}, "/r")]
+    own = [run_leases.RunHost("a", {"ownership": "owned", "id": "x", "provider": "static"}, "/r")]
     assert world.begin(job(release="always"), own) is None
     assert not (world.home.folder / "ledger.jsonl").exists()
 
 
 @pytest.mark.parametrize("changes", [{"release": "always"}, {"max_cost_usd": 5.0}])
 def test_a_rule_for_machines_that_nobody_could_end_is_refused(world: World, changes: dict[str, t.Any]) -> None:
-    strange = [run_leases.Place("a", {"ownership": "rented", "id": "x", "provider": "lambda", "name": "mine"}, "/r")]
+    strange = [run_leases.RunHost("a", {"ownership": "rented", "id": "x", "provider": "lambda", "name": "mine"}, "/r")]
     with pytest.raises(InputError, match=f"job.{next(iter(changes))}: a is rented, but not in the ledger"):
         world.begin(job(**changes), strange)
     assert world.begin(job(), strange) is None
@@ -86,24 +89,24 @@ def test_the_cost_of_a_run_counts_from_its_own_start(world: World) -> None:
 def test_the_same_run_goes_on_counting_and_another_begins_anew(world: World) -> None:
     places = world.rent()
     assert world.begin(job(max_cost_usd=9.0), places)
-    lines = len(read(world.home.folder).events)
+    lines = len(read_ledger(world.home.folder).events)
     world.clock.sleep(3600)
     again = world.begin(job(max_cost_usd=9.0), places)
-    assert len(read(world.home.folder).events) == lines
+    assert len(read_ledger(world.home.folder).events) == lines
     assert "has cost 11.96 USD" in again.over(world.clock.time() + 3600)
     other = world.begin(job(), places, "r2")
     assert other.over(world.clock.time() + 10**6) == ""
-    assert run_leases.of_run(world.home, "r1") is None
-    lease = next(iter(read(world.home.folder).leases.values()))
+    assert run_leases.find_run_leases(world.home, "r1") is None
+    lease = next(iter(read_ledger(world.home.folder).leases.values()))
     assert (lease.run_id, lease.release, lease.max_cost_usd) == ("r2", None, None)
 
 
 def test_the_rule_that_a_pool_was_rented_with_holds(world: World) -> None:
     places = world.rent(release="success")
     assert world.begin(job(), places)
-    lines = len(read(world.home.folder).events)
+    lines = len(read_ledger(world.home.folder).events)
     tenancy = world.begin(job(), places)
-    assert len(read(world.home.folder).events) == lines
+    assert len(read_ledger(world.home.folder).events) == lines
     assert len(world.end(tenancy, "succeeded")["released"]) == 2 and world.alive() == 0
 
 
@@ -114,8 +117,8 @@ def test_machines_that_the_run_did_not_use_stay(world: World) -> None:
 
 def test_a_machine_that_is_being_given_back_takes_no_run(world: World) -> None:
     places = world.rent()
-    lease = next(iter(read(world.home.folder).leases.values()))
-    event = next(item for item in read(world.home.folder).events if item.event == "joined")
+    lease = next(iter(read_ledger(world.home.folder).leases.values()))
+    event = next(item for item in read_ledger(world.home.folder).events if item.event == "joined")
     with LedgerWriter(world.home.folder) as writer:
         writer.append(dataclasses.replace(event, event="draining"))
     with pytest.raises(RefusedError, match=f"{lease.name} is being given back"):
@@ -175,24 +178,24 @@ def test_a_follower_hears_when_the_run_costs_too_much(world: World) -> None:
         renewed.append(command)
         return 0, "", ""
 
-    renewal = Renewal([Remote("m", shell)], world.said.append, now=world.clock.time)
-    custody = run_leases.Custody(tenancy, renewal, now=world.clock.time)
+    renewal = LeaseRenewal([Remote("m", shell)], world.said.append, now=world.clock.time)
+    custody = run_leases.HostsLeaseGuard(tenancy, renewal, now=world.clock.time)
     assert custody.over() == custody.over() == ""
     renewal.wait()
     world.clock.sleep(3601)
     assert "has cost 5.98 USD" in custody.over()
     renewal.wait()
     assert len(renewed) == 2
-    assert run_leases.Custody(None, Renewal([], world.said.append), now=world.clock.time).over() == ""
+    assert run_leases.HostsLeaseGuard(None, LeaseRenewal([], world.said.append), now=world.clock.time).over() == ""
 
 
 def test_where_a_run_is_kept() -> None:
     hosts = [types.SimpleNamespace(name=name, node={"id": name}) for name in "ab"]
     infos = {name: {"state_dir": f"/s/{name}"} for name in "ab"}
-    found = run_leases.places(job(), "r1", hosts, infos)
+    found = run_leases.list_run_hosts(job(), "r1", hosts, infos)
     assert [(item.run_dir, item.decides) for item in found] == [("/s/a/runs/r1", True), ("/s/b/runs/r1", True)]
     mpi = parse_job({"name": "x", "nodes": 2, "launcher": "mpi", "command": ["true"]})
-    assert [item.decides for item in run_leases.places(mpi, "r1", hosts, infos)] == [True, False]
+    assert [item.decides for item in run_leases.list_run_hosts(mpi, "r1", hosts, infos)] == [True, False]
 
 
 def test_a_rule_needs_its_copy_where_one_is_wanted(world: World) -> None:
@@ -209,9 +212,9 @@ def test_the_copy_arrives_whole_over_a_shell(world: World, tmp_path: pathlib.Pat
         return done.returncode, done.stdout.decode(), done.stderr.decode()
 
     world.rent()
-    events = read(world.home.folder).events
+    events = read_ledger(world.home.folder).events
     state = tmp_path / "it's there"
-    push = ledger_replica.to(Remote("keeper-1", shell), "lab", str(state))
+    push = ledger_replica.replica_sender(Remote("keeper-1", shell), "lab", str(state))
     with pytest.raises(MusterError, match="keeper-1: the ledger could not be copied there .no reaper is installed"):
         push(events)
     (state / "lab").mkdir(parents=True)
@@ -224,8 +227,8 @@ def test_the_copy_arrives_whole_over_a_shell(world: World, tmp_path: pathlib.Pat
 
 
 def test_awx_must_say_where_the_ledger_is_kept() -> None:
-    node_pool_present.refuse_passing_controller({"state_home": {}}, {})
-    node_pool_present.refuse_passing_controller({"state_home": {"path": "/mnt/state"}}, {"awx_job_id": 7})
+    node_pool_present.require_persistent_state({"state_home": {}}, {})
+    node_pool_present.require_persistent_state({"state_home": {"path": "/mnt/state"}}, {"awx_job_id": 7})
     for name in ("awx_job_id", "tower_job_id"):
         with pytest.raises(RefusedError, match="muster_reaper_host"):
-            node_pool_present.refuse_passing_controller({"state_home": {}}, {name: 7})
+            node_pool_present.require_persistent_state({"state_home": {}}, {name: 7})
