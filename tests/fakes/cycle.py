@@ -38,12 +38,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.
 
 from .api import FakeApi, _server
 from .lambda_cloud import FakeLambda
-from .landlord import SimProber
 from .runpod import FakeRunpod
 from .shadeform import FakeShadeform
+from .sim_provider import SimProber
 from .tailscale import FakeTailscale
 from .vastai import FakeVast
-from .virtual import InlineStage, VirtualClock
+from .virtual import InlineScheduler, VirtualClock
 from .wire import TOKEN, FakeWire
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPm3qL9yqKZ1b0T2cCqf5xH0c7m4Qd8r user@host"
@@ -205,7 +205,7 @@ class Cycle:
             request,
             {provider: self.keeper},
             LedgerSession(self.ledger.events, self.ledger),
-            InlineStage(self.clock),
+            InlineScheduler(self.clock),
             prober=SimProber(),
             terms=Terms(ssh_public_key=KEY),
             tokens=lambda _taken: next(self._tokens),
@@ -221,7 +221,7 @@ class Cycle:
             keeper,
             lambda name: keeper.mint(KeyOrder(name, ("tag:rented",))),
             LedgerSession(self.ledger.events, self.ledger),
-            InlineStage(self.clock),
+            InlineScheduler(self.clock),
             lambda _taken: next(self._tokens),
         )
         lease = next(
@@ -249,7 +249,7 @@ class Cycle:
         keeper = self.keeper
         request = DeleteRequest("lab", self.clock.time() + 1800)
         book = LedgerSession(self.ledger.events, self.ledger)
-        return delete_leases(request, lambda _lease: True, {keeper.name: keeper}, book, InlineStage(self.clock))
+        return delete_leases(request, lambda _lease: True, {keeper.name: keeper}, book, InlineScheduler(self.clock))
 
     def settle(self) -> int:
         """Let everything happen that is still on its way; return how many things bill then."""

@@ -24,7 +24,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_po
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.present import Context
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import kube_connection
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
-from ansible_collections.muster.training.tests.fakes.landlord import SimLandlord
+from ansible_collections.muster.training.tests.fakes.sim_provider import SimProvider
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 from ansible_collections.muster.training.tests.support.run_world import Said
@@ -114,7 +114,7 @@ class Healer:
     def __init__(self, api: ApiServer, root: pathlib.Path, names: tuple[str, str]) -> None:
         self.api, self.root, self.said = api, root, Said()
         self.clock = VirtualClock(time.time())
-        self.landlord = SimLandlord(self.clock, "lambda")
+        self.provider = SimProvider(self.clock, "lambda")
         folder = files.private_dir(root / "lab" / "runs" / "r")
         job = {"name": "x", "nodes": 2, "restart": {"on_lost_node": "replace"}}
         value = {"schema": 1, "run_id": "r", "job": job, "state": "running", "outcome": None, "hosts": list(names)}
@@ -148,7 +148,7 @@ class Healer:
 @pytest.fixture
 def healer(api: ApiServer, tmp_path: pathlib.Path, pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> Healer:
     found = Healer(api, tmp_path, pair)
-    monkeypatch.setattr(facts, "landlords", lambda providers, outside: {"lambda": found.landlord})
+    monkeypatch.setattr(facts, "open_providers", lambda providers, externals: {"lambda": found.provider})
     # That giving back proves what it says is tested where it lives.
     monkeypatch.setattr(node_pool_absent, "ensure_absent", found.given_back)
     return found

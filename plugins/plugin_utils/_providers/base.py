@@ -64,7 +64,7 @@ class ProviderAccount(abc.ABC):
         self.clock = clock
 
     @abc.abstractmethod
-    def rentals(self) -> tuple[Rental, ...]:
+    def list_instances(self) -> tuple[Rental, ...]:
         """Return everything the account has that bills or may come to bill. Raises TransportError."""
 
     @abc.abstractmethod

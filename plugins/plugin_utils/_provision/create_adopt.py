@@ -37,7 +37,7 @@ def initial_state(
     now: float,
 ) -> PoolState:
     """Return the state before anything was done: adopted machines in their slots, surplus and dead ones given up."""
-    state = PoolState(request, tuple(MachineSlot(index) for index in range(request.slots)), traits, started_at=now)
+    state = PoolState(request, tuple(MachineSlot(index) for index in range(request.slot_count)), traits, started_at=now)
     ours = sorted(pool_leases(request, leases), key=lambda lease: (lease.state != "joined", lease.intent_at))
     for lease in ours:
         listed = [item for item in listings.get(lease.provider, ()) if item.resource == lease.resource]
@@ -56,9 +56,9 @@ def rank_offers(state: PoolState, offers: t.Iterable[Offer], now: float) -> Pool
     )
     tier = min((choice.tier for choice in choices), default=0)
     # A gang is of one candidate, also one that another controller began.
-    held = sorted((slot.held for slot in state.slots if slot.held), key=lambda item: not item.kept)
-    if held:
-        tier = _candidate_index(state.request.candidates, held[0].provider, tier)
+    slot_lease = sorted((slot.lease for slot in state.slots if slot.lease), key=lambda item: not item.protected)
+    if slot_lease:
+        tier = _candidate_index(state.request.candidates, slot_lease[0].provider, tier)
     return advance(dataclasses.replace(state, choices=choices, tier=tier), now)
 
 
@@ -70,7 +70,7 @@ def _free_slot(state: PoolState, name: str) -> MachineSlot | None:
     """Return the slot of a name's own index, else none: a second machine of one place is surplus."""
     parts = parse_name(name)
     index = parts.index if parts else -1
-    if 0 <= index < len(state.slots) and state.slots[index].held is None:
+    if 0 <= index < len(state.slots) and state.slots[index].lease is None:
         return state.slots[index]
     return None
 
@@ -89,7 +89,7 @@ def _adopt(state: PoolState, lease: Lease, found: list[Rental], now: float) -> P
         return queue_deletion(state, chosen, "had been given up")
     kept = lease.state == "joined"
     running = chosen.state == "running"
-    held = SlotLease(
+    slot_lease = SlotLease(
         lease.token,
         lease.name,
         lease.provider,
@@ -100,30 +100,30 @@ def _adopt(state: PoolState, lease: Lease, found: list[Rental], now: float) -> P
         lease.region,
         now,
         chosen,
-        kept=kept,
+        protected=kept,
     )
-    slot = dataclasses.replace(slot, phase="ready" if kept and running else "booting", held=held)
+    slot = dataclasses.replace(slot, phase="ready" if kept and running else "booting", lease=slot_lease)
     return _replace_slot(state, slot)
 
 
 def _restore_absent(state: PoolState, lease: Lease, now: float) -> PoolState:
     traits = state.traits.get(lease.provider)
     if not lease.open or traits is None:
-        return dataclasses.replace(state, watched=state.watched | {lease.token})
+        return dataclasses.replace(state, abandoned_tokens=state.abandoned_tokens | {lease.token})
     slot = _free_slot(state, lease.name)
-    held = SlotLease(lease.token, lease.name, lease.provider, lease.intent_at, lease.price_usd_per_hour, lease.id)
+    slot_lease = SlotLease(lease.token, lease.name, lease.provider, lease.intent_at, lease.price_usd_per_hour, lease.id)
     if slot is not None and not lease.settled and now < lease.intent_at + traits.settle_s:
         until = lease.intent_at + traits.settle_s
-        return _replace_slot(state, dataclasses.replace(slot, phase="unsettled", held=held, until=until))
+        return _replace_slot(state, dataclasses.replace(slot, phase="unsettled", lease=slot_lease, until=until))
     recent = now - lease.changed_at <= traits.list_lag_s
     if slot is not None and lease.state in ("created", "adopted", "joined") and recent:
         return _replace_slot(
-            state, dataclasses.replace(slot, phase="booting", held=dataclasses.replace(held, since=now))
+            state, dataclasses.replace(slot, phase="booting", lease=dataclasses.replace(slot_lease, since=now))
         )
     if lease.id is not None and lease.state not in ("deleted", "failed"):
-        rental = Rental(lease.provider, lease.id, lease.name, lease.token, "unknown")
-        state = queue_deletion(state, rental, "is not listed any more")
-    return dataclasses.replace(state, watched=state.watched | {lease.token})
+        instance = Rental(lease.provider, lease.id, lease.name, lease.token, "unknown")
+        state = queue_deletion(state, instance, "is not listed any more")
+    return dataclasses.replace(state, abandoned_tokens=state.abandoned_tokens | {lease.token})
 
 
 def _replace_slot(state: PoolState, slot: MachineSlot) -> PoolState:

@@ -38,10 +38,10 @@ class KeyRequest:
 
 def create_key[T](
     request: KeyRequest,
-    keeper: AccountApi,
+    account: AccountApi,
     make: t.Callable[[str], tuple[CreateAnswer, T | None]],
-    book: LedgerSession,
-    stage: Scheduler,
+    session: LedgerSession,
+    scheduler: Scheduler,
     tokens: t.Callable[[t.Collection[str]], str],
 ) -> T:
     """Return what ``make`` made under a name that it is given.
@@ -50,32 +50,32 @@ def create_key[T](
     """
     reason = ""
     for _attempt in range(ATTEMPTS):
-        token = tokens(book.tokens)
+        token = tokens(session.tokens)
         name = str(RentedName(request.cluster, request.pool, 0, token))
         intent = LedgerEvent(
-            at=iso(stage.now()),
+            at=iso(scheduler.now()),
             cluster=request.cluster,
             token=token,
             event="intent",
             resource=request.resource,
-            provider=keeper.name,
-            account=keeper.account,
+            provider=account.name,
+            account=account.account,
             pool=request.pool,
             name=name,
             run_id=request.run_id,
             deadline=request.deadline,
         )
-        book.intend(intent)
+        session.record_intent(intent)
         answer, made = make(name)
-        at = iso(stage.now())
+        at = iso(scheduler.now())
         if isinstance(answer, Created):
-            book.note(dataclasses.replace(intent, at=at, event="created", id=answer.id))
+            session.record(dataclasses.replace(intent, at=at, event="created", id=answer.id))
             if made is not None:
                 return made
         if isinstance(answer, Refused):
-            book.note(dataclasses.replace(intent, at=at, event="failed", reason=answer.reason, settled=True))
+            session.record(dataclasses.replace(intent, at=at, event="failed", reason=answer.reason, settled=True))
             if answer.why != "throttled":
-                raise ProviderError(f"{keeper.name} refused: {answer.reason}")
-            stage.wait((), stage.now() + min(answer.retry_after_s or _THROTTLE_S, _THROTTLE_CAP_S))
+                raise ProviderError(f"{account.name} refused: {answer.reason}")
+            scheduler.wait((), scheduler.now() + min(answer.retry_after_s or _THROTTLE_S, _THROTTLE_CAP_S))
         reason = answer.reason
-    raise ProviderError(f"{keeper.name} gave no usable answer {ATTEMPTS} times ({reason})", "Try again later")
+    raise ProviderError(f"{account.name} gave no usable answer {ATTEMPTS} times ({reason})", "Try again later")

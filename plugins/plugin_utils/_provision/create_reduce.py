@@ -45,17 +45,17 @@ def reduce(state: PoolState, event: CreateEvent) -> PoolState:
     elif isinstance(event, MachineProbed):
         state = _apply_probe(_finish_action(state, f"probe:{event.token}:{event.member}"), event)
     else:
-        rental = event.discard.rental
-        state = _apply_deletion(_finish_action(state, f"delete:{rental.provider}:{rental.id}"), event)
+        instance = event.deletion.instance
+        state = _apply_deletion(_finish_action(state, f"delete:{instance.provider}:{instance.id}"), event)
     return advance(state, event.at)
 
 
 def advance(state: PoolState, now: float) -> PoolState:
     """Return the state after the rules for the whole gang: boot limits, the next candidate, giving up."""
     for slot in state.slots:
-        held = slot.held
-        if slot.phase == "booting" and held and now - held.since > state.traits[held.provider].boot_limit_s:
-            state = replace_machine(state, slot, f"not usable {now - held.since:.0f} s after it was ordered")
+        lease = slot.lease
+        if slot.phase == "booting" and lease and now - lease.since > state.traits[lease.provider].boot_limit_s:
+            state = replace_machine(state, slot, f"not usable {now - lease.since:.0f} s after it was ordered")
     wanted = any(slot.phase == "wanted" for slot in state.slots)
     flying = any(slot.phase == "creating" for slot in state.slots)
     if wanted and not flying and not available_choices(state, now):
@@ -67,10 +67,10 @@ def advance(state: PoolState, now: float) -> PoolState:
 
 def replace_machine(state: PoolState, slot: MachineSlot, reason: str) -> PoolState:
     """Give up the machine in a slot: delete it, avoid its host for the rest of this run, order another one."""
-    rental = slot.held.rental if slot.held else None
-    if rental and rental.host:
-        state = dataclasses.replace(state, bad_hosts=state.bad_hosts | {f"{rental.provider}:{rental.host}"})
-    return dataclasses.replace(_release_slot(state, slot, reason), rerolls=state.rerolls + 1)
+    instance = slot.lease.instance if slot.lease else None
+    if instance and instance.host:
+        state = dataclasses.replace(state, bad_hosts=state.bad_hosts | {f"{instance.provider}:{instance.host}"})
+    return dataclasses.replace(_release_slot(state, slot, reason), replacements=state.replacements + 1)
 
 
 def _log(state: PoolState, line: str) -> PoolState:
@@ -78,7 +78,7 @@ def _log(state: PoolState, line: str) -> PoolState:
 
 
 def _finish_action(state: PoolState, key: str) -> PoolState:
-    return dataclasses.replace(state, busy=state.busy - {key})
+    return dataclasses.replace(state, in_flight=state.in_flight - {key})
 
 
 def _set_slot(state: PoolState, slot: MachineSlot) -> PoolState:
@@ -88,100 +88,100 @@ def _set_slot(state: PoolState, slot: MachineSlot) -> PoolState:
 
 def _apply_order(state: PoolState, event: OrderSent) -> PoolState:
     offer = event.choice.offer
-    held = SlotLease(event.token, event.name, offer.provider, event.at, offer.price_usd_per_hour, region=offer.region)
-    used = {**state.used, event.choice.key: state.used.get(event.choice.key, 0) + 1}
+    lease = SlotLease(event.token, event.name, offer.provider, event.at, offer.price_usd_per_hour, region=offer.region)
+    used = {**state.order_counts, event.choice.key: state.order_counts.get(event.choice.key, 0) + 1}
     pace = state.traits[offer.provider].create_interval_s
-    paced = {**state.next_create, offer.provider: event.at + pace} if pace else state.next_create
-    state = dataclasses.replace(state, used=used, next_create=paced)
+    paced = {**state.next_order_at, offer.provider: event.at + pace} if pace else state.next_order_at
+    state = dataclasses.replace(state, order_counts=used, next_order_at=paced)
     return _set_slot(
-        state, dataclasses.replace(state.slots[event.slot], phase="creating", held=held, choice=event.choice)
+        state, dataclasses.replace(state.slots[event.slot], phase="creating", lease=lease, choice=event.choice)
     )
 
 
 def _apply_answer(state: PoolState, event: OrderAnswered) -> PoolState:
     slot = state.slots[event.slot]
-    held, answer = slot.held, event.answer
-    if held is None:
+    lease, answer = slot.lease, event.answer
+    if lease is None:
         return state
     if isinstance(answer, Created):
-        held = dataclasses.replace(held, id=answer.id, since=event.at)
-        state = _set_slot(state, dataclasses.replace(slot, phase="booting", held=held))
+        lease = dataclasses.replace(lease, id=answer.id, since=event.at)
+        state = _set_slot(state, dataclasses.replace(slot, phase="booting", lease=lease))
         if answer.usable:
-            return _log(state, f"{held.name}: {held.provider} made {answer.id}")
+            return _log(state, f"{lease.name}: {lease.provider} made {answer.id}")
         return replace_machine(state, state.slots[slot.index], f"made with an error: {answer.reason}")
     if isinstance(answer, Unsettled):
-        until = event.at + state.traits[held.provider].settle_s
-        state = _log(state, f"{held.name}: no usable answer from {held.provider} ({answer.reason}); looking for it")
+        until = event.at + state.traits[lease.provider].settle_s
+        state = _log(state, f"{lease.name}: no usable answer from {lease.provider} ({answer.reason}); looking for it")
         return _set_slot(state, dataclasses.replace(slot, phase="unsettled", until=until))
-    return _apply_refusal(state, slot, held, event.at, answer)
+    return _apply_refusal(state, slot, lease, event.at, answer)
 
 
-def _apply_refusal(state: PoolState, slot: MachineSlot, held: SlotLease, now: float, answer: Refused) -> PoolState:
+def _apply_refusal(state: PoolState, slot: MachineSlot, lease: SlotLease, now: float, answer: Refused) -> PoolState:
     if slot.choice is None:
         return state
     key = slot.choice.key
-    used = {**state.used, key: state.used.get(key, 1) - 1}
-    state = dataclasses.replace(state, used=used)
+    used = {**state.order_counts, key: state.order_counts.get(key, 1) - 1}
+    state = dataclasses.replace(state, order_counts=used)
     if answer.why == "throttled":
         wish = answer.retry_after_s if answer.retry_after_s is not None else THROTTLE_S
         later = now + min(max(wish, 1.0), THROTTLE_CAP_S)
-        state = dataclasses.replace(state, next_create={**state.next_create, held.provider: later})
+        state = dataclasses.replace(state, next_order_at={**state.next_order_at, lease.provider: later})
         # A 429 says that nothing was made: the one refusal after which the same order goes out again.
         return _set_slot(state, MachineSlot(slot.index, not_before=later))
-    state = _log(state, f"{held.name}: {held.provider} refused {slot.choice.offer.product}: {answer.reason}")
+    state = _log(state, f"{lease.name}: {lease.provider} refused {slot.choice.offer.product}: {answer.reason}")
     state = _set_slot(state, MachineSlot(slot.index))
     if answer.why in ("quota", "credentials"):
-        closed = {item.key: _FOREVER for item in state.choices if item.offer.provider == held.provider}
+        closed = {item.key: _FOREVER for item in state.choices if item.offer.provider == lease.provider}
     else:
         closed = {key: now + CAPACITY_RETRY_S if answer.why == "capacity" else _FOREVER}
-    return dataclasses.replace(state, closed={**state.closed, **closed})
+    return dataclasses.replace(state, closed_until={**state.closed_until, **closed})
 
 
 def _apply_listing(state: PoolState, event: AccountListed) -> PoolState:
     interval = state.traits[event.provider].poll_interval_s
-    state = dataclasses.replace(state, next_list={**state.next_list, event.provider: event.at + interval})
+    state = dataclasses.replace(state, next_listing_at={**state.next_listing_at, event.provider: event.at + interval})
     if event.problem:
         return state
     for slot in state.slots:
-        held = slot.held
-        if held is None or held.provider != event.provider or slot.phase in ("wanted", "creating"):
+        lease = slot.lease
+        if lease is None or lease.provider != event.provider or slot.phase in ("wanted", "creating"):
             continue
         # Members that outlive their cluster carry its token, too; they are no cluster.
-        resource = "cluster" if state.request.whole else "instance"
+        resource = "cluster" if state.request.is_cluster else "instance"
         cluster = state.request.cluster
-        ours = [item for item in event.rentals if item.carries(cluster, held.token) or item.id == held.id]
+        ours = [item for item in event.instances if item.carries(cluster, lease.token) or item.id == lease.id]
         found = [item for item in ours if item.resource == resource]
         state = (
-            _update_listed_slot(state, slot, held, found, event)
+            _update_listed_slot(state, slot, lease, found, event)
             if found
-            else _update_missing_slot(state, slot, held, event)
+            else _update_missing_slot(state, slot, lease, event)
         )
-    for item in event.rentals:
-        if item.token in state.watched and item.carries(state.request.cluster, item.token):
+    for item in event.instances:
+        if item.token in state.abandoned_tokens and item.carries(state.request.cluster, item.token):
             state = queue_deletion(state, item, "came to be after it had been given up")
     return state
 
 
 def _update_listed_slot(
-    state: PoolState, slot: MachineSlot, held: SlotLease, found: list[Rental], event: AccountListed
+    state: PoolState, slot: MachineSlot, lease: SlotLease, found: list[Rental], event: AccountListed
 ) -> PoolState:
-    chosen = next((item for item in found if item.id == held.id), found[0])
+    chosen = next((item for item in found if item.id == lease.id), found[0])
     for extra in found:
         if extra.id != chosen.id:
             state = queue_deletion(state, extra, "is a second machine of one order")
-    if held.id is None:
-        state = _log(state, f"{held.name}: found as {chosen.id}")
-    price = chosen.price_usd_per_hour if chosen.price_usd_per_hour is not None else held.price
-    held = dataclasses.replace(held, id=chosen.id, seen_at=event.at, rental=chosen, price=price)
+    if lease.id is None:
+        state = _log(state, f"{lease.name}: found as {chosen.id}")
+    price = chosen.price_usd_per_hour if chosen.price_usd_per_hour is not None else lease.price
+    lease = dataclasses.replace(lease, id=chosen.id, listed_at=event.at, instance=chosen, price=price)
     phase = "booting" if slot.phase == "unsettled" else slot.phase
-    slot = dataclasses.replace(slot, phase=phase, held=held)
+    slot = dataclasses.replace(slot, phase=phase, lease=lease)
     state = _set_slot(state, slot)
     if chosen.doomed:
-        return replace_machine(state, slot, f"{held.provider} says {chosen.detail or chosen.state}")
-    if chosen.host and f"{held.provider}:{chosen.host}" in state.bad_hosts:
+        return replace_machine(state, slot, f"{lease.provider} says {chosen.detail or chosen.state}")
+    if chosen.host and f"{lease.provider}:{chosen.host}" in state.bad_hosts:
         return replace_machine(state, slot, f"is on host {chosen.host}, which gave a bad machine before")
     cap = state.request.max_price_usd_per_hour
-    machines = state.request.count if state.request.whole else 1
+    machines = state.request.count if state.request.is_cluster else 1
     if cap is not None and price is not None and price / machines > cap * 1.001:
         return replace_machine(state, slot, f"costs {price:.3f} USD per hour, more than the cap")
     if slot.phase == "booting" and not state.request.gate and _all_machines_run(state, chosen):
@@ -189,38 +189,40 @@ def _update_listed_slot(
     return state
 
 
-def _all_machines_run(state: PoolState, rental: Rental) -> bool:
-    wanted = state.request.count if state.request.whole else 1
-    return sum(item.state == "running" and item.ssh is not None for item in rental.machines) >= wanted
+def _all_machines_run(state: PoolState, instance: Rental) -> bool:
+    wanted = state.request.count if state.request.is_cluster else 1
+    return sum(item.state == "running" and item.ssh is not None for item in instance.machines) >= wanted
 
 
-def _update_missing_slot(state: PoolState, slot: MachineSlot, held: SlotLease, event: AccountListed) -> PoolState:
+def _update_missing_slot(state: PoolState, slot: MachineSlot, lease: SlotLease, event: AccountListed) -> PoolState:
     if slot.phase == "unsettled":
-        if event.asked_at < slot.until:
+        if event.requested_at < slot.until:
             return state
-        state = dataclasses.replace(state, watched=state.watched | {held.token})
-        return _set_slot(_log(state, f"{held.name}: did not come to be"), MachineSlot(slot.index))
+        state = dataclasses.replace(state, abandoned_tokens=state.abandoned_tokens | {lease.token})
+        return _set_slot(_log(state, f"{lease.name}: did not come to be"), MachineSlot(slot.index))
     # A listing may miss what exists: only a lasting absence counts, and the id is deleted all the same.
-    last = max(held.since, held.seen_at or 0.0)
-    if event.asked_at - last <= state.traits[held.provider].list_lag_s:
+    last = max(lease.since, lease.listed_at or 0.0)
+    if event.requested_at - last <= state.traits[lease.provider].list_lag_s:
         return state
-    return replace_machine(state, slot, f"is gone from the listing of {held.provider}")
+    return replace_machine(state, slot, f"is gone from the listing of {lease.provider}")
 
 
 def _apply_probe(state: PoolState, event: MachineProbed) -> PoolState:
     slot = state.slots[event.slot]
-    held, report = slot.held, event.report
-    if held is None or held.token != event.token or slot.phase != "booting":
+    lease, report = slot.lease, event.report
+    if lease is None or lease.token != event.token or slot.phase != "booting":
         return state
     if report.state == "bad":
         return replace_machine(state, slot, "; ".join(report.problems))
     if report.state == "ready":
-        return _mark_passed(state, slot, held, event.member)
-    answered = dict(held.answered)
+        return _mark_passed(state, slot, lease, event.member)
+    answered = dict(lease.first_answers)
     if report.answered:
         answered.setdefault(event.member, event.at)
-    held = dataclasses.replace(held, answered=answered, problems=report.problems, probe_at=event.at + PROBE_INTERVAL_S)
-    slot = dataclasses.replace(slot, held=held)
+    lease = dataclasses.replace(
+        lease, first_answers=answered, problems=report.problems, probe_at=event.at + PROBE_INTERVAL_S
+    )
+    slot = dataclasses.replace(slot, lease=lease)
     state = _set_slot(state, slot)
     since = answered.get(event.member)
     if since is not None and event.at - since > state.request.patience_s:
@@ -228,53 +230,53 @@ def _apply_probe(state: PoolState, event: MachineProbed) -> PoolState:
     return state
 
 
-def _mark_passed(state: PoolState, slot: MachineSlot, held: SlotLease, member: str) -> PoolState:
-    passed = held.passed | {member}
-    wanted = state.request.count if state.request.whole else 1
-    machines = held.rental.machines if held.rental else ()
+def _mark_passed(state: PoolState, slot: MachineSlot, lease: SlotLease, member: str) -> PoolState:
+    passed = lease.passed_members | {member}
+    wanted = state.request.count if state.request.is_cluster else 1
+    machines = lease.instance.machines if lease.instance else ()
     complete = sum(item.id in passed for item in machines) >= wanted
-    held = dataclasses.replace(held, passed=passed, problems=())
-    return _set_slot(state, dataclasses.replace(slot, phase="ready" if complete else "booting", held=held))
+    lease = dataclasses.replace(lease, passed_members=passed, problems=())
+    return _set_slot(state, dataclasses.replace(slot, phase="ready" if complete else "booting", lease=lease))
 
 
 def _apply_deletion(state: PoolState, event: DeletionAnswered) -> PoolState:
-    rest = tuple(item for item in state.discards if item.rental.id != event.discard.rental.id)
+    rest = tuple(item for item in state.deletions if item.instance.id != event.deletion.instance.id)
     if event.problem:
         again = dataclasses.replace(
-            event.discard, retry_at=event.at + DELETE_RETRY_S, attempts=event.discard.attempts + 1
+            event.deletion, retry_at=event.at + DELETE_RETRY_S, attempts=event.deletion.attempts + 1
         )
         if again.attempts < DELETE_ATTEMPTS:
             rest = (*rest, again)
         else:
-            state = _log(state, f"{again.rental.name}: cannot be deleted ({event.problem})")
-    return dataclasses.replace(state, discards=rest)
+            state = _log(state, f"{again.instance.name}: cannot be deleted ({event.problem})")
+    return dataclasses.replace(state, deletions=rest)
 
 
-def queue_deletion(state: PoolState, rental: Rental, reason: str) -> PoolState:
+def queue_deletion(state: PoolState, instance: Rental, reason: str) -> PoolState:
     """Queue one listed thing for deletion, once."""
-    if any(item.rental.id == rental.id and item.rental.provider == rental.provider for item in state.discards):
+    if any(item.instance.id == instance.id and item.instance.provider == instance.provider for item in state.deletions):
         return state
-    state = _log(state, f"{rental.name}: {reason}")
-    return dataclasses.replace(state, discards=(*state.discards, QueuedDeletion(rental, reason)))
+    state = _log(state, f"{instance.name}: {reason}")
+    return dataclasses.replace(state, deletions=(*state.deletions, QueuedDeletion(instance, reason)))
 
 
 def _release_slot(state: PoolState, slot: MachineSlot, reason: str) -> PoolState:
-    held = slot.held
-    if held is None:
+    lease = slot.lease
+    if lease is None:
         return state
     state = _set_slot(state, MachineSlot(slot.index))
-    state = dataclasses.replace(state, watched=state.watched | {held.token})
-    rental = held.rental or (
-        Rental(held.provider, held.id, held.name, held.token, "unknown") if held.id is not None else None
+    state = dataclasses.replace(state, abandoned_tokens=state.abandoned_tokens | {lease.token})
+    instance = lease.instance or (
+        Rental(lease.provider, lease.id, lease.name, lease.token, "unknown") if lease.id is not None else None
     )
-    if rental is None:
-        return _log(state, f"{held.name}: {reason}")
-    return queue_deletion(state, rental, reason)
+    if instance is None:
+        return _log(state, f"{lease.name}: {reason}")
+    return queue_deletion(state, instance, reason)
 
 
 def _switch_candidate(state: PoolState, tier: int) -> PoolState:
     for slot in state.slots:
-        if slot.held is not None:
+        if slot.lease is not None:
             state = _release_slot(state, slot, "belongs to a candidate that cannot complete the gang")
     return _log(dataclasses.replace(state, tier=tier), f"trying candidate {tier + 1} for the whole gang")
 
@@ -282,5 +284,5 @@ def _switch_candidate(state: PoolState, tier: int) -> PoolState:
 def held_machines(state: PoolState) -> t.Iterator[tuple[SlotLease, Rental]]:
     """Yield what the ready slots hold."""
     for slot in state.slots:
-        if slot.held and slot.held.rental:
-            yield slot.held, slot.held.rental
+        if slot.lease and slot.lease.instance:
+            yield slot.lease, slot.lease.instance

@@ -114,7 +114,7 @@ def _read_node_end(
 ) -> tuple[NodeEnd, bool]:
     decides = node.get("decides") is not False
     ours = [item for item in listed if item.id in lease.ids or item.carries(lease.cluster, lease.token)]
-    machine = next((item for rental in ours for item in rental.machines if item.id == node.get("id")), None)
+    machine = next((item for instance in ours for item in instance.machines if item.id == node.get("id")), None)
     if machine is None:
         return NodeEnd("gone"), decides
     return look(machine, str(node["run_dir"])), decides

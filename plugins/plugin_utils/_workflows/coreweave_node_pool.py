@@ -25,7 +25,7 @@ TOKEN = SecretSource("api_token", "api_token_file", ("COREWEAVE_API_TOKEN",))
 def ensure_node_pool(options: Mapping[str, t.Any], context: Context) -> Dict:
     """Return the result of ``coreweave_node_pool``."""
     wish = _parse_options(options)
-    api = NodePoolApi(_open_connection(options, context.outside), _find_endpoint(options, context.outside))
+    api = NodePoolApi(_open_connection(options, context.externals), _find_endpoint(options, context.externals))
     found = api.get(wish.name)
     if options["state"] == "absent":
         return _ensure_absent(api, found, context.check)
@@ -54,17 +54,17 @@ def _parse_options(options: Mapping[str, t.Any]) -> DesiredPool:
     )
 
 
-def _open_connection(options: Mapping[str, t.Any], outside: Externals) -> t.Any:
-    secret = TOKEN.need(options.get("api_token"), options.get("api_token_file"), outside.environ)
-    return build_connection(options, secret, outside)
+def _open_connection(options: Mapping[str, t.Any], externals: Externals) -> t.Any:
+    secret = TOKEN.need(options.get("api_token"), options.get("api_token_file"), externals.environ)
+    return build_connection(options, secret, externals)
 
 
-def _find_endpoint(options: Mapping[str, t.Any], outside: Externals) -> str:
+def _find_endpoint(options: Mapping[str, t.Any], externals: Externals) -> str:
     """Return the address of the cluster's API server: given, or looked up by the cluster's name or id."""
     if options.get("endpoint"):
         return str(options["endpoint"])
     wanted = options["cluster"]
-    clusters = CoreweaveClient(_open_connection(options, outside)).clusters()
+    clusters = CoreweaveClient(_open_connection(options, externals)).clusters()
     named = [item for item in clusters if wanted in (item.get("id"), item.get("name"))]
     if len(named) != 1:
         raise InputError("cluster", f"names {len(named)} clusters", "Give the id of one")

@@ -26,12 +26,12 @@ QUERY = (
 )  # fmt: skip
 
 
-def find_offers(options: Mapping[str, t.Any], outside: Externals | None = None) -> Dict:
+def find_offers(options: Mapping[str, t.Any], externals: Externals | None = None) -> Dict:
     """Return the result of ``node_offer_info``.
 
     A provider that cannot be asked is named in ``problems``; it is an error only when no other answered.
     """
-    found = open_providers(options["providers"], outside or Externals())
+    found = open_providers(options["providers"], externals or Externals())
     if not found:
         raise InputError("providers", "names no provider of machines", "Add one, or set its environment variable")
     given = {key: options[key] for key in QUERY if options.get(key) not in (None, [])}

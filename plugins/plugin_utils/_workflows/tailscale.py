@@ -38,30 +38,30 @@ _MAX_EXPIRY_S = 90 * 86400
 
 def ensure_key_present(options: Mapping[str, t.Any], context: Context) -> Dict:
     """Return the result of ``tailscale_key`` with state present: a new key in a file, never in the result."""
-    stage = context.stage
-    if stage is None:
+    scheduler = context.scheduler
+    if scheduler is None:
         with ThreadScheduler() as real:
-            return ensure_key_present(options, dataclasses.replace(context, stage=real))
+            return ensure_key_present(options, dataclasses.replace(context, scheduler=real))
     wanted = parse_tags(tuple(options["tags"]))
     expiry = validators.integer(60, _MAX_EXPIRY_S)(options["expiry_s"], "expiry_s")
     dest = context.base / pathlib.Path(options["dest"]).expanduser()
     if not dest.parent.is_dir():
         raise InputError("dest", f"{dest.parent} is not a folder")
     home = StateHome(options["state_home"], cluster_name(options["cluster"]))
-    keeper = open_tailnet(options, context.outside)
+    account = open_tailnet(options, context.externals)
     if context.check:
         return {"changed": True, "key_id": None, "expires": None, "dest": str(dest)}
     order = KeyOrder("", wanted, expiry, options["reusable"], options["ephemeral"], options["preauthorized"])
-    deadline = iso(stage.now() + expiry)
+    deadline = iso(scheduler.now() + expiry)
     request = KeyRequest(home.folder.name, KEY_POOL, "auth_key", options.get("run_id"), deadline)
     with LedgerWriter(home.folder) as writer:
-        book = LedgerSession(read_ledger(home.folder).events, writer)
+        session = LedgerSession(read_ledger(home.folder).events, writer)
         made = create_key(
             request,
-            keeper,
-            lambda name: keeper.mint(dataclasses.replace(order, name=name)),
-            book,
-            stage,
+            account,
+            lambda name: account.mint(dataclasses.replace(order, name=name)),
+            session,
+            scheduler,
             generate_token,
         )
     write_atomic(dest, made.key.reveal().encode() + b"\n")
@@ -70,10 +70,10 @@ def ensure_key_present(options: Mapping[str, t.Any], context: Context) -> Dict:
 
 def ensure_key_absent(options: Mapping[str, t.Any], context: Context) -> Dict:
     """Return the result with state absent: one key, or every key that this cluster made, ended with proof."""
-    stage = context.stage
-    if stage is None:
+    scheduler = context.scheduler
+    if scheduler is None:
         with ThreadScheduler() as real:
-            return ensure_key_absent(options, dataclasses.replace(context, stage=real))
+            return ensure_key_absent(options, dataclasses.replace(context, scheduler=real))
     home = StateHome(options["state_home"], cluster_name(options["cluster"]))
     wanted = options.get("key_id")
     leases = read_ledger(home.folder).leases.values()
@@ -81,16 +81,16 @@ def ensure_key_absent(options: Mapping[str, t.Any], context: Context) -> Dict:
     meant = {lease.token for lease in ours if wanted is None or wanted in lease.ids}
     if context.check or not meant:
         return {"changed": bool(meant), "key_id": wanted}
-    keeper = open_tailnet(options, context.outside)
-    request = DeleteRequest(home.folder.name, stage.now() + validators.integer(10)(options["wait_s"], "wait_s"))
+    account = open_tailnet(options, context.externals)
+    request = DeleteRequest(home.folder.name, scheduler.now() + validators.integer(10)(options["wait_s"], "wait_s"))
     with LedgerWriter(home.folder) as writer:
-        book = LedgerSession(read_ledger(home.folder).events, writer)
+        session = LedgerSession(read_ledger(home.folder).events, writer)
         proof = delete_leases(
             request,
             lambda lease: lease.resource == "auth_key" and lease.token in meant,
-            {keeper.name: keeper},
-            book,
-            stage,
+            {account.name: account},
+            session,
+            scheduler,
         )
     result: Dict = {"changed": True, "key_id": wanted, "revoked": [lease.id for lease in proof.leases]}
     if proof.billing:
@@ -101,8 +101,8 @@ def ensure_key_absent(options: Mapping[str, t.Any], context: Context) -> Dict:
 
 def ensure_device(options: Mapping[str, t.Any], context: Context) -> Dict:
     """Return the result of ``tailscale_device``: one device by id or by name, changed where it differs, or deleted."""
-    keeper = open_tailnet(options, context.outside)
-    api = DeviceApi(keeper.client)
+    account = open_tailnet(options, context.externals)
+    api = DeviceApi(account.client)
     found = _find_device(api, options)
     if options["state"] == "absent":
         return _ensure_device_absent(api, found, context.check)
@@ -168,7 +168,7 @@ def ensure_policy(options: Mapping[str, t.Any], context: Context) -> Dict:
         text = place.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("policy_file", f"cannot be read ({getattr(error, 'strerror', 'not UTF-8')})") from None
-    api = PolicyApi(open_tailnet(options, context.outside).client)
+    api = PolicyApi(open_tailnet(options, context.externals).client)
     before, etag = api.get()
     api.validate(text)
     changed = before.strip() != text.strip()

@@ -87,7 +87,7 @@ class LambdaProvider(MachineProvider):
             self._http, post_request("/instance-operations/launch", body), self._launched, error_detail, self.clock
         )
 
-    def rentals(self) -> tuple[Rental, ...]:
+    def list_instances(self) -> tuple[Rental, ...]:
         found = (_parse_instance(raw, self.account) for raw in self._client.instances())
         return tuple(item for item in found if item.state != "gone")
 

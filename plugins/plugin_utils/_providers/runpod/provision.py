@@ -68,7 +68,7 @@ class RunpodProvider(MachineProvider):
         body |= {"cloud": offer.ref["cloud"], "gpu": {"id": offer.product, "count": offer.gpu_count}}
         return send_order(self._http, post_request("/pods", body), _read_answer, error_detail, self.clock)
 
-    def rentals(self) -> tuple[Rental, ...]:
+    def list_instances(self) -> tuple[Rental, ...]:
         """Return clusters with their members, and all other pods, among them members that outlived their cluster."""
         # Pods first: a cluster that comes to be in between then lacks members for one listing, instead of its pods
         # looking like strays.

@@ -82,7 +82,7 @@ class ShadeformProvider(MachineProvider):
             body["launch_configuration"] = {"type": "script", "script_configuration": {"base64_script": script}}
         return send_order(self._http, post_request("/instances/create", body), _read_answer, error_detail, self.clock)
 
-    def rentals(self) -> tuple[Rental, ...]:
+    def list_instances(self) -> tuple[Rental, ...]:
         found = (_parse_instance(raw, self.account) for raw in self._client.instances())
         return tuple(item for item in found if item.state != "gone")
 

@@ -73,7 +73,7 @@ class TailscaleAccount(ProviderAccount):
         self._http = self.client.http
         self._keys = f"/tailnet/{self.client.tailnet}/keys"
 
-    def rentals(self) -> tuple[Rental, ...]:
+    def list_instances(self) -> tuple[Rental, ...]:
         """Return every own device and every auth key that still works; shared-in devices are somebody else's."""
         devices = [
             _parse_device(raw) for raw in self.client.devices(all_fields=False) if raw.get("isExternal") is not True

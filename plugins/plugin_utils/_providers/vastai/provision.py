@@ -110,7 +110,7 @@ class VastProvider(MachineProvider):
             return self._attach(answer, order.ssh_public_key or "")
         return answer
 
-    def rentals(self) -> tuple[Rental, ...]:
+    def list_instances(self) -> tuple[Rental, ...]:
         return tuple(_parse_instance(raw, self.account) for raw in self._client.instances())
 
     def delete(self, rental: Rental) -> bool:

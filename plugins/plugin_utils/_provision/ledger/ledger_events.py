@@ -27,23 +27,25 @@ from ..delete_state import DeleteAnswered, DeleteEvent, DeleteState, Termination
 Accounts = t.Mapping[str, str]
 
 
-def lease_event(request: PoolRequest, accounts: Accounts, held: SlotLease, at: float, event: EventKind) -> LedgerEvent:
+def lease_event(
+    request: PoolRequest, fingerprints: Accounts, lease: SlotLease, at: float, event: EventKind
+) -> LedgerEvent:
     """Return the ledger line of one lease of a pool; what is not known stays None."""
-    resource: Resource = "cluster" if request.whole else "instance"
+    resource: Resource = "cluster" if request.is_cluster else "instance"
     return LedgerEvent(
         at=iso(at),
         cluster=request.cluster,
-        token=held.token,
+        token=lease.token,
         event=event,
         resource=resource,
-        provider=held.provider,
-        account=accounts[held.provider],
+        provider=lease.provider,
+        account=fingerprints[lease.provider],
         pool=request.pool,
-        name=held.name,
-        region=held.region,
-        id=held.id,
+        name=lease.name,
+        region=lease.region,
+        id=lease.id,
         run_id=request.run_id,
-        price_usd_per_hour=held.price,
+        price_usd_per_hour=lease.price,
         deadline=request.deadline,
         release=request.release,
         max_cost_usd=request.max_cost_usd,
@@ -51,66 +53,70 @@ def lease_event(request: PoolRequest, accounts: Accounts, held: SlotLease, at: f
 
 
 def pending_event(
-    request: PoolRequest, accounts: Accounts, held: SlotLease, at: float, event: EventKind
+    request: PoolRequest, fingerprints: Accounts, lease: SlotLease, at: float, event: EventKind
 ) -> LedgerEvent:
     """Return the line of a lease that is waited for, with the time until which somebody may be waiting."""
     return dataclasses.replace(
-        lease_event(request, accounts, held, at, event), evidence={"until": iso(request.timeout_at)}
+        lease_event(request, fingerprints, lease, at, event), evidence={"until": iso(request.timeout_at)}
     )
 
 
-def create_events(old: PoolState, event: CreateEvent, new: PoolState, accounts: Accounts) -> tuple[LedgerEvent, ...]:
+def create_events(
+    old: PoolState, event: CreateEvent, new: PoolState, fingerprints: Accounts
+) -> tuple[LedgerEvent, ...]:
     """Return the lines for what changed from ``old`` to ``new`` by ``event``, apart from the intent itself."""
     request = old.request
     if isinstance(event, OrderAnswered):
-        return _answer_events(old, event, accounts)
+        return _answer_events(old, event, fingerprints)
     if isinstance(event, AccountListed) and not event.problem:
-        return _listing_events(old, event, new, accounts)
+        return _listing_events(old, event, new, fingerprints)
     if isinstance(event, DeletionAnswered) and not event.problem:
-        rental = event.discard.rental
-        held = SlotLease(
-            rental.token or "", rental.name, rental.provider, event.at, rental.price_usd_per_hour, rental.id
+        instance = event.deletion.instance
+        lease = SlotLease(
+            instance.token or "", instance.name, instance.provider, event.at, instance.price_usd_per_hour, instance.id
         )
-        entry = lease_event(request, accounts, held, event.at, "deleted")
-        return (dataclasses.replace(entry, reason=_shorten(event.discard.reason)),) if rental.token else ()
+        entry = lease_event(request, fingerprints, lease, event.at, "deleted")
+        return (dataclasses.replace(entry, reason=_shorten(event.deletion.reason)),) if instance.token else ()
     return ()
 
 
-def _answer_events(old: PoolState, event: OrderAnswered, accounts: Accounts) -> tuple[LedgerEvent, ...]:
-    held, answer = old.slots[event.slot].held, event.answer
-    if held is None:
+def _answer_events(old: PoolState, event: OrderAnswered, fingerprints: Accounts) -> tuple[LedgerEvent, ...]:
+    lease, answer = old.slots[event.slot].lease, event.answer
+    if lease is None:
         return ()
     if isinstance(answer, Created):
-        entry = lease_event(old.request, accounts, dataclasses.replace(held, id=answer.id), event.at, "created")
+        entry = lease_event(old.request, fingerprints, dataclasses.replace(lease, id=answer.id), event.at, "created")
         return (dataclasses.replace(entry, reason=_shorten(answer.reason) or None),)
     if isinstance(answer, Refused):
-        entry = lease_event(old.request, accounts, held, event.at, "failed")
+        entry = lease_event(old.request, fingerprints, lease, event.at, "failed")
         return (dataclasses.replace(entry, reason=_shorten(answer.reason), settled=True),)
     return ()
 
 
 def _listing_events(
-    old: PoolState, event: AccountListed, new: PoolState, accounts: Accounts
+    old: PoolState, event: AccountListed, new: PoolState, fingerprints: Accounts
 ) -> tuple[LedgerEvent, ...]:
     found = []
-    seen = {item.token: item for item in event.rentals if item.token}
+    seen = {item.token: item for item in event.instances if item.token}
     for slot in old.slots:
-        held = slot.held
-        if held is None or held.provider != event.provider or slot.phase in ("wanted", "creating"):
+        lease = slot.lease
+        if lease is None or lease.provider != event.provider or slot.phase in ("wanted", "creating"):
             continue
-        rental = seen.get(held.token)
-        if rental is not None and held.id is None:
-            entry = lease_event(old.request, accounts, dataclasses.replace(held, id=rental.id), event.at, "adopted")
+        instance = seen.get(lease.token)
+        if instance is not None and lease.id is None:
+            entry = lease_event(
+                old.request, fingerprints, dataclasses.replace(lease, id=instance.id), event.at, "adopted"
+            )
             found.append(dataclasses.replace(entry, evidence={"found_by": "listing"}))
-        elif rental is None and _is_abandoned(new, held):
-            kind: EventKind = "failed" if held.id is None else "lost"
-            entry = lease_event(old.request, accounts, held, event.at, kind)
-            found.append(dataclasses.replace(entry, settled=True, reason=f"not listed by {held.provider}"))
+        elif instance is None and _is_abandoned(new, lease):
+            kind: EventKind = "failed" if lease.id is None else "lost"
+            entry = lease_event(old.request, fingerprints, lease, event.at, kind)
+            found.append(dataclasses.replace(entry, settled=True, reason=f"not listed by {lease.provider}"))
     return tuple(found)
 
 
-def _is_abandoned(state: PoolState, held: SlotLease) -> bool:
-    return all(slot.held is None or slot.held.token != held.token for slot in state.slots)
+def _is_abandoned(state: PoolState, lease: SlotLease) -> bool:
+    return all(slot.lease is None or slot.lease.token != lease.token for slot in state.slots)
 
 
 def _shorten(reason: str) -> str:
@@ -120,32 +126,34 @@ def _shorten(reason: str) -> str:
 def delete_events(old: DeleteState, event: DeleteEvent, new: DeleteState, at: float) -> tuple[LedgerEvent, ...]:
     """Return the lines of giving back: what was found, what was deleted, what is proved gone."""
     found: list[LedgerEvent] = []
-    for key, claim in new.claims.items():
-        before = old.claims.get(key)
+    for key, termination in new.terminations.items():
+        before = old.terminations.get(key)
         if before is None:
             found.append(
-                termination_event(claim, at, "orphan" if claim.lease.state == "orphan" else "adopted", claim.ids[0])
+                termination_event(
+                    termination, at, "orphan" if termination.lease.state == "orphan" else "adopted", termination.ids[0]
+                )
             )
         else:
-            fresh = [item for item in claim.ids if item not in before.ids]
-            found += [termination_event(claim, at, "adopted", item) for item in fresh]
-        if claim.verified and not (before and before.verified):
-            times = [iso(moment) for moment in claim.absent_at]
-            entry = termination_event(claim, at, "verified", claim.ids[-1] if claim.ids else None)
+            fresh = [item for item in termination.ids if item not in before.ids]
+            found += [termination_event(termination, at, "adopted", item) for item in fresh]
+        if termination.is_verified and not (before and before.is_verified):
+            times = [iso(moment) for moment in termination.absent_at]
+            entry = termination_event(termination, at, "verified", termination.ids[-1] if termination.ids else None)
             found.append(dataclasses.replace(entry, evidence={"absent_at": times}))
     if isinstance(event, DeleteAnswered) and not event.problem:
-        rental = event.discard.rental
-        for claim in new.claims.values():
-            if rental.id in claim.ids and rental.provider == claim.lease.provider:
-                entry = termination_event(claim, event.at, "deleted", rental.id)
-                reason = None if event.taken else "the provider knows no such id"
+        instance = event.deletion.instance
+        for termination in new.terminations.values():
+            if instance.id in termination.ids and instance.provider == termination.lease.provider:
+                entry = termination_event(termination, event.at, "deleted", instance.id)
+                reason = None if event.existed else "the provider knows no such id"
                 found.append(dataclasses.replace(entry, reason=reason))
     return tuple(found)
 
 
-def termination_event(claim: Termination, at: float, event: EventKind, thing: str | None) -> LedgerEvent:
+def termination_event(termination: Termination, at: float, event: EventKind, thing: str | None) -> LedgerEvent:
     """Return the ledger line of something that is given back; ``thing`` is the provider's id, if one is known."""
-    lease: Lease = claim.lease
+    lease: Lease = termination.lease
     return LedgerEvent(
         at=iso(at),
         cluster=lease.cluster,

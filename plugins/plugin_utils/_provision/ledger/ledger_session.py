@@ -23,43 +23,45 @@ SendReplica = t.Callable[[t.Sequence[LedgerEvent]], None]
 class LedgerSession:
     """Events of a ledger with a way to add to them. ``problem`` is the first line that did not reach the disk.
 
-    With a ``mirror``, an intent must have reached the other machine too; what follows it may come there later, for a
+    With a ``replica``, an intent must have reached the other machine too; what follows it may come there later, for a
     reaper that knows the intent finds the rest by listing. ``mirror_problem`` is why the last copy is not there.
     """
 
-    def __init__(self, events: t.Iterable[LedgerEvent], appender: Appender, mirror: SendReplica | None = None) -> None:
+    def __init__(self, events: t.Iterable[LedgerEvent], appender: Appender, replica: SendReplica | None = None) -> None:
         self._events = list(events)
         self._appender = appender
-        self._mirror = mirror
+        self._replica = replica
         self.problem = ""
-        self.mirror_problem = ""
+        self.replica_problem = ""
 
     @staticmethod
     def _clean(event: LedgerEvent) -> LedgerEvent:
         """Return the event without a secret that a provider's words may have quoted."""
         return dataclasses.replace(event, reason=scrub(event.reason)) if event.reason else event
 
-    def intend(self, event: LedgerEvent) -> None:
+    def record_intent(self, event: LedgerEvent) -> None:
         """Bring an intent to disk; raise MusterError when that fails, so that no create call follows."""
         self._appender.append(event)
         self._events.append(event)
-        if self._mirror is not None:
+        if self._replica is not None:
             try:
-                self._mirror(self._events)
+                self._replica(self._events)
             except MusterError:
                 # Nothing was ordered: the line must not be waited for as if something had been.
-                self.note(dataclasses.replace(event, event="failed", settled=True, reason="not mirrored, not ordered"))
+                self.record(
+                    dataclasses.replace(event, event="failed", settled=True, reason="not mirrored, not ordered")
+                )
                 raise
 
-    def tell_mirror(self) -> None:
+    def update_replica(self) -> None:
         """Bring the present state to the other machine, where there is one; a failure is kept as a warning."""
         try:
-            if self._mirror is not None:
-                self._mirror(self._events)
+            if self._replica is not None:
+                self._replica(self._events)
         except MusterError as error:
-            self.mirror_problem = str(error)
+            self.replica_problem = str(error)
 
-    def note(self, event: LedgerEvent) -> None:
+    def record(self, event: LedgerEvent) -> None:
         """Add what has happened. It counts in memory even when the disk refuses it: deleting must go on."""
         event = self._clean(event)
         self._events.append(event)

@@ -245,29 +245,29 @@ def _read_leases(
     leases |= {lease.name: lease for lease in ledger if lease.token not in known and lease.state in _HOLDING}
     if not leases:
         return {}, {}
-    found = open_providers(providers, context.outside)
+    found = open_providers(providers, context.externals)
     listed: dict[str, bool | None] = {}
     with ThreadScheduler() as real:
-        stage = context.stage or real
+        scheduler = context.scheduler or real
         for provider in sorted({lease.provider for lease in leases.values()}):
-            keeper = found.get(provider)
-            answer = list_account(keeper, stage).listed if keeper else None
+            account = found.get(provider)
+            answer = list_account(account, scheduler).listing if account else None
             for name, lease in leases.items():
                 if lease.provider == provider:
-                    usable = answer is not None and keeper is not None and not answer.problem
-                    rentals = answer.rentals if answer and usable else None
-                    traits = keeper.traits if keeper else Traits()
-                    listed[name] = _is_usable(lease, rentals, traits, stage.now())
+                    usable = answer is not None and account is not None and not answer.problem
+                    instances = answer.instances if answer and usable else None
+                    traits = account.traits if account else Traits()
+                    listed[name] = _is_usable(lease, instances, traits, scheduler.now())
             if answer is not None and answer.problem:
                 request.progress.say(f"warning: {provider} cannot be asked: {answer.problem}")
     return leases, listed
 
 
-def _is_usable(lease: Lease, rentals: tuple[Rental, ...] | None, traits: Traits, now: float) -> bool | None:
-    """Return whether an account lists a machine as usable; None where its listing cannot tell yet."""
-    if rentals is None:
+def _is_usable(lease: Lease, instances: tuple[Rental, ...] | None, traits: Traits, now: float) -> bool | None:
+    """Return whether an account lists a machine as usable; None where its listing cannot report yet."""
+    if instances is None:
         return None
-    for item in rentals:
+    for item in instances:
         if item.carries(lease.cluster, lease.token) or item.id in lease.ids:
             return item.state in _USABLE_STATES and not item.doomed
     # A machine that was made just now may not be listed yet.

@@ -138,14 +138,14 @@ def _grace_s(seen: HealFacts) -> int:
 def _mark_lost(home: StateHome, seen: HealFacts, marks: t.Sequence[Action]) -> None:
     """Write the losses into the ledger, whose state may have changed since it was read."""
     with LedgerWriter(home.folder) as writer:
-        book = LedgerSession(read_ledger(home.folder).events, writer)
+        session = LedgerSession(read_ledger(home.folder).events, writer)
         for action in marks:
             (name,) = action.nodes
-            lease = book.leases[(seen.leases[name].token, seen.leases[name].resource)]
+            lease = session.leases[(seen.leases[name].token, seen.leases[name].resource)]
             if lease.open and lease.state != "lost":
-                book.note(lost_event(lease, time.time(), action.reason))
-        if book.problem:
-            raise MusterError(book.problem)
+                session.record(lost_event(lease, time.time(), action.reason))
+        if session.problem:
+            raise MusterError(session.problem)
 
 
 def lost_event(lease: Lease, at: float, reason: str) -> LedgerEvent:

@@ -39,48 +39,50 @@ Key = tuple[str, str]
 
 def ensure_absent(options: Mapping[str, t.Any], context: Context) -> Dict:
     """Return the result of ``node_pool`` with state absent; failed while anything of ours is there or unproved."""
-    stage = context.stage
-    if stage is None:
+    scheduler = context.scheduler
+    if scheduler is None:
         with ThreadScheduler() as real:
-            return ensure_absent(options, dataclasses.replace(context, stage=real))
+            return ensure_absent(options, dataclasses.replace(context, scheduler=real))
     home = StateHome(options["state_home"], cluster_name(options["cluster"]))
-    found = open_accounts(options["providers"], context.outside)
+    found = open_accounts(options["providers"], context.externals)
     timeout_s = validators.integer(10, 86400)(options["release_timeout_s"], "release_timeout_s")
-    request = DeleteRequest(options["cluster"], stage.now() + timeout_s, options["orphans"] == "delete")
+    request = DeleteRequest(options["cluster"], scheduler.now() + timeout_s, options["orphans"] == "delete")
     if context.check:
-        return _preview(options, home, request, found, context, stage)
+        return _preview(options, home, request, found, context, scheduler)
     if not home.folder.exists() and not found:
         return _build_result(TeardownProof(), False, [])
     with LedgerWriter(home.folder) as writer:
         text = read_ledger(home.folder)
-        book = LedgerSession(text.events, writer)
-        scope, reasons = _select_leases(options, home, book, _due_reasons(options, home, book, found, context, stage))
-        proof = delete_leases(request, scope, found, book, stage)
-        lines = len(book.events) - len(text.events)
+        session = LedgerSession(text.events, writer)
+        scope, reasons = _select_leases(
+            options, home, session, _due_reasons(options, home, session, found, context, scheduler)
+        )
+        proof = delete_leases(request, scope, found, session, scheduler)
+        lines = len(session.events) - len(text.events)
     proof = dataclasses.replace(proof, hygiene=tuple(options.get("hygiene") or ()))
     whole = options.get("pool") is None and options.get("nodes") is None and not options["due_only"]
     if whole or proof.leases:
         write_json(home.folder / PROOF, scrub_value(proof.to_dict()))
-    result = _build_result(proof, lines > 0, list(text.warnings), book.problem)
+    result = _build_result(proof, lines > 0, list(text.warnings), session.problem)
     return t.cast(Dict, scrub_value({**result, "reasons": reasons}))
 
 
 def _due_reasons(
     options: Mapping[str, t.Any],
     home: StateHome,
-    book: LedgerSession,
+    session: LedgerSession,
     found: Mapping[str, AccountApi],
     context: Context,
-    stage: Scheduler,
+    scheduler: Scheduler,
 ) -> dict[Key, str]:
     """Return why leases are due, when only those are meant; machines are asked about runs that nobody follows."""
     if not options["due_only"]:
         return {}
-    look = context.look or SshRunReader(home.folder / KNOWN_HOSTS, options.get("ssh_private_key_file"))
+    look = context.read_run_end or SshRunReader(home.folder / KNOWN_HOSTS, options.get("ssh_private_key_file"))
     runs = run_states.read_run_states(
-        home.folder, book.leases.values(), found, look, stage, _run_reader(options, context)
+        home.folder, session.leases.values(), found, look, scheduler, _run_reader(options, context)
     )
-    return find_due_leases(book.leases.values(), runs, stage.now())
+    return find_due_leases(session.leases.values(), runs, scheduler.now())
 
 
 def _run_reader(options: Mapping[str, t.Any], context: Context) -> run_states.ReadClusterRun | None:
@@ -94,16 +96,16 @@ def _run_reader(options: Mapping[str, t.Any], context: Context) -> run_states.Re
 
         client = open_client({"patience_s": _CLUSTER_S, **{key: options.get(key) for key in _CLUSTER}}, context.base)
     except (MusterError, ImportError) as error:
-        context.tell(f"warning: the cluster is not asked about its runs: {error}")
+        context.report(f"warning: the cluster is not asked about its runs: {error}")
         return None
     return lambda place: read_run_end(client, place)
 
 
 def _select_leases(
-    options: Mapping[str, t.Any], home: StateHome, book: LedgerSession, reasons: Mapping[Key, str]
+    options: Mapping[str, t.Any], home: StateHome, session: LedgerSession, reasons: Mapping[Key, str]
 ) -> tuple[Scope, list[Dict]]:
     """Return which leases are meant, and for those that are due, why."""
-    leases = book.leases
+    leases = session.leases
     pool = pool_name(options["pool"]) if options.get("pool") is not None else None
     nodes = options.get("nodes")
     names = _find_tokens(nodes or [], leases.values())
@@ -140,14 +142,16 @@ def _preview(
     request: DeleteRequest,
     found: Mapping[str, AccountApi],
     context: Context,
-    stage: Scheduler,
+    scheduler: Scheduler,
 ) -> Dict:
     text = read_ledger(home.folder)
-    book = LedgerSession(text.events, ReadOnlyLedger())
-    scope, reasons = _select_leases(options, home, book, _due_reasons(options, home, book, found, context, stage))
-    state = preview_deletion(request, scope, found, book, stage)
-    names = sorted(claim.lease.name for claim in state.claims.values())
-    problems = [claim.problem for claim in state.claims.values() if claim.problem]
+    session = LedgerSession(text.events, ReadOnlyLedger())
+    scope, reasons = _select_leases(
+        options, home, session, _due_reasons(options, home, session, found, context, scheduler)
+    )
+    state = preview_deletion(request, scope, found, session, scheduler)
+    names = sorted(termination.lease.name for termination in state.terminations.values())
+    problems = [termination.problem for termination in state.terminations.values() if termination.problem]
     result: Dict = {
         "changed": bool(names),
         "leases": [],

@@ -61,7 +61,7 @@ class Externals(t.NamedTuple):
     environ: Mapping[str, str] = os.environ
 
 
-def build_connection(options: Mapping[str, t.Any], secret: Secret | None, outside: Externals) -> ProviderConnection:
+def build_connection(options: Mapping[str, t.Any], secret: Secret | None, externals: Externals) -> ProviderConnection:
     """Return the access that the shared options of one API describe."""
     return ProviderConnection(
         secret=secret,
@@ -70,8 +70,8 @@ def build_connection(options: Mapping[str, t.Any], secret: Secret | None, outsid
         ca_path=options.get("ca_path") or "",
         proxy=options.get("proxy") or "env",
         timeout_s=float(options.get("timeout_s") or 120),
-        exchange=outside.exchange,
-        clock=outside.clock,
+        exchange=externals.exchange,
+        clock=externals.clock,
     )
 
 
@@ -81,7 +81,7 @@ def parse_account_name(options: Mapping[str, t.Any], path: str) -> str:
     return validators.text(given, f"{path}account") if given else ""
 
 
-def open_tailnet(options: Mapping[str, t.Any], outside: Externals, path: str = "") -> TailscaleAccount:
+def open_tailnet(options: Mapping[str, t.Any], externals: Externals, path: str = "") -> TailscaleAccount:
     """Return the tailnet that the options describe, with an API token or an OAuth client."""
     client = options.get("oauth_client_id") or ""
     if client:
@@ -89,15 +89,18 @@ def open_tailnet(options: Mapping[str, t.Any], outside: Externals, path: str = "
             f"{path}oauth_client_secret", f"{path}oauth_client_secret_file", ("TAILSCALE_OAUTH_CLIENT_SECRET",)
         )
         secret = source.need(
-            options.get("oauth_client_secret"), options.get("oauth_client_secret_file"), outside.environ
+            options.get("oauth_client_secret"), options.get("oauth_client_secret_file"), externals.environ
         )
     else:
         variables = ("TAILSCALE_API_KEY", "HEADSCALE_API_KEY")
         source = SecretSource(f"{path}api_token", f"{path}api_token_file", variables)
-        secret = source.need(options.get("api_token"), options.get("api_token_file"), outside.environ)
+        secret = source.need(options.get("api_token"), options.get("api_token_file"), externals.environ)
     tailnet = options.get("tailnet") or "-"
     return TailscaleAccount(
-        build_connection(options, secret, outside), parse_account_name(options, path), client_id=client, tailnet=tailnet
+        build_connection(options, secret, externals),
+        parse_account_name(options, path),
+        client_id=client,
+        tailnet=tailnet,
     )
 
 
@@ -115,7 +118,7 @@ def parse_providers(value: t.Any, path: str) -> list[Dict]:
     return found
 
 
-def open_providers(providers: t.Sequence[Mapping[str, t.Any]], outside: Externals) -> dict[str, MachineProvider]:
+def open_providers(providers: t.Sequence[Mapping[str, t.Any]], externals: Externals) -> dict[str, MachineProvider]:
     """Return the providers of machines that are configured, by name.
 
     Those whose environment variable is set need no entry. Raises InputError for a name twice or a missing credential.
@@ -128,19 +131,19 @@ def open_providers(providers: t.Sequence[Mapping[str, t.Any]], outside: External
             raise InputError(f"{path}.name", f"names {name} a second time", "One account of a provider at a time")
         if name in CATALOG:
             entry = CATALOG[name]
-            secret = entry.secret(path).need(item.get("api_token"), item.get("api_token_file"), outside.environ)
-            found[name] = entry.make(build_connection(item, secret, outside), parse_account_name(item, f"{path}."))
+            secret = entry.secret(path).need(item.get("api_token"), item.get("api_token_file"), externals.environ)
+            found[name] = entry.make(build_connection(item, secret, externals), parse_account_name(item, f"{path}."))
     for name, entry in CATALOG.items():
-        secret_found = entry.secret(name).find(environ=outside.environ) if name not in seen else None
+        secret_found = entry.secret(name).find(environ=externals.environ) if name not in seen else None
         if secret_found is not None:
-            found[name] = entry.make(build_connection({}, secret_found, outside), "")
+            found[name] = entry.make(build_connection({}, secret_found, externals), "")
     return found
 
 
-def open_accounts(providers: t.Sequence[Mapping[str, t.Any]], outside: Externals) -> dict[str, ProviderAccount]:
-    """Return everything that is configured and may hold something of ours: the landlords, and a tailnet."""
-    found: dict[str, ProviderAccount] = dict(open_providers(providers, outside))
+def open_accounts(providers: t.Sequence[Mapping[str, t.Any]], externals: Externals) -> dict[str, ProviderAccount]:
+    """Return everything that is configured and may hold something of ours: the providers, and a tailnet."""
+    found: dict[str, ProviderAccount] = dict(open_providers(providers, externals))
     for index, item in enumerate(providers):
         if item["name"] == "tailscale":
-            found["tailscale"] = open_tailnet(item, outside, f"providers[{index}].")
+            found["tailscale"] = open_tailnet(item, externals, f"providers[{index}].")
     return found

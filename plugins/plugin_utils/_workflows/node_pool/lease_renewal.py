@@ -35,17 +35,17 @@ def renew_leases(remotes: t.Sequence[Remote], lease_s: int = LEASE_S) -> dict[st
 
 
 class LeaseRenewal:
-    """Renews again and again beside a loop that must not wait for machines. ``tell`` hears of each problem once."""
+    """Renews again and again beside a loop that must not wait for machines. ``report`` hears of each problem once."""
 
     def __init__(
         self,
         remotes: t.Sequence[Remote],
-        tell: t.Callable[[str], None],
+        report: t.Callable[[str], None],
         lease_s: int = LEASE_S,
         now: t.Callable[[], float] = time.monotonic,
     ) -> None:
         self._remotes = remotes
-        self._tell = tell
+        self._report = report
         self._lease_s = lease_s
         self._now = now
         self._next: float | None = None
@@ -70,7 +70,7 @@ class LeaseRenewal:
         for name, error in renew_leases(self._remotes, self._lease_s).items():
             if name not in self._told:
                 self._told.add(name)
-                self._tell(f"warning: {error}")
+                self._report(f"warning: {error}")
 
 
 def select_rented(remotes: t.Sequence[Remote], hostvars: t.Mapping[str, t.Any]) -> list[Remote]:

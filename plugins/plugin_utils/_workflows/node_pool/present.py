@@ -57,53 +57,53 @@ class ReadinessOptions:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Context:
-    """Where a call of the module takes place; ``tell`` shows progress, ``mirror`` keeps a copy of the ledger elsewhere.
+    """Where a call of the module takes place; ``report`` shows progress, ``replica`` keeps a copy of the ledger elsewhere.
 
-    ``stage``, ``prober`` and ``look`` are for tests.
+    ``scheduler``, ``prober`` and ``read_run_end`` are for tests.
     """
 
     base: pathlib.Path
     check: bool = False
-    outside: Externals = Externals()
-    stage: Scheduler | None = None
+    externals: Externals = Externals()
+    scheduler: Scheduler | None = None
     prober: Prober | None = None
-    look: ReadRunEnd | None = None
-    tell: t.Callable[[str], None] = lambda _line: None
-    mirror: SendReplica | None = None
+    read_run_end: ReadRunEnd | None = None
+    report: t.Callable[[str], None] = lambda _line: None
+    replica: SendReplica | None = None
 
 
 def ensure_present(options: Mapping[str, t.Any], context: Context) -> Dict:
     """Return the result of ``node_pool`` with state present; a failed one names what is still there."""
-    if context.stage is None:
-        with ThreadScheduler() as stage:
-            return ensure_present(options, dataclasses.replace(context, stage=stage))
-    now = context.stage.now()
+    if context.scheduler is None:
+        with ThreadScheduler() as scheduler:
+            return ensure_present(options, dataclasses.replace(context, scheduler=scheduler))
+    now = context.scheduler.now()
     request = _parse_request(options, now)
     folder = StateHome(options["state_home"], request.cluster).folder
-    found = open_providers(options["providers"], context.outside)
+    found = open_providers(options["providers"], context.externals)
     terms = _parse_terms(options, context.base)
     _check_request(request, found, terms)
     if context.check:
         text = read_ledger(folder)
-        state = read_pool(request, found, LedgerSession(text.events, ReadOnlyLedger()), context.stage)
+        state = read_pool(request, found, LedgerSession(text.events, ReadOnlyLedger()), context.scheduler)
         return {**_build_plan(state, now), "ledger_warnings": list(text.warnings)}
     readiness = validators.section(ReadinessOptions)(options["readiness"] or {}, "readiness")
     prober = context.prober or _build_prober(options, readiness, folder)
     with LedgerWriter(folder) as writer:
         text = read_ledger(folder)
-        book = LedgerSession(text.events, writer, context.mirror)
+        session = LedgerSession(text.events, writer, context.replica)
         outcome = create_pool(
             request,
             found,
-            book,
-            context.stage,
+            session,
+            context.scheduler,
             prober=prober,
             terms=terms,
-            tell=lambda line: context.tell(scrub(line)),
-            gone=parent_watch(),
+            report=lambda line: context.report(scrub(line)),
+            is_abandoned=parent_watch(),
         )
-        book.tell_mirror()
-    warnings = [*text.warnings, *([book.mirror_problem] if book.mirror_problem else [])]
+        session.update_replica()
+    warnings = [*text.warnings, *([session.replica_problem] if session.replica_problem else [])]
     result = _build_result(outcome, request, folder)
     return t.cast(Dict, scrub_value({**result, "ledger_warnings": warnings}))
 
@@ -147,7 +147,7 @@ def _parse_request(options: Mapping[str, t.Any], now: float) -> PoolRequest:
         release=options.get("release"),
         max_cost_usd=options.get("max_cost_usd"),
         mixed=options["mixed"],
-        max_rerolls=validators.integer(0, 100)(options["max_replacements"], "max_replacements"),
+        max_replacements=validators.integer(0, 100)(options["max_replacements"], "max_replacements"),
         capacity_wait_s=validators.integer(0, 86400)(options["capacity_wait_s"], "capacity_wait_s"),
         patience_s=readiness.patience_s,
         gate=readiness.ssh,
@@ -188,7 +188,7 @@ def _check_request(request: PoolRequest, found: Mapping[str, MachineProvider], t
         provider = found.get(str(candidate.provider))
         if provider is not None:
             _check_candidate(f"candidates[{index}]", candidate, provider, terms)
-    if request.whole and request.count < 2:
+    if request.is_cluster and request.count < 2:
         raise InputError("count", "must be at least 2 for a cluster")
 
 
@@ -217,14 +217,14 @@ def _build_prober(options: Mapping[str, t.Any], readiness: ReadinessOptions, fol
 def _build_plan(state: PoolState, now: float) -> Dict:
     """Return what would be done: the first choice for every missing machine, and what would be given back."""
     orders = first_orders(state, now)
-    before = sorted(slot.held.name for slot in state.slots if slot.held)
-    given_up = sorted(item.rental.name for item in state.discards)
+    before = sorted(slot.lease.name for slot in state.slots if slot.lease)
+    given_up = sorted(item.instance.name for item in state.deletions)
     wishes = [
         f"new: {choice.offer.product} in {choice.offer.region or 'any region'} of {choice.offer.provider} "
         f"at {choice.offer.price_usd_per_hour:.2f} USD per hour"
         for choice in orders
     ]
-    missing = sum(1 for slot in state.slots if slot.held is None)
+    missing = sum(1 for slot in state.slots if slot.lease is None)
     reason = failure_reason(state, now)
     if not reason and len(orders) < missing:
         reason = f"offers for {len(orders)} of {missing} missing machines are known"
@@ -242,16 +242,16 @@ def _build_result(outcome: CreateOutcome, request: PoolRequest, folder: pathlib.
     proof, state = outcome.proof, outcome.state
     nodes = [] if outcome.failure else [_node_entry(item, folder) for item in _list_machines(state)]
     result: Dict = {
-        "changed": bool(outcome.placed or proof.leases or state.history),
+        "changed": bool(outcome.order_count or proof.leases or state.history),
         "nodes": nodes,
         "history": list(state.history),
-        "placed": outcome.placed,
+        "placed": outcome.order_count,
         "price_usd_per_hour": _total_price(state),
         "deadline": request.deadline,
         "not_proved_gone": list(proof.billing),
         "diff": {
-            "before": {"nodes": sorted(slot.held.name for slot in state.slots if slot.held and slot.held.kept)},
-            "after": {"nodes": sorted(slot.held.name for slot in state.slots if slot.held)},
+            "before": {"nodes": sorted(slot.lease.name for slot in state.slots if slot.lease and slot.lease.protected)},
+            "after": {"nodes": sorted(slot.lease.name for slot in state.slots if slot.lease)},
         },
     }
     if outcome.failure:
@@ -274,11 +274,11 @@ def _describe_billing(billing: t.Sequence[Mapping[str, t.Any]]) -> str:
 
 
 def _list_machines(state: PoolState) -> list[Rental]:
-    return [item for slot in state.slots if slot.held and slot.held.rental for item in slot.held.rental.machines]
+    return [item for slot in state.slots if slot.lease and slot.lease.instance for item in slot.lease.instance.machines]
 
 
 def _total_price(state: PoolState) -> float | None:
-    prices = [slot.held.price for slot in state.slots if slot.held]
+    prices = [slot.lease.price for slot in state.slots if slot.lease]
     return None if None in prices else round(sum(price for price in prices if price is not None), 6)
 
 

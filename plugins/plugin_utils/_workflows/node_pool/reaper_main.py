@@ -6,7 +6,7 @@
 The settings are options of ``node_pool``: ``cluster``, ``state_home``, ``providers`` with ``api_token_file``. To ask
 about runs that nobody follows: ``ssh_private_key_file`` for machines, ``kubeconfig`` with ``context`` for a cluster. It
 takes the ledgers that controllers have sent, ends what is due and exits with 0 when nothing of the cluster bills that
-should not, 1 when something does, 2 when it cannot tell.
+should not, 1 when something does, 2 when it cannot report.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -64,7 +64,7 @@ def main(argv: t.Sequence[str], context: Context | None = None) -> int:
         options = read_settings(pathlib.Path(argv[0]))
         for line in import_incoming(StateHome(options["state_home"], cluster_name(options["cluster"])).folder):
             _warn(f"warning: {line}")
-        context = dataclasses.replace(context or Context(pathlib.Path.cwd()), tell=_warn)
+        context = dataclasses.replace(context or Context(pathlib.Path.cwd()), report=_warn)
         result = ensure_absent(options, context)
     except MusterError as error:
         print(scrub(str(error)), file=sys.stderr)

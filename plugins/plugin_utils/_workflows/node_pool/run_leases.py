@@ -90,11 +90,11 @@ class RunLeases:
         self,
         outcome: str,
         providers: t.Any,
-        tell: ReportLine,
+        report: ReportLine,
         *,
         timeout_s: float = 900.0,
-        outside: Externals | None = None,
-        stage: Scheduler | None = None,
+        externals: Externals | None = None,
+        scheduler: Scheduler | None = None,
         keep: frozenset[str] = frozenset(),
     ) -> Dict:
         """Give back what is due now that the run has ended with ``outcome``; nothing is due twice.
@@ -103,11 +103,13 @@ class RunLeases:
         not_proved_gone [...]}`` with ``failed`` and ``msg`` when something may still bill. Never raises for a provider
         or a ledger that fails: the run has ended all the same, and a reaper or the teardown playbook does what is left.
         """
-        if stage is None:
+        if scheduler is None:
             with ThreadScheduler() as real:
-                return self.end(outcome, providers, tell, timeout_s=timeout_s, outside=outside, stage=real, keep=keep)
+                return self.end(
+                    outcome, providers, report, timeout_s=timeout_s, externals=externals, scheduler=real, keep=keep
+                )
         try:
-            return self._end(outcome, providers, tell, timeout_s, outside or Externals(), stage, keep)
+            return self._end(outcome, providers, report, timeout_s, externals or Externals(), scheduler, keep)
         except MusterError as error:
             names = ", ".join(lease.name for lease in self.leases)
             words = f"{names} could not be given back: {error}; run the reap playbook"
@@ -117,27 +119,29 @@ class RunLeases:
         self,
         outcome: str,
         providers: t.Any,
-        tell: ReportLine,
+        report: ReportLine,
         timeout_s: float,
-        outside: Externals,
-        stage: Scheduler,
+        externals: Externals,
+        scheduler: Scheduler,
         keep: frozenset[str],
     ) -> Dict:
         runs = {self.run_id: RunView("ended", outcome)}
-        if not self._due(read_ledger(self.home.folder).leases.values(), runs, stage.now(), keep):
+        if not self._due(read_ledger(self.home.folder).leases.values(), runs, scheduler.now(), keep):
             return {}
-        found = open_accounts(parse_providers(providers, "muster_providers"), outside)
-        with _WaitingWriter(self.home, timeout_s, stage) as writer:
-            book = LedgerSession(read_ledger(self.home.folder).events, writer)
-            reasons = self._due(book.leases.values(), runs, stage.now(), keep)
+        found = open_accounts(parse_providers(providers, "muster_providers"), externals)
+        with _WaitingWriter(self.home, timeout_s, scheduler) as writer:
+            session = LedgerSession(read_ledger(self.home.folder).events, writer)
+            reasons = self._due(session.leases.values(), runs, scheduler.now(), keep)
             for key, reason in reasons.items():
-                tell(f"giving back {book.leases[key].name}: {reason}")
+                report(f"giving back {session.leases[key].name}: {reason}")
             # Other accounts than those of the run are not looked at: the run's end is not the time for it.
-            used = {lease.provider for key, lease in book.leases.items() if key in reasons}
-            wanted: dict[str, AccountApi] = {name: keeper for name, keeper in found.items() if name in used}
-            request = DeleteRequest(self.home.folder.name, stage.now() + timeout_s)
-            proof = delete_leases(request, lambda lease: (lease.token, lease.resource) in reasons, wanted, book, stage)
-            names = {lease.token: lease.name for lease in book.leases.values()}
+            used = {lease.provider for key, lease in session.leases.items() if key in reasons}
+            wanted: dict[str, AccountApi] = {name: account for name, account in found.items() if name in used}
+            request = DeleteRequest(self.home.folder.name, scheduler.now() + timeout_s)
+            proof = delete_leases(
+                request, lambda lease: (lease.token, lease.resource) in reasons, wanted, session, scheduler
+            )
+            names = {lease.token: lease.name for lease in session.leases.values()}
         result: Dict = {
             "released": sorted(names[item.token] for item in proof.leases),
             "not_proved_gone": list(proof.billing),
@@ -166,7 +170,7 @@ def bind_leases(
     places: t.Sequence[RunHost],
     *,
     sender: SendReplica | None = None,
-    stage: Scheduler | None = None,
+    scheduler: Scheduler | None = None,
     cluster: Dict | None = None,
 ) -> RunLeases | None:
     """Note in the ledger that a run begins (or goes on) on rented machines; None when no host is rented by it.
@@ -175,9 +179,9 @@ def bind_leases(
     :raises InputError: ``release`` or ``max_cost_usd`` for machines that this ledger does not know.
     :raises RefusedError: a machine is being given back, or another process holds the ledger for more than a minute.
     """
-    if stage is None:
+    if scheduler is None:
         with ThreadScheduler(1) as real:
-            return bind_leases(home, job, run_id, places, sender=sender, stage=real, cluster=cluster)
+            return bind_leases(home, job, run_id, places, sender=sender, scheduler=real, cluster=cluster)
     text = read_ledger(home.folder)
     tenants = _match_leases(text.leases.values(), places)
     _check_leases(job, places, tenants)
@@ -185,19 +189,21 @@ def bind_leases(
         return None
     changes = {
         lease.token: _binding_event(
-            lease, job, run_id, {"cluster": cluster} if cluster else _run_place(mine), stage.now()
+            lease, job, run_id, {"cluster": cluster} if cluster else _run_place(mine), scheduler.now()
         )
         for lease, mine in tenants
     }
     if any(_is_change(lease, changes[lease.token]) for lease, _mine in tenants):
-        with _WaitingWriter(home, 60.0, stage) as writer:
-            book = LedgerSession(read_ledger(home.folder).events, writer, sender)
+        with _WaitingWriter(home, 60.0, scheduler) as writer:
+            session = LedgerSession(read_ledger(home.folder).events, writer, sender)
             for lease, _mine in tenants:
                 if _is_change(lease, changes[lease.token]):
-                    book.note(changes[lease.token])
-            book.tell_mirror()
-            if book.problem or (book.mirror_problem and (job.release != "never" or job.max_cost_usd)):
-                raise RefusedError(book.problem or book.mirror_problem, "Without it nobody else would end the machines")
+                    session.record(changes[lease.token])
+            session.update_replica()
+            if session.problem or (session.replica_problem and (job.release != "never" or job.max_cost_usd)):
+                raise RefusedError(
+                    session.problem or session.replica_problem, "Without it nobody else would end the machines"
+                )
     return find_run_leases(home, run_id)
 
 
@@ -237,19 +243,19 @@ def _check_leases(job: Job, places: t.Sequence[RunHost], tenants: t.Sequence[tup
             raise RefusedError(f"{lease.name} is being given back ({lease.state})", "Rent the pool again first")
 
 
-def reassign_lease(home: StateHome, lease: Lease, run_id: str, *, stage: Scheduler | None = None) -> None:
+def reassign_lease(home: StateHome, lease: Lease, run_id: str, *, scheduler: Scheduler | None = None) -> None:
     """Note that another run has a lease by now, with no rule of its own until its follower notes one.
 
     :raises RefusedError: another process holds the ledger for more than a minute.
     """
-    if stage is None:
+    if scheduler is None:
         with ThreadScheduler(1) as real:
-            return reassign_lease(home, lease, run_id, stage=real)
-    with _WaitingWriter(home, 60.0, stage) as writer:
-        book = LedgerSession(read_ledger(home.folder).events, writer)
-        now = book.leases[lease.token, lease.resource]
+            return reassign_lease(home, lease, run_id, scheduler=real)
+    with _WaitingWriter(home, 60.0, scheduler) as writer:
+        session = LedgerSession(read_ledger(home.folder).events, writer)
+        now = session.leases[lease.token, lease.resource]
         if now.run_id == lease.run_id:
-            book.note(dataclasses.replace(_lease_event(now, stage.now()), run_id=run_id))
+            session.record(dataclasses.replace(_lease_event(now, scheduler.now()), run_id=run_id))
     return None
 
 
@@ -294,19 +300,19 @@ def _is_change(lease: Lease, event: LedgerEvent) -> bool:
 class _WaitingWriter:
     """The ledger's one writer, waited for as long as ``patience_s``."""
 
-    def __init__(self, home: StateHome, patience_s: float, stage: Scheduler) -> None:
+    def __init__(self, home: StateHome, patience_s: float, scheduler: Scheduler) -> None:
         self._writer = LedgerWriter(home.folder)
-        self._until = stage.now() + patience_s
-        self._stage = stage
+        self._until = scheduler.now() + patience_s
+        self._scheduler = scheduler
 
     def __enter__(self) -> LedgerWriter:
         while True:
             try:
                 return self._writer.__enter__()
             except RefusedError:
-                if self._stage.now() >= self._until:
+                if self._scheduler.now() >= self._until:
                     raise
-                self._stage.wait((), self._stage.now() + _INTERVAL_S)
+                self._scheduler.wait((), self._scheduler.now() + _INTERVAL_S)
 
     def __exit__(self, *_failure: object) -> None:
         self._writer.__exit__(None, None, None)
@@ -320,13 +326,13 @@ class HostsLeaseGuard:
         tenancy: RunLeases | None,
         renewal: LeaseRenewal,
         providers: t.Any = None,
-        tell: ReportLine = lambda _line: None,
+        report: ReportLine = lambda _line: None,
         now: t.Callable[[], float] = time.time,
     ) -> None:
         self._tenancy = tenancy
         self._renewal = renewal
         self._providers = providers
-        self._tell = tell
+        self._report = report
         self._now = now
         self._next = 0.0
 
@@ -343,18 +349,18 @@ class HostsLeaseGuard:
         """Give back what is due after the run's end; return its result with what came of that (see Tenancy.end)."""
         if self._tenancy is None:
             return result
-        found = self._tenancy.end(outcome, self._providers, self._tell)
+        found = self._tenancy.end(outcome, self._providers, self._report)
         told = [str(item["msg"]) for item in (result, found) if item.get("failed")]
         return {**result, **found, **({"msg": "; ".join(told)} if told else {})}
 
 
 def open_replica(request: Request, home: StateHome, variable: t.Callable[[str], t.Any]) -> SendReplica | None:
     """Return what copies the ledger to the reaper's machine, None where the variables name none."""
-    keeper = variable("muster_reaper_host")
-    if not keeper:
+    account = variable("muster_reaper_host")
+    if not account:
         return None
     state = str(variable("muster_reaper_state") or ledger_replica.STATE)
-    return ledger_replica.replica_sender(request.connect([str(keeper)])[0], home.folder.name, state)
+    return ledger_replica.replica_sender(request.connect([str(account)])[0], home.folder.name, state)
 
 
 def guard_run(request: Request, home: StateHome, plan: Plan) -> HostsLeaseGuard:

@@ -61,7 +61,7 @@ def read_run_states(
     leases: t.Collection[Lease],
     found: t.Mapping[str, AccountApi],
     look: ReadRunEnd,
-    stage: Scheduler,
+    scheduler: Scheduler,
     ask: ReadClusterRun | None = None,
 ) -> dict[str, RunView]:
     """Return how every run stands; who runs those without an end is asked, where the run decides a lease.
@@ -74,7 +74,7 @@ def read_run_states(
     waiting = [lease for lease in leases if lease.open and run_nodes(lease)]
     listed = {}
     for name in {lease.provider for lease in waiting} & set(found):
-        listing = list_account(found[name], stage).listed
+        listing = list_account(found[name], scheduler).listing
         if not listing.problem:
-            listed[name] = listing.rentals
+            listed[name] = listing.instances
     return {**known, **find_ended_runs(waiting, known, listed, look)}

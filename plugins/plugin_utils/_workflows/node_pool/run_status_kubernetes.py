@@ -24,7 +24,7 @@ def describe_run(client: Client, run_id: str, ref: t.Mapping[str, t.Any]) -> dic
         cluster_identity.insist(client, {"run_id": run_id, "state": "running", "backend_ref": ref})
         live = client.get(f"{ref['api_version']}/{ref['kind']}", str(ref["name"]), str(ref["namespace"]))
     except (MusterError, LookupError) as error:
-        return {"phase": "unknown", "detail": f"the cluster cannot tell: {error}"}
+        return {"phase": "unknown", "detail": f"the cluster cannot report: {error}"}
     if live is None or (ref.get("uid") and live["metadata"].get("uid") != ref["uid"]):
         return {"phase": "gone", "detail": f"{what} is not there any more"}
     now = status.state(live)
@@ -33,7 +33,7 @@ def describe_run(client: Client, run_id: str, ref: t.Mapping[str, t.Any]) -> dic
 
 
 def read_run_end(client: Client, ref: t.Mapping[str, t.Any]) -> RunView | None:
-    """Return how a run ended, asked of its cluster; None while it may go on, or where the cluster cannot tell.
+    """Return how a run ended, asked of its cluster; None while it may go on, or where the cluster cannot report.
 
     Only the object that was submitted counts: a run that was started again has another one. That it is not on some
     other cluster says nothing.

@@ -133,8 +133,8 @@ class ClusterCustody:
             outcome,
             providers,
             self._request.progress.say,
-            outside=self._outside,
-            stage=self._stage,
+            externals=self._outside,
+            scheduler=self._stage,
             keep=frozenset(lease.token for lease in due if lease.name in kept),
         )
         unsure = [f"{name} is not given back: {why[1]}" for name, why in kept.items() if why[0] == "unsure"]
@@ -155,7 +155,7 @@ class ClusterCustody:
             for name, lease in mine.items()
         ]
         cluster = {key: ref.get(key) for key in ("api_version", "kind", "name", "namespace", "uid", "cluster_id")}
-        more: Dict = {} if self._stage is None else {"stage": self._stage}
+        more: Dict = {} if self._stage is None else {"scheduler": self._stage}
         self._tenancy = bind_leases(
             self._home,
             self._job,
@@ -194,7 +194,7 @@ class ClusterCustody:
             other = self._other_run(lease.name)
             if other:
                 drain.cordon(self._client, lease.name, False)
-                reassign_lease(self._home, lease, other, stage=self._stage)
+                reassign_lease(self._home, lease, other, scheduler=self._stage)
                 tell(f"{lease.name} is not given back: run {other} is on it by now")
                 return "used", f"run {other} is on it by now"
         except MusterError as error:

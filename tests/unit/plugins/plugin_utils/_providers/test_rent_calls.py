@@ -257,16 +257,16 @@ def test_runpods_member_pods_that_outlive_their_cluster_are_seen() -> None:
         )
         made = provider.create(order("runpod", offer=offer, count=2))
         assert isinstance(made, Created)
-        (cluster,) = provider.rentals()
+        (cluster,) = provider.list_instances()
         assert cluster.resource == "cluster" and [item.name for item in cluster.members] == [f"{NAME}-0", f"{NAME}-1"]
         assert all(item.ssh and item.ssh.port == 22001 for item in cluster.machines)
         assert cluster.price_usd_per_hour == pytest.approx(5.98)
         assert provider.delete(cluster)
-        strays = provider.rentals()
+        strays = provider.list_instances()
         assert [item.token for item in strays] == ["1f2e3d4c", "1f2e3d4c"]
         assert [item.resource for item in strays] == ["instance", "instance"]
         assert all(provider.delete(item) for item in strays)
-        assert provider.rentals() == ()
+        assert provider.list_instances() == ()
     assert api.violations == []
 
 
@@ -278,7 +278,7 @@ def test_runpods_pages_are_all_read() -> None:
         provider = RunpodProvider(access(url, clock))
         for _number in range(5):
             assert isinstance(provider.create(order("runpod")), Created)
-        assert len(provider.rentals()) == 5
+        assert len(provider.list_instances()) == 5
 
 
 def vast(**more: t.Any) -> t.Any:
@@ -295,7 +295,7 @@ def test_vast_orders_registers_its_key_and_drops_the_instance_key() -> None:
         provider = VastProvider(access(url, clock))
         made = provider.create(order("vastai", ports=("8080",), user_data="echo hi"))
         assert made == Created("70001")
-        assert "canary" not in repr(made) + repr(provider.rentals())
+        assert "canary" not in repr(made) + repr(provider.list_instances())
     assert api.account_keys == [KEY]
     (body,) = api.bodies
     assert body["label"] == NAME and body["cancel_unavail"] is True and body["env"] == {"-p 8080:8080": "1"}
@@ -337,7 +337,7 @@ def test_vast_states_that_never_run(status: str, doomed: bool) -> None:
     with api.loopback() as url:
         provider = VastProvider(access(url, clock))
         provider.create(order("vastai"))
-        (found,) = provider.rentals()
+        (found,) = provider.list_instances()
     assert found.doomed is doomed
     assert found.host == "501"
 
@@ -349,7 +349,7 @@ def test_twenty_six_vast_instances_are_two_pages() -> None:
         for ask in list(api.asks)[:26]:
             offer = Offer("vastai", str(ask), None, "container", 2.0, ref={"ask": ask})
             assert isinstance(provider.create(order("vastai", offer=offer)), Created)
-        assert len(provider.rentals()) == 26
+        assert len(provider.list_instances()) == 26
 
 
 def test_a_vast_search_asks_for_the_variants_that_people_mean() -> None:
@@ -385,7 +385,7 @@ def test_a_listing_of_the_wrong_shape_is_an_error_not_an_empty_account() -> None
     ):
         script, provider = scripted(make, Call("GET", path, answer={"other": []}))
         with script, pytest.raises(TransportError):
-            provider.rentals()
+            provider.list_instances()
 
 
 def test_lambda_offers_regions_that_the_user_names_although_none_is_listed() -> None:
@@ -428,7 +428,7 @@ def test_every_providers_offers_have_what_an_order_needs() -> None:
             assert first.price_usd_per_hour > 0 and first.gpu_memory_gib and first.provider == provider.name
             made = provider.create(order(provider.name, offer=first))
             assert isinstance(made, Created), made
-            (rental,) = provider.rentals()
+            (rental,) = provider.list_instances()
             assert (rental.name, rental.token) == (NAME, "1f2e3d4c")
         assert api.violations == []
 

@@ -27,7 +27,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_po
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.present import Context
 from ansible_collections.muster.training.tests.fakes.api import Fault
 from ansible_collections.muster.training.tests.fakes.tailscale import FakeTailscale
-from ansible_collections.muster.training.tests.fakes.virtual import InlineStage, VirtualClock
+from ansible_collections.muster.training.tests.fakes.virtual import InlineScheduler, VirtualClock
 from ansible_collections.muster.training.tests.fakes.wire import TOKEN, FakeWire
 from ansible_collections.muster.training.tests.support.scripted_http import Call, Script
 
@@ -38,7 +38,7 @@ class Tailnet:
     def __init__(self, folder: pathlib.Path, api: FakeTailscale, url: str) -> None:
         self.folder, self.api, self.url = folder, api, url
         outside = Externals(api.clock, FakeWire(api.clock), {})
-        self.context = Context(folder, False, outside, InlineStage(api.clock))
+        self.context = Context(folder, False, outside, InlineScheduler(api.clock))
 
     def _options(self, face: t.Any, options: dict[str, t.Any]) -> dict[str, t.Any]:
         given = {"api_token": TOKEN, "api_url": self.url, **options}

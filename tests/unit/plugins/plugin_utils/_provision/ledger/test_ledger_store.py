@@ -177,8 +177,8 @@ class _FullDisk:
 def test_a_book_takes_no_intent_that_is_not_on_disk_but_every_fact() -> None:
     book = LedgerSession([event(1)], _FullDisk())
     with pytest.raises(MusterError):
-        book.intend(event(2))
+        book.record_intent(event(2))
     assert book.tokens == {event(1).token}
-    book.note(event(3, "created"))
+    book.record(event(3, "created"))
     assert event(3).token in book.tokens
     assert book.problem == "the disk is full"

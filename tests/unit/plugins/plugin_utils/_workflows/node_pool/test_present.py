@@ -32,10 +32,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_po
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.accounts import Externals
 from ansible_collections.muster.training.tests.fakes.cycle import KEY
 from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
-from ansible_collections.muster.training.tests.fakes.landlord import SimProber
 from ansible_collections.muster.training.tests.fakes.shadeform import FakeShadeform
+from ansible_collections.muster.training.tests.fakes.sim_provider import SimProber
 from ansible_collections.muster.training.tests.fakes.tailscale import FakeTailscale
-from ansible_collections.muster.training.tests.fakes.virtual import InlineStage, VirtualClock
+from ansible_collections.muster.training.tests.fakes.virtual import InlineScheduler, VirtualClock
 from ansible_collections.muster.training.tests.fakes.wire import TOKEN, FakeWire
 
 WRITES = ("create", "delete", "add_key", "create_cluster", "delete_cluster")
@@ -51,7 +51,7 @@ class Place:
         self.prober = SimProber()
         self.urls = {"lambda": lambda_url, "shadeform": shade_url}
         outside = Externals(clock, FakeWire(clock), {})
-        self.context = node_pool_present.Context(folder, False, outside, InlineStage(clock), self.prober)
+        self.context = node_pool_present.Context(folder, False, outside, InlineScheduler(clock), self.prober)
 
     def providers(self, *names: str) -> list[dict[str, t.Any]]:
         return [{"name": name, "api_token": TOKEN, "api_url": self.urls[name]} for name in names]
@@ -341,7 +341,7 @@ def test_wrong_options_are_refused_before_anything_is_asked(
 
 def test_offers_of_all_providers_by_price(place: Place) -> None:
     options = {"providers": place.providers("lambda", "shadeform"), "gpu_model": "H100", "k3s_capable": True}
-    result = node_offer_info.find_offers(parse(OfferFace, options), place.context.outside)
+    result = node_offer_info.find_offers(parse(OfferFace, options), place.context.externals)
     assert [(item["provider"], item["price_usd_per_hour"]) for item in result["offers"]] == [
         ("shadeform", 2.4),
         ("lambda", 2.99),
@@ -353,16 +353,16 @@ def test_offers_of_all_providers_by_price(place: Place) -> None:
 def test_a_provider_that_does_not_answer_is_named(place: Place) -> None:
     broken = {"name": "shadeform", "api_token": TOKEN, "api_url": "http://127.0.0.1:1"}
     options = parse(OfferFace, {"providers": [*place.providers("lambda"), broken]})
-    result = node_offer_info.find_offers(options, place.context.outside)
+    result = node_offer_info.find_offers(options, place.context.externals)
     assert [item["provider"] for item in result["problems"]] == ["shadeform"]
     assert len(result["offers"]) == 1
     with pytest.raises(ProviderError):
-        node_offer_info.find_offers(parse(OfferFace, {"providers": [broken]}), place.context.outside)
+        node_offer_info.find_offers(parse(OfferFace, {"providers": [broken]}), place.context.externals)
 
 
 def test_an_environment_variable_is_enough(place: Place) -> None:
-    outside = place.context.outside._replace(environ={"LAMBDA_API_KEY": TOKEN})
+    outside = place.context.externals._replace(environ={"LAMBDA_API_KEY": TOKEN})
     options = parse(OfferFace, {"providers": [{**place.providers("lambda")[0], "api_token": None}]})
     assert node_offer_info.find_offers(options, outside)["found"] == 1
     with pytest.raises(InputError, match="names no provider"):
-        node_offer_info.find_offers(parse(OfferFace, {}), place.context.outside)
+        node_offer_info.find_offers(parse(OfferFace, {}), place.context.externals)

@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_po
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.accounts import Externals
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.present import Context
 from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
-from ansible_collections.muster.training.tests.fakes.virtual import InlineStage, VirtualClock
+from ansible_collections.muster.training.tests.fakes.virtual import InlineScheduler, VirtualClock
 from ansible_collections.muster.training.tests.fakes.wire import TOKEN, FakeWire
 
 NAME = "lab-h100-0-1f2e3d4c"
@@ -62,7 +62,7 @@ def test_a_lease_ends_at_its_deadline_without_a_controller(
         provider = {"name": "lambda", "account": "ours", "api_token_file": str(tmp_path / "key"), "api_url": url}
         place = tmp_path / "reaper.json"
         place.write_text(json.dumps({"cluster": "lab", "state_home": {"path": str(tmp_path)}, "providers": [provider]}))
-        context = Context(tmp_path, outside=Externals(clock, FakeWire(clock), {}), stage=InlineStage(clock))
+        context = Context(tmp_path, externals=Externals(clock, FakeWire(clock), {}), scheduler=InlineScheduler(clock))
         assert reaper_main.main([str(place)], context) == 0
         assert len(api.alive()) == 1
         clock.sleep(601)
