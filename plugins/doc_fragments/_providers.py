@@ -25,7 +25,7 @@ options:
             given back with them.
         type: str
         required: true
-        choices: [lambda, runpod, vastai, shadeform, tailscale]
+        choices: [lambda, runpod, shadeform, vastai, tailscale]
       api_token:
         description:
           - The API key. Without it and O(providers[].api_token_file) the environment variable E(LAMBDA_API_KEY),

@@ -9,7 +9,6 @@ Hours of booting, settling and retrying pass in milliseconds and the same way ev
 from __future__ import annotations
 
 import concurrent.futures
-import typing as t
 from collections.abc import Callable, Collection
 
 # 2026-11-21T10:00:00Z, so that ledger lines of tests look like those of a user.

@@ -222,12 +222,12 @@ def test_a_machine_that_may_still_run_is_ended_first(
         return {"billing": [{"token": "0123abcd", "problem": "it is still listed"}]}
 
     monkeypatch.setattr(node_pool_absent, "ensure_absent", stuck)
-    with pytest.raises(Exception, match="could not be given back: it is still listed"):
+    with pytest.raises(Exception, match="could not be deleted: it is still listed"):
         healer.run()
     assert asked == [["0123abcd"]] and client.get("v1/Node", pair[1]) is not None
     monkeypatch.setattr(node_pool_absent, "ensure_absent", healer.given_back)
     result = healer.run()
-    assert client.get("v1/Node", pair[1]) is None and result["done"][0] == f"{pair[1]} was given back, with proof"
+    assert client.get("v1/Node", pair[1]) is None and result["done"][0] == f"{pair[1]} was deleted, with proof"
 
 
 def test_pods_may_save_before_a_node_goes_that_was_given_notice(

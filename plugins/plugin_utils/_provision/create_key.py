@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Making a key under the same rules as a machine: an intent first, a token in its name, no blind repeat.
+"""Create a key under the same rules as a machine: an intent first, a token in its name, no blind repeat.
 
-A key whose answer was lost is of no use, for it is shown only once. It stays an open lease, so that giving back finds
-and ends it, and another one is made under another token.
+A key whose answer was lost is useless, because it is shown only once. Its lease stays open, so that a deletion finds
+it, and another key is created under another token.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -27,7 +27,7 @@ _THROTTLE_CAP_S = 60.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeyRequest:
-    """What kind of thing to make for which cluster; ``pool`` is the word in its name."""
+    """Which resource to create for which cluster; ``pool`` is the word in its name."""
 
     cluster: str
     pool: str
@@ -39,12 +39,12 @@ class KeyRequest:
 def create_key[T](
     request: KeyRequest,
     account: AccountApi,
-    make: t.Callable[[str], tuple[CreateAnswer, T | None]],
+    create: t.Callable[[str], tuple[CreateAnswer, T | None]],
     session: LedgerSession,
     scheduler: Scheduler,
     tokens: t.Callable[[t.Collection[str]], str],
 ) -> T:
-    """Return what ``make`` made under a name that it is given.
+    """Return what ``create`` created under the name that it is called with.
 
     Raises ProviderError when the provider refuses, or gives no usable answer three times.
     """
@@ -66,12 +66,12 @@ def create_key[T](
             deadline=request.deadline,
         )
         session.record_intent(intent)
-        answer, made = make(name)
+        answer, key = create(name)
         at = iso(scheduler.now())
         if isinstance(answer, Created):
             session.record(dataclasses.replace(intent, at=at, event="created", id=answer.id))
-            if made is not None:
-                return made
+            if key is not None:
+                return key
         if isinstance(answer, Refused):
             session.record(dataclasses.replace(intent, at=at, event="failed", reason=answer.reason, settled=True))
             if answer.why != "throttled":

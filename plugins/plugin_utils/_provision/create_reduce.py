@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How an event changes a pool: a pure function from state and event to state.
+"""How an event changes the state of a pool: a pure function from state and event to state.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -9,7 +9,6 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import typing as t
 
 from ...module_utils._model.lease import Created, Refused, Rental, Unsettled
 from .create_plan import PROBE_INTERVAL_S, available_choices, failure_reason, next_candidate
@@ -35,7 +34,7 @@ _FOREVER = float("inf")
 
 
 def reduce(state: PoolState, event: CreateEvent) -> PoolState:
-    """Return the state after ``event``, with the consequences for the whole gang drawn."""
+    """Return the state after ``event``, with its consequences for the whole gang."""
     if isinstance(event, OrderSent):
         return _apply_order(state, event)
     if isinstance(event, OrderAnswered):
@@ -51,14 +50,14 @@ def reduce(state: PoolState, event: CreateEvent) -> PoolState:
 
 
 def advance(state: PoolState, now: float) -> PoolState:
-    """Return the state after the rules for the whole gang: boot limits, the next candidate, giving up."""
+    """Return the state after the rules for the whole gang: boot limits, the next candidate, the failure."""
     for slot in state.slots:
         lease = slot.lease
         if slot.phase == "booting" and lease and now - lease.since > state.traits[lease.provider].boot_limit_s:
             state = replace_machine(state, slot, f"not usable {now - lease.since:.0f} s after it was ordered")
-    wanted = any(slot.phase == "wanted" for slot in state.slots)
-    flying = any(slot.phase == "creating" for slot in state.slots)
-    if wanted and not flying and not available_choices(state, now):
+    has_wanted = any(slot.phase == "wanted" for slot in state.slots)
+    is_ordering = any(slot.phase == "creating" for slot in state.slots)
+    if has_wanted and not is_ordering and not available_choices(state, now):
         tier = next_candidate(state, now)
         if tier is not None:
             state = _switch_candidate(state, tier)
@@ -66,36 +65,26 @@ def advance(state: PoolState, now: float) -> PoolState:
 
 
 def replace_machine(state: PoolState, slot: MachineSlot, reason: str) -> PoolState:
-    """Give up the machine in a slot: delete it, avoid its host for the rest of this run, order another one."""
+    """Replace the machine in a slot: delete it, avoid its host for the rest of this call, order another one."""
     instance = slot.lease.instance if slot.lease else None
     if instance and instance.host:
         state = dataclasses.replace(state, bad_hosts=state.bad_hosts | {f"{instance.provider}:{instance.host}"})
     return dataclasses.replace(_release_slot(state, slot, reason), replacements=state.replacements + 1)
 
 
-def _log(state: PoolState, line: str) -> PoolState:
-    return dataclasses.replace(state, history=(*state.history, line))
-
-
 def _finish_action(state: PoolState, key: str) -> PoolState:
     return dataclasses.replace(state, in_flight=state.in_flight - {key})
-
-
-def _set_slot(state: PoolState, slot: MachineSlot) -> PoolState:
-    slots = tuple(slot if item.index == slot.index else item for item in state.slots)
-    return dataclasses.replace(state, slots=slots)
 
 
 def _apply_order(state: PoolState, event: OrderSent) -> PoolState:
     offer = event.choice.offer
     lease = SlotLease(event.token, event.name, offer.provider, event.at, offer.price_usd_per_hour, region=offer.region)
-    used = {**state.order_counts, event.choice.key: state.order_counts.get(event.choice.key, 0) + 1}
+    counts = {**state.order_counts, event.choice.key: state.order_counts.get(event.choice.key, 0) + 1}
     pace = state.traits[offer.provider].create_interval_s
-    paced = {**state.next_order_at, offer.provider: event.at + pace} if pace else state.next_order_at
-    state = dataclasses.replace(state, order_counts=used, next_order_at=paced)
-    return _set_slot(
-        state, dataclasses.replace(state.slots[event.slot], phase="creating", lease=lease, choice=event.choice)
-    )
+    next_order_at = {**state.next_order_at, offer.provider: event.at + pace} if pace else state.next_order_at
+    state = dataclasses.replace(state, order_counts=counts, next_order_at=next_order_at)
+    slot = dataclasses.replace(state.slots[event.slot], phase="creating", lease=lease, choice=event.choice)
+    return state.with_slot(slot)
 
 
 def _apply_answer(state: PoolState, event: OrderAnswered) -> PoolState:
@@ -105,14 +94,16 @@ def _apply_answer(state: PoolState, event: OrderAnswered) -> PoolState:
         return state
     if isinstance(answer, Created):
         lease = dataclasses.replace(lease, id=answer.id, since=event.at)
-        state = _set_slot(state, dataclasses.replace(slot, phase="booting", lease=lease))
+        state = state.with_slot(dataclasses.replace(slot, phase="booting", lease=lease))
         if answer.usable:
-            return _log(state, f"{lease.name}: {lease.provider} made {answer.id}")
-        return replace_machine(state, state.slots[slot.index], f"made with an error: {answer.reason}")
+            return state.with_history(f"{lease.name}: {lease.provider} created {answer.id}")
+        return replace_machine(state, state.slots[slot.index], f"created with an error: {answer.reason}")
     if isinstance(answer, Unsettled):
         until = event.at + state.traits[lease.provider].settle_s
-        state = _log(state, f"{lease.name}: no usable answer from {lease.provider} ({answer.reason}); looking for it")
-        return _set_slot(state, dataclasses.replace(slot, phase="unsettled", until=until))
+        state = state.with_history(
+            f"{lease.name}: no usable answer from {lease.provider} ({answer.reason}); searching the listings for it"
+        )
+        return state.with_slot(dataclasses.replace(slot, phase="unsettled", until=until))
     return _apply_refusal(state, slot, lease, event.at, answer)
 
 
@@ -120,16 +111,16 @@ def _apply_refusal(state: PoolState, slot: MachineSlot, lease: SlotLease, now: f
     if slot.choice is None:
         return state
     key = slot.choice.key
-    used = {**state.order_counts, key: state.order_counts.get(key, 1) - 1}
-    state = dataclasses.replace(state, order_counts=used)
+    counts = {**state.order_counts, key: state.order_counts.get(key, 1) - 1}
+    state = dataclasses.replace(state, order_counts=counts)
     if answer.why == "throttled":
-        wish = answer.retry_after_s if answer.retry_after_s is not None else THROTTLE_S
-        later = now + min(max(wish, 1.0), THROTTLE_CAP_S)
-        state = dataclasses.replace(state, next_order_at={**state.next_order_at, lease.provider: later})
-        # A 429 says that nothing was made: the one refusal after which the same order goes out again.
-        return _set_slot(state, MachineSlot(slot.index, not_before=later))
-    state = _log(state, f"{lease.name}: {lease.provider} refused {slot.choice.offer.product}: {answer.reason}")
-    state = _set_slot(state, MachineSlot(slot.index))
+        delay = answer.retry_after_s if answer.retry_after_s is not None else THROTTLE_S
+        retry_at = now + min(max(delay, 1.0), THROTTLE_CAP_S)
+        state = dataclasses.replace(state, next_order_at={**state.next_order_at, lease.provider: retry_at})
+        # A 429 says that nothing was created: the one refusal after which the same order is sent again.
+        return state.with_slot(MachineSlot(slot.index, not_before=retry_at))
+    state = state.with_history(f"{lease.name}: {lease.provider} refused {slot.choice.offer.product}: {answer.reason}")
+    state = state.with_slot(MachineSlot(slot.index))
     if answer.why in ("quota", "credentials"):
         closed = {item.key: _FOREVER for item in state.choices if item.offer.provider == lease.provider}
     else:
@@ -146,65 +137,63 @@ def _apply_listing(state: PoolState, event: AccountListed) -> PoolState:
         lease = slot.lease
         if lease is None or lease.provider != event.provider or slot.phase in ("wanted", "creating"):
             continue
-        # Members that outlive their cluster carry its token, too; they are no cluster.
+        # Machines that outlive their cluster carry its token too, but are not a cluster.
         resource = "cluster" if state.request.is_cluster else "instance"
         cluster = state.request.cluster
-        ours = [item for item in event.instances if item.carries(cluster, lease.token) or item.id == lease.id]
-        found = [item for item in ours if item.resource == resource]
-        state = (
-            _update_listed_slot(state, slot, lease, found, event)
-            if found
-            else _update_missing_slot(state, slot, lease, event)
-        )
+        matching = [item for item in event.instances if item.carries(cluster, lease.token) or item.id == lease.id]
+        listed = [item for item in matching if item.resource == resource]
+        if listed:
+            state = _update_listed_slot(state, slot, lease, listed, event)
+        else:
+            state = _update_missing_slot(state, slot, lease, event)
     for item in event.instances:
         if item.token in state.abandoned_tokens and item.carries(state.request.cluster, item.token):
-            state = queue_deletion(state, item, "came to be after it had been given up")
+            state = queue_deletion(state, item, "was created after its order was abandoned")
     return state
 
 
 def _update_listed_slot(
-    state: PoolState, slot: MachineSlot, lease: SlotLease, found: list[Rental], event: AccountListed
+    state: PoolState, slot: MachineSlot, lease: SlotLease, listed: list[Rental], event: AccountListed
 ) -> PoolState:
-    chosen = next((item for item in found if item.id == lease.id), found[0])
-    for extra in found:
-        if extra.id != chosen.id:
+    instance = next((item for item in listed if item.id == lease.id), listed[0])
+    for extra in listed:
+        if extra.id != instance.id:
             state = queue_deletion(state, extra, "is a second machine of one order")
     if lease.id is None:
-        state = _log(state, f"{lease.name}: found as {chosen.id}")
-    price = chosen.price_usd_per_hour if chosen.price_usd_per_hour is not None else lease.price
-    lease = dataclasses.replace(lease, id=chosen.id, listed_at=event.at, instance=chosen, price=price)
+        state = state.with_history(f"{lease.name}: found as {instance.id}")
+    price = instance.price_usd_per_hour if instance.price_usd_per_hour is not None else lease.price
+    lease = dataclasses.replace(lease, id=instance.id, listed_at=event.at, instance=instance, price=price)
     phase = "booting" if slot.phase == "unsettled" else slot.phase
     slot = dataclasses.replace(slot, phase=phase, lease=lease)
-    state = _set_slot(state, slot)
-    if chosen.doomed:
-        return replace_machine(state, slot, f"{lease.provider} says {chosen.detail or chosen.state}")
-    if chosen.host and f"{lease.provider}:{chosen.host}" in state.bad_hosts:
-        return replace_machine(state, slot, f"is on host {chosen.host}, which gave a bad machine before")
+    state = state.with_slot(slot)
+    if instance.doomed:
+        return replace_machine(state, slot, f"{lease.provider} reports {instance.detail or instance.state}")
+    if instance.host and f"{lease.provider}:{instance.host}" in state.bad_hosts:
+        return replace_machine(state, slot, f"is on host {instance.host}, which had an unusable machine before")
     cap = state.request.max_price_usd_per_hour
-    machines = state.request.count if state.request.is_cluster else 1
-    if cap is not None and price is not None and price / machines > cap * 1.001:
+    if cap is not None and price is not None and price / state.request.machines_per_order > cap * 1.001:
         return replace_machine(state, slot, f"costs {price:.3f} USD per hour, more than the cap")
-    if slot.phase == "booting" and not state.request.gate and _all_machines_run(state, chosen):
-        state = _set_slot(state, dataclasses.replace(slot, phase="ready"))
+    if slot.phase == "booting" and not state.request.gate and _all_machines_run(state, instance):
+        state = state.with_slot(dataclasses.replace(slot, phase="ready"))
     return state
 
 
 def _all_machines_run(state: PoolState, instance: Rental) -> bool:
-    wanted = state.request.count if state.request.is_cluster else 1
-    return sum(item.state == "running" and item.ssh is not None for item in instance.machines) >= wanted
+    running = sum(item.state == "running" and item.ssh is not None for item in instance.machines)
+    return running >= state.request.machines_per_order
 
 
 def _update_missing_slot(state: PoolState, slot: MachineSlot, lease: SlotLease, event: AccountListed) -> PoolState:
     if slot.phase == "unsettled":
         if event.requested_at < slot.until:
             return state
-        state = dataclasses.replace(state, abandoned_tokens=state.abandoned_tokens | {lease.token})
-        return _set_slot(_log(state, f"{lease.name}: did not come to be"), MachineSlot(slot.index))
-    # A listing may miss what exists: only a lasting absence counts, and the id is deleted all the same.
+        state = state.with_abandoned(lease.token)
+        return state.with_history(f"{lease.name}: was never created").with_slot(MachineSlot(slot.index))
+    # A listing may miss what exists: only a lasting absence counts, and the id is deleted nevertheless.
     last = max(lease.since, lease.listed_at or 0.0)
     if event.requested_at - last <= state.traits[lease.provider].list_lag_s:
         return state
-    return replace_machine(state, slot, f"is gone from the listing of {lease.provider}")
+    return replace_machine(state, slot, f"is no longer listed by {lease.provider}")
 
 
 def _apply_probe(state: PoolState, event: MachineProbed) -> PoolState:
@@ -216,15 +205,15 @@ def _apply_probe(state: PoolState, event: MachineProbed) -> PoolState:
         return replace_machine(state, slot, "; ".join(report.problems))
     if report.state == "ready":
         return _mark_passed(state, slot, lease, event.member)
-    answered = dict(lease.first_answers)
-    if report.answered:
-        answered.setdefault(event.member, event.at)
+    first_answers = dict(lease.first_answers)
+    if report.has_answered:
+        first_answers.setdefault(event.member, event.at)
     lease = dataclasses.replace(
-        lease, first_answers=answered, problems=report.problems, probe_at=event.at + PROBE_INTERVAL_S
+        lease, first_answers=first_answers, problems=report.problems, probe_at=event.at + PROBE_INTERVAL_S
     )
     slot = dataclasses.replace(slot, lease=lease)
-    state = _set_slot(state, slot)
-    since = answered.get(event.member)
+    state = state.with_slot(slot)
+    since = first_answers.get(event.member)
     if since is not None and event.at - since > state.request.patience_s:
         return replace_machine(state, slot, "; ".join(report.problems))
     return state
@@ -232,31 +221,29 @@ def _apply_probe(state: PoolState, event: MachineProbed) -> PoolState:
 
 def _mark_passed(state: PoolState, slot: MachineSlot, lease: SlotLease, member: str) -> PoolState:
     passed = lease.passed_members | {member}
-    wanted = state.request.count if state.request.is_cluster else 1
     machines = lease.instance.machines if lease.instance else ()
-    complete = sum(item.id in passed for item in machines) >= wanted
+    is_complete = sum(item.id in passed for item in machines) >= state.request.machines_per_order
     lease = dataclasses.replace(lease, passed_members=passed, problems=())
-    return _set_slot(state, dataclasses.replace(slot, phase="ready" if complete else "booting", lease=lease))
+    return state.with_slot(dataclasses.replace(slot, phase="ready" if is_complete else "booting", lease=lease))
 
 
 def _apply_deletion(state: PoolState, event: DeletionAnswered) -> PoolState:
-    rest = tuple(item for item in state.deletions if item.instance.id != event.deletion.instance.id)
+    deletions = tuple(item for item in state.deletions if item.instance.id != event.deletion.instance.id)
     if event.problem:
-        again = dataclasses.replace(
-            event.deletion, retry_at=event.at + DELETE_RETRY_S, attempts=event.deletion.attempts + 1
-        )
-        if again.attempts < DELETE_ATTEMPTS:
-            rest = (*rest, again)
+        attempts = event.deletion.attempts + 1
+        if attempts < DELETE_ATTEMPTS:
+            retry_at = event.at + DELETE_RETRY_S
+            deletions = (*deletions, dataclasses.replace(event.deletion, retry_at=retry_at, attempts=attempts))
         else:
-            state = _log(state, f"{again.instance.name}: cannot be deleted ({event.problem})")
-    return dataclasses.replace(state, deletions=rest)
+            state = state.with_history(f"{event.deletion.instance.name}: cannot be deleted ({event.problem})")
+    return dataclasses.replace(state, deletions=deletions)
 
 
 def queue_deletion(state: PoolState, instance: Rental, reason: str) -> PoolState:
-    """Queue one listed thing for deletion, once."""
+    """Queue one instance for deletion, once."""
     if any(item.instance.id == instance.id and item.instance.provider == instance.provider for item in state.deletions):
         return state
-    state = _log(state, f"{instance.name}: {reason}")
+    state = state.with_history(f"{instance.name}: {reason}")
     return dataclasses.replace(state, deletions=(*state.deletions, QueuedDeletion(instance, reason)))
 
 
@@ -264,13 +251,12 @@ def _release_slot(state: PoolState, slot: MachineSlot, reason: str) -> PoolState
     lease = slot.lease
     if lease is None:
         return state
-    state = _set_slot(state, MachineSlot(slot.index))
-    state = dataclasses.replace(state, abandoned_tokens=state.abandoned_tokens | {lease.token})
+    state = state.with_slot(MachineSlot(slot.index)).with_abandoned(lease.token)
     instance = lease.instance or (
         Rental(lease.provider, lease.id, lease.name, lease.token, "unknown") if lease.id is not None else None
     )
     if instance is None:
-        return _log(state, f"{lease.name}: {reason}")
+        return state.with_history(f"{lease.name}: {reason}")
     return queue_deletion(state, instance, reason)
 
 
@@ -278,11 +264,4 @@ def _switch_candidate(state: PoolState, tier: int) -> PoolState:
     for slot in state.slots:
         if slot.lease is not None:
             state = _release_slot(state, slot, "belongs to a candidate that cannot complete the gang")
-    return _log(dataclasses.replace(state, tier=tier), f"trying candidate {tier + 1} for the whole gang")
-
-
-def held_machines(state: PoolState) -> t.Iterator[tuple[SlotLease, Rental]]:
-    """Yield what the ready slots hold."""
-    for slot in state.slots:
-        if slot.lease and slot.lease.instance:
-            yield slot.lease, slot.lease.instance
+    return dataclasses.replace(state, tier=tier).with_history(f"trying candidate {tier + 1} for the whole gang")

@@ -160,6 +160,19 @@ class PoolState:
         """Return how many slots hold a usable machine."""
         return sum(slot.phase == "ready" for slot in self.slots)
 
+    def with_slot(self, slot: MachineSlot) -> PoolState:
+        """Return the state with ``slot`` in the place of its index."""
+        slots = tuple(slot if item.index == slot.index else item for item in self.slots)
+        return dataclasses.replace(self, slots=slots)
+
+    def with_abandoned(self, token: str) -> PoolState:
+        """Return the state in which no slot waits for the order of ``token``."""
+        return dataclasses.replace(self, abandoned_tokens=self.abandoned_tokens | {token})
+
+    def with_history(self, line: str) -> PoolState:
+        """Return the state with one more line for the user."""
+        return dataclasses.replace(self, history=(*self.history, line))
+
 
 # Actions: what to do now.
 

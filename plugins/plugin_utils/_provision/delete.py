@@ -17,7 +17,7 @@ from ...module_utils._model.lease import LeaseProof, Leftover, Rental, TeardownP
 from ...module_utils._model.ledger import Lease, iso
 from . import delete_plan
 from .api import AccountApi, Scheduler
-from .create_state import AccountListed, DeleteInstance, Finish, ListAccount, QueuedDeletion, WaitUntil
+from .create_state import AccountListed, Finish, ListAccount, QueuedDeletion, WaitUntil
 from .delete_state import (
     DeleteAction,
     DeleteAnswered,

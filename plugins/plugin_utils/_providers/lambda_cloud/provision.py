@@ -18,6 +18,7 @@ from ....module_utils._model.offer import Offer, OfferQuery, Order
 from ..base import (
     Capabilities,
     MachineProvider,
+    ProviderDeclaration,
     build_instance,
     classify_preparation_error,
     post_request,
@@ -171,3 +172,6 @@ def _parse_offers(entry: t.Mapping[str, t.Any], query: OfferQuery) -> t.Iterator
             k3s_capable=True,
             network_types=("lan", "public"),
         )
+
+
+PROVIDER = ProviderDeclaration("lambda", LambdaProvider, "LAMBDA_API_KEY")

@@ -17,7 +17,15 @@ from ....module_utils._http.messages import Answer, json_request
 from ....module_utils._http.urls import route
 from ....module_utils._model.lease import CreateAnswer, Created, Leftover, Refused, Rental, Traits, parse_name
 from ....module_utils._model.offer import Offer, OfferQuery, Order
-from ..base import Capabilities, MachineProvider, build_instance, post_request, send_delete, send_order
+from ..base import (
+    Capabilities,
+    MachineProvider,
+    ProviderDeclaration,
+    build_instance,
+    post_request,
+    send_delete,
+    send_order,
+)
 from ..connection import ProviderConnection
 from ..parsing import Raw, as_mapping, number, objects, read_items, text, whole
 from .client import NAME, RunpodClient, error_detail
@@ -160,3 +168,6 @@ def _parse_offers(item: Raw, query: OfferQuery, gpus: int, count: int) -> t.Iter
                 host=None,
                 ref={"cloud": cloud.upper()},
             )
+
+
+PROVIDER = ProviderDeclaration("runpod", RunpodProvider, "RUNPOD_API_KEY")

@@ -19,6 +19,7 @@ from ....module_utils._model.offer import Kind, Offer, OfferQuery, Order
 from ..base import (
     Capabilities,
     MachineProvider,
+    ProviderDeclaration,
     build_instance,
     classify_preparation_error,
     post_request,
@@ -152,3 +153,6 @@ def _parse_offers(raw: Raw) -> t.Iterator[Offer]:
             host=None,
             ref={"cloud": cloud},
         )
+
+
+PROVIDER = ProviderDeclaration("shadeform", ShadeformProvider, "SHADEFORM_API_KEY")

@@ -20,6 +20,7 @@ from ....module_utils._model.offer import Offer, OfferQuery, Order
 from ..base import (
     Capabilities,
     MachineProvider,
+    ProviderDeclaration,
     build_instance,
     classify_preparation_error,
     post_request,
@@ -195,3 +196,6 @@ def _parse_offers(raw: Raw, vm: bool) -> t.Iterator[Offer]:
         host=text(raw.get("machine_id")),
         ref={"ask": ask},
     )
+
+
+PROVIDER = ProviderDeclaration("vastai", VastProvider, "VAST_API_KEY")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which ledger lines an event of renting or giving back makes: pure, so that none is forgotten and all are tested.
+"""Build the ledger events of creating and deleting: pure, so that none is forgotten and all are tested.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -30,7 +30,7 @@ Accounts = t.Mapping[str, str]
 def lease_event(
     request: PoolRequest, fingerprints: Accounts, lease: SlotLease, at: float, event: EventKind
 ) -> LedgerEvent:
-    """Return the ledger line of one lease of a pool; what is not known stays None."""
+    """Return an event of one lease of a pool; what is unknown stays None."""
     resource: Resource = "cluster" if request.is_cluster else "instance"
     return LedgerEvent(
         at=iso(at),
@@ -55,7 +55,7 @@ def lease_event(
 def pending_event(
     request: PoolRequest, fingerprints: Accounts, lease: SlotLease, at: float, event: EventKind
 ) -> LedgerEvent:
-    """Return the line of a lease that is waited for, with the time until which somebody may be waiting."""
+    """Return the event of a lease that is awaited, with the time until which its controller may wait."""
     return dataclasses.replace(
         lease_event(request, fingerprints, lease, at, event), evidence={"until": iso(request.timeout_at)}
     )
@@ -64,7 +64,7 @@ def pending_event(
 def create_events(
     old: PoolState, event: CreateEvent, new: PoolState, fingerprints: Accounts
 ) -> tuple[LedgerEvent, ...]:
-    """Return the lines for what changed from ``old`` to ``new`` by ``event``, apart from the intent itself."""
+    """Return the events for what changed from ``old`` to ``new`` by ``event``, except the intent itself."""
     request = old.request
     if isinstance(event, OrderAnswered):
         return _answer_events(old, event, fingerprints)
@@ -96,23 +96,23 @@ def _answer_events(old: PoolState, event: OrderAnswered, fingerprints: Accounts)
 def _listing_events(
     old: PoolState, event: AccountListed, new: PoolState, fingerprints: Accounts
 ) -> tuple[LedgerEvent, ...]:
-    found = []
-    seen = {item.token: item for item in event.instances if item.token}
+    events = []
+    listed = {item.token: item for item in event.instances if item.token}
     for slot in old.slots:
         lease = slot.lease
         if lease is None or lease.provider != event.provider or slot.phase in ("wanted", "creating"):
             continue
-        instance = seen.get(lease.token)
+        instance = listed.get(lease.token)
         if instance is not None and lease.id is None:
             entry = lease_event(
                 old.request, fingerprints, dataclasses.replace(lease, id=instance.id), event.at, "adopted"
             )
-            found.append(dataclasses.replace(entry, evidence={"found_by": "listing"}))
+            events.append(dataclasses.replace(entry, evidence={"found_by": "listing"}))
         elif instance is None and _is_abandoned(new, lease):
             kind: EventKind = "failed" if lease.id is None else "lost"
             entry = lease_event(old.request, fingerprints, lease, event.at, kind)
-            found.append(dataclasses.replace(entry, settled=True, reason=f"not listed by {lease.provider}"))
-    return tuple(found)
+            events.append(dataclasses.replace(entry, settled=True, reason=f"not listed by {lease.provider}"))
+    return tuple(events)
 
 
 def _is_abandoned(state: PoolState, lease: SlotLease) -> bool:
@@ -124,35 +124,35 @@ def _shorten(reason: str) -> str:
 
 
 def delete_events(old: DeleteState, event: DeleteEvent, new: DeleteState, at: float) -> tuple[LedgerEvent, ...]:
-    """Return the lines of giving back: what was found, what was deleted, what is proved gone."""
-    found: list[LedgerEvent] = []
+    """Return the events of a deletion: what was found, what was deleted, whose absence is proved."""
+    events: list[LedgerEvent] = []
     for key, termination in new.terminations.items():
         before = old.terminations.get(key)
         if before is None:
-            found.append(
+            events.append(
                 termination_event(
                     termination, at, "orphan" if termination.lease.state == "orphan" else "adopted", termination.ids[0]
                 )
             )
         else:
-            fresh = [item for item in termination.ids if item not in before.ids]
-            found += [termination_event(termination, at, "adopted", item) for item in fresh]
+            new_ids = [item for item in termination.ids if item not in before.ids]
+            events += [termination_event(termination, at, "adopted", item) for item in new_ids]
         if termination.is_verified and not (before and before.is_verified):
             times = [iso(moment) for moment in termination.absent_at]
             entry = termination_event(termination, at, "verified", termination.ids[-1] if termination.ids else None)
-            found.append(dataclasses.replace(entry, evidence={"absent_at": times}))
+            events.append(dataclasses.replace(entry, evidence={"absent_at": times}))
     if isinstance(event, DeleteAnswered) and not event.problem:
         instance = event.deletion.instance
         for termination in new.terminations.values():
             if instance.id in termination.ids and instance.provider == termination.lease.provider:
                 entry = termination_event(termination, event.at, "deleted", instance.id)
-                reason = None if event.existed else "the provider knows no such id"
-                found.append(dataclasses.replace(entry, reason=reason))
-    return tuple(found)
+                reason = None if event.existed else "the provider does not know the id"
+                events.append(dataclasses.replace(entry, reason=reason))
+    return tuple(events)
 
 
-def termination_event(termination: Termination, at: float, event: EventKind, thing: str | None) -> LedgerEvent:
-    """Return the ledger line of something that is given back; ``thing`` is the provider's id, if one is known."""
+def termination_event(termination: Termination, at: float, event: EventKind, ident: str | None) -> LedgerEvent:
+    """Return an event of a lease that is being deleted; ``ident`` is the provider's id, if one is known."""
     lease: Lease = termination.lease
     return LedgerEvent(
         at=iso(at),
@@ -165,7 +165,7 @@ def termination_event(termination: Termination, at: float, event: EventKind, thi
         pool=lease.pool,
         name=lease.name,
         region=lease.region,
-        id=thing,
+        id=ident,
         run_id=lease.run_id,
         price_usd_per_hour=lease.price_usd_per_hour,
     )

@@ -264,7 +264,7 @@ def _read_leases(
 
 
 def _is_usable(lease: Lease, instances: tuple[Rental, ...] | None, traits: Traits, now: float) -> bool | None:
-    """Return whether an account lists a machine as usable; None where its listing cannot report yet."""
+    """Return whether an account lists a machine as usable; None where its listing is not conclusive yet."""
     if instances is None:
         return None
     for item in instances:

@@ -184,10 +184,11 @@ def _delete_machines(
         "release_timeout_s": 900,
     }
     result = node_pool_absent.ensure_absent(options, dataclasses.replace(context, check=False))
-    mine = [item for item in result["billing"] if item.get("token") in tokens]
-    if mine:
-        raise RefusedError(f"{', '.join(names)} could not be given back: {mine[0].get('problem')}", "Run heal again")
-    return [f"{name} was given back, with proof" for name in names]
+    remaining = [item for item in t.cast(list[dict[str, object]], result["billing"]) if item.get("token") in tokens]
+    if remaining:
+        problem = remaining[0].get("problem")
+        raise RefusedError(f"{', '.join(names)} could not be deleted: {problem}", "Run heal again")
+    return [f"{name} was deleted, with proof" for name in names]
 
 
 def _record_end(home: StateHome, run: heal_plan.Run, lost: t.Sequence[str]) -> None:

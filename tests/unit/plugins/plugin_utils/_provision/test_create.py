@@ -74,7 +74,7 @@ def test_an_effect_after_the_settling_time_is_found_and_deleted() -> None:
     world.lambda_.answers = [170.0]
     outcome = world.create(1)
     assert outcome.failure == ""
-    assert "came to be after it had been given up" in "; ".join(outcome.state.history)
+    assert "was created after its order was abandoned" in "; ".join(outcome.state.history)
     assert [item.name for item in world.lambda_.machines.values()] == ["lab-h100-0-00000002"]
     assert world.leases[("00000001", "instance")].state in ("deleted", "verified")
 
@@ -340,7 +340,7 @@ def test_a_gang_for_nobody_is_given_back(looks: int) -> None:
         return left[0] < 0
 
     outcome = world.create(2, is_abandoned=gone)
-    assert outcome.failure == "whoever asked for it has ended"
+    assert outcome.failure == "the ansible-playbook that asked for it has ended"
     assert world.alive() == 0 and not any(lease.open for lease in world.leases.values())
 
 
@@ -366,7 +366,7 @@ def test_a_second_call_finds_a_machine_gone_and_replaces_it() -> None:
     world.lambda_.machines.pop("lambda-1")
     outcome = world.create(2)
     assert (outcome.failure, outcome.order_count, len(world.lambda_.machines)) == ("", 1, 2)
-    assert "is not listed any more" in "; ".join(outcome.state.history)
+    assert "is no longer listed" in "; ".join(outcome.state.history)
 
 
 def test_a_second_call_waits_for_what_was_made_a_moment_ago() -> None:
@@ -395,7 +395,7 @@ def test_an_order_that_never_came_to_be_is_placed_again_by_the_second_call() -> 
     world.lambda_.machines.pop("lambda-2")
     outcome = world.create(2)
     assert (outcome.failure, outcome.order_count, len(world.lambda_.machines)) == ("", 1, 2)
-    assert "did not come to be" in "; ".join(outcome.state.history)
+    assert "was never created" in "; ".join(outcome.state.history)
 
 
 def test_a_machine_begun_by_another_call_is_replaced_when_it_turns_out_bad() -> None:

@@ -62,7 +62,7 @@ def test_the_script_runs_on_this_machine() -> None:
     facts = parse_probe(done.stdout)
     assert (facts["muster_probe"], facts["done"]) == ("1", "1")
     assert int(facts["memory_kib"]) > 0 and int(facts["disk_free_kib"]) >= 0 and facts["python"].startswith("3.")
-    assert judge_probe(done.stdout, MachineRequirements(disk_free_gib_min=0)).answered
+    assert judge_probe(done.stdout, MachineRequirements(disk_free_gib_min=0)).has_answered
 
 
 def test_a_whole_machine_is_ready() -> None:
@@ -85,7 +85,7 @@ def test_a_whole_machine_is_ready() -> None:
         ({"cuda": ""}, "not_yet", "hangs"),
         ({"cuda": "0 4"}, "not_yet", "CUDA sees 4 of 8"),
         ({"disk_free_kib": "1024"}, "bad", "free disk"),
-        ({"done": None}, "not_yet", "did not end"),
+        ({"done": None}, "not_yet", "did not finish"),
     ],
 )
 def test_what_is_missing_is_said(changes: dict[str, str | None], state: str, word: str) -> None:
@@ -163,7 +163,7 @@ def test_ssh_pins_the_key_by_machine_not_by_address(tmp_path: pathlib.Path) -> N
 )
 def test_a_connection_that_fails(tmp_path: pathlib.Path, stderr: str, state: str, answered: bool) -> None:
     report = probe(tmp_path, _Ssh(255, stderr=stderr))
-    assert (report.state, report.answered) == (state, answered)
+    assert (report.state, report.has_answered) == (state, answered)
 
 
 @pytest.mark.parametrize("error", [subprocess.TimeoutExpired("ssh", 1), FileNotFoundError(2, "No such file")])

@@ -184,7 +184,7 @@ def test_the_live_one_of_two_names_is_meant(tailnet: Tailnet) -> None:
 def test_devices_of_others_and_unknown_names_are_refused(tailnet: Tailnet) -> None:
     tailnet.api.device("theirs", external=True)
     for name in ("theirs", "nobody"):
-        with pytest.raises(InputError, match="is no device"):
+        with pytest.raises(InputError, match="does not name a device"):
             tailnet.device(name=name, tags=["tag:x"])
 
 

@@ -99,7 +99,7 @@ def test_a_copy_that_cannot_be_read_is_told_and_left(tmp_path: pathlib.Path, tex
     bad.write_bytes(text)
     put(tmp_path, "b", event(0), event(3, "created"))
     found = import_incoming(tmp_path)
-    assert len(found) == 1 and found[0].startswith("a.jsonl is left alone")
+    assert len(found) == 1 and found[0].startswith("a.jsonl was not imported")
     assert bad.exists() and len(read_ledger(tmp_path).events) == 2
 
 

@@ -50,8 +50,8 @@ class Place:
         self.clock = clock
         self.prober = SimProber()
         self.urls = {"lambda": lambda_url, "shadeform": shade_url}
-        outside = Externals(clock, FakeWire(clock), {})
-        self.context = node_pool_present.Context(folder, False, outside, InlineScheduler(clock), self.prober)
+        externals = Externals(clock, FakeWire(clock), {})
+        self.context = node_pool_present.Context(folder, False, externals, InlineScheduler(clock), self.prober)
 
     def providers(self, *names: str) -> list[dict[str, t.Any]]:
         return [{"name": name, "api_token": TOKEN, "api_url": self.urls[name]} for name in names]
@@ -315,7 +315,7 @@ def test_no_secret_is_in_any_file(place: Place) -> None:
         ({"pool": "h-100"}, "pool"),
         ({"count": 0}, "count"),
         ({"candidates": [{"provider": "lambda", "gpu_modle": "H100"}]}, "gpu_modle"),
-        ({"candidates": [{"provider": "lambda", "unit": "cluster"}]}, "sells no clusters"),
+        ({"candidates": [{"provider": "lambda", "unit": "cluster"}]}, "does not offer clusters"),
         ({"candidates": [{"provider": "runpod"}], "providers": [{"name": "runpod", "api_token": TOKEN}]}, "image"),
         ({"ssh_public_key": None}, "ssh_public_key"),
         ({"ssh_public_key": "hello"}, "ssh_public_key"),
@@ -361,8 +361,8 @@ def test_a_provider_that_does_not_answer_is_named(place: Place) -> None:
 
 
 def test_an_environment_variable_is_enough(place: Place) -> None:
-    outside = place.context.externals._replace(environ={"LAMBDA_API_KEY": TOKEN})
+    externals = place.context.externals._replace(environ={"LAMBDA_API_KEY": TOKEN})
     options = parse(OfferFace, {"providers": [{**place.providers("lambda")[0], "api_token": None}]})
-    assert node_offer_info.find_offers(options, outside)["found"] == 1
-    with pytest.raises(InputError, match="names no provider"):
+    assert node_offer_info.find_offers(options, externals)["found"] == 1
+    with pytest.raises(InputError, match="does not name a provider"):
         node_offer_info.find_offers(parse(OfferFace, {}), place.context.externals)

@@ -55,7 +55,7 @@ def test_machines_end_with_their_run(world: World, rule: str, outcome: str, left
     result = world.end(tenancy, outcome)
     assert world.alive() == left
     assert len(result.get("released", [])) == 2 - left and not result.get("failed")
-    assert len([line for line in world.said if line.startswith("giving back lab-h100-")]) == 2 - left
+    assert len([line for line in world.said if line.startswith("deleting lab-h100-")]) == 2 - left
     assert world.end(tenancy, outcome) == {}
     states = {lease.state for lease in read_ledger(world.home.folder).leases.values()}
     assert states == ({"joined"} if left else {"verified"})
@@ -121,7 +121,7 @@ def test_a_machine_that_is_being_given_back_takes_no_run(world: World) -> None:
     event = next(item for item in read_ledger(world.home.folder).events if item.event == "joined")
     with LedgerWriter(world.home.folder) as writer:
         writer.append(dataclasses.replace(event, event="draining"))
-    with pytest.raises(RefusedError, match=f"{lease.name} is being given back"):
+    with pytest.raises(RefusedError, match=f"{lease.name} is being deleted"):
         world.begin(job(), places)
 
 
@@ -215,7 +215,7 @@ def test_the_copy_arrives_whole_over_a_shell(world: World, tmp_path: pathlib.Pat
     events = read_ledger(world.home.folder).events
     state = tmp_path / "it's there"
     push = ledger_replica.replica_sender(Remote("keeper-1", shell), "lab", str(state))
-    with pytest.raises(MusterError, match="keeper-1: the ledger could not be copied there .no reaper is installed"):
+    with pytest.raises(MusterError, match="keeper-1: the ledger could not be copied to it .no reaper is installed"):
         push(events)
     (state / "lab").mkdir(parents=True)
     push(events)
