@@ -87,7 +87,8 @@ class RunpodClient:
 
 def _pod(raw: Raw) -> Raw:
     pod = pick(raw, POD_FIELDS)
-    # The ports of a running pod are of use; its utilisation changes with every call and would spoil a cache's diff.
-    if isinstance(raw.get("runtime"), Mapping):
-        pod["runtime"] = pick(raw["runtime"], ("ports",))
+    # Only the ports of a running pod are kept: its utilisation changes with every call and would spoil a cache's diff.
+    runtime = raw.get("runtime")
+    if isinstance(runtime, Mapping):
+        pod["runtime"] = pick(runtime, ("ports",))
     return pod

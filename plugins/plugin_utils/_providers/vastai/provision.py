@@ -28,7 +28,7 @@ from ..base import (
     send_order,
 )
 from ..connection import ProviderConnection
-from ..parsing import Raw, as_mapping, flag, number, read_items, text, whole
+from ..parsing import Raw, as_mapping, flag, number, objects, read_items, text, whole
 from ..sshkeys import KeyRing, blob
 from .client import NAME, VastClient, error_detail
 from .mapping import memory_gib, to_host
@@ -130,9 +130,9 @@ class VastProvider(MachineProvider):
     def _find_key(self, want: str) -> str | None:
         data = self._http.get("/ssh/")
         # The API answers a bare list; newer versions wrap it.
-        listed = data if isinstance(data, list) else as_mapping(data).get("ssh_keys") or []
-        found = (item for item in listed if isinstance(item, t.Mapping) and not item.get("deleted_at"))
-        keys = {blob(str(item.get("key") or item.get("public_key"))): text(item.get("id")) for item in found}
+        listed = objects(data if isinstance(data, list) else as_mapping(data).get("ssh_keys"))
+        active = (item for item in listed if not item.get("deleted_at"))
+        keys = {blob(str(item.get("key") or item.get("public_key"))): text(item.get("id")) for item in active}
         return keys.get(want)
 
     def _add_key(self, _name: str, key: str) -> str:

@@ -260,7 +260,7 @@ def test_names_of_kept_files_tell_sources_apart() -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"plugin: a\nplugin: b\n", r"x\.yml:2: the key 'plugin' is there twice"),
+        (b"plugin: a\nplugin: b\n", r"x\.yml:2: the key 'plugin' occurs twice"),
         (b"compose:\n  a: 1\n  b: 2\n  a: 3\n", r"x\.yml:4: the key 'a'"),
         (b"plugin: [\n", r"x\.yml:\d+: is not valid YAML"),
         (b"a:\n\tb: 1\n", r"x\.yml:2: is not valid YAML"),
