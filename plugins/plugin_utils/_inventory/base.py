@@ -155,9 +155,9 @@ class MusterInventory(BaseInventoryPlugin, Constructable):
     def _configure(self, path: str) -> InventorySource:
         """Read and check the options. Core's YAML reader keeps the frames that called it alive: no host is in them."""
         check_file(path)
-        given = t.cast(t.Any, self)._read_config_data(path)
-        check_keys(given, self.option_definitions)
-        check_booleans(given, self.option_definitions)
+        options = t.cast(t.Any, self)._read_config_data(path)
+        check_keys(options, self.option_definitions)
+        check_booleans(options, self.option_definitions)
         for entry in self.option("keyed_groups") or []:
             if isinstance(entry, Mapping):
                 check_keys(entry, _KEYED)

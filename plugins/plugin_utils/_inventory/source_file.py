@@ -69,17 +69,17 @@ def _find_duplicate_keys(node: t.Any) -> Iterator[tuple[str, int]]:
                 pending.append(value)
 
 
-def check_keys(given: Collection[str], known: Collection[str]) -> None:
+def check_keys(options: Collection[str], definitions: Collection[str]) -> None:
     """Refuse an option that the plugin does not have; a misspelt one would be ignored silently."""
-    for key in given:
-        if key not in known:
-            near = f.nearest(str(key), known)
-            hint = f"Did you mean '{near}'?" if near else f"Known are: {', '.join(sorted(known))}"
+    for key in options:
+        if key not in definitions:
+            near = f.nearest(str(key), definitions)
+            hint = f"Did you mean '{near}'?" if near else f"Known are: {', '.join(sorted(definitions))}"
             raise InputError(str(key), "is not an option of this plugin", hint)
 
 
-def check_booleans(given: Mapping[str, object], known: Mapping[str, Mapping[str, object]]) -> None:
+def check_booleans(options: Mapping[str, object], definitions: Mapping[str, Mapping[str, object]]) -> None:
     """Refuse a value that is neither true nor false: Ansible's own reader takes any other word for false."""
-    for key, value in given.items():
-        if known[key].get("type") in ("bool", "boolean") and value is not None:
+    for key, value in options.items():
+        if definitions[key].get("type") in ("bool", "boolean") and value is not None:
             f.boolean(value, key)

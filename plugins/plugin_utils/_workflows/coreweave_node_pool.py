@@ -27,13 +27,17 @@ def ensure_node_pool(options: Options, context: Context) -> Result:
     live = api.get(desired.name)
     if options["state"] == "absent":
         return _ensure_absent(api, live, context.check)
-    change = desired.manifest()["spec"] if live is None else build_patch(live, desired)
+    if live is None:
+        # Refuses a missing type of instance, in check mode too.
+        desired.manifest()
+    change = {} if live is None else build_patch(live, desired)
     after = _planned_pool(live, desired)
-    if change and not context.check:
+    changed = live is None or bool(change)
+    if changed and not context.check:
         after = api.create(desired) if live is None else api.scale(desired.name, change)
     before = live.to_dict() if live else {}
     return {
-        "changed": bool(change),
+        "changed": changed,
         "node_pool": after.to_dict(),
         "diff": {"before": before, "after": after.to_dict()},
     }

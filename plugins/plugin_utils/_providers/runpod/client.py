@@ -33,8 +33,8 @@ _ADVICE = {
 
 def error_detail(body: object) -> str:
     """Return title and detail of a problem document (RFC 9457)."""
-    found = as_mapping(body)
-    return join_texts(found.get("title"), found.get("detail"))
+    error = as_mapping(body)
+    return join_texts(error.get("title"), error.get("detail"))
 
 
 def next_cursor(data: Mapping[str, object]) -> str | None:
@@ -68,7 +68,7 @@ class RunpodClient:
         listed = self._list(route("/clusters/{id}/pods", id=cluster_id), "pods", [])
         return [_pod(item) for item in listed]
 
-    def listing(self) -> list[Raw]:
+    def list_pods(self) -> list[Raw]:
         """Return every pod; members of clusters carry their cluster's network as ``clusterNetwork``."""
         pods = self.pods()
         if any(as_mapping(pod.get("cluster")) for pod in pods):

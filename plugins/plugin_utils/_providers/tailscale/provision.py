@@ -131,7 +131,7 @@ def _parse_key(raw: Raw) -> Rental:
 
 
 def _parse_device(raw: Raw) -> Rental:
-    # The host name is what the node was told to be; the MagicDNS name may carry a number behind it.
+    # The host name is the one the node was configured with; the MagicDNS name may have a number behind it.
     parts = parse_name(text(raw.get("hostname"))) or parse_name(text(raw.get("name")))
     name = str(parts) if parts else short_name(raw)
     online = as_mapping(raw).get("connectedToControl")

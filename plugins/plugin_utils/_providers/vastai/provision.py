@@ -1,9 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Renting at Vast.ai: an order takes one offer of one host, a container or a virtual machine; on demand only.
+"""Create and delete instances at Vast.ai: an order takes one offer of one host, a container or a VM, on demand.
 
-The create call is a PUT that rents each time it is sent. Its answer holds a key for the instance, which is dropped.
+The create call is a PUT that creates an instance each time it is sent. The key in its answer is dropped.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -114,18 +114,20 @@ class VastProvider(MachineProvider):
     def list_instances(self) -> tuple[Rental, ...]:
         return tuple(_parse_instance(raw, self.account) for raw in self._client.instances())
 
-    def delete(self, rental: Rental) -> bool:
-        return send_delete(self._http, json_request("DELETE", route("/instances/{id}/", id=rental.id)))
+    def delete(self, instance: Rental) -> bool:
+        return send_delete(self._http, json_request("DELETE", route("/instances/{id}/", id=instance.id)))
 
-    def _attach(self, made: Created, key: str) -> CreateAnswer:
+    def _attach(self, created: Created, key: str) -> CreateAnswer:
         """Give a team's instance its key; without one it cannot be used, but it exists."""
         try:
             self._http.call(
-                json_request("POST", route("/instances/{id}/ssh/", id=made.id), body={"ssh_key": key}, idempotent=True)
+                json_request(
+                    "POST", route("/instances/{id}/ssh/", id=created.id), body={"ssh_key": key}, idempotent=True
+                )
             )
         except TransportError as error:
-            return Created(made.id, usable=False, reason=error.message)
-        return made
+            return Created(created.id, usable=False, reason=error.message)
+        return created
 
     def _find_key(self, want: str) -> str | None:
         data = self._http.get("/ssh/")
@@ -151,11 +153,11 @@ def _names(model: str) -> tuple[str, ...]:
 
 def _read_answer(answer: Answer) -> CreateAnswer | None:
     data = as_mapping(answer.data)
-    made, error = text(data.get("new_contract")), text(data.get("error"))
-    if made is not None:
+    ident, error = text(data.get("new_contract")), text(data.get("error"))
+    if ident is not None:
         # An order may be refused and leave a stopped instance all the same.
         usable = answer.status < 400 and data.get("success") is not False and error is None
-        return Created(made, usable, "" if usable else error_detail(data) or f"status {answer.status}")
+        return Created(ident, usable, "" if usable else error_detail(data) or f"status {answer.status}")
     if 400 <= answer.status < 500 and error in ("no_such_ask", "insufficient_resources"):
         return Refused("capacity", error_detail(data))
     if answer.status < 400 and data.get("success") is False:

@@ -64,7 +64,7 @@ def test_runpod_lists_members_and_their_network() -> None:
         Call("GET", "/v2/clusters", answer=recorded["clusters"], query=[]),
     ]
     with Script(*calls) as script:
-        found = RunpodClient(access(script)).listing()
+        found = RunpodClient(access(script)).list_pods()
     assert [item.get("clusterNetwork", {}).get("cidr") for item in found[:2]] == ["10.65.0.0/16"] * 2
     assert CANARY not in json.dumps(found) and "env" not in found[0]
     assert found[0]["runtime"] == {"ports": recorded["pods"]["pods"][0]["runtime"]["ports"]}
@@ -73,7 +73,7 @@ def test_runpod_lists_members_and_their_network() -> None:
 def test_runpod_without_clusters_asks_once() -> None:
     pods = {"pods": [listing("runpod")["pods"]["pods"][2]]}
     with Script(Call("GET", "/v2/pods", answer=pods)) as script:
-        assert len(RunpodClient(access(script)).listing()) == 1
+        assert len(RunpodClient(access(script)).list_pods()) == 1
 
 
 def page(items: list[t.Any], cursor: str | None, more: bool | None) -> dict[str, t.Any]:
@@ -168,7 +168,7 @@ def test_coreweave_reads_pools_of_running_clusters_only() -> None:
         Call("GET", NODE_POOLS, answer=recorded["nodepools"], headers=BEARER),
     ]
     with Script(*calls) as script:
-        found = CoreweaveClient(access(script)).listing(node_pools=True)
+        found = CoreweaveClient(access(script)).list_clusters(node_pools=True)
     assert str(script.origins[1]) == "https://abc123-abcd1234.k8s.us-east-04a.coreweave.com"
     assert found[0]["nodePools"][0]["targetNodes"] == 4 and "nodePools" not in found[1]
     assert CANARY not in json.dumps(found)
@@ -181,7 +181,7 @@ def test_coreweave_without_its_api_server_keeps_the_cluster() -> None:
         Call("GET", NODE_POOLS, status=403),
     ]
     with Script(*calls) as script:
-        assert CoreweaveClient(access(script)).listing(node_pools=True)[0]["nodePools"] is None
+        assert CoreweaveClient(access(script)).list_clusters(node_pools=True)[0]["nodePools"] is None
 
 
 @pytest.mark.parametrize("endpoint", [None, "", "a b", "evil.example.com/x", "user@evil", "x:99"])
@@ -309,10 +309,10 @@ def test_choosing_a_source() -> None:
 
 LISTS: list[tuple[str, str, t.Callable[[ProviderConnection], t.Any]]] = [
     ("/api/v1/instances", "data", lambda a: LambdaClient(a).instances()),
-    ("/v2/pods", "pods", lambda a: RunpodClient(a).listing()),
+    ("/v2/pods", "pods", lambda a: RunpodClient(a).list_pods()),
     ("/api/v1/instances/", "instances", lambda a: VastClient(a).instances()),
     ("/v1/instances", "instances", lambda a: ShadeformClient(a).instances()),
-    ("/v1beta1/cks/clusters", "items", lambda a: CoreweaveClient(a).listing()),
+    ("/v1beta1/cks/clusters", "items", lambda a: CoreweaveClient(a).list_clusters()),
     ("/api/v2/tailnet/-/devices", "devices", lambda a: TailscaleClient(a).devices()),
 ]
 
