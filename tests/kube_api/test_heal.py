@@ -260,7 +260,7 @@ def test_pods_may_save_before_a_node_goes_that_was_given_notice(
     result = healer.run(preempted_nodes=[pair[1]])
     thread.join(30)
     assert [item["kind"] for item in result["actions"]][:3] == ["mark_lost", "drain", "give_back"]
-    assert result["done"][1] == f"{pair[1]} left the cluster: 2 pods were evicted, 0 forced off"
+    assert result["done"][1] == f"{pair[1]} left the cluster: 2 pods were evicted, 0 deleted by force"
     assert asked.is_set() and ended == [True] and healer.events() == ["joined", "lost", "verified"]
 
 

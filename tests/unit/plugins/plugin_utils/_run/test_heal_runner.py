@@ -113,7 +113,7 @@ def test_what_ended_by_itself_is_left_alone(world: World, outcome: str) -> None:
 def test_a_run_that_was_named_is_healed_whatever_its_end(world: World) -> None:
     world.record(outcome="failed")
     assert world.run(run_id="r")["resume"] == {"run_id": "r", "nodes": 2, "hosts": ["a", "b"], "job": None}
-    with pytest.raises(RefusedError, match="there is no run other"):
+    with pytest.raises(RefusedError, match="run other does not exist"):
         world.run(run_id="other")
 
 
@@ -166,8 +166,8 @@ def test_a_policy_may_be_given_for_once(world: World) -> None:
 def test_a_name_that_no_node_has_is_said(world: World) -> None:
     world.record("wait")
     world.run(lost_nodes=["gpu-33"], preempted_nodes=["a"])
-    assert [line for line in world.said.lines if "no node" in line] == [
-        "warning: gpu-33: it was named as lost, and no node is called so"
+    assert [line for line in world.said.lines if "not a node" in line] == [
+        "warning: lost_nodes names gpu-33, which is not a node of this fleet"
     ]
 
 
@@ -211,5 +211,5 @@ def test_a_node_that_was_ready_once_more_is_newly_silent(tmp_path: pathlib.Path,
     week = 604800.0
     kept = {"since": 1000.0, "seen": 1000.0, "mark": "2026-11-01T00:00:00Z"}
     (home.folder / facts.SILENT).write_text(json.dumps({"gpu-1": kept}))
-    found = facts._update_silence(home, {"gpu-1": (False, None, False, mark)}, 1000.0 + week)
-    assert found["gpu-1"]["since"] == (1000.0 if lost else 1000.0 + week)
+    found = facts._update_silence(home, {"gpu-1": facts.NodeCondition(False, mark=mark)}, 1000.0 + week)
+    assert found["gpu-1"].since == (1000.0 if lost else 1000.0 + week)

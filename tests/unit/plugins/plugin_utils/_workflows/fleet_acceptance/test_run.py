@@ -173,7 +173,7 @@ def test_a_cluster(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_cluster_without_a_users_kubeconfig_is_unproven(world: World) -> None:
     result = subject.accept_fleet(world.request(nodes=2, job=KUBE, tests=["user"]))
-    assert outcomes(result, world) == {"user": "unproven"} and "the role team makes one" in result["msg"]
+    assert outcomes(result, world) == {"user": "unproven"} and "the role team creates one" in result["msg"]
 
 
 def test_check_mode_starts_and_writes_nothing(world: World) -> None:
@@ -201,7 +201,7 @@ def test_a_test_that_cannot_run_is_a_failure_of_its_own(world: World) -> None:
     [
         ({"job": KUBE}, "nodes: is required on Kubernetes"),
         ({"job": {"placement": 3}}, "job: must be a mapping"),
-        ({"tests": []}, "tests: names none"),
+        ({"tests": []}, "tests: does not name a test"),
     ],
 )
 def test_wrong_options(world: World, options: Dict, said: str) -> None:
@@ -212,7 +212,7 @@ def test_wrong_options(world: World, options: Dict, said: str) -> None:
 def test_no_host_at_all(world: World) -> None:
     request = world.request()
     t.cast("list[str]", request.hosts).clear()
-    with pytest.raises(RefusedError, match="no host to accept"):
+    with pytest.raises(RefusedError, match="no hosts to accept"):
         subject.accept_fleet(request)
 
 
