@@ -123,7 +123,7 @@ def test_a_good_fleet_of_hosts(world: World) -> None:
 def test_a_part_that_fails_does_not_hide_the_others(world: World) -> None:
     world.failed = "n2"
     result = subject.accept_fleet(world.request())
-    assert result["failed"] and "scaling fail: a size could not be measured 2 nodes: run x failed: why" in result["msg"]
+    assert result["failed"] and "scaling fail: a size could not be measured: 2 nodes: run x failed: why" in result["msg"]
     assert outcomes(result, world)["resume"] == "pass"
 
 
@@ -193,7 +193,7 @@ def test_an_interrupt_cancels_what_was_started(world: World) -> None:
 def test_a_test_that_cannot_run_is_a_failure_of_its_own(world: World) -> None:
     world.end = MusterError("no way", "Do this")
     result = subject.accept_fleet(world.request(tests=["resume"]))
-    assert result["failed"] and "resume fail: the test could not run no way. Do this" in result["msg"]
+    assert result["failed"] and "resume fail: the test could not run: no way. Do this" in result["msg"]
 
 
 @pytest.mark.parametrize(
