@@ -22,7 +22,7 @@ with bytecode.kept():
 
 
 class ActionModule(Face):
-    """Rents and gives back from the controller, in process."""
+    """Creates and deletes nodes from the controller, in process."""
 
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
         **PROVIDERS,

@@ -59,7 +59,7 @@ from ansible_collections.muster.training.tests.unit.plugins.module_utils._http.t
     make_certificate,
     over_tls,
 )
-from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._providers.test_rent_calls import launch, order
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._providers.orders import launch, order
 
 TOKEN = "tok-canary-51ab93c2"
 URL = "https://api.example.com/v1"
