@@ -16,7 +16,7 @@ from ansible.inventory.host import Host
 from jinja2.exceptions import TemplateError
 
 from ...module_utils._model.errors import InputError
-from .._providers.node_record import ProviderHost, Variables
+from .._providers.node_record import HostVariables, ProviderHost
 from .connection_vars import choose_endpoint, key_arguments
 from .merge import is_same_machine, merge_records
 from .names import NameRequest, assign_names, clean_label, clean_name
@@ -29,7 +29,7 @@ _ALIVE = ("running", "creating")
 _USABLE = ("running", "unknown")
 
 
-def build_variables(host: ProviderHost) -> Variables:
+def build_variables(host: ProviderHost) -> HostVariables:
     """Return a listed host's record and data as variables."""
     return {"muster_node": host.record, **host.data}
 
@@ -146,7 +146,7 @@ class HostAdder:
                 taken.add(name)
         return taken
 
-    def _variables(self, host: ProviderHost, theirs: object) -> Variables:
+    def _variables(self, host: ProviderHost, theirs: object) -> HostVariables:
         """Return the host's variables; its own ``data`` becomes them."""
         record, variables = host.record, host.data
         is_blocked = variables.get(f"{record['provider']}_reachable") is False
@@ -160,7 +160,7 @@ class HostAdder:
         variables.update(self._common)
         return variables
 
-    def _connect(self, host: ProviderHost, variables: Variables) -> bool:
+    def _connect(self, host: ProviderHost, variables: HostVariables) -> bool:
         """Set how Ansible connects to the host; false when it has no endpoint yet."""
         endpoint = choose_endpoint(host, self._ways)
         if endpoint is None:

@@ -31,7 +31,7 @@ from ...module_utils._secrets.secret import Secret
 from ...module_utils._secrets.sources import SecretSource
 from .._providers.node_record import ProviderHost
 from .add_hosts import HostAdder, filter_hosts
-from .cache import CachedResponse, CacheRule, Raw, default_folder, file_name, read_listing
+from .cache import CachedResponse, CacheRule, JsonObject, default_folder, file_name, read_listing
 from .constructed import Constructor, ExpressionReader
 from .source_file import check_booleans, check_file, check_keys
 
@@ -49,8 +49,8 @@ class InventorySource:
 
     api: str
     account: str
-    fetch: Callable[[], list[Raw]]
-    to_host: Callable[[Raw], ProviderHost]
+    fetch: Callable[[], list[JsonObject]]
+    to_host: Callable[[JsonObject], ProviderHost]
     key: tuple[str, ...] = ()
 
 
@@ -75,7 +75,7 @@ def without_garbage_collection() -> Iterator[None]:
         gc.enable()
 
 
-def pop_items(listing: list[Raw]) -> Iterator[Raw]:
+def pop_items(listing: list[JsonObject]) -> Iterator[JsonObject]:
     """Yield the items of a listing in order and release each, to keep the peak of memory low."""
     listing.reverse()
     while listing:

@@ -25,14 +25,14 @@ from ...module_utils._model.errors import TransportError
 SCHEMA = 1
 _MAX_BYTES = 256 * 1024 * 1024
 
-Raw = dict[str, object]
+JsonObject = dict[str, object]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CachedResponse:
     """A listing and its age in seconds; ``problem`` says why an old listing is used."""
 
-    listing: list[Raw]
+    listing: list[JsonObject]
     age_s: float = 0.0
     problem: str = ""
 
@@ -83,7 +83,7 @@ def load_response(path: str, now: float) -> CachedResponse | None:
     return CachedResponse(listing, now - at) if is_valid and at <= now else None
 
 
-def store_listing(path: str, listing: list[Raw], now: float) -> bool:
+def store_listing(path: str, listing: list[JsonObject], now: float) -> bool:
     """Store a listing; false when the folder cannot be written, which is not an error."""
     temporary = ""
     try:
@@ -102,7 +102,7 @@ def store_listing(path: str, listing: list[Raw], now: float) -> bool:
 def read_listing(
     rule: CacheRule,
     name: str,
-    fetch: Callable[[], list[Raw]],
+    fetch: Callable[[], list[JsonObject]],
     now: Callable[[], float],
     *,
     use_fresh: bool = True,

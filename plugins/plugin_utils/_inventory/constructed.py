@@ -23,7 +23,7 @@ from ansible.template import is_trusted_as_template, trust_as_template
 
 from .jinja_paths import ASK, MISSING, Path, parse_path, plain
 
-Variables = Mapping[str, object]
+HostVariables = Mapping[str, object]
 _EMPTY = (None, "")
 # What Ansible adds to a host's own variables (Host.get_magic_vars).
 _MAGIC = ("inventory_hostname", "inventory_hostname_short", "group_names")
@@ -32,7 +32,7 @@ _MAGIC = ("inventory_hostname", "inventory_hostname_short", "group_names")
 class ExpressionReader:
     """Reads expressions for one plugin, natively where the outcome is certain."""
 
-    def __init__(self, plugin: Constructable, extra_variables: Variables) -> None:
+    def __init__(self, plugin: Constructable, extra_variables: HostVariables) -> None:
         self._plugin = plugin
         self._extra_variables = extra_variables
         self._known_to_jinja: dict[str, bool] = {}
@@ -50,16 +50,16 @@ class ExpressionReader:
             return None
         return path
 
-    def resolve_missing(self, path: Path, variables: Variables) -> object:
+    def resolve_missing(self, path: Path, variables: HostVariables) -> object:
         """Return ``MISSING`` for a path that led to nothing, or ``ASK`` where Jinja defines its first name itself."""
         return ASK if path.root not in variables and self._is_global(path.root) else MISSING
 
-    def read(self, path: Path, variables: Variables) -> object:
+    def read(self, path: Path, variables: HostVariables) -> object:
         """Return a copy of the value of ``path``, ``MISSING`` where Jinja would find nothing, or ``ASK``."""
         value = path.read(variables)
         return self.resolve_missing(path, variables) if value is MISSING else value
 
-    def evaluate(self, expression: object, variables: Variables) -> object:
+    def evaluate(self, expression: object, variables: HostVariables) -> object:
         """Return the value of an expression for ``variables``; raise whatever Jinja raises."""
         path = self.path(expression)
         value = ASK if path is None else self.read(path, variables)

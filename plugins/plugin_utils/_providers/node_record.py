@@ -16,7 +16,7 @@ import typing as t
 from ...module_utils._model.lease import parse_name
 from ...module_utils._model.node import Kind, Ownership, State
 
-Variables = dict[str, object]
+HostVariables = dict[str, object]
 Addresses = tuple[str, ...]
 Gpu = tuple[str | None, int | None, float | None]
 
@@ -98,7 +98,7 @@ class ProviderHost(t.NamedTuple):
     id: str
     name: str
     record: NodeRecord
-    data: Variables
+    data: HostVariables
     dns: str | None = None
     direct: tuple[str, int, str | None] | None = None
 

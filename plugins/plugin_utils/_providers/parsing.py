@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from ...module_utils._model.errors import TransportError
 
-Raw = dict[str, object]
+JsonObject = dict[str, object]
 MAX_PAGES = 1000
 
 
@@ -25,7 +25,7 @@ def unexpected_answer(api: str, problem: str) -> TransportError:
     return TransportError(f"{api}: unexpected answer ({problem})", "The API may have changed")
 
 
-def read_items(data: object, key: str, api: str) -> list[Raw]:
+def read_items(data: object, key: str, api: str) -> list[JsonObject]:
     """Return the objects listed under ``key`` of an answer, or raise :class:`TransportError`."""
     listed = data.get(key) if isinstance(data, Mapping) else None
     if not isinstance(listed, list):
@@ -35,12 +35,12 @@ def read_items(data: object, key: str, api: str) -> list[Raw]:
     return listed
 
 
-def unique_items(listed: Iterable[Raw], key: str, api: str) -> list[Raw]:
+def unique_items(listed: Iterable[JsonObject], key: str, api: str) -> list[JsonObject]:
     """Return the items once each, by their ``key`` (the last wins, the order of the first is kept).
 
     Pages that shift while they are read list an item twice. An item without id cannot be told from another.
     """
-    by_name: dict[str, Raw] = {}
+    by_name: dict[str, JsonObject] = {}
     for item in listed:
         name = item.get(key)
         if type(name) is not str or not name:
@@ -51,12 +51,12 @@ def unique_items(listed: Iterable[Raw], key: str, api: str) -> list[Raw]:
     return list(by_name.values())
 
 
-def read_pages(fetch: Callable[[str | None], tuple[list[Raw], str | None]], api: str) -> list[Raw]:
+def read_pages(fetch: Callable[[str | None], tuple[list[JsonObject], str | None]], api: str) -> list[JsonObject]:
     """Return the items of all pages; ``fetch`` takes a cursor (None first) and returns items and the next cursor.
 
     A cursor that repeats would loop for ever, and stopping there would return an incomplete listing: an error.
     """
-    collected: list[Raw] = []
+    collected: list[JsonObject] = []
     seen: set[str] = set()
     cursor: str | None = None
     for _page in range(MAX_PAGES):
@@ -70,7 +70,7 @@ def read_pages(fetch: Callable[[str | None], tuple[list[Raw], str | None]], api:
     raise unexpected_answer(api, f"more than {MAX_PAGES} pages")
 
 
-def pick(raw: Mapping[str, object], names: Iterable[str]) -> Raw:
+def pick(raw: Mapping[str, object], names: Iterable[str]) -> JsonObject:
     """Return only the named keys that are there: what is not on the list may hold a secret."""
     return {name: raw[name] for name in names if name in raw}
 

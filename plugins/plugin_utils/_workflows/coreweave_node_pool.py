@@ -14,13 +14,13 @@ from ...module_utils._secrets.sources import SecretSource
 from .._providers.connection import ProviderConnection
 from .._providers.coreweave.client import CoreweaveClient
 from .._providers.coreweave.scale import DesiredPool, NodePool, NodePoolApi, build_patch
-from .node_pool.accounts import Externals, Options, Result, build_connection
+from .node_pool.accounts import Externals, ModuleResult, Options, build_connection
 from .node_pool.present import Context
 
 TOKEN = SecretSource("api_token", "api_token_file", ("COREWEAVE_API_TOKEN",))
 
 
-def ensure_node_pool(options: Options, context: Context) -> Result:
+def ensure_node_pool(options: Options, context: Context) -> ModuleResult:
     """Return the result of ``coreweave_node_pool``."""
     desired = _parse_options(options)
     api = NodePoolApi(_open_connection(options, context.externals), _find_endpoint(options, context.externals))
@@ -89,7 +89,7 @@ def _planned_pool(live: NodePool | None, desired: DesiredPool) -> NodePool:
     )
 
 
-def _ensure_absent(api: NodePoolApi, live: NodePool | None, check: bool) -> Result:
+def _ensure_absent(api: NodePoolApi, live: NodePool | None, check: bool) -> ModuleResult:
     if live is not None and not check:
         api.delete(live.name)
     before = live.to_dict() if live else {}

@@ -16,7 +16,7 @@ from ...module_utils._model.errors import InputError, ProviderError, TransportEr
 from ...module_utils._model.offer import Offer, OfferQuery, by_price, matches
 from ...module_utils._secrets.scrubber import scrub
 from .._providers.base import MachineProvider
-from .node_pool.accounts import Externals, Options, Result, open_providers
+from .node_pool.accounts import Externals, ModuleResult, Options, open_providers
 
 QUERY = (
     "product", "regions", "kind", "unit", "gpu_model", "gpu_count", "gpu_memory_gib_min", "memory_gib_min",
@@ -24,7 +24,7 @@ QUERY = (
 )  # fmt: skip
 
 
-def find_offers(options: Options, externals: Externals | None = None) -> Result:
+def find_offers(options: Options, externals: Externals | None = None) -> ModuleResult:
     """Return the result of ``node_offer_info``.
 
     A provider that does not answer is named in ``problems``; it is an error only when no other answered.

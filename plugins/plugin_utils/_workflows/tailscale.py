@@ -26,7 +26,7 @@ from .._provision.delete import delete_leases
 from .._provision.delete_state import DeleteRequest
 from .._provision.ledger.ledger_session import LedgerSession
 from .._provision.ledger.ledger_store import LedgerWriter, read_ledger
-from .node_pool.accounts import Options, Result, open_tailnet
+from .node_pool.accounts import ModuleResult, Options, open_tailnet
 from .node_pool.present import Context
 from .shared.state_dir import StateHome
 
@@ -34,7 +34,7 @@ KEY_POOL = "key"
 _MAX_EXPIRY_S = 90 * 86400
 
 
-def ensure_key_present(options: Options, context: Context) -> Result:
+def ensure_key_present(options: Options, context: Context) -> ModuleResult:
     """Return the result of ``tailscale_key`` with state present: a new key in a file, never in the result."""
     scheduler = context.scheduler
     if scheduler is None:
@@ -67,7 +67,7 @@ def ensure_key_present(options: Options, context: Context) -> Result:
     return {"changed": True, "key_id": created.id, "expires": created.expires, "dest": str(dest)}
 
 
-def ensure_key_absent(options: Options, context: Context) -> Result:
+def ensure_key_absent(options: Options, context: Context) -> ModuleResult:
     """Return the result with state absent: one key, or every key that this cluster created, deleted with proof."""
     scheduler = context.scheduler
     if scheduler is None:
@@ -91,7 +91,7 @@ def ensure_key_absent(options: Options, context: Context) -> Result:
             session,
             scheduler,
         )
-    result: Result = {"changed": True, "key_id": key_id, "revoked": [lease.id for lease in proof.leases]}
+    result: ModuleResult = {"changed": True, "key_id": key_id, "revoked": [lease.id for lease in proof.leases]}
     if proof.billing:
         remaining = "; ".join(f"{item.get('name')}: {item['problem']}" for item in proof.billing)
         result |= {"failed": True, "msg": f"not every key is proved to be deleted: {remaining}"}
@@ -106,7 +106,7 @@ def _parse_tags(value: object) -> tuple[str, ...]:
     return parse_tags(_parse_texts(value, "tags"))
 
 
-def ensure_device(options: Options, context: Context) -> Result:
+def ensure_device(options: Options, context: Context) -> ModuleResult:
     """Return the result of ``tailscale_device``: one device by id or by name, changed where it differs, or deleted."""
     api = DeviceApi(open_tailnet(options, context.externals).client)
     device = _find_device(api, options)
@@ -148,7 +148,7 @@ def _find_device(api: DeviceApi, options: Options) -> Device | None:
     return named[0] if named else None
 
 
-def _ensure_device_absent(api: DeviceApi, device: Device | None, check: bool) -> Result:
+def _ensure_device_absent(api: DeviceApi, device: Device | None, check: bool) -> ModuleResult:
     if device is None:
         return {"changed": False, "device": None, "diff": {"before": {}, "after": {}}}
     if not check:
@@ -167,7 +167,7 @@ def _check_routes(device: Device, changes: Changes) -> None:
         )
 
 
-def ensure_policy(options: Options, context: Context) -> Result:
+def ensure_policy(options: Options, context: Context) -> ModuleResult:
     """Replace the tailnet's policy by a file's text: validated first, and only if it has not changed meanwhile."""
     path = context.base / pathlib.Path(str(options["policy_file"])).expanduser()
     try:

@@ -15,7 +15,7 @@ from ....module_utils._http.urls import BaseUrl, Origin
 from ....module_utils._model.errors import TransportError
 from ....module_utils._secrets.auth import bearer
 from ..connection import ProviderConnection
-from ..parsing import Raw, as_mapping, join_texts, pick, read_items, text, unexpected_answer, unique_items
+from ..parsing import JsonObject, as_mapping, join_texts, pick, read_items, text, unexpected_answer, unique_items
 
 API_URL = "https://api.coreweave.com/v1beta1"
 NAME = "CoreWeave"
@@ -41,12 +41,12 @@ class CoreweaveClient:
         self.http = access.http(access.base(API_URL), bearer(access.token), error_detail=error_detail)
         self.account = access.account
 
-    def clusters(self) -> list[Raw]:
+    def clusters(self) -> list[JsonObject]:
         """Return every cluster, whitelisted."""
         listed = unique_items(read_items(self.http.get("/cks/clusters"), "items", NAME), "id", NAME)
         return [pick(item, FIELDS) for item in listed]
 
-    def list_clusters(self, *, node_pools: bool = False) -> list[Raw]:
+    def list_clusters(self, *, node_pools: bool = False) -> list[JsonObject]:
         """Return every cluster; with ``node_pools`` running ones carry their pools as ``nodePools``.
 
         A private API server that this machine cannot reach leaves its cluster without pools, not the listing without
@@ -60,13 +60,13 @@ class CoreweaveClient:
                     cluster["nodePools"] = pools
         return clusters
 
-    def _pools_or_none(self, cluster: Raw) -> list[Raw] | None:
+    def _pools_or_none(self, cluster: JsonObject) -> list[JsonObject] | None:
         try:
             return self.node_pools(cluster)
         except TransportError:
             return None
 
-    def node_pools(self, cluster: Raw) -> list[Raw]:
+    def node_pools(self, cluster: JsonObject) -> list[JsonObject]:
         """Return the node pools of a running cluster: name, wanted spec and node counts.
 
         Raises :class:`TransportError` when the cluster's API server does not answer.
@@ -79,7 +79,7 @@ class CoreweaveClient:
         return [_pool(item) for item in read_items(http.get(NODE_POOLS), "items", NAME)]
 
 
-def _pool(item: Raw) -> Raw:
+def _pool(item: JsonObject) -> JsonObject:
     spec, status = as_mapping(item.get("spec")), as_mapping(item.get("status"))
     counts = {key: value for key, value in status.items() if isinstance(value, int)}
     return {"name": as_mapping(item.get("metadata")).get("name"), **pick(spec, POOL_FIELDS), "status": counts}

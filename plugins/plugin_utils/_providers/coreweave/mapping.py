@@ -12,8 +12,8 @@ import re
 import typing as t
 
 from ....module_utils._model.node import State
-from ..node_record import ProviderHost, Variables, build_record
-from ..parsing import Raw, as_mapping, flag, objects, text, whole
+from ..node_record import HostVariables, ProviderHost, build_record
+from ..parsing import JsonObject, as_mapping, flag, objects, text, whole
 
 STATES: t.Final[dict[str, State]] = {
     "STATUS_CREATING": "creating",
@@ -27,14 +27,14 @@ STATES: t.Final[dict[str, State]] = {
 REASON = "managed Kubernetes: nothing to install; bind it as a cluster"
 
 
-def build_pool_variables(pool: t.Mapping[str, object]) -> Variables:
+def build_pool_variables(pool: t.Mapping[str, object]) -> HostVariables:
     """Return one node pool with variable-like keys."""
     named = {re.sub(r"(?=[A-Z])", "_", key).lower(): pool.get(key) for key in ("name", "instanceType", "computeClass")}
     counts = {f"{key}_nodes": whole(pool.get(f"{key}Nodes")) for key in ("target", "min", "max")}
     return {**named, **counts, "autoscaling": flag(pool.get("autoscaling"))}
 
 
-def to_host(raw: Raw, account: str) -> ProviderHost:
+def to_host(raw: JsonObject, account: str) -> ProviderHost:
     """Return the record of one cluster; ``coreweave_node_pools`` is None where pools were not read."""
     ident, endpoint = str(raw["id"]), text(raw.get("apiServerEndpoint"))
     name = text(raw.get("name")) or ident

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ....module_utils._secrets.auth import bearer
 from ..connection import ProviderConnection
-from ..parsing import Raw, as_mapping, join_texts, pick, read_items, unique_items
+from ..parsing import JsonObject, as_mapping, join_texts, pick, read_items, unique_items
 
 API_URL = "https://cloud.lambda.ai/api/v1"
 NAME = "Lambda"
@@ -38,7 +38,7 @@ class LambdaClient:
         self.http = access.http(base, bearer(access.token), error_detail=error_detail, pace_s=PACE_S)
         self.account = access.account
 
-    def instances(self, cluster_id: str = "") -> list[Raw]:
+    def instances(self, cluster_id: str = "") -> list[JsonObject]:
         """Return every instance, whitelisted, or those of one 1-Click Cluster (API 1.10). The API has no pages."""
         data = self.http.get("/instances", [("cluster_id", cluster_id)] if cluster_id else ())
         listed = unique_items(read_items(data, "data", NAME), "id", NAME)

@@ -13,7 +13,7 @@ import typing as t
 
 from ....module_utils._model.node import State
 from ..node_record import MAX_GPUS, ProviderHost, build_record, clean_address
-from ..parsing import Raw, as_mapping, number, objects, text, texts, whole
+from ..parsing import JsonObject, as_mapping, number, objects, text, texts, whole
 
 # An instance that is terminating may still bill; only a listing without it proves that it does not.
 STATES: t.Final[dict[str, State]] = {
@@ -33,14 +33,14 @@ def gpu_memory_gib(description: str | None) -> float | None:
     return float(match.group(1)) if match else None
 
 
-def cpu_arch(product: Raw) -> str | None:
+def cpu_arch(product: JsonObject) -> str | None:
     """Return the CPU architecture: API 1.10 names it, before only Grace machines differed."""
     named = {"x86_64": "x86_64", "arm64": "aarch64"}.get(str(product.get("architecture")))
     name = text(product.get("name"))
     return named or (None if name is None else "aarch64" if "gh200" in name or "gb200" in name else "x86_64")
 
 
-def to_host(raw: Raw, account: str) -> ProviderHost:
+def to_host(raw: JsonObject, account: str) -> ProviderHost:
     """Return the record of one instance. ``fabric_hint`` is the 1-Click Cluster, else the region's private network."""
     product, region = dict(as_mapping(raw.get("instance_type"))), text(as_mapping(raw.get("region")).get("name"))
     specs = as_mapping(product.get("specs"))

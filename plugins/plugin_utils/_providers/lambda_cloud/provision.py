@@ -26,7 +26,7 @@ from ..base import (
     send_order,
 )
 from ..connection import ProviderConnection
-from ..parsing import Raw, as_mapping, number, objects, read_items, text, texts, unexpected_answer, whole
+from ..parsing import JsonObject, as_mapping, number, objects, read_items, text, texts, unexpected_answer, whole
 from ..sshkeys import KeyRing, blob
 from .client import NAME, LambdaClient, error_detail
 from .mapping import STATES, cpu_arch, gpu_memory_gib, to_host
@@ -129,7 +129,7 @@ class LambdaProvider(MachineProvider):
         return name
 
 
-def _parse_instance(raw: Raw, account: str) -> Rental:
+def _parse_instance(raw: JsonObject, account: str) -> Rental:
     status = str(raw.get("status"))
     tags = {tag.get("key"): text(tag.get("value")) for tag in objects(raw.get("tags"))}
     state = STATES.get(status, "unknown")

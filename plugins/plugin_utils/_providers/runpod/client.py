@@ -13,7 +13,17 @@ from collections.abc import Mapping
 from ....module_utils._http.urls import route
 from ....module_utils._secrets.auth import bearer
 from ..connection import ProviderConnection
-from ..parsing import Raw, as_mapping, join_texts, pick, read_items, read_pages, text, unexpected_answer, unique_items
+from ..parsing import (
+    JsonObject,
+    as_mapping,
+    join_texts,
+    pick,
+    read_items,
+    read_pages,
+    text,
+    unexpected_answer,
+    unique_items,
+)
 
 API_URL = "https://api.runpod.io/v2"
 NAME = "RunPod"
@@ -54,21 +64,21 @@ class RunpodClient:
         self.http = access.http(base, bearer(access.token), error_detail=error_detail, advice=_ADVICE)
         self.account = access.account
 
-    def pods(self) -> list[Raw]:
+    def pods(self) -> list[JsonObject]:
         """Return every pod, members of clusters too, whitelisted."""
         listed = self._list("/pods", "pods", [("includeClusterPods", "true")])
         return [_pod(item) for item in listed]
 
-    def clusters(self) -> list[Raw]:
+    def clusters(self) -> list[JsonObject]:
         """Return every cluster, whitelisted."""
         return [pick(item, CLUSTER_FIELDS) for item in self._list("/clusters", "clusters", [])]
 
-    def cluster_pods(self, cluster_id: str) -> list[Raw]:
+    def cluster_pods(self, cluster_id: str) -> list[JsonObject]:
         """Return the members of one cluster, whitelisted."""
         listed = self._list(route("/clusters/{id}/pods", id=cluster_id), "pods", [])
         return [_pod(item) for item in listed]
 
-    def list_pods(self) -> list[Raw]:
+    def list_pods(self) -> list[JsonObject]:
         """Return every pod; members of clusters carry their cluster's network as ``clusterNetwork``."""
         pods = self.pods()
         if any(as_mapping(pod.get("cluster")) for pod in pods):
@@ -77,15 +87,15 @@ class RunpodClient:
                 pod["clusterNetwork"] = networks.get(as_mapping(pod.get("cluster")).get("id"))
         return pods
 
-    def _list(self, path: str, key: str, query: list[tuple[str, str]]) -> list[Raw]:
-        def fetch(cursor: str | None) -> tuple[list[Raw], str | None]:
+    def _list(self, path: str, key: str, query: list[tuple[str, str]]) -> list[JsonObject]:
+        def fetch(cursor: str | None) -> tuple[list[JsonObject], str | None]:
             data = self.http.get(path, [*query, ("cursor", cursor)] if cursor else query)
             return read_items(data, key, NAME), next_cursor(as_mapping(data))
 
         return unique_items(read_pages(fetch, NAME), "id", NAME)
 
 
-def _pod(raw: Raw) -> Raw:
+def _pod(raw: JsonObject) -> JsonObject:
     pod = pick(raw, POD_FIELDS)
     # Only the ports of a running pod are kept: its utilisation changes with every call and would spoil a cache's diff.
     runtime = raw.get("runtime")

@@ -13,7 +13,7 @@ import typing as t
 
 from ....module_utils._model.node import State
 from ..node_record import CONTAINER, MAX_GPUS, ProviderHost, build_record, clean_address
-from ..parsing import Raw, as_mapping, moment, number, text, texts, whole
+from ..parsing import JsonObject, as_mapping, moment, number, text, texts, whole
 
 STATES: t.Final[dict[str, State]] = {
     "PROVISIONING": "creating",
@@ -32,7 +32,7 @@ def gpu_memory_gib(gpu_id: str | None) -> float | None:
     return float(match.group(1)) if match else None
 
 
-def direct_ssh(raw: Raw) -> tuple[str, int, str | None] | None:
+def direct_ssh(raw: JsonObject) -> tuple[str, int, str | None] | None:
     """Return where the pod's own SSH server answers.
 
     ``ssh.proxy`` is an interactive shell only (no SFTP, no SCP), which Ansible cannot use.
@@ -44,7 +44,7 @@ def direct_ssh(raw: Raw) -> tuple[str, int, str | None] | None:
     return host, port, text(direct.get("username"))
 
 
-def to_host(raw: Raw, account: str) -> ProviderHost:
+def to_host(raw: JsonObject, account: str) -> ProviderHost:
     """Return the record of one pod; ``fabric_hint`` is the cluster whose members share a network."""
     member = as_mapping(raw.get("cluster"))
     cluster_id = text(member.get("id"))

@@ -27,7 +27,7 @@ from ..base import (
     send_order,
 )
 from ..connection import ProviderConnection
-from ..parsing import Raw, as_mapping, number, objects, read_items, text, whole
+from ..parsing import JsonObject, as_mapping, number, objects, read_items, text, whole
 from .client import NAME, RunpodClient, error_detail
 from .mapping import STATES, to_host
 
@@ -104,7 +104,7 @@ class RunpodProvider(MachineProvider):
             if (parts := parse_name(text(item.get("name")))) and parts.cluster in clusters
         )
 
-    def _pod(self, raw: Raw) -> Rental:
+    def _pod(self, raw: JsonObject) -> Rental:
         status = str(raw.get("status"))
         doomed = STATES.get(status) in ("failed", "stopped")
         return build_instance(to_host(raw, self.account), detail=status, doomed=doomed)
@@ -119,7 +119,7 @@ def _read_answer(answer: Answer) -> CreateAnswer | None:
     return None
 
 
-def _build_cluster(raw: Raw, members: list[Rental]) -> Rental:
+def _build_cluster(raw: JsonObject, members: list[Rental]) -> Rental:
     """Return a cluster as one instance; it is terminal when a member is, because its shape cannot be changed."""
     name = text(raw.get("name")) or str(raw["id"])
     parts = parse_name(name)
@@ -141,7 +141,7 @@ def _build_cluster(raw: Raw, members: list[Rental]) -> Rental:
     )
 
 
-def _parse_offers(item: Raw, query: OfferQuery, gpus: int, count: int) -> t.Iterator[Offer]:
+def _parse_offers(item: JsonObject, query: OfferQuery, gpus: int, count: int) -> t.Iterator[Offer]:
     name, price, most = text(item.get("id")), as_mapping(item.get("price")), as_mapping(item.get("maxCount"))
     centers = {str(center.get("id")): center.get("availability") for center in objects(item.get("dataCenters"))}
     cluster = query.unit == "cluster"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ....module_utils._secrets.auth import header
 from ..connection import ProviderConnection
-from ..parsing import Raw, as_mapping, join_texts, pick, read_items, unique_items
+from ..parsing import JsonObject, as_mapping, join_texts, pick, read_items, unique_items
 
 API_URL = "https://api.shadeform.ai/v1"
 NAME = "Shadeform"
@@ -36,7 +36,7 @@ class ShadeformClient:
         self.http = access.http(access.base(API_URL), header("X-API-KEY", access.token), error_detail=error_detail)
         self.account = access.account
 
-    def instances(self) -> list[Raw]:
+    def instances(self) -> list[JsonObject]:
         """Return every instance, whitelisted; members of clusters carry ``cluster_id``. The API has no pages."""
         instances = [pick(item, FIELDS) for item in read_items(self.http.get("/instances"), "instances", NAME)]
         for cluster in read_items(self.http.get("/clusters"), "clusters", NAME):

@@ -12,7 +12,7 @@ import typing as t
 
 from ....module_utils._model.node import State
 from ..node_record import MAX_GPUS, ProviderHost, build_record, clean_address
-from ..parsing import Raw, as_mapping, flag, moment, number, text, texts, whole
+from ..parsing import JsonObject, as_mapping, flag, moment, number, text, texts, whole
 
 # An instance that is being deleted may still bill; only a listing without it proves that it does not.
 STATES: t.Final[dict[str, State]] = {
@@ -27,7 +27,7 @@ STATES: t.Final[dict[str, State]] = {
 _MAX_PORT = 65535
 
 
-def to_host(raw: Raw, account: str) -> ProviderHost:
+def to_host(raw: JsonObject, account: str) -> ProviderHost:
     """Return the record of one instance. Whether it is a VM, a container or a whole machine is not in the listing."""
     config = as_mapping(raw.get("configuration"))
     cents = number(raw.get("hourly_price"))

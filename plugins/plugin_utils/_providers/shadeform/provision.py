@@ -27,7 +27,7 @@ from ..base import (
     send_order,
 )
 from ..connection import ProviderConnection
-from ..parsing import Raw, as_mapping, number, objects, read_items, text, texts, unexpected_answer, whole
+from ..parsing import JsonObject, as_mapping, number, objects, read_items, text, texts, unexpected_answer, whole
 from ..sshkeys import KeyRing, blob
 from .client import NAME, ShadeformClient, error_detail
 from .mapping import STATES, to_host
@@ -120,14 +120,14 @@ def _read_answer(answer: Answer) -> CreateAnswer | None:
     return None
 
 
-def _parse_instance(raw: Raw, account: str) -> Rental:
+def _parse_instance(raw: JsonObject, account: str) -> Rental:
     status = str(raw.get("status"))
     tags = (tag.removeprefix(_TAG) for tag in texts(raw.get("tags")) if tag.startswith(_TAG))
     doomed = STATES.get(status) in ("failed", "stopped")
     return build_instance(to_host(raw, account), detail=status, doomed=doomed, token=next(tags, None))
 
 
-def _parse_offers(raw: Raw) -> t.Iterator[Offer]:
+def _parse_offers(raw: JsonObject) -> t.Iterator[Offer]:
     name, cloud, cents = text(raw.get("shade_instance_type")), text(raw.get("cloud")), number(raw.get("hourly_price"))
     kind = _KINDS.get(str(raw.get("deployment_type")))
     if name is None or cloud is None or cents is None or kind is None:

@@ -22,7 +22,7 @@ from ....module_utils._model.errors import InputError
 from ....module_utils._secrets.auth import bearer
 from ....module_utils._secrets.secret import Secret
 from ..connection import ProviderConnection
-from ..parsing import Raw, as_mapping, join_texts, number, read_items, text, unexpected_answer, unique_items
+from ..parsing import JsonObject, as_mapping, join_texts, number, read_items, text, unexpected_answer, unique_items
 
 API_URL = "https://api.tailscale.com"
 NAME = "Tailscale"
@@ -102,7 +102,7 @@ class TailscaleClient:
             raise InputError("tailnet", "must be the tailnet's name or '-'")
         self.tailnet = tailnet
 
-    def devices(self, filters: Sequence[tuple[str, str]] = (), *, all_fields: bool = True) -> list[Raw]:
+    def devices(self, filters: Sequence[tuple[str, str]] = (), *, all_fields: bool = True) -> list[JsonObject]:
         """Return every device, whitelisted. ``filters`` go to the server, such as ``("tags", "tag:gpu")``.
 
         The API has no pages ("all results are returned at once").
@@ -123,7 +123,7 @@ class HeadscaleClient:
         self._v1 = access.http(base, bearer(access.token), error_detail=error_detail, advice=_ADVICE)
         self.account = access.account
 
-    def devices(self) -> list[Raw]:
+    def devices(self) -> list[JsonObject]:
         """Return every node in the shape of API v2, whitelisted."""
         request = json_request("GET", "/tailnet/-/devices", query=[("fields", "all")])
         answer = self._v2.http.call(request, allow=(_NOT_FOUND,))
@@ -138,7 +138,7 @@ class DeviceListing(t.NamedTuple):
     """How to list the devices of one tailnet; ``key`` is what decides the answer besides address and account."""
 
     account: str
-    fetch: Callable[[], list[Raw]]
+    fetch: Callable[[], list[JsonObject]]
     key: tuple[str, ...]
 
 
@@ -149,7 +149,7 @@ def choose_listing(
     client_id: str,
     tailnet: str,
     filters: Mapping[str, t.Any],
-    run_local: Callable[[], list[Raw]],
+    run_local: Callable[[], list[JsonObject]],
 ) -> DeviceListing:
     """Return the listing for ``source`` (tailscale, headscale or local); only ``local`` needs no access."""
     if source == "local":
@@ -174,7 +174,7 @@ def filter_pairs(filters: Mapping[str, t.Any]) -> list[tuple[str, str]]:
     return pairs
 
 
-def _from_v2(raw: Raw) -> Raw:
+def _from_v2(raw: JsonObject) -> JsonObject:
     """Return a device without what is not on the list; in place, as there may be ten thousand."""
     if not raw.get("nodeId"):
         raw["nodeId"] = text(raw.get("id"))
@@ -183,7 +183,7 @@ def _from_v2(raw: Raw) -> Raw:
     return raw
 
 
-def from_v1(raw: Raw) -> Raw:
+def from_v1(raw: JsonObject) -> JsonObject:
     """Return a node of headscale's API v1 in the shape of a Tailscale device; what v1 does not know is absent."""
     user, key = as_mapping(raw.get("user")), as_mapping(raw.get("preAuthKey"))
     expiry = raw.get("expiry")

@@ -13,7 +13,7 @@ import dataclasses
 from ....module_utils._http.messages import json_request
 from ....module_utils._http.urls import route
 from ..base import post_request, send_delete
-from ..parsing import Raw, text, texts
+from ..parsing import JsonObject, text, texts
 from .client import TailscaleClient
 
 
@@ -99,7 +99,7 @@ class DeviceApi:
         return send_delete(self._http, json_request("DELETE", route("/device/{id}", id=ident)))
 
 
-def _parse_device(raw: Raw) -> Device:
+def _parse_device(raw: JsonObject) -> Device:
     connected = raw.get("connectedToControl")
     authorized = raw.get("authorized")
     return Device(

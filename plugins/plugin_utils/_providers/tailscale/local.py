@@ -16,7 +16,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 
 from ....module_utils._model.errors import TransportError
-from ..parsing import Raw, as_mapping, text, unexpected_answer, unique_items
+from ..parsing import JsonObject, as_mapping, text, unexpected_answer, unique_items
 
 NAME = "tailscale status"
 _TIMEOUT_S = 20
@@ -53,7 +53,7 @@ def run_status(binary: str) -> bytes:
     return process.stdout
 
 
-def list_devices(binary: str = "tailscale", run: Callable[[str], bytes] = run_status) -> list[Raw]:
+def list_devices(binary: str = "tailscale", run: Callable[[str], bytes] = run_status) -> list[JsonObject]:
     """Return this machine and its peers in the shape of a Tailscale device."""
     try:
         status = json.loads(run(binary))
@@ -62,7 +62,7 @@ def list_devices(binary: str = "tailscale", run: Callable[[str], bytes] = run_st
     return parse_status(status)
 
 
-def parse_status(status: object) -> list[Raw]:
+def parse_status(status: object) -> list[JsonObject]:
     """Return the devices in a decoded status, this machine first; raise unless the client is connected."""
     if not isinstance(status, Mapping):
         raise unexpected_answer(NAME, "no object")
@@ -78,8 +78,8 @@ def parse_status(status: object) -> list[Raw]:
     return unique_items(devices, "nodeId", NAME)
 
 
-def _parse_peer(peer: Mapping[str, object], users: Mapping[str, object]) -> Raw:
-    device: Raw = {name: peer.get(key) for key, name in _COPIED.items()}
+def _parse_peer(peer: Mapping[str, object], users: Mapping[str, object]) -> JsonObject:
+    device: JsonObject = {name: peer.get(key) for key, name in _COPIED.items()}
     device["name"] = (text(peer.get("DNSName")) or text(peer.get("HostName")) or "").rstrip(".")
     device["user"] = as_mapping(users.get(str(peer.get("UserID")))).get("LoginName")
     device["authorized"] = True

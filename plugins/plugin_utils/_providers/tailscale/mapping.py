@@ -13,7 +13,7 @@ import re
 
 from ....module_utils._model.node import State
 from ..node_record import ProviderHost, build_record, clean_addresses
-from ..parsing import Raw, moment, text
+from ..parsing import JsonObject, moment, text
 
 PREFIX = "tailscale_"
 # Where the server does not say who is connected (headscale 0.30), a device seen this long ago still counts as such.
@@ -42,7 +42,7 @@ def parse_time(value: object) -> datetime.datetime | None:
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=datetime.UTC)
 
 
-def is_online(device: Raw, now: datetime.datetime) -> bool | None:
+def is_online(device: JsonObject, now: datetime.datetime) -> bool | None:
     """Return whether the device is connected to its coordination server; None when it is unknown."""
     connected = device.get("connectedToControl")
     if isinstance(connected, bool):
@@ -51,7 +51,7 @@ def is_online(device: Raw, now: datetime.datetime) -> bool | None:
     return None if seen is None else now - seen < RECENT
 
 
-def is_expired(device: Raw, now: datetime.datetime) -> bool:
+def is_expired(device: JsonObject, now: datetime.datetime) -> bool:
     """Return whether the device's key has ended, so that it cannot be reached over the mesh."""
     if isinstance(device.get("expired"), bool):
         return bool(device["expired"])
@@ -61,7 +61,7 @@ def is_expired(device: Raw, now: datetime.datetime) -> bool:
     return ends is not None and ends <= now
 
 
-def short_name(device: Raw) -> str:
+def short_name(device: JsonObject) -> str:
     """Return the device's name: its MagicDNS label, without the number that a second device of one name gets.
 
     The machine that joined again under its name is ``node-1`` for MagicDNS while the dead one keeps ``node``.
@@ -74,7 +74,7 @@ def short_name(device: Raw) -> str:
     return label
 
 
-def to_host(device: Raw, account: str, now: datetime.datetime) -> ProviderHost:
+def to_host(device: JsonObject, account: str, now: datetime.datetime) -> ProviderHost:
     """Return the record of one device. A tailnet does not list GPUs, memory or kind."""
     name = short_name(device)
     connected = is_online(device, now)

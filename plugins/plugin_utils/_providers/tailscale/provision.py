@@ -21,7 +21,7 @@ from ....module_utils._model.lease import CreateAnswer, Created, Rental, Traits,
 from ....module_utils._secrets.secret import Secret
 from ..base import ProviderAccount, post_request, send_delete, send_order
 from ..connection import ProviderConnection
-from ..parsing import Raw, as_mapping, moment, read_items, text, texts
+from ..parsing import JsonObject, as_mapping, moment, read_items, text, texts
 from .client import NAME, TailscaleClient, error_detail
 from .mapping import short_name
 
@@ -117,20 +117,20 @@ class TailscaleAccount(ProviderAccount):
         return answer, created[0] if created and isinstance(answer, Created) else None
 
 
-def _is_usable(raw: Raw) -> bool:
+def _is_usable(raw: JsonObject) -> bool:
     """Return whether a listed key may still let a device in: headscale keeps revoked ones with ``invalid``."""
     return (
         raw.get("keyType", "auth") == "auth" and raw.get("invalid") is not True and moment(raw.get("revoked")) is None
     )
 
 
-def _parse_key(raw: Raw) -> Rental:
+def _parse_key(raw: JsonObject) -> Rental:
     name = text(raw.get("description")) or str(raw.get("id"))
     parts = parse_name(name)
     return Rental("tailscale", str(raw.get("id")), name, parts.token if parts else None, "running", "auth_key")
 
 
-def _parse_device(raw: Raw) -> Rental:
+def _parse_device(raw: JsonObject) -> Rental:
     # The host name is the one the node was configured with; the MagicDNS name may have a number behind it.
     parts = parse_name(text(raw.get("hostname"))) or parse_name(text(raw.get("name")))
     name = str(parts) if parts else short_name(raw)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from ....module_utils._http.messages import Response
 from ....module_utils._secrets.auth import bearer
 from ..connection import ProviderConnection
-from ..parsing import Raw, as_mapping, join_texts, pick, read_items, read_pages, text, unique_items
+from ..parsing import JsonObject, as_mapping, join_texts, pick, read_items, read_pages, text, unique_items
 
 API_URL = "https://console.vast.ai/api"
 NAME = "Vast.ai"
@@ -59,14 +59,14 @@ class VastClient:
         )
         self.account = access.account
 
-    def instances(self, select: str = "") -> list[Raw]:
+    def instances(self, select: str = "") -> list[JsonObject]:
         """Return every instance, whitelisted; ``select`` is a filter for the server (see :func:`filter_text`).
 
         A new instance may be missing for up to a minute.
         """
         query = [("limit", str(PAGE_SIZE)), *([("select_filters", select)] if select else [])]
 
-        def fetch(cursor: str | None) -> tuple[list[Raw], str | None]:
+        def fetch(cursor: str | None) -> tuple[list[JsonObject], str | None]:
             data = self.listing.get("/instances/", [*query, ("after_token", cursor)] if cursor else query)
             return read_items(data, "instances", NAME), text(as_mapping(data).get("next_token"))
 

@@ -13,7 +13,7 @@ import typing as t
 
 from ....module_utils._model.node import State
 from ..node_record import CONTAINER, MAX_GPUS, ProviderHost, build_record, clean_address
-from ..parsing import Raw, as_mapping, epoch, flag, number, text, whole
+from ..parsing import JsonObject, as_mapping, epoch, flag, number, text, whole
 
 STATES: t.Final[dict[str, State]] = {
     "created": "creating",
@@ -31,7 +31,7 @@ _MIB_PER_GIB = 1024
 _MAX_PORT = 65535
 
 
-def parse_state(raw: Raw) -> State:
+def parse_state(raw: JsonObject) -> State:
     """Return the state of an instance; a status of null is one that has not begun.
 
     ``created`` with an error of the container runtime never starts. All three states stopped means outbid.
@@ -46,12 +46,12 @@ def parse_state(raw: Raw) -> State:
     return STATES.get(str(status), "unknown")
 
 
-def is_vm(raw: Raw) -> bool:
+def is_vm(raw: JsonObject) -> bool:
     """Return whether the instance is a virtual machine: those run images of ``vastai/kvm``."""
     return bool(re.match(r"(docker\.io/)?vastai/kvm\b", str(raw.get("image_uuid"))))
 
 
-def direct_ssh(raw: Raw) -> tuple[str, int, str | None] | None:
+def direct_ssh(raw: JsonObject) -> tuple[str, int, str | None] | None:
     """Return the SSH endpoint: the mapped port where there is one, else the provider's gateway; never a mixture."""
     mapped = as_mapping(raw.get("ports")).get("22/tcp")
     first = as_mapping(mapped[0]) if isinstance(mapped, list) and mapped else {}
@@ -63,7 +63,7 @@ def direct_ssh(raw: Raw) -> tuple[str, int, str | None] | None:
     return (host, port, USER) if host and port and port <= _MAX_PORT else None
 
 
-def memory_gib(raw: Raw) -> float | None:
+def memory_gib(raw: JsonObject) -> float | None:
     """Return the instance's share of the machine's memory (MiB in the API), by its share of the cores."""
     total, cores, share = (number(raw.get(key)) for key in ("cpu_ram", "cpu_cores", "cpu_cores_effective"))
     if total is None:
@@ -72,7 +72,7 @@ def memory_gib(raw: Raw) -> float | None:
     return round(total * part / _MIB_PER_GIB, 1)
 
 
-def to_host(raw: Raw, account: str) -> ProviderHost:
+def to_host(raw: JsonObject, account: str) -> ProviderHost:
     """Return the record of one instance."""
     ident, vm, direct = str(raw["id"]), is_vm(raw), direct_ssh(raw)
     name = text(raw.get("label")) or f"vast-{ident}"

@@ -28,7 +28,7 @@ from ..base import (
     send_order,
 )
 from ..connection import ProviderConnection
-from ..parsing import Raw, as_mapping, flag, number, objects, read_items, text, whole
+from ..parsing import JsonObject, as_mapping, flag, number, objects, read_items, text, whole
 from ..sshkeys import KeyRing, blob
 from .client import NAME, VastClient, error_detail
 from .mapping import memory_gib, to_host
@@ -165,14 +165,14 @@ def _read_answer(answer: Answer) -> CreateAnswer | None:
     return None
 
 
-def _parse_instance(raw: Raw, account: str) -> Rental:
+def _parse_instance(raw: JsonObject, account: str) -> Rental:
     host = to_host(raw, account)
     status = text(raw.get("actual_status"))
     doomed = status in _TERMINAL or host.record["state"] in ("failed", "stopped")
     return build_instance(host, detail=status or "not begun", doomed=doomed, machine=text(raw.get("machine_id")))
 
 
-def _parse_offers(raw: Raw, vm: bool) -> t.Iterator[Offer]:
+def _parse_offers(raw: JsonObject, vm: bool) -> t.Iterator[Offer]:
     ask, price, gpus = whole(raw.get("id")), number(raw.get("dph_total")), whole(raw.get("num_gpus"))
     if ask is None or price is None or gpus is None:
         return

@@ -26,7 +26,7 @@ from ..._provision.ledger.ledger_store import LedgerWriter, read_ledger
 from ..._provision.run_exit_ssh import SshRunReader
 from ..shared.state_dir import StateHome
 from . import run_states
-from .accounts import Options, Result, open_accounts
+from .accounts import ModuleResult, Options, open_accounts
 from .present import KNOWN_HOSTS, Context, ReadOnlyLedger
 
 PROOF = "teardown.json"
@@ -46,7 +46,7 @@ class _Deletion:
     scheduler: Scheduler
 
 
-def ensure_absent(options: Options, context: Context) -> Result:
+def ensure_absent(options: Options, context: Context) -> ModuleResult:
     """Return the result of ``node_pool`` with state absent; failed while anything of ours exists or is unproved."""
     scheduler = context.scheduler
     if scheduler is None:
@@ -73,7 +73,7 @@ def ensure_absent(options: Options, context: Context) -> Result:
     if everything or proof.leases:
         write_json(home.folder / PROOF, scrub_value(proof.to_dict()))
     result = _build_result(proof, added > 0, content.warnings, session.problem)
-    return t.cast(Result, scrub_value({**result, "reasons": reasons}))
+    return t.cast(ModuleResult, scrub_value({**result, "reasons": reasons}))
 
 
 def _due_reasons(deletion: _Deletion, session: LedgerSession) -> dict[LeaseKey, str]:
@@ -106,7 +106,7 @@ def _run_reader(options: Options, context: Context) -> run_states.ReadClusterRun
     return lambda ref: read_run_end(client, ref)
 
 
-def _select_leases(deletion: _Deletion, session: LedgerSession) -> tuple[Scope, list[Result]]:
+def _select_leases(deletion: _Deletion, session: LedgerSession) -> tuple[Scope, list[ModuleResult]]:
     """Return which leases are meant, and for those that are due, why."""
     options, leases = deletion.options, session.leases
     reasons = _due_reasons(deletion, session)
@@ -121,7 +121,7 @@ def _select_leases(deletion: _Deletion, session: LedgerSession) -> tuple[Scope, 
         # An empty list of nodes selects none: a play without hosts must not delete everything.
         return (pool is None or lease.pool == pool) and (nodes is None or lease.token in tokens)
 
-    entries: list[Result] = [
+    entries: list[ModuleResult] = [
         {"name": leases[key].name, "token": key[0], "reason": reason} for key, reason in reasons.items()
     ]
     return is_selected, entries
@@ -143,14 +143,14 @@ def _find_tokens(nodes: t.Sequence[str], leases: t.Collection[Lease]) -> set[str
     return tokens
 
 
-def _preview(deletion: _Deletion, request: DeleteRequest) -> Result:
+def _preview(deletion: _Deletion, request: DeleteRequest) -> ModuleResult:
     content = read_ledger(deletion.home.folder)
     session = LedgerSession(content.events, ReadOnlyLedger())
     scope, reasons = _select_leases(deletion, session)
     state = preview_deletion(request, scope, deletion.accounts, session, deletion.scheduler)
     names = sorted(item.lease.name for item in state.terminations.values())
     problems = {item.problem for item in state.terminations.values() if item.problem}
-    result: Result = {
+    result: ModuleResult = {
         "changed": bool(names),
         "leases": [],
         "orphans": _orphan_entries(state),
@@ -159,16 +159,16 @@ def _preview(deletion: _Deletion, request: DeleteRequest) -> Result:
         "diff": {"before": {"leases": names}, "after": {"leases": []}},
         "ledger_warnings": list(content.warnings),
     }
-    return t.cast(Result, scrub_value(result))
+    return t.cast(ModuleResult, scrub_value(result))
 
 
-def _orphan_entries(state: DeleteState) -> list[Result]:
+def _orphan_entries(state: DeleteState) -> list[ModuleResult]:
     return [{"provider": item.provider, "id": item.id, "name": item.name} for item in state.orphans.values()]
 
 
-def _build_result(proof: TeardownProof, changed: bool, warnings: t.Sequence[str], problem: str = "") -> Result:
+def _build_result(proof: TeardownProof, changed: bool, warnings: t.Sequence[str], problem: str = "") -> ModuleResult:
     names = sorted(lease.token for lease in proof.leases)
-    result: Result = {
+    result: ModuleResult = {
         **{key: value for key, value in proof.to_dict().items() if key != "schema"},
         "changed": changed,
         "clean": proof.clean and not problem,

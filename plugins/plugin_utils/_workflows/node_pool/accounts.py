@@ -25,7 +25,7 @@ from ..._providers.tailscale.provision import TailscaleAccount
 
 # The options of a module, of which each value is validated where it is read; and a module's result.
 Options = Mapping[str, object]
-Result = dict[str, object]
+ModuleResult = dict[str, object]
 
 NAMES = (*find_providers(), "tailscale")
 

@@ -33,7 +33,7 @@ from ..._provision.probe_ssh import SshProber, ssh_options
 from ..._provision.readiness import MachineRequirements
 from ..._provision.run_exit_ssh import ReadRunEnd
 from ..shared.state_dir import StateHome
-from .accounts import Externals, Options, Result, open_providers
+from .accounts import Externals, ModuleResult, Options, open_providers
 
 KNOWN_HOSTS = "known_hosts"
 _USER_DATA_LIMIT = 1_000_000
@@ -71,7 +71,7 @@ class Context:
     replica: SendReplica | None = None
 
 
-def ensure_present(options: Options, context: Context) -> Result:
+def ensure_present(options: Options, context: Context) -> ModuleResult:
     """Return the result of ``node_pool`` with state present; a failed one names what still exists."""
     if context.scheduler is None:
         with ThreadScheduler() as scheduler:
@@ -105,7 +105,7 @@ def ensure_present(options: Options, context: Context) -> Result:
         session.update_replica()
     warnings = [*content.warnings, *([session.replica_problem] if session.replica_problem else [])]
     result = _build_result(outcome, request, folder)
-    return t.cast(Result, scrub_value({**result, "ledger_warnings": warnings}))
+    return t.cast(ModuleResult, scrub_value({**result, "ledger_warnings": warnings}))
 
 
 def require_persistent_state(options: Options, variables: t.Container[str]) -> None:
@@ -222,7 +222,7 @@ def _build_prober(options: Options, readiness: ReadinessOptions, folder: pathlib
     return SshProber(folder / KNOWN_HOSTS, requirements, identity)
 
 
-def _build_plan(state: PoolState, now: float) -> Result:
+def _build_plan(state: PoolState, now: float) -> ModuleResult:
     """Return what would be done: the first choice for every missing machine, and what would be deleted."""
     orders = first_orders(state, now)
     before = sorted(slot.lease.name for slot in state.slots if slot.lease)
@@ -246,7 +246,7 @@ def _build_plan(state: PoolState, now: float) -> Result:
     }
 
 
-def _build_result(outcome: CreateOutcome, request: PoolRequest, folder: pathlib.Path) -> Result:
+def _build_result(outcome: CreateOutcome, request: PoolRequest, folder: pathlib.Path) -> ModuleResult:
     proof, state = outcome.proof, outcome.state
     before = sorted(slot.lease.name for slot in state.slots if slot.lease and slot.lease.protected)
     after = before if outcome.failure else sorted(slot.lease.name for slot in state.slots if slot.lease)
@@ -263,7 +263,7 @@ def _build_result(outcome: CreateOutcome, request: PoolRequest, folder: pathlib.
     }
 
 
-def _build_failure(outcome: CreateOutcome, request: PoolRequest) -> Result:
+def _build_failure(outcome: CreateOutcome, request: PoolRequest) -> ModuleResult:
     """Return ``failed`` and ``msg`` for an incomplete pool, or for machines that cannot be deleted; else nothing."""
     proof = outcome.proof
     if outcome.failure:
@@ -292,7 +292,7 @@ def _total_price(state: PoolState) -> float | None:
     return None if None in prices else round(sum(price for price in prices if price is not None), 6)
 
 
-def _node_entry(item: Rental, folder: pathlib.Path) -> Result:
+def _node_entry(item: Rental, folder: pathlib.Path) -> ModuleResult:
     """Return a node record with its SSH endpoint, and the arguments that pin its host key."""
     endpoint = dataclasses.asdict(item.ssh) if item.ssh else {"host": None, "port": None, "user": None}
     arguments = shlex.join(ssh_options(folder / KNOWN_HOSTS, item.provider, item.id))

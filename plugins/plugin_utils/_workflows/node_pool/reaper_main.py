@@ -26,7 +26,7 @@ from ....module_utils._secrets.scrubber import scrub
 from ..._provision.ledger.ledger_merge import import_incoming
 from ..shared.state_dir import StateHome
 from .absent import ensure_absent
-from .accounts import Result, parse_providers
+from .accounts import ModuleResult, parse_providers
 from .present import Context
 
 _CLUSTER = ("kubeconfig", "context")
@@ -34,7 +34,7 @@ _KNOWN = ("cluster", "state_home", "providers", "orphans", "release_timeout_s", 
 _SHOWN = ("leases", "billing", "orphans", "residual_usd_per_hour", "reasons")
 
 
-def read_settings(path: pathlib.Path) -> Result:
+def read_settings(path: pathlib.Path) -> ModuleResult:
     """Return the options of one pass. Raises InputError for a file that cannot be read or has other keys."""
     try:
         settings = validators.mapping(json.loads(path.read_bytes()), str(path))
@@ -47,7 +47,7 @@ def read_settings(path: pathlib.Path) -> Result:
     if "cluster" not in settings:
         raise InputError(f"{path}: cluster", "is required")
     defaults = {"state_home": {}, "orphans": "report", "release_timeout_s": 900}
-    fixed: Result = {"due_only": True, "pool": None, "nodes": None, "hygiene": []}
+    fixed: ModuleResult = {"due_only": True, "pool": None, "nodes": None, "hygiene": []}
     return {**defaults, **settings, "providers": parse_providers(settings.get("providers"), "providers"), **fixed}
 
 

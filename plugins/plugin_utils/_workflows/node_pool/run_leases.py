@@ -30,7 +30,7 @@ from ..._provision.ledger.ledger_store import LEDGER, LedgerWriter, read_ledger
 from ..shared.state_dir import StateHome
 from ..training_job.hosts.state import Plan, Request
 from . import ledger_replica
-from .accounts import Externals, Result, open_accounts, parse_providers
+from .accounts import Externals, ModuleResult, open_accounts, parse_providers
 from .lease_renewal import LEASE_S, LeaseRenewal, select_rented
 
 ReportLine = t.Callable[[str], None]
@@ -48,7 +48,9 @@ class RunHost:
     decides: bool = True
 
 
-def list_run_hosts(job: Job, run_id: str, hosts: t.Sequence[t.Any], infos: t.Mapping[str, Result]) -> list[RunHost]:
+def list_run_hosts(
+    job: Job, run_id: str, hosts: t.Sequence[t.Any], infos: t.Mapping[str, ModuleResult]
+) -> list[RunHost]:
     """Return where a run is stored on its hosts; ``infos`` are the answers of ``info`` by name.
 
     Under mpirun the end on the first host is the run's end; the other hosts only serve it.
@@ -95,7 +97,7 @@ class RunLeases:
         externals: Externals | None = None,
         scheduler: Scheduler | None = None,
         keep: frozenset[str] = frozenset(),
-    ) -> Result:
+    ) -> ModuleResult:
         """Delete what is due after the run has ended with ``outcome``; nothing is due twice.
 
         Leases whose token is in ``keep`` are left alone. Returns nothing when nothing is due, else ``{released [names],
@@ -123,7 +125,7 @@ class RunLeases:
         externals: Externals,
         scheduler: Scheduler,
         keep: frozenset[str],
-    ) -> Result:
+    ) -> ModuleResult:
         runs = {self.run_id: RunView("ended", outcome)}
         if not self._due(read_ledger(self.home.folder).leases.values(), runs, scheduler.now(), keep):
             return {}
@@ -141,7 +143,7 @@ class RunLeases:
                 request, lambda lease: (lease.token, lease.resource) in reasons, apis, session, scheduler
             )
             names = {lease.token: lease.name for lease in session.leases.values()}
-        result: Result = {
+        result: ModuleResult = {
             "released": sorted(names[item.token] for item in proof.leases),
             "not_proved_gone": list(proof.billing),
         }
@@ -150,7 +152,7 @@ class RunLeases:
                 f"{item.get('name') or item['provider']}: {item['problem']}" for item in proof.billing
             )
             result |= {"failed": True, "msg": f"not every machine of run {self.run_id} is deleted: {remaining}"}
-        return t.cast(Result, scrub_value(result))
+        return t.cast(ModuleResult, scrub_value(result))
 
     def _due(
         self,
@@ -173,7 +175,7 @@ def bind_leases(
     *,
     sender: SendReplica | None = None,
     scheduler: Scheduler | None = None,
-    cluster: Result | None = None,
+    cluster: ModuleResult | None = None,
 ) -> RunLeases | None:
     """Record in the ledger that a run begins or continues on rented machines; None when the ledger has none of them.
 
@@ -262,12 +264,12 @@ def reassign_lease(home: StateHome, lease: Lease, run_id: str, *, scheduler: Sch
     return None
 
 
-def _run_place(mine: t.Sequence[RunHost]) -> Result:
+def _run_place(mine: t.Sequence[RunHost]) -> ModuleResult:
     nodes = [{"id": item.node.get("id"), "run_dir": item.run_dir, "decides": item.decides} for item in mine]
     return {"nodes": nodes}
 
 
-def _binding_event(lease: Lease, job: Job, run_id: str, place: Result, now: float) -> LedgerEvent:
+def _binding_event(lease: Lease, job: Job, run_id: str, place: ModuleResult, now: float) -> LedgerEvent:
     # The pool's own rule, set when it was created for no particular run, holds unless the job has one.
     keeps_rules = lease.run_id in (None, run_id)
     return dataclasses.replace(
@@ -348,7 +350,7 @@ class HostsLeaseGuard:
         self._renewal.tick()
         return self._leases.over(now) if self._leases else ""
 
-    def end(self, result: Result, outcome: str) -> Result:
+    def end(self, result: ModuleResult, outcome: str) -> ModuleResult:
         """Delete what is due after the run's end; return its result with that of the deletion (see RunLeases.end)."""
         if self._leases is None:
             return result
@@ -377,7 +379,9 @@ def guard_run(request: Request, home: StateHome, plan: Plan) -> HostsLeaseGuard:
     return HostsLeaseGuard(leases, renewal, variables.get("muster_providers"), request.progress.say)
 
 
-def delete_after_end(request: Request, home: StateHome, run_id: str, result: Result, outcome: str) -> Result:
+def delete_after_end(
+    request: Request, home: StateHome, run_id: str, result: ModuleResult, outcome: str
+) -> ModuleResult:
     """Return the result of a run that had ended, or was cancelled, after deleting what is due by that."""
     first = next((name for name in request.hosts if name in request.hostvars), None)
     providers = request.hostvars[first].get("muster_providers") if first else None

@@ -123,7 +123,9 @@ def test_a_good_fleet_of_hosts(world: World) -> None:
 def test_a_part_that_fails_does_not_hide_the_others(world: World) -> None:
     world.failed = "n2"
     result = subject.accept_fleet(world.request())
-    assert result["failed"] and "scaling fail: a size could not be measured: 2 nodes: run x failed: why" in result["msg"]
+    assert (
+        result["failed"] and "scaling fail: a size could not be measured: 2 nodes: run x failed: why" in result["msg"]
+    )
     assert outcomes(result, world)["resume"] == "pass"
 
 
