@@ -219,7 +219,7 @@ class Cycle:
         minted = create_key(
             KeyRequest("lab", "key", "auth_key"),
             keeper,
-            lambda name: keeper.mint(KeyOrder(name, ("tag:rented",))),
+            lambda name: keeper.create_key(KeyOrder(name, ("tag:rented",))),
             LedgerSession(self.ledger.events, self.ledger),
             InlineScheduler(self.clock),
             lambda _taken: next(self._tokens),
