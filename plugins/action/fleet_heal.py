@@ -40,5 +40,5 @@ class ActionModule(WorkflowAction):
             options, variables, list(variables["ansible_play_hosts_all"]) if named is None else named
         )
         return fleet_heal.heal_fleet(
-            request, node_pool_present.Context(self.base, self.check, tell=self.reporter().say)
+            request, node_pool_present.Context(self.base, self.check, report=self.reporter().say)
         )

@@ -19,7 +19,7 @@ from ..plugin_utils._workflows.node_pool.accounts import PROVIDERS
 
 
 class ActionModule(WorkflowAction):
-    """Rents and gives back from the controller, in process."""
+    """Creates and deletes nodes from the controller, in process."""
 
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
         **PROVIDERS,
@@ -57,7 +57,7 @@ class ActionModule(WorkflowAction):
 
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
-        context = node_pool_present.Context(self.base, self.check, tell=self.reporter().say)
+        context = node_pool_present.Context(self.base, self.check, report=self.reporter().say)
         if options["state"] == "absent":
             return node_pool_absent.ensure_absent(options, context)
         if options.get("reaper_host"):
@@ -67,7 +67,7 @@ class ActionModule(WorkflowAction):
                 self._task, self._play_context, variables, [options["reaper_host"]], default=usual
             )
             sender = ledger_replica.replica_sender(remote, options["cluster"], options["reaper_state"])
-            context = dataclasses.replace(context, mirror=sender)
+            context = dataclasses.replace(context, replica=sender)
         else:
             node_pool_present.require_persistent_state(options, variables)
         return node_pool_present.ensure_present(options, context)

@@ -71,7 +71,7 @@ options:
     description:
       - V(fail) ends the run when this source cannot be read. Without its hosts a play would act on a part of the
         fleet.
-      - V(warn) goes on without its hosts and adds a line to the variable C(muster_inventory_problems) of the group
+      - V(warn) continues without its hosts and adds a line to the variable C(muster_inventory_problems) of the group
         C(all).
     type: str
     choices: [fail, warn]

@@ -21,11 +21,11 @@ options:
     suboptions:
       name:
         description:
-          - The provider. V(tailscale) rents nothing. It is named here so that devices and keys of rented nodes are
-            given back with them.
+          - The provider. V(tailscale) has no machines. It is named here so that devices and keys of rented nodes are
+            deleted with them.
         type: str
         required: true
-        choices: [lambda, runpod, vastai, shadeform, tailscale]
+        choices: [lambda, runpod, shadeform, vastai, tailscale]
       api_token:
         description:
           - The API key. Without it and O(providers[].api_token_file) the environment variable E(LAMBDA_API_KEY),
@@ -38,7 +38,7 @@ options:
       account:
         description:
           - Your own name for the account. The default is a fingerprint of the API key.
-          - That a machine is gone can be seen in the account that rented it only. Give a name if your keys change.
+          - The absence of a machine is visible only in the account that created it. Give a name if your keys change.
         type: str
       api_url:
         description: The address of the API, if it is not the provider's own.

@@ -70,7 +70,7 @@ class InventoryModule(MusterInventory):
         return InventorySource(
             api=self.option("api_url") or API_URL,
             account=client.account,
-            fetch=lambda: client.listing(node_pools=pools),
+            fetch=lambda: client.list_clusters(node_pools=pools),
             to_host=lambda raw: to_host(raw, client.account),
             key=(str(pools),),
         )

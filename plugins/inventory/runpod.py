@@ -70,6 +70,6 @@ class InventoryModule(MusterInventory):
         return InventorySource(
             api=self.option("api_url") or API_URL,
             account=client.account,
-            fetch=client.listing,
+            fetch=client.list_pods,
             to_host=lambda raw: to_host(raw, client.account),
         )

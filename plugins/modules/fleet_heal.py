@@ -13,7 +13,7 @@ description:
   - Looks at the nodes of a run (hosts, or the Nodes of a cluster), at what their provider lists, at the ledger, and at
     the run's record, and says what is to be done. The playbook C(heal) does the rest.
   - Carries out itself what makes it safe to go on. Losses are written into the ledger (C(lost)). Rented machines that
-    may still run are given back, with proof. On a cluster the Nodes of lost machines are deleted, or tainted as out of
+    may still run are deleted, with proof. On a cluster the Nodes of lost machines are deleted, or tainted as out of
     service, and the pods of runs are forced off them; a rented one that still answers is drained first, so that
     programs may save. On hosts, what is left of the gang is stopped and may save.
   - A node is lost when its provider does not list it as usable any more, when O(lost_nodes) or O(preempted_nodes) name
@@ -44,7 +44,7 @@ options:
     elements: str
     default: []
   patience_s:
-    description: Seconds for which a machine may be silent before it counts as lost; a rented one is then given back.
+    description: Seconds for which a machine may be silent before it counts as lost; a rented one is then deleted.
     type: float
     default: 120
   rentable:
@@ -130,8 +130,8 @@ known_tokens:
   elements: str
 resume:
   description:
-    - With what the run goes on, C(run_id), C(nodes), C(hosts) and, where it has shrunk, C(job).
-    - Null when it does not go on.
+    - The values to continue the run with, C(run_id), C(nodes), C(hosts) and, where it has shrunk, C(job).
+    - Null when it does not continue.
   returned: success
   type: dict
 """

@@ -27,7 +27,7 @@ options:
     type: str
     choices: [vm, container, baremetal]
   unit:
-    description: V(cluster) asks for several machines on one fast network, ordered and given back as one.
+    description: V(cluster) asks for several machines on one fast network, ordered and deleted as one.
     type: str
     choices: [machine, cluster]
     default: machine

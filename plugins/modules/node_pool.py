@@ -12,7 +12,7 @@ short_description: Rent a pool of GPU machines, all or nothing, and give it back
 description:
   - With O(state=present) the pool has O(count) usable machines when the module ends, or none that this call took.
     Machines of an earlier call are adopted, missing ones are ordered at the same time, each is looked at over SSH
-    before it counts, and bad ones are given back and replaced.
+    before it counts, and unusable ones are deleted and replaced.
   - With O(state=absent) machines are ended, and proved gone by two listings of their account, seconds apart. It fails
     while anything of this cluster still bills.
   - Everything that is rented has a line in the cluster's ledger (C(ledger.jsonl) in the state home) before the order
@@ -32,7 +32,7 @@ options:
       - With O(state=absent) it may be left out for all pools of the cluster.
     type: str
   count:
-    description: How many machines. A smaller number than before gives back the last ones.
+    description: How many machines. A smaller number than before deletes the last ones.
     type: int
     default: 1
   candidates:
@@ -89,7 +89,7 @@ options:
     description:
       - What a machine runs at its first boot, cloud-init at Lambda, a shell script at Shadeform and Vast.ai. RunPod
         cannot.
-      - It goes to the provider, so it should hold no secret that outlives the machine.
+      - It goes to the provider, so it should not hold a secret that remains valid without the machine.
     type: str
   readiness:
     description:
@@ -101,7 +101,7 @@ options:
     type: dict
     default: {}
   wait_timeout_s:
-    description: How long a pool may take to be complete. Then what was taken is given back.
+    description: How long a pool may take to be complete. Then its machines are deleted.
     type: int
     default: 1800
   capacity_wait_s:
@@ -113,7 +113,7 @@ options:
     type: int
     default: 3
   release_timeout_s:
-    description: How long giving back may take.
+    description: How long deleting may take.
     type: int
     default: 900
   nodes:
@@ -153,7 +153,7 @@ options:
       - An inventory host that has the reaper (entry point C(reaper) of the role C(teardown)). The
         ledger is copied there before every order, so that what was rented ends there too when this controller is gone.
       - Needed where the controller's own state goes with its job, as in AWX, unless C(state_home.path) is a folder that
-        outlives the job.
+        remains after the job.
     type: str
   reaper_state:
     description: The reaper's folder on O(reaper_host).

@@ -14,7 +14,7 @@ description:
   - Names repeat in a tailnet, ids do not. A name that two devices have is refused, unless exactly one of them is
     online. To delete, such a name is always refused.
   - The tailnet's policy is touched only with O(policy_file). Then it is validated by the server first, and replaced
-    only if nobody changed it meanwhile.
+    only if it has not changed meanwhile.
   - Works with Tailscale, and with headscale from 0.30 on.
   - Runs on the controller.
 options:

@@ -12,7 +12,7 @@ short_description: Make or end an auth key of a tailnet
 description:
   - Makes a key with which one node joins the tailnet, one-off, ephemeral, approved beforehand, tagged and short-lived
     unless told otherwise. It is written to a file on the controller and is never part of a result.
-  - Every key has a line in the cluster's ledger before it is made, so that giving back the cluster ends it.
+  - Every key has a line in the cluster's ledger before it is created, so that teardown of the cluster deletes it.
   - Works with Tailscale, and with headscale from 0.30 on. The credential needs the scopes C(auth_keys) and
     C(devices:core).
   - Runs on the controller.

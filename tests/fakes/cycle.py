@@ -38,9 +38,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.
 
 from .api import FakeApi, _server
 from .lambda_cloud import FakeLambda
-from .landlord import SimProber
 from .runpod import FakeRunpod
 from .shadeform import FakeShadeform
+from .sim_provider import SimProber
 from .tailscale import FakeTailscale
 from .vastai import FakeVast
 from .virtual import InlineScheduler, VirtualClock
@@ -219,7 +219,7 @@ class Cycle:
         minted = create_key(
             KeyRequest("lab", "key", "auth_key"),
             keeper,
-            lambda name: keeper.mint(KeyOrder(name, ("tag:rented",))),
+            lambda name: keeper.create_key(KeyOrder(name, ("tag:rented",))),
             LedgerSession(self.ledger.events, self.ledger),
             InlineScheduler(self.clock),
             lambda _taken: next(self._tokens),

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A small world for tests of renting: providers in memory, virtual time, a ledger in a list."""
+"""A small world for tests of provisioning: providers in memory, virtual time, a ledger in a list."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._provision.create_
 from ansible_collections.muster.training.plugins.plugin_utils._provision.delete import delete_leases
 from ansible_collections.muster.training.plugins.plugin_utils._provision.delete_state import DeleteRequest
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_session import LedgerSession
-from ansible_collections.muster.training.tests.fakes.landlord import SimProber, SimProvider, h100
+from ansible_collections.muster.training.tests.fakes.sim_provider import SimProber, SimProvider, h100
 from ansible_collections.muster.training.tests.fakes.virtual import InlineScheduler, VirtualClock
 
 
@@ -35,12 +35,12 @@ class Lines:
 
 
 class World:
-    """Providers, time and a ledger. ``rent`` and ``give_back`` begin from the ledger each time, as a new process."""
+    """Providers, time and a ledger. ``create`` and ``delete`` begin from the ledger each time, as a new process."""
 
-    def __init__(self, *landlords: SimProvider, clock: VirtualClock | None = None) -> None:
+    def __init__(self, *providers: SimProvider, clock: VirtualClock | None = None) -> None:
         self.clock = clock or VirtualClock()
-        self.landlords = {item.name: item for item in landlords or (SimProvider(self.clock, offers=[h100()]),)}
-        for item in self.landlords.values():
+        self.providers = {item.name: item for item in providers or (SimProvider(self.clock, offers=[h100()]),)}
+        for item in self.providers.values():
             item.clock = self.clock
         self.lines = Lines()
         self.prober = SimProber()
@@ -48,36 +48,38 @@ class World:
 
     @property
     def lambda_(self) -> SimProvider:
-        return self.landlords["lambda"]
+        return self.providers["lambda"]
 
     def request(self, count: int = 2, **more: t.Any) -> PoolRequest:
-        more.setdefault("candidates", tuple(Candidate(provider=name) for name in self.landlords))
+        more.setdefault("candidates", tuple(Candidate(provider=name) for name in self.providers))
         more.setdefault("timeout_at", self.clock.time() + 3600)
         return PoolRequest("lab", "h100", count, **more)
 
-    def book(self) -> LedgerSession:
+    def session(self) -> LedgerSession:
         return LedgerSession(self.lines.events, self.lines)
 
-    def rent(self, count: int = 2, *, gone: t.Callable[[], bool] = lambda: False, **more: t.Any) -> CreateOutcome:
+    def create(
+        self, count: int = 2, *, is_abandoned: t.Callable[[], bool] = lambda: False, **more: t.Any
+    ) -> CreateOutcome:
         return create_pool(
             self.request(count, **more),
-            self.landlords,
-            self.book(),
+            self.providers,
+            self.session(),
             InlineScheduler(self.clock),
             prober=self.prober,
             terms=Terms(),
             tokens=lambda _taken: next(self._tokens),
-            gone=gone,
+            is_abandoned=is_abandoned,
         )
 
-    def give_back(self, scope: t.Callable[[Lease], bool] = lambda _lease: True, **more: t.Any) -> TeardownProof:
+    def delete(self, scope: t.Callable[[Lease], bool] = lambda _lease: True, **more: t.Any) -> TeardownProof:
         more.setdefault("timeout_at", self.clock.time() + 1800)
         request = DeleteRequest("lab", **more)
-        return delete_leases(request, scope, self.landlords, self.book(), InlineScheduler(self.clock))
+        return delete_leases(request, scope, self.providers, self.session(), InlineScheduler(self.clock))
 
     @property
     def leases(self) -> dict[tuple[str, str], Lease]:
-        return self.book().leases
+        return self.session().leases
 
     def kinds(self) -> list[str]:
         """Return the ledger as words, such as ``intent 1``."""
@@ -86,4 +88,4 @@ class World:
     def alive(self) -> int:
         """Return how many machines exist, now and after everything that is still on its way."""
         self.clock.sleep(7200)
-        return sum(len(item.machines) for item in self.landlords.values())
+        return sum(len(item.machines) for item in self.providers.values())

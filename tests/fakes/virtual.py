@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Virtual time: a clock that moves only when something waits, and a stage that does all work at once in one thread.
+"""Virtual time: a clock that moves only when something waits, and a scheduler that does all work at once in one thread.
 
 Hours of booting, settling and retrying pass in milliseconds and the same way every time.
 """
@@ -9,7 +9,6 @@ Hours of booting, settling and retrying pass in milliseconds and the same way ev
 from __future__ import annotations
 
 import concurrent.futures
-import typing as t
 from collections.abc import Callable, Collection
 
 # 2026-11-21T10:00:00Z, so that ledger lines of tests look like those of a user.
@@ -45,7 +44,7 @@ class VirtualClock:
 
 
 class InlineScheduler:
-    """Stands in for ``_rent.landlord.Stage``: work is done when it is submitted, waiting moves the clock.
+    """Stands in for ``_provision.api.Scheduler``: work is done when it is submitted, waiting moves the clock.
 
     ``limit_s`` ends a test whose subject waits for ever.
     """
@@ -57,15 +56,15 @@ class InlineScheduler:
     def now(self) -> float:
         return self.clock.time()
 
-    def submit(self, work: Callable[[], t.Any]) -> concurrent.futures.Future[t.Any]:
-        done: concurrent.futures.Future[t.Any] = concurrent.futures.Future()
+    def submit[T](self, work: Callable[[], T]) -> concurrent.futures.Future[T]:
+        done: concurrent.futures.Future[T] = concurrent.futures.Future()
         try:
             done.set_result(work())
         except Exception as error:
             done.set_exception(error)
         return done
 
-    def wait(self, pending: Collection[concurrent.futures.Future[t.Any]], until: float) -> None:
+    def wait[T](self, pending: Collection[concurrent.futures.Future[T]], until: float) -> None:
         assert self.clock.time() < self._end, "the subject waits for ever"
         if not any(item.done() for item in pending):
             # A planner that asks to wait until now would spin: time must move.

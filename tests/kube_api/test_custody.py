@@ -222,7 +222,7 @@ def test_a_ledger_that_cannot_be_written_is_said_once_and_tried_again(
     for _time in range(3):
         custody.placed(world.names[:1], world.ref)
     warnings = [text for text in world.progress.lines if text.startswith("warning: the rules of this run")]
-    assert len(warnings) == 1 and "is being given back (draining)" in warnings[0]
+    assert len(warnings) == 1 and "is being deleted (draining)" in warnings[0]
 
 
 def test_a_reaper_asks_the_cluster_about_runs_that_nobody_follows(world: Rented) -> None:

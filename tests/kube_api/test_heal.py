@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_po
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.present import Context
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import kube_connection
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
-from ansible_collections.muster.training.tests.fakes.landlord import SimProvider
+from ansible_collections.muster.training.tests.fakes.sim_provider import SimProvider
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 from ansible_collections.muster.training.tests.support.run_world import Said
@@ -115,7 +115,7 @@ class Healer:
     def __init__(self, api: ApiServer, root: pathlib.Path, names: tuple[str, str]) -> None:
         self.api, self.root, self.said = api, root, Said()
         self.clock = VirtualClock(time.time())
-        self.landlord = SimProvider(self.clock, "lambda")
+        self.provider = SimProvider(self.clock, "lambda")
         folder = files.private_dir(root / "lab" / "runs" / "r")
         job = {"name": "x", "nodes": 2, "restart": {"on_lost_node": "replace"}}
         value = {"schema": 1, "run_id": "r", "job": job, "state": "running", "outcome": None, "hosts": list(names)}
@@ -149,7 +149,7 @@ class Healer:
 @pytest.fixture
 def healer(api: ApiServer, tmp_path: pathlib.Path, pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> Healer:
     found = Healer(api, tmp_path, pair)
-    monkeypatch.setattr(facts, "landlords", lambda providers, outside: {"lambda": found.landlord})
+    monkeypatch.setattr(facts, "open_providers", lambda providers, externals: {"lambda": found.provider})
     # That giving back proves what it says is tested where it lives.
     monkeypatch.setattr(node_pool_absent, "ensure_absent", found.given_back)
     return found
@@ -223,12 +223,12 @@ def test_a_machine_that_may_still_run_is_ended_first(
         return {"billing": [{"token": "0123abcd", "problem": "it is still listed"}]}
 
     monkeypatch.setattr(node_pool_absent, "ensure_absent", stuck)
-    with pytest.raises(Exception, match="could not be given back: it is still listed"):
+    with pytest.raises(Exception, match="could not be deleted: it is still listed"):
         healer.run()
     assert asked == [["0123abcd"]] and client.get("v1/Node", pair[1]) is not None
     monkeypatch.setattr(node_pool_absent, "ensure_absent", healer.given_back)
     result = healer.run()
-    assert client.get("v1/Node", pair[1]) is None and result["done"][0] == f"{pair[1]} was given back, with proof"
+    assert client.get("v1/Node", pair[1]) is None and result["done"][0] == f"{pair[1]} was deleted, with proof"
 
 
 def test_pods_may_save_before_a_node_goes_that_was_given_notice(
@@ -261,7 +261,7 @@ def test_pods_may_save_before_a_node_goes_that_was_given_notice(
     result = healer.run(preempted_nodes=[pair[1]])
     thread.join(30)
     assert [item["kind"] for item in result["actions"]][:3] == ["mark_lost", "drain", "give_back"]
-    assert result["done"][1] == f"{pair[1]} left the cluster: 2 pods were evicted, 0 forced off"
+    assert result["done"][1] == f"{pair[1]} left the cluster: 2 pods were evicted, 0 deleted by force"
     assert asked.is_set() and ended == [True] and healer.events() == ["joined", "lost", "verified"]
 
 

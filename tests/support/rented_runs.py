@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_po
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.tests.fakes.cycle import KEY
 from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
-from ansible_collections.muster.training.tests.fakes.landlord import SimProber
+from ansible_collections.muster.training.tests.fakes.sim_provider import SimProber
 from ansible_collections.muster.training.tests.fakes.virtual import InlineScheduler, VirtualClock
 from ansible_collections.muster.training.tests.fakes.wire import TOKEN, FakeWire
 
@@ -68,11 +68,11 @@ class World:
         return [run_leases.RunHost(item["name"], item, f"/state/{item['id']}/runs/r1") for item in result["nodes"]]
 
     def begin(self, given: Job, places: t.Sequence[run_leases.RunHost], run_id: str = "r1", **more: t.Any) -> t.Any:
-        return run_leases.bind_leases(self.home, given, run_id, places, stage=self.stage, **more)
+        return run_leases.bind_leases(self.home, given, run_id, places, scheduler=self.stage, **more)
 
     def end(self, tenancy: run_leases.RunLeases, outcome: str, **more: t.Any) -> dict[str, t.Any]:
         more.setdefault("providers", self.providers)
-        return tenancy.end(outcome, tell=self.said.append, outside=self.outside, stage=self.stage, **more)
+        return tenancy.end(outcome, report=self.said.append, externals=self.outside, scheduler=self.stage, **more)
 
     def copy(self, events: t.Sequence[t.Any]) -> None:
         """Send the ledger to the reaper, as the mirror does over SSH."""
@@ -85,7 +85,9 @@ class World:
             assert run_dir == f"/state/{machine.id}/runs/r1"
             return self.ends.get(machine.id, NodeEnd("running"))
 
-        context = node_pool_present.Context(self.folder, outside=self.outside, stage=self.stage, look=look)
+        context = node_pool_present.Context(
+            self.folder, externals=self.outside, scheduler=self.stage, read_run_end=look
+        )
         return reaper_main.main([str(self.settings)], context)
 
     def alive(self) -> int:

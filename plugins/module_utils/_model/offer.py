@@ -19,7 +19,6 @@ from .errors import InputError
 
 OfferKind = t.Literal["vm", "container", "baremetal"]
 OfferUnit = t.Literal["machine", "cluster"]
-PROVIDERS = ("lambda", "runpod", "vastai", "shadeform")
 KINDS: tuple[str, ...] = t.get_args(OfferKind)
 UNITS: tuple[str, ...] = t.get_args(OfferUnit)
 
@@ -76,7 +75,7 @@ class Offer:
 class OfferQuery:
     """What a user asks for. Every field that is set must hold; ``gpu_count`` is per machine and exact."""
 
-    provider: str | None = f.field(f.choice(*PROVIDERS), None)
+    provider: str | None = f.field(f.text, None)
     product: str | None = f.field(f.text, None)
     regions: tuple[str, ...] = f.field(f.list_of(f.text), ())
     kind: str | None = f.field(f.choice(*KINDS), None)
@@ -164,14 +163,24 @@ def sort_by_price(offers: t.Iterable[Offer]) -> tuple[Offer, ...]:
     return tuple(sorted(offers, key=lambda item: (item.available is False, item.price_per_gpu_hour, item.key)))
 
 
-def parse_candidates(value: t.Any, path: str = "candidates") -> tuple[Candidate, ...]:
+def parse_candidates(value: t.Any, providers: t.Collection[str], path: str = "candidates") -> tuple[Candidate, ...]:
     """Return the candidates of a pool; all must be machines, or all clusters, and each must name its provider."""
     candidates = f.list_of(f.section(Candidate))(value, path)
     if not candidates:
         raise InputError(path, "must name at least one provider")
+<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
     for index, candidate in enumerate(candidates):
         if candidate.provider is None:
             raise InputError(f"{path}[{index}].provider", "is required", f"One of {', '.join(PROVIDERS)}")
     if len({candidate.unit for candidate in candidates}) > 1:
         raise InputError(path, "must all be machines or all be clusters", "Create two pools")
     return candidates
+=======
+    for index, item in enumerate(found):
+        if item.provider is None:
+            raise InputError(f"{path}[{index}].provider", "is required", f"One of {', '.join(providers)}")
+        f.choice(*providers)(item.provider, f"{path}[{index}].provider")
+    if len({item.unit for item in found}) > 1:
+        raise InputError(path, "must all be machines or all be clusters", "Make two pools")
+    return found
+>>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88

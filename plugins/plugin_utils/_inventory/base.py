@@ -29,7 +29,8 @@ from ...module_utils._model.errors import InputError, MusterError
 from ...module_utils._secrets.scrubber import scrub
 from ...module_utils._secrets.secret import Secret
 from ...module_utils._secrets.sources import SecretSource
-from .add_hosts import HostAdder, HostLike, filter_hosts
+from .._providers.node_record import ProviderHost
+from .add_hosts import HostAdder, filter_hosts
 from .cache import CachedResponse, CacheRule, JsonObject, default_folder, file_name, read_listing
 from .constructed import Constructor, ExpressionReader
 from .source_file import check_booleans, check_file, check_keys
@@ -40,25 +41,25 @@ _KEYED = ("key", "prefix", "separator", "parent_group", "default_value", "traili
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InventorySource:
-    """Where the hosts of one inventory source come from.
+    """How to list the hosts of one inventory source.
 
     ``api`` is shown in messages. ``fetch`` returns the whitelisted listing, ``to_host`` maps one item of it; ``key``
-    is all that decides the listing, besides ``api`` and ``account``.
+    holds everything on which the listing depends, besides ``api`` and ``account``.
     """
 
     api: str
     account: str
     fetch: Callable[[], list[JsonObject]]
-    to_host: Callable[[JsonObject], HostLike]
+    to_host: Callable[[JsonObject], ProviderHost]
     key: tuple[str, ...] = ()
 
 
 @contextlib.contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Keep the garbage collector out while hosts are made, and count them among the old objects afterwards.
+    """Disable garbage collection while hosts are created, and move them to the oldest generation afterwards.
 
-    Ten thousand hosts are half a million objects, none of them garbage; looking through them again and again took a
-    third of the time.
+    Ten thousand hosts are half a million objects, none of them garbage; scanning them repeatedly took a third of the
+    time.
     """
     if not gc.isenabled():
         yield
@@ -67,7 +68,7 @@ def without_garbage_collection() -> Iterator[None]:
     try:
         yield
     finally:
-        # Objects that are thawed join the oldest generation, without a look at any of them.
+        # Unfrozen objects join the oldest generation without being scanned.
         if not gc.get_freeze_count():
             gc.freeze()
             gc.unfreeze()
@@ -75,7 +76,7 @@ def without_garbage_collection() -> Iterator[None]:
 
 
 def pop_items(listing: list[JsonObject]) -> Iterator[JsonObject]:
-    """Yield the items of a listing in order and let go of each: what is made of one takes its place in memory."""
+    """Yield the items of a listing in order and release each, to keep the peak of memory low."""
     listing.reverse()
     while listing:
         yield listing.pop()
@@ -84,7 +85,7 @@ def pop_items(listing: list[JsonObject]) -> Iterator[JsonObject]:
 class MusterInventory(BaseInventoryPlugin, Constructable):
     """An inventory plugin without a provider.
 
-    ``ENDINGS`` are the ends of file names that it takes; ``WAYS`` is the default of ``connect_with``.
+    ``ENDINGS`` are the ends of file names that it accepts; ``WAYS`` is the default of ``connect_with``.
     """
 
     NAME = ""
@@ -96,11 +97,11 @@ class MusterInventory(BaseInventoryPlugin, Constructable):
         raise NotImplementedError
 
     def verify_file(self, path: str) -> bool:
-        """Take files whose names end as this plugin's do."""
+        """Accept files whose names end with one of ``ENDINGS``."""
         return bool(t.cast(t.Any, super()).verify_file(path)) and os.path.basename(path).endswith(self.ENDINGS)
 
     def parse(self, inventory: InventoryData, loader: DataLoader, path: str, cache: bool = True) -> None:
-        """Fill the inventory, or fail with one line; an outage never passes for an empty account."""
+        """Fill the inventory, or fail with one line; an outage is never taken for an empty account."""
         super().parse(inventory, loader, path, cache)
         try:
             source = self._configure(path)
@@ -111,18 +112,18 @@ class MusterInventory(BaseInventoryPlugin, Constructable):
         except AnsibleError as exc:
             problem = exc.message
         except Exception as exc:
-            # A defect of ours. The text of a foreign exception may quote anything.
+            # A defect of this plugin. The text of an unknown exception may quote a secret.
             problem = f"internal error ({type(exc).__name__}). Please report it"
         else:
             return
-        self._give_up(scrub(f"{os.path.basename(path)}: {' '.join(problem.split())}"))
+        self._fail(scrub(f"{os.path.basename(path)}: {' '.join(problem.split())}"))
 
-    def _give_up(self, problem: str) -> t.NoReturn:
-        known = self.inventory.groups["all"].vars.get(PROBLEMS, []) if self.inventory else []
+    def _fail(self, problem: str) -> t.NoReturn:
+        problems = self.inventory.groups["all"].vars.get(PROBLEMS, []) if self.inventory else []
         if self.inventory:
-            self.inventory.set_variable("all", PROBLEMS, [*known, problem])
+            self.inventory.set_variable("all", PROBLEMS, [*problems, problem])
         if self._options.get("on_error") != "warn":
-            # Core only warns and goes on without the hosts; a play would then act on a part of the fleet.
+            # Otherwise ansible-core only warns and continues; a play would then act on a part of the fleet.
             t.cast(t.Any, C).INVENTORY_ANY_UNPARSED_IS_FAILED = True
         raise AnsibleParserError(problem) from None
 
@@ -134,7 +135,7 @@ class MusterInventory(BaseInventoryPlugin, Constructable):
         try:
             return self.templar.template(value)
         except AnsibleError:
-            # The message would quote the line, and with it perhaps the credential next to the template.
+            # The message of the error would quote the line, which may hold a credential.
             raise InputError(name, "its template cannot be evaluated") from None
 
     def secret(self, source: SecretSource) -> Secret:
@@ -154,44 +155,46 @@ class MusterInventory(BaseInventoryPlugin, Constructable):
     def _configure(self, path: str) -> InventorySource:
         """Read and check the options. Core's YAML reader keeps the frames that called it alive: no host is in them."""
         check_file(path)
-        given = t.cast(t.Any, self)._read_config_data(path)
-        check_keys(given, self.option_definitions)
-        check_booleans(given, self.option_definitions)
+        options = t.cast(t.Any, self)._read_config_data(path)
+        check_keys(options, self.option_definitions)
+        check_booleans(options, self.option_definitions)
         for entry in self.option("keyed_groups") or []:
             if isinstance(entry, Mapping):
                 check_keys(entry, _KEYED)
         return self.source()
 
     def _fill(self, source: InventorySource, cache: bool) -> None:
-        listed = self._listing(source, cache)
+        response = self._read_listing(source, cache)
         reader = ExpressionReader(self, self._vars or {} if self.option("use_extra_vars") else {})
-        hosts = [source.to_host(item) for item in pop_items(listed.listing)]
-        kept = filter_hosts(hosts, self.option("states"), self.option("filters") or [], reader.evaluate)
-        self._place(kept, listed, reader)
+        hosts = [source.to_host(item) for item in pop_items(response.listing)]
+        included = filter_hosts(hosts, self.option("states"), self.option("filters") or [], reader.evaluate)
+        self._add(included, response, reader)
 
-    def _listing(self, source: InventorySource, cache: bool) -> CachedResponse:
+    def _read_listing(self, source: InventorySource, cache: bool) -> CachedResponse:
         folder = self.option("cache_dir") or default_folder(os.environ)
         rule = CacheRule(os.path.expanduser(folder), self.option("cache_fresh_s"), self.option("cache_stale_s"))
         name = file_name(self.NAME, (source.api, source.account, *source.key))
-        listed = read_listing(rule, name, source.fetch, time.time, use_fresh=cache)
-        if listed.problem:
-            self.display.warning(scrub(f"{source.api}: using an answer {listed.age_s:.0f} s old ({listed.problem})"))
-        return listed
+        response = read_listing(rule, name, source.fetch, time.time, use_fresh=cache)
+        if response.problem:
+            self.display.warning(
+                scrub(f"{source.api}: using a listing that is {response.age_s:.0f} s old ({response.problem})")
+            )
+        return response
 
-    def _place(self, hosts: list[HostLike], listed: CachedResponse, reader: ExpressionReader) -> None:
-        placing = HostAdder(
+    def _add(self, hosts: list[ProviderHost], response: CachedResponse, reader: ExpressionReader) -> None:
+        adder = HostAdder(
             self.inventory,
             ways=tuple(self.option("connect_with") or self.WAYS),
             hostname=t.cast(t.Any, self).get_option("hostname"),
             evaluate=reader.evaluate,
             keys_folder=self.option("known_hosts_dir") or "",
             group=self.option("group") or "",
-            common={"muster_inventory_age_s": int(listed.age_s)} if listed.age_s else {},
+            common={"muster_inventory_age_s": int(response.age_s)} if response.age_s else {},
         )
         constructor = Constructor(self, reader)
-        for host in placing.place(hosts):
+        for host in adder.add(hosts):
             constructor.apply(host)
         constructor.finish()
-        if placing.shared:
-            names = ", ".join(placing.shared[:5])
-            self.display.warning(f"{self.NAME}: several machines share a name; all but one got a suffix: {names}")
+        if adder.shared:
+            names = ", ".join(adder.shared[:5])
+            self.display.warning(f"{self.NAME}: several machines have the same name; all but one got a suffix: {names}")

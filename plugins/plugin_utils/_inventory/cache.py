@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a provider answered last, kept on disk with its age, for speed and for its outages.
+"""Cache the last listing of a provider on disk with its age, for speed and for outages.
 
 One file for each source of hosts: mode 0600, replaced atomically. It holds whitelisted answers, never a credential;
 the account is known by its fingerprint.
@@ -25,12 +25,12 @@ from ...module_utils._model.errors import TransportError
 SCHEMA = 1
 _MAX_BYTES = 256 * 1024 * 1024
 
-JsonObject = dict[str, t.Any]
+JsonObject = dict[str, object]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CachedResponse:
-    """A listing and its age in seconds; ``problem`` says why an old one is used."""
+    """A listing and its age in seconds; ``problem`` says why an old listing is used."""
 
     listing: list[JsonObject]
     age_s: float = 0.0
@@ -46,8 +46,8 @@ class CacheRule:
     stale_s: int = 0
 
     @property
-    def enabled(self) -> bool:
-        """Whether anything is written or read at all."""
+    def is_enabled(self) -> bool:
+        """Return whether the cache is read or written at all."""
         return bool(self.folder) and (self.fresh_s > 0 or self.stale_s > 0)
 
 
@@ -60,31 +60,31 @@ def default_folder(environ: Mapping[str, str]) -> str:
 
 
 def file_name(plugin: str, key: t.Sequence[str]) -> str:
-    """Return the file's name for a plugin and everything that decides what it is answered."""
+    """Return the file's name for a plugin and everything on which its listing depends."""
     digest = hashlib.sha256(json.dumps(list(key)).encode()).hexdigest()[:20]
     return f"{plugin.rpartition('.')[2]}-{digest}.json"
 
 
 def load_response(path: str, now: float) -> CachedResponse | None:
-    """Return the kept answer, None when there is none that can be trusted (missing, torn, from the future)."""
+    """Return the cached listing, None when it cannot be trusted (missing, torn, from the future)."""
     try:
         with open(path, "rb") as stream:
-            # Somebody else's file could put hosts into the inventory.
+            # A file of another user could put hosts into the inventory.
             info = os.fstat(stream.fileno())
             if info.st_uid != os.geteuid() or info.st_mode & 0o022 or info.st_size > _MAX_BYTES:
                 return None
-            kept = json.loads(stream.read(_MAX_BYTES + 1))
-        listing, at = kept["listing"], float(kept["fetched_at"])
+            cached = json.loads(stream.read(_MAX_BYTES + 1))
+        listing, at = cached["listing"], float(cached["fetched_at"])
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
-    sound = (
-        kept.get("schema") == SCHEMA and isinstance(listing, list) and all(isinstance(item, dict) for item in listing)
+    is_valid = (
+        cached.get("schema") == SCHEMA and isinstance(listing, list) and all(isinstance(item, dict) for item in listing)
     )
-    return CachedResponse(listing, now - at) if sound and at <= now else None
+    return CachedResponse(listing, now - at) if is_valid and at <= now else None
 
 
 def store_listing(path: str, listing: list[JsonObject], now: float) -> bool:
-    """Keep an answer; false when the folder cannot be written, which is no reason to fail."""
+    """Store a listing; false when the folder cannot be written, which is not an error."""
     temporary = ""
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -107,23 +107,23 @@ def read_listing(
     *,
     use_fresh: bool = True,
 ) -> CachedResponse:
-    """Return a fresh kept answer, else ask, else use a stale one; raise what ``fetch`` raised when there is none.
+    """Return a fresh cached listing, else fetch one, else a stale one; raise what ``fetch`` raised when there is none.
 
-    Only an API that could not answer (:class:`TransportError` without a client error) is replaced by an old answer:
-    a refused credential is never papered over. ``use_fresh`` false always asks.
+    Only an API that could not answer (:class:`TransportError` without a client error) is replaced by an old listing:
+    a refused credential is always an error. ``use_fresh`` false always fetches.
     """
-    path = os.path.join(rule.folder, name) if rule.enabled else ""
-    kept = load_response(path, now()) if path else None
-    if kept and use_fresh and kept.age_s < rule.fresh_s:
-        return kept
+    path = os.path.join(rule.folder, name) if rule.is_enabled else ""
+    cached = load_response(path, now()) if path else None
+    if cached and use_fresh and cached.age_s < rule.fresh_s:
+        return cached
     try:
         listing = fetch()
     except TransportError as exc:
         status = getattr(exc, "status", 0)
-        outage = not 300 <= status < 500 or status == 429
-        if kept is None or not outage or kept.age_s >= rule.stale_s:
+        is_outage = not 300 <= status < 500 or status == 429
+        if cached is None or not is_outage or cached.age_s >= rule.stale_s:
             raise
-        return CachedResponse(kept.listing, kept.age_s, str(exc))
+        return CachedResponse(cached.listing, cached.age_s, str(exc))
     if path:
         store_listing(path, listing, now())
     return CachedResponse(listing)

@@ -12,6 +12,8 @@ import shlex
 import typing as t
 from collections.abc import Sequence
 
+from .._providers.node_record import Address, ProviderHost
+
 Way = t.Literal["mesh", "magicdns", "public", "private", "ssh_direct"]
 WAYS: tuple[str, ...] = t.get_args(Way)
 SSH_PORT = 22
@@ -29,22 +31,11 @@ class Endpoint(t.NamedTuple):
     user: str | None
 
 
-class Reachable(t.Protocol):
-    """What the choice needs of a host (see ``_providers.records.Host``)."""
-
-    @property
-    def record(self) -> dict[str, t.Any]: ...
-    @property
-    def dns(self) -> str | None: ...
-    @property
-    def direct(self) -> tuple[str, int, str | None] | None: ...
-
-
-def first_usable_address(addresses: Sequence[dict[str, t.Any]]) -> str | None:
+def first_usable_address(addresses: Sequence[Address]) -> str | None:
     """Return the first IPv4 address, else the first IPv6 address, that other machines can use; None without one."""
     second = None
     for entry in addresses:
-        address: str = entry["address"]
+        address = entry["address"]
         if address.startswith(_OWN_LINK) or address in _NO_ADDRESS:
             continue
         if ":" not in address:
@@ -53,7 +44,7 @@ def first_usable_address(addresses: Sequence[dict[str, t.Any]]) -> str | None:
     return second
 
 
-def choose_endpoint(host: Reachable, ways: Sequence[str]) -> Endpoint | None:
+def choose_endpoint(host: ProviderHost, ways: Sequence[str]) -> Endpoint | None:
     """Return the endpoint by the first of ``ways`` that this host has, None when it has none."""
     user = host.record["ssh"]["user"]
     for way in ways:
@@ -72,8 +63,8 @@ def choose_endpoint(host: Reachable, ways: Sequence[str]) -> Endpoint | None:
 def key_arguments(folder: str, provider: str, ident: str) -> str:
     """Return SSH arguments that keep this machine's host keys in a file of its own.
 
-    Rented addresses and ports are given to strangers afterwards; in a shared file the next one would look like an
-    attack, or an attack like the next one.
+    Providers reuse addresses and ports; in a shared file the next machine would look like an attack, or an attack like
+    the next machine.
     """
     alias = f"{provider}-{ident}"
     return shlex.join(["-o", f"UserKnownHostsFile={folder}/{alias}", "-o", f"HostKeyAlias={alias}"])

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Composed variables, groups and keyed groups, with the meaning of Ansible's ``Constructable`` and without its cost.
+"""Apply ``compose``, ``groups`` and ``keyed_groups`` with the meaning of Ansible's ``Constructable``, but faster.
 
 An entry whose expression is a plain path, and whose outcome is certain, is handled here; every other entry, and every
-outcome that is odd (undefined, of an unusual type, an error), is given to ``Constructable`` itself.
+unusual outcome (undefined, of another type, an error), is passed to ``Constructable`` itself.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -23,7 +23,7 @@ from ansible.template import is_trusted_as_template, trust_as_template
 
 from .jinja_paths import ASK, MISSING, Path, parse_path, plain
 
-HostVariables = Mapping[str, t.Any]
+HostVariables = Mapping[str, object]
 _EMPTY = (None, "")
 # What Ansible adds to a host's own variables (Host.get_magic_vars).
 _MAGIC = ("inventory_hostname", "inventory_hostname_short", "group_names")
@@ -50,23 +50,23 @@ class ExpressionReader:
             return None
         return path
 
-    def missing(self, path: Path, variables: HostVariables) -> t.Any:
-        """Return ``MISSING`` for a path that led to nothing, or ``ASK`` where Jinja knows its first name itself."""
+    def resolve_missing(self, path: Path, variables: HostVariables) -> object:
+        """Return ``MISSING`` for a path that led to nothing, or ``ASK`` where Jinja defines its first name itself."""
         return ASK if path.root not in variables and self._is_global(path.root) else MISSING
 
-    def read(self, path: Path, variables: HostVariables) -> t.Any:
+    def read(self, path: Path, variables: HostVariables) -> object:
         """Return a copy of the value of ``path``, ``MISSING`` where Jinja would find nothing, or ``ASK``."""
         value = path.read(variables)
-        return self.missing(path, variables) if value is MISSING else value
+        return self.resolve_missing(path, variables) if value is MISSING else value
 
-    def evaluate(self, expression: t.Any, variables: HostVariables) -> t.Any:
+    def evaluate(self, expression: object, variables: HostVariables) -> object:
         """Return the value of an expression for ``variables``; raise whatever Jinja raises."""
         path = self.path(expression)
         value = ASK if path is None else self.read(path, variables)
         if value is not ASK and value is not MISSING:
             return value
         self._plugin.templar.available_variables = {**variables, **self._extra_variables}
-        return self._plugin.templar.evaluate_expression(expression)
+        return self._plugin.templar.evaluate_expression(t.cast(str, expression))
 
     def _is_global(self, name: str) -> bool:
         """Return whether Jinja knows ``name`` without any variable, such as ``range`` or ``lookup``."""
@@ -122,8 +122,8 @@ class Constructor:
         compose = dict(option("compose") or {})
         # Names from YAML are tagged text, which as a key would make each host's dictionary of the slow, large kind.
         self._compose = [(str(name), text, self._compose_path(name, text)) for name, text in compose.items()]
-        self._steps = [self._condition(name, text) for name, text in dict(option("groups") or {}).items()]
-        self._steps += [self._keyed(entry) for entry in option("keyed_groups") or []]
+        self._steps = [self._group_step(name, text) for name, text in dict(option("groups") or {}).items()]
+        self._steps += [self._keyed_step(entry) for entry in option("keyed_groups") or []]
 
     def apply(self, host: Host) -> None:
         """Give ``host`` its composed variables and put it into its groups."""
@@ -139,68 +139,68 @@ class Constructor:
             if member.group.hosts:
                 self._inventory.add_child(member.group.name, member.group.hosts[-1].name)
 
-    def _compose_path(self, name: t.Any, expression: object) -> Path | None:
+    def _compose_path(self, name: object, expression: object) -> Path | None:
         usable = self._native and isinstance(name, str) and name.isascii() and name.isidentifier()
         return self._reader.path(expression) if usable else None
 
     def _set_variables(self, host: Host) -> None:
         """Set the composed variables; all are read before the first is written, as none may see another."""
         own = host.vars
-        found = [(name, text, self._reader.read(path, own) if path else ASK) for name, text, path in self._compose]
+        values = [(name, text, self._reader.read(path, own) if path else ASK) for name, text, path in self._compose]
         strict = self._strict
-        left = [(name, text) for name, text, value in found if value is ASK or (strict and value is MISSING)]
-        variables = host.get_vars() if left else {}
-        for name, _text, value in found:
+        unread = [(name, text) for name, text, value in values if value is ASK or (strict and value is MISSING)]
+        variables = host.get_vars() if unread else {}
+        for name, _text, value in values:
             if value is not MISSING and value is not ASK:
                 own[name] = value
-        for name, text in left:
+        for name, text in unread:
             self._plugin._set_composite_vars({name: text}, variables, host.name, strict)
 
     def _membership(self, raw_name: str) -> Membership:
-        found = self._memberships.get(raw_name)
-        if found is None:
+        membership = self._memberships.get(raw_name)
+        if membership is None:
             name = self._inventory.add_group(self._plugin._sanitize_group_name(raw_name))
-            found = self._memberships[raw_name] = Membership(self._inventory.groups[name])
-        return found
+            membership = self._memberships[raw_name] = Membership(self._inventory.groups[name])
+        return membership
 
-    def _condition(self, name: t.Any, expression: object) -> Step:
+    def _group_step(self, name: object, expression: object) -> Step:
         path = self._reader.path(expression, extra=False) if self._native and isinstance(name, str) else None
         constant = expression if self._native and isinstance(expression, bool) else ASK
 
         def step(host: Host) -> None:
             value = path.find(host.vars) if path else constant
             if path and value is MISSING:
-                value = self._reader.missing(path, host.vars)
+                value = self._reader.resolve_missing(path, host.vars)
             if value is True:
-                self._membership(name).add(host)
+                self._membership(str(name)).add(host)
             elif value is not False and (value is not MISSING or self._strict):
                 self._plugin._add_host_to_composed_groups({name: expression}, host.get_vars(), host.name, self._strict)
 
         return step
 
-    def _keyed(self, entry: t.Any) -> Step:
+    def _keyed_step(self, entry: object) -> Step:
         def slow(host: Host) -> None:
             self._plugin._add_host_to_keyed_groups([entry], host.get_vars(), host.name, self._strict)
 
         plan = KeyedPlan.of(entry, self._leading) if self._native else None
-        path = self._reader.path(entry.get("key")) if plan else None
+        path = self._reader.path(t.cast(dict[str, object], entry).get("key")) if plan else None
         if plan is None or path is None:
             return slow
-        # Most hosts share few values: the groups of a value seen before are at hand.
-        known: dict[str, list[Membership]] = {}
+        # Most hosts share few values: the groups of each value are found once.
+        groups: dict[str, list[Membership]] = {}
 
         def step(host: Host) -> None:
             value = path.find(host.vars)
-            members = known.get(value) if type(value) is str else None
+            members = groups.get(value) if type(value) is str else None
             if members is None:
-                value = self._reader.missing(path, host.vars) if value is MISSING else plain(value)
+                value = self._reader.resolve_missing(path, host.vars) if value is MISSING else plain(value)
                 names = plan.names(value, self._strict)
                 if names is None:
                     slow(host)
                     return
                 members = [self._membership(name) for name in names]
                 if type(value) is str:
-                    known[value] = members
+                    groups[value] = members
             for member in members:
                 member.add(host)
                 if plan.parent:
@@ -224,8 +224,8 @@ class KeyedPlan(t.NamedTuple):
     parent: str | None
 
     @classmethod
-    def of(cls, entry: t.Any, leading: bool) -> KeyedPlan | None:
-        """Return the plan of an entry, None when it has parts that only Jinja or an error message can deal with."""
+    def of(cls, entry: object, leading: bool) -> KeyedPlan | None:
+        """Return the plan of an entry, None when it has parts that only ``Constructable`` can handle."""
         if not isinstance(entry, dict) or not entry:
             return None
         prefix, separator = entry.get("prefix", ""), entry.get("separator", "_")
@@ -241,7 +241,7 @@ class KeyedPlan(t.NamedTuple):
         lead = "" if prefix == "" and not leading else separator
         return cls(prefix, separator, lead, default, trailing, parent)
 
-    def names(self, key: t.Any, strict: bool) -> list[str] | None:
+    def names(self, key: object, strict: bool) -> list[str] | None:
         """Return the group names for a key's value, None when ``Constructable`` has to decide (or to complain)."""
         if key is ASK or (key is MISSING and strict):
             return None
@@ -259,13 +259,13 @@ class KeyedPlan(t.NamedTuple):
             return [self._full(self._pair(name, value)) for name, value in key.items()]
         return None
 
-    def _full(self, bare: t.Any) -> str:
+    def _full(self, bare: object) -> str:
         return f"{self.prefix}{self.lead}{bare}"
 
-    def _or_default(self, item: t.Any) -> t.Any:
+    def _or_default(self, item: object) -> object:
         return self.default if item in _EMPTY and self.default is not None else item
 
-    def _pair(self, name: str, value: t.Any) -> str:
+    def _pair(self, name: str, value: object) -> str:
         if value in _EMPTY and self.default is not None:
             return f"{name}{self.separator}{self.default}"
         if value in _EMPTY and self.trailing is False:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Plain Jinja expressions read without Jinja: a name, dotted keys, constant subscripts.
+"""Read plain Jinja expressions without Jinja: a name, dotted keys, constant subscripts.
 
 Ansible parses and compiles an expression again for every host; most of what people write is only a path. A path is
 read natively where the outcome is certain to be the same; everything else is left to Jinja (``ASK``).
@@ -42,20 +42,23 @@ _WORDS = frozenset(
 _ATTRIBUTES = frozenset(name for kind in (dict, list, str, int, float, bool) for name in dir(kind))
 
 
-def plain(value: t.Any) -> t.Any:
+def plain(value: object) -> object:
     """Return a copy of JSON-like data, or ``ASK`` when some part is of another type.
 
     Text that may be a template is of a tagged subclass of ``str``; exact types hold plain data only.
     """
-    kind = type(value)
+    data: t.Any = value
+    kind = type(data)
     if kind in _SCALARS:
-        return value
+        return data
     if kind is list:
-        copied = [plain(item) for item in value]
+        copied = [plain(item) for item in data]
         return ASK if ASK in copied else copied
     if kind is dict:
-        held = {key: plain(item) for key, item in value.items()}
-        return ASK if ASK in held.values() or any(type(key) is not str for key in held) else held
+        copied_items = {key: plain(item) for key, item in data.items()}
+        return (
+            ASK if ASK in copied_items.values() or any(type(key) is not str for key in copied_items) else copied_items
+        )
     return ASK
 
 
@@ -66,9 +69,9 @@ class Path:
     root: str
     steps: tuple[str | int, ...] = ()
 
-    def find(self, variables: Mapping[str, t.Any]) -> t.Any:
+    def find(self, variables: Mapping[str, object]) -> object:
         """Return what the path leads to, not copied and of any type, ``MISSING`` for nothing, or ``ASK``."""
-        value = variables.get(self.root, MISSING)
+        value: t.Any = variables.get(self.root, MISSING)
         for step in self.steps:
             kind = type(value)
             if kind is dict and type(step) is str:
@@ -79,7 +82,7 @@ class Path:
                 return value if value is MISSING else ASK
         return value
 
-    def read(self, variables: Mapping[str, t.Any]) -> t.Any:
+    def read(self, variables: Mapping[str, object]) -> object:
         """Return a plain copy of what the path leads to, ``MISSING`` for nothing, or ``ASK``."""
         value = self.find(variables)
         return value if type(value) in _SCALARS or value is MISSING else plain(value)
@@ -89,18 +92,18 @@ def parse_path(expression: object) -> Path | None:
     """Return the path that ``expression`` spells, None when it is anything else and Jinja must read it."""
     if not isinstance(expression, str):
         return None
-    found = _ROOT.match(expression)
-    if found is None or found.group(1) in _WORDS:
+    root = _ROOT.match(expression)
+    if root is None or root.group(1) in _WORDS:
         return None
     steps: list[str | int] = []
-    place, text = found.end(), expression.rstrip()
-    while place < len(text):
-        step = _STEP.match(text, place)
+    position, text = root.end(), expression.rstrip()
+    while position < len(text):
+        step = _STEP.match(text, position)
         if step is None:
             return None
         key = step.group(1) or step.group(3) or step.group(4)
         if key is not None and (key in _ATTRIBUTES or key.startswith("_")):
             return None
         steps.append(key if key is not None else int(step.group(2)))
-        place = step.end()
-    return Path(found.group(1), tuple(steps))
+        position = step.end()
+    return Path(root.group(1), tuple(steps))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One machine seen by two plugins: the provider's record and what the mesh knows, made into one.
+"""Merge the records of one machine from two inventory plugins: the provider's and the mesh's.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -14,12 +14,11 @@ from collections.abc import Mapping
 MESH_PROVIDER = "tailscale"
 
 
-def is_same_machine(ours: Mapping[str, t.Any], theirs: t.Any) -> bool:
-    """Return whether a host that another source called the same is the same machine as ours.
+def is_same_machine(ours: Mapping[str, object], theirs: object) -> bool:
+    """Return whether a host of the same name from another source is the same machine as ours.
 
-    A host without a record is one the user wrote down, to be completed. Two records are of one machine when one
-    comes from the mesh and the other does not, or when they are the same thing twice; two providers that use one
-    name rent out two machines.
+    A host without a record was written by the user, to be completed. Two records are of one machine when exactly one
+    comes from the mesh, or when provider, id and account agree; two providers that use one name have two machines.
     """
     if not isinstance(theirs, Mapping):
         return True
@@ -29,11 +28,11 @@ def is_same_machine(ours: Mapping[str, t.Any], theirs: t.Any) -> bool:
     return MESH_PROVIDER in sources or sources[1] is None
 
 
-def merge_records(ours: dict[str, t.Any], theirs: t.Any) -> dict[str, t.Any]:
+def merge_records(ours: Mapping[str, object], theirs: object) -> Mapping[str, object]:
     """Return the record of a machine from two sources.
 
-    The provider's word holds for what the machine is; the mesh adds its address and, as it is the way that was
-    asked for last, the endpoint of whichever source has one.
+    The provider's values win; the mesh adds its address. Of the SSH endpoints the one of ``ours`` wins, where it has
+    one, because its source was read last.
     """
     if not isinstance(theirs, Mapping):
         return ours
@@ -41,14 +40,15 @@ def merge_records(ours: dict[str, t.Any], theirs: t.Any) -> dict[str, t.Any]:
     result = {key: value if value is not None else other.get(key) for key, value in base.items()}
     for key in ("addresses", "gpu", "cpu", "ssh"):
         result[key] = _fill_gaps(base.get(key), other.get(key))
-    if isinstance(ours.get("ssh"), Mapping) and ours["ssh"].get("host"):
-        result["ssh"] = dict(ours["ssh"])
-    both = [*base.get("network_types", ()), *other.get("network_types", ())]
-    result["network_types"] = [name for name in ("mesh", "lan", "public") if name in both]
+    ssh = ours.get("ssh")
+    if isinstance(ssh, Mapping) and ssh.get("host"):
+        result["ssh"] = dict(ssh)
+    networks = [name for record in (base, other) for name in t.cast(t.Iterable[str], record.get("network_types", ()))]
+    result["network_types"] = [name for name in ("mesh", "lan", "public") if name in networks]
     return result
 
 
-def _fill_gaps(first: t.Any, second: t.Any) -> dict[str, t.Any]:
+def _fill_gaps(first: object, second: object) -> dict[str, object]:
     """Return ``first`` with the entries that it leaves empty taken from ``second``."""
     second = second if isinstance(second, Mapping) else {}
     first = first if isinstance(first, Mapping) else {}

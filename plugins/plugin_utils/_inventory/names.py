@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Inventory names: clean, unique, the same every time.
+"""Choose inventory names: clean, unique, the same every time.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -51,7 +51,7 @@ def clean_name(text: str) -> str:
 
 
 class NameRequest(t.NamedTuple):
-    """What naming needs to know of a host: its id, the name it should have, and whether it is alive."""
+    """A host to name: its id, the name it should have, and whether it is alive."""
 
     id: str
     name: str

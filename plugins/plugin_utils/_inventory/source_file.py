@@ -46,7 +46,7 @@ def check_file(path: str) -> None:
     if not isinstance(root, yaml.MappingNode):
         raise InputError(name, "must be a mapping with the key 'plugin'")
     for key, line in _find_duplicate_keys(root):
-        raise InputError(f"{name}:{line}", f"the key '{key}' is there twice")
+        raise InputError(f"{name}:{line}", f"the key '{key}' occurs twice")
 
 
 def _find_duplicate_keys(node: t.Any) -> Iterator[tuple[str, int]]:
@@ -69,17 +69,17 @@ def _find_duplicate_keys(node: t.Any) -> Iterator[tuple[str, int]]:
                 pending.append(value)
 
 
-def check_keys(given: Collection[str], known: Collection[str]) -> None:
-    """Refuse an option that the plugin does not have; a misspelt one would be ignored in silence."""
-    for key in given:
-        if key not in known:
-            near = f.find_nearest(str(key), known)
-            hint = f"Did you mean '{near}'?" if near else f"Known are: {', '.join(sorted(known))}"
+def check_keys(options: Collection[str], definitions: Collection[str]) -> None:
+    """Refuse an option that the plugin does not have; a misspelt one would be ignored silently."""
+    for key in options:
+        if key not in definitions:
+            near = f.find_nearest(str(key), definitions)
+            hint = f"Did you mean '{near}'?" if near else f"Known are: {', '.join(sorted(definitions))}"
             raise InputError(str(key), "is not an option of this plugin", hint)
 
 
-def check_booleans(given: Mapping[str, t.Any], known: Mapping[str, t.Any]) -> None:
+def check_booleans(options: Mapping[str, object], definitions: Mapping[str, Mapping[str, object]]) -> None:
     """Refuse a value that is neither true nor false: Ansible's own reader takes any other word for false."""
-    for key, value in given.items():
-        if known[key].get("type") in ("bool", "boolean") and value is not None:
+    for key, value in options.items():
+        if definitions[key].get("type") in ("bool", "boolean") and value is not None:
             f.boolean(value, key)

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a provider must be able to do so that machines can be rented there, and the parts that all share.
+"""The interface of a provider at which machines can be created, and the parts that all providers share.
 
-To add a provider: a package with ``client`` and ``mapping`` (reading), and ``rent`` with one subclass of
-:class:`MachineProvider`; then an entry in ``catalog``.
+To add a provider: a folder with ``client`` and ``mapping`` (reading), and ``provision`` with one subclass of
+:class:`MachineProvider` and its declaration, ``PROVIDER``; then an inventory plugin.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -31,6 +31,8 @@ from ...module_utils._model.lease import (
     parse_instance_name,
 )
 from ...module_utils._model.offer import Offer, OfferQuery, Order
+from ...module_utils._secrets.sources import SecretSource
+from .connection import ProviderConnection
 from .node_record import ProviderHost
 
 ANY_ERROR = range(400, 600)
@@ -41,10 +43,10 @@ _REASON_CHARS = 200
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What can be asked of a provider, so that a request it cannot meet is refused before anything is sent.
+    """What a provider supports, so that a request it cannot meet is refused before anything is sent.
 
     ``user_data`` names what the provider runs at first boot: cloud-init, a shell script, or nothing.
-    ``server_deadline`` means that the provider itself ends a machine at its deadline.
+    ``server_deadline`` means that the provider itself deletes a machine at its deadline.
     """
 
     clusters: bool = False
@@ -54,7 +56,7 @@ class Capabilities:
 
 
 class ProviderAccount(abc.ABC):
-    """One account of which things can be listed and ended. Methods may be called from several threads."""
+    """One account whose instances can be listed and deleted. Methods may be called from several threads."""
 
     name: t.ClassVar[str]
     traits: t.ClassVar[ProviderTraits]
@@ -64,15 +66,15 @@ class ProviderAccount(abc.ABC):
         self.clock = clock
 
     @abc.abstractmethod
-    def rentals(self) -> tuple[Instance, ...]:
+    def list_instances(self) -> tuple[Instance, ...]:
         """Return everything the account has that bills or may come to bill. Raises TransportError."""
 
     @abc.abstractmethod
-    def delete(self, rental: Instance) -> bool:
-        """End one thing: true when the provider took it, false when it knows no such id. Raises TransportError."""
+    def delete(self, instance: Instance) -> bool:
+        """Delete by id: true when the provider accepted it, false for an unknown id. Raises TransportError."""
 
     def leftovers(self, clusters: t.Collection[str]) -> tuple[Leftover, ...]:
-        """Return what carries a name of ``clusters`` and outlives machines. Raises TransportError."""
+        """Return what carries a name of ``clusters`` and remains without its machine. Raises TransportError."""
         return ()
 
 
@@ -83,7 +85,7 @@ class MachineProvider(ProviderAccount):
 
     @abc.abstractmethod
     def offers(self, query: OfferQuery, count: int = 1) -> tuple[Offer, ...]:
-        """Return what is sold now and may fit ``query``; ``count`` is the machines of a unit cluster.
+        """Return what can be ordered now and may fit ``query``; ``count`` is the machines of a unit cluster.
 
         Raises TransportError.
         """
@@ -93,31 +95,47 @@ class MachineProvider(ProviderAccount):
         """Place one order, in one call that is never repeated, and classify the answer."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProviderDeclaration:
+    """A provider of machines: its name, how to open an account, and the environment variable of its credential.
+
+    ``open_account`` takes the connection and the user's name for the account.
+    """
+
+    name: str
+    open_account: t.Callable[[ProviderConnection, str], MachineProvider]
+    variable: str
+
+    def secret_source(self, path: str) -> SecretSource:
+        """Return the sources of its credential; ``path`` is the option's place for errors."""
+        return SecretSource(f"{path}.api_token", f"{path}.api_token_file", (self.variable,))
+
+
 def send_order(
     http: HttpClient,
     request: HttpRequest,
     read: t.Callable[[JsonResponse], OrderResult | None],
-    detail: t.Callable[[t.Any], str],
+    detail: t.Callable[[object], str],
     clock: Clock,
 ) -> OrderResult:
-    """Send a create call once and return what it came to.
+    """Send a create call once and return its result.
 
     ``read`` knows the provider's own codes and shapes; where it returns None, or raises LookupError, TypeError
-    or ValueError for a shape that is not promised, the status alone decides.
+    or ValueError for an undocumented shape, the status alone decides.
     """
     try:
         answer = http.call(request._replace(idempotent=False), allow=ANY_ERROR)
     except TransportError as error:
         return classify_transport_error(error)
     try:
-        found = read(answer)
+        result = read(answer)
     except (LookupError, TypeError, ValueError):
-        found = None
-    return found or classify_status(answer, detail, clock.time())
+        result = None
+    return result or classify_status(answer, detail, clock.time())
 
 
 def classify_transport_error(error: TransportError) -> OrderResult:
-    """Return the answer for a call without one: only a call that never left is certainly without effect."""
+    """Return the answer for a call without one: only a call that was never sent is certainly without effect."""
     if error.ambiguous:
         return OrderUnsettled(error.message)
     if isinstance(error, ApiError):
@@ -138,8 +156,8 @@ def _is_not_found(response: HttpResponse) -> bool:
     return response.status in (404, 410)
 
 
-def classify_status(answer: JsonResponse, detail: t.Callable[[t.Any], str], now: float) -> OrderResult:
-    """Return what an HTTP status says where the provider's own codes say nothing more."""
+def classify_status(answer: JsonResponse, detail: t.Callable[[object], str], now: float) -> OrderResult:
+    """Return the answer by the HTTP status, where the provider's own codes decide nothing."""
     status = answer.status
     reason = f"status {status}{_error_suffix(answer, detail)}"
     if status == 429:
@@ -150,13 +168,13 @@ def classify_status(answer: JsonResponse, detail: t.Callable[[t.Any], str], now:
         return OrderRefused("quota", reason)
     if status == 401:
         return OrderRefused("credentials", reason)
-    # 408, 409 and 425 say that something went on at the server; so does every 5xx, and a success of a wrong shape.
+    # After 408, 409, 425, any 5xx or a success of a wrong shape the server may have created something.
     if status in (408, 409, 425) or status >= 500 or status < 400:
         return OrderUnsettled(reason)
     return OrderRefused("rule", reason)
 
 
-def _error_suffix(answer: JsonResponse, detail: t.Callable[[t.Any], str]) -> str:
+def _error_suffix(answer: JsonResponse, detail: t.Callable[[object], str]) -> str:
     try:
         text = detail(answer.data)
     except (LookupError, TypeError, AttributeError):
@@ -168,9 +186,9 @@ def _error_suffix(answer: JsonResponse, detail: t.Callable[[t.Any], str]) -> str
 def send_delete(
     http: HttpClient, request: HttpRequest, absent: t.Callable[[HttpResponse], bool] = _is_not_found
 ) -> bool:
-    """Send a delete, which is harmless to repeat; false when there is no such thing.
+    """Send a delete, which may be repeated safely; false when the id does not exist.
 
-    ``absent`` tells of an error answer whether it means that; every other error is raised.
+    ``absent`` returns whether an error answer means that; every other error is raised.
     """
     repeatable = request._replace(idempotent=True)
     response = http.send(repeatable, allow=(400, 404, 410))
@@ -184,7 +202,7 @@ def send_delete(
 def build_instance(
     host: ProviderHost, *, detail: str, doomed: bool, token: str | None = None, machine: str | None = None
 ) -> Instance:
-    """Return the rental that a listed machine is; ``machine`` names the physical machine where that is known."""
+    """Return the instance of a listed machine; ``machine`` names the physical machine where that is known."""
     parts = parse_instance_name(host.name)
     record = host.record
     return Instance(
@@ -206,12 +224,12 @@ def build_instance(
 def _ssh_endpoint(host: ProviderHost) -> SshEndpoint | None:
     user = host.record["ssh"]["user"] or "root"
     if host.direct is not None:
-        address, port, named = host.direct
-        return SshEndpoint(address, port, named or user)
+        address, port, direct_user = host.direct
+        return SshEndpoint(address, port, direct_user or user)
     public = host.record["addresses"]["public"]
     return SshEndpoint(public[0]["address"], 22, user) if public else None
 
 
-def post_request(path: str, body: t.Any = None) -> HttpRequest:
+def post_request(path: str, body: object = None) -> HttpRequest:
     """Return a POST of JSON."""
     return json_request("POST", path, body=body)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What every provider's client is given: address, credential and the way through the network.
+"""The connection of every provider's client: address, credential, TLS and proxy.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -52,7 +52,7 @@ class ProviderConnection:
         return self.secret.fingerprint() if self.secret else ""
 
     def base(self, default_url: str) -> BaseUrl:
-        """Return the checked address of the API."""
+        """Return the validated address of the API."""
         return parse_base_url(self.api_url or default_url, "api_url", allow_http=not self.validate_certs)
 
     def http(

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The node record as an inventory makes it (contract "Node record"), and what a mapping returns.
+"""Build the node record ``muster_node`` of a listed machine.
 
 Records are plain mappings, built in one expression: ten thousand of them are made before the first task runs.
 
@@ -16,7 +16,7 @@ import typing as t
 from ...module_utils._model.lease import parse_instance_name
 from ...module_utils._model.node import NodeKind, NodeState, Ownership
 
-Record = dict[str, t.Any]
+HostVariables = dict[str, object]
 Addresses = tuple[str, ...]
 Gpu = tuple[str | None, int | None, float | None]
 
@@ -32,6 +32,62 @@ MAX_GPUS = 1024
 CONTAINER = "an unprivileged container: no systemd, no /dev/net/tun, cgroups read-only"
 
 
+class Address(t.TypedDict):
+    """One address of a node; which interface owns it is known on the node only."""
+
+    address: str
+    interface: str | None
+    prefix: int | None
+
+
+class Owner(t.TypedDict):
+    """The lease in a machine's name."""
+
+    cluster: str | None
+    pool: str | None
+    token: str | None
+
+
+class SshFields(t.TypedDict):
+    """How to log in; None where the user's own settings decide."""
+
+    host: str | None
+    port: int | None
+    user: str | None
+
+
+class ProviderFacts(t.TypedDict, total=False):
+    """The fields that a provider may add to the required ones of a record."""
+
+    product: str | None
+    region: str | None
+    preemptible: bool | None
+    memory_gib: float | None
+    price_usd_per_hour: float | None
+    created_at: str | None
+    fabric_hint: str | None
+
+
+class NodeRecord(ProviderFacts):
+    """The hostvar ``muster_node`` as an inventory plugin makes it."""
+
+    id: str
+    name: str
+    ownership: Ownership
+    provider: str
+    account: str | None
+    kind: NodeKind | None
+    state: NodeState
+    site: str | None
+    ssh: SshFields
+    addresses: dict[str, list[Address]]
+    network_types: list[str]
+    gpu: dict[str, str | int | float | None]
+    cpu: dict[str, int | str | None]
+    owner: Owner
+    k3s: dict[str, bool | list[str] | None]
+
+
 class ProviderHost(t.NamedTuple):
     """One machine or cluster of a listing.
 
@@ -41,36 +97,24 @@ class ProviderHost(t.NamedTuple):
 
     id: str
     name: str
-    record: Record
-    data: Record
+    record: NodeRecord
+    data: HostVariables
     dns: str | None = None
     direct: tuple[str, int, str | None] | None = None
 
 
-def address_list(addresses: tuple[str, ...]) -> list[Record]:
+def address_list(addresses: tuple[str, ...]) -> list[Address]:
     """Return addresses as the record holds them; which interface owns one is known on the node only."""
     return [{"address": address, "interface": None, "prefix": None} for address in addresses]
 
 
-def parse_owner(name: str | None) -> Record:
-    """Return cluster, pool and token of a machine that we rented, by its name; None each for any other."""
+def parse_owner(name: str | None) -> Owner:
+    """Return cluster, pool and token of a rented machine of ours, by its name; None each for any other."""
     # Our names have three dashes at least; most others need no closer look.
-    found = parse_instance_name(name) if name and name.count("-") >= _DASHES else None
-    if found is None:
+    parts = parse_instance_name(name) if name and name.count("-") >= _DASHES else None
+    if parts is None:
         return {"cluster": None, "pool": None, "token": None}
-    return {"cluster": found.cluster, "pool": found.pool, "token": found.token}
-
-
-class ProviderFacts(t.TypedDict, total=False):
-    """What a provider may tell beside the required parts of a record."""
-
-    product: str | None
-    region: str | None
-    preemptible: bool | None
-    memory_gib: float | None
-    price_usd_per_hour: float | None
-    created_at: str | None
-    fabric_hint: str | None
+    return {"cluster": parts.cluster, "pool": parts.pool, "token": parts.token}
 
 
 def build_record(
@@ -89,12 +133,12 @@ def build_record(
     gpu: Gpu = (None, None, None),
     cpu: tuple[int | None, str | None] = (None, None),
     k3s: tuple[bool | None, tuple[str, ...]] = (None, ()),
-    **known: t.Unpack[ProviderFacts],
-) -> Record:
-    """Return one node record. ``ssh`` host and port stay open: the inventory fills in the way it was told to take.
+    **facts: t.Unpack[ProviderFacts],
+) -> NodeRecord:
+    """Return one node record. ``ssh`` host and port stay None: the inventory fills them in by ``connect_with``.
 
-    ``ownership`` None asks the name: machines of ours that are rented carry their lease in it. ``gpu`` is model,
-    count and GiB of one; ``cpu`` count and architecture; ``k3s`` whether it can run and why not.
+    ``ownership`` None decides by the name: the name of a rented machine of ours carries its lease's token. ``gpu`` is
+    model, count and GiB of one; ``cpu`` count and architecture; ``k3s`` whether it can run and why not.
     """
     lease = parse_owner(name)
     networks = ["mesh"] if mesh else []
@@ -102,7 +146,7 @@ def build_record(
         networks.append("lan")
     if public:
         networks.append("public")
-    found: Record = {
+    record: NodeRecord = {
         "id": id,
         "name": name,
         "ownership": ownership or ("rented" if lease["token"] else "owned"),
@@ -130,18 +174,18 @@ def build_record(
         "fabric_hint": None,
         "k3s": {"capable": k3s[0], "reasons": list(k3s[1])},
     }
-    found.update(known)
-    return found
+    record.update(t.cast(NodeRecord, facts))
+    return record
 
 
-def clean_address(value: t.Any) -> str | None:
-    """Return one IP address without the zone that only its own machine understands; None for what is none."""
-    found = _ADDRESS.match(value) if isinstance(value, str) else None
-    return None if found is None or found.group(1) in ("0.0.0.0", "::") else found.group(1)
+def clean_address(value: object) -> str | None:
+    """Return one IP address without the zone that only its own machine understands; None for anything else."""
+    match = _ADDRESS.match(value) if isinstance(value, str) else None
+    return None if match is None or match.group(1) in ("0.0.0.0", "::") else match.group(1)
 
 
-def clean_addresses(value: t.Any) -> tuple[str, ...]:
-    """Return the IP addresses in a list, without what is none."""
+def clean_addresses(value: object) -> tuple[str, ...]:
+    """Return the IP addresses in a list, without anything else."""
     if not isinstance(value, list):
         return ()
     try:

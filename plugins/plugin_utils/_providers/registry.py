@@ -1,40 +1,38 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The providers that machines can be rented from, by name, and where their credentials come from.
+"""Find the providers of machines: each folder here whose module ``provision`` declares ``PROVIDER`` is one.
+
+To add a provider, add a folder; nothing in this file changes.
 
 This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import typing as t
+import functools
+import importlib
+import pathlib
+import zipfile
 
-from ...module_utils._secrets.sources import SecretSource
-from .base import MachineProvider
-from .connection import ProviderConnection
-from .lambda_cloud.provision import LambdaProvider
-from .runpod.provision import RunpodProvider
-from .shadeform.provision import ShadeformProvider
-from .vastai.provision import VastProvider
+from .base import ProviderDeclaration
+
+_MODULE = "provision"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Entry:
-    """How to make a provider: ``make`` takes the access and the account's name."""
-
-    make: t.Callable[[ProviderConnection, str], MachineProvider]
-    variable: str
-
-    def secret(self, path: str) -> SecretSource:
-        """Return the sources of its credential; ``path`` is the option's place for errors."""
-        return SecretSource(f"{path}.api_token", f"{path}.api_token_file", (self.variable,))
+def find_folders() -> list[str]:
+    """Return the names of the folders here that have a module ``provision``, also inside a zip file (the reaper's)."""
+    here = pathlib.Path(__file__).parent
+    root: pathlib.Path | zipfile.Path = here
+    if not here.is_dir():
+        archive = next(folder for folder in here.parents if folder.is_file())
+        root = zipfile.Path(str(archive), f"{here.relative_to(archive).as_posix()}/")
+    return sorted(folder.name for folder in root.iterdir() if (folder / f"{_MODULE}.py").is_file())
 
 
-CATALOG: t.Final[dict[str, Entry]] = {
-    "lambda": Entry(LambdaProvider, "LAMBDA_API_KEY"),
-    "runpod": Entry(RunpodProvider, "RUNPOD_API_KEY"),
-    "vastai": Entry(VastProvider, "VAST_API_KEY"),
-    "shadeform": Entry(ShadeformProvider, "SHADEFORM_API_KEY"),
-}
+@functools.cache
+def find_providers() -> dict[str, ProviderDeclaration]:
+    """Return the declaration of each provider of machines, by the name that users give."""
+    modules = [importlib.import_module(f"{__package__}.{folder}.{_MODULE}") for folder in find_folders()]
+    declarations = [getattr(module, "PROVIDER", None) for module in modules]
+    return {item.name: item for item in declarations if isinstance(item, ProviderDeclaration)}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A public key at a provider that knows keys by name: found by its blob, else added once under a name of ours.
+"""Register a public key at a provider that knows keys by name: found by its blob, else added once.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -49,12 +49,12 @@ class KeyRing:
         self._find = find
         self._add = add
         self._lock = threading.Lock()
-        self._known: dict[str, str] = {}
+        self._names: dict[str, str] = {}
 
     def ensure(self, key: str) -> str:
         """Return the provider's name or id for ``key``. Raises TransportError."""
         want = blob(key)
         with self._lock:
-            if want not in self._known:
-                self._known[want] = self._find(want) or self._add(key_name(key), key)
-            return self._known[want]
+            if want not in self._names:
+                self._names[want] = self._find(want) or self._add(key_name(key), key)
+            return self._names[want]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The part of a provider that renting and giving back need, and the time they live in.
+"""What creating and deleting machines need: a provider's API, the readiness probe, and time with threads.
 
 The providers themselves are another capability (``_providers``); a runner hands them in.
 
@@ -18,15 +18,13 @@ from ...module_utils._model.lease import Instance, Leftover, OrderResult, Provid
 from ...module_utils._model.offer import Offer, OfferQuery, Order
 from .readiness import ProbeReport
 
-Work = concurrent.futures.Future[t.Any]
-
 
 class AccountApi(t.Protocol):
-    """One account of which things can be listed and ended; methods are HTTP calls and may run in any thread."""
+    """One account at a provider, whose instances can be listed and deleted; methods may run in any thread."""
 
     @property
     def name(self) -> str:
-        """Return the provider's word, such as ``lambda``."""
+        """Return the provider's name, such as ``lambda``."""
 
     @property
     def account(self) -> str:
@@ -36,21 +34,21 @@ class AccountApi(t.Protocol):
     def traits(self) -> ProviderTraits:
         """Return the API's pace and delays."""
 
-    def rentals(self) -> tuple[Instance, ...]:
-        """Return everything that exists in the account, ours or not; raise TransportError when it cannot be told."""
+    def list_instances(self) -> tuple[Instance, ...]:
+        """Return everything that exists in the account, ours or not; raise TransportError when it is unknown."""
 
-    def delete(self, rental: Instance) -> bool:
-        """End one thing by id: true when the provider took it, false when it knows no such id; else raise."""
+    def delete(self, instance: Instance) -> bool:
+        """Delete by id: true when the provider accepted it, false when it does not know the id; else raise."""
 
     def leftovers(self, clusters: t.Collection[str]) -> tuple[Leftover, ...]:
-        """Return what carries a name of these clusters and is no machine (volumes, file systems, addresses)."""
+        """Return what carries a name of these clusters and is not a machine (volumes, file systems, addresses)."""
 
 
 class ProviderApi(AccountApi, t.Protocol):
     """One account at a provider of machines."""
 
     def offers(self, query: OfferQuery, count: int = 1) -> tuple[Offer, ...]:
-        """Return what can be rented now and may fit; raise TransportError when it cannot be told.
+        """Return what can be ordered now and may fit; raise TransportError when it is unknown.
 
         ``count`` is the number of machines of a unit cluster.
         """
@@ -60,26 +58,26 @@ class ProviderApi(AccountApi, t.Protocol):
 
 
 class Prober(t.Protocol):
-    """Looks at a machine over SSH."""
+    """Runs the readiness probe on a machine over SSH."""
 
     def probe(self, machine: Instance) -> ProbeReport:
-        """Return what was found on a machine with an SSH endpoint; never raises for one that does not answer."""
+        """Return the probe's report for a machine with an SSH endpoint; never raises for one that does not answer."""
 
 
 class Scheduler(t.Protocol):
     """Time and threads, so that tests run hours in milliseconds."""
 
     def now(self) -> float:
-        """Return the Unix time; it never goes back."""
+        """Return the Unix time; it never decreases."""
 
-    def submit(self, work: t.Callable[[], t.Any]) -> Work:
+    def submit[T](self, work: t.Callable[[], T]) -> concurrent.futures.Future[T]:
         """Start ``work`` in the background."""
 
-    def wait(self, pending: t.Collection[Work], until: float) -> None:
+    def wait[T](self, pending: t.Collection[concurrent.futures.Future[T]], until: float) -> None:
         """Return when one of ``pending`` is done, at the time ``until``, or a little earlier: callers ask again."""
 
 
-# A planner that waits looks up this often, in case the world around it has ended.
+# A planner that waits checks this often whether its caller has ended.
 _STEP_S = 2.0
 
 
@@ -87,7 +85,7 @@ class ThreadScheduler:
     """The machine's clock and a pool of threads. Use as a context manager."""
 
     def __init__(self, threads: int = 32) -> None:
-        self._pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="muster-rent")
+        self._pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="muster-provision")
         # A clock that is set back in the middle must not make a settling time endless.
         self._offset = time.time() - time.monotonic()
 
@@ -100,10 +98,10 @@ class ThreadScheduler:
     def now(self) -> float:
         return time.monotonic() + self._offset
 
-    def submit(self, work: t.Callable[[], t.Any]) -> Work:
+    def submit[T](self, work: t.Callable[[], T]) -> concurrent.futures.Future[T]:
         return self._pool.submit(work)
 
-    def wait(self, pending: t.Collection[Work], until: float) -> None:
+    def wait[T](self, pending: t.Collection[concurrent.futures.Future[T]], until: float) -> None:
         timeout = min(_STEP_S, max(0.0, until - self.now()))
         if pending:
             concurrent.futures.wait(pending, timeout, concurrent.futures.FIRST_COMPLETED)

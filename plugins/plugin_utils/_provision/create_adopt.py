@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The state a pool begins with: what the ledger says is ours, set against what the providers list.
+"""The initial state of a pool: the leases of the ledger compared with what the providers list.
 
-Only machines whose token has a line in this ledger are adopted. A machine that merely has our form of name is an
-orphan of somebody: it is reported elsewhere and never touched here.
+Only machines whose token has a line in this ledger are adopted. A machine whose name only has the same form is
+not: teardown reports it as an orphan, and nothing here touches it.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -24,9 +24,9 @@ Listings = t.Mapping[str, tuple[Instance, ...]]
 
 
 def pool_leases(request: PoolRequest, leases: t.Iterable[Lease]) -> tuple[Lease, ...]:
-    """Return the leases of machines of this pool, also those that are verified (one may have come back)."""
-    ours = (request.cluster, request.pool)
-    return tuple(lease for lease in leases if lease.machine and (lease.cluster, lease.pool) == ours)
+    """Return the leases of machines of this pool, also the verified ones (a machine may appear late)."""
+    pool = (request.cluster, request.pool)
+    return tuple(lease for lease in leases if lease.machine and (lease.cluster, lease.pool) == pool)
 
 
 def initial_state(
@@ -36,29 +36,29 @@ def initial_state(
     traits: t.Mapping[str, ProviderTraits],
     now: float,
 ) -> PoolState:
-    """Return the state before anything was done: adopted machines in their slots, surplus and dead ones given up."""
-    state = PoolState(request, tuple(MachineSlot(index) for index in range(request.slots)), traits, started_at=now)
-    ours = sorted(pool_leases(request, leases), key=lambda lease: (lease.state != "joined", lease.intent_at))
-    for lease in ours:
-        listed = [item for item in listings.get(lease.provider, ()) if item.resource == lease.resource]
-        found = [item for item in listed if item.carries(lease.cluster, lease.token) or item.id in lease.ids]
-        state = _adopt(state, lease, found, now) if found else _restore_absent(state, lease, now)
+    """Return the state before any call: adopted machines in their slots, surplus and failed ones to be deleted."""
+    state = PoolState(request, tuple(MachineSlot(index) for index in range(request.slot_count)), traits, started_at=now)
+    joined_first = sorted(pool_leases(request, leases), key=lambda lease: (lease.state != "joined", lease.intent_at))
+    for lease in joined_first:
+        of_kind = [item for item in listings.get(lease.provider, ()) if item.resource == lease.resource]
+        listed = [item for item in of_kind if item.carries(lease.cluster, lease.token) or item.id in lease.ids]
+        state = _adopt(state, lease, listed, now) if listed else _restore_absent(state, lease, now)
     return state
 
 
 def rank_offers(state: PoolState, offers: t.Iterable[Offer], now: float) -> PoolState:
     """Return the state with its ranked offers: the user's order of candidates, then the price per GPU-hour."""
-    found = tuple(offers)
+    all_offers = tuple(offers)
     choices = tuple(
         Choice(tier, offer)
         for tier, candidate in enumerate(state.request.candidates)
-        for offer in sort_by_price(item for item in found if matches(candidate, item))
+        for offer in sort_by_price(item for item in all_offers if matches(candidate, item))
     )
     tier = min((choice.tier for choice in choices), default=0)
-    # A gang is of one candidate, also one that another controller began.
-    held = sorted((slot.held for slot in state.slots if slot.held), key=lambda item: not item.kept)
-    if held:
-        tier = _candidate_index(state.request.candidates, held[0].provider, tier)
+    # All machines of a gang are of one candidate, also when another controller ordered the first ones.
+    slot_leases = sorted((slot.lease for slot in state.slots if slot.lease), key=lambda item: not item.protected)
+    if slot_leases:
+        tier = _candidate_index(state.request.candidates, slot_leases[0].provider, tier)
     return advance(dataclasses.replace(state, choices=choices, tier=tier), now)
 
 
@@ -67,64 +67,59 @@ def _candidate_index(candidates: tuple[Candidate, ...], provider: str, default: 
 
 
 def _free_slot(state: PoolState, name: str) -> MachineSlot | None:
-    """Return the slot of a name's own index, else none: a second machine of one place is surplus."""
+    """Return the slot of a name's own index, None when it is taken: a second machine of one index is surplus."""
     parts = parse_instance_name(name)
     index = parts.index if parts else -1
-    if 0 <= index < len(state.slots) and state.slots[index].held is None:
+    if 0 <= index < len(state.slots) and state.slots[index].lease is None:
         return state.slots[index]
     return None
 
 
-def _adopt(state: PoolState, lease: Lease, found: list[Instance], now: float) -> PoolState:
-    chosen = next((item for item in found if item.id == lease.id), found[0])
-    for extra in found:
-        if extra.id != chosen.id:
+def _adopt(state: PoolState, lease: Lease, listed: list[Instance], now: float) -> PoolState:
+    instance = next((item for item in listed if item.id == lease.id), listed[0])
+    for extra in listed:
+        if extra.id != instance.id:
             state = queue_deletion(state, extra, "is a second machine of one order")
-    if chosen.doomed:
-        return queue_deletion(state, chosen, f"{lease.provider} says {chosen.detail or chosen.state}")
+    if instance.doomed:
+        return queue_deletion(state, instance, f"{lease.provider} reports {instance.detail or instance.state}")
     slot = _free_slot(state, lease.name)
     if slot is None:
-        return queue_deletion(state, chosen, "is more than the pool's count")
+        return queue_deletion(state, instance, "is more than the pool's count")
     if lease.state in ("deleted", "verified", "draining", "lost", "failed"):
-        return queue_deletion(state, chosen, "had been given up")
-    kept = lease.state == "joined"
-    running = chosen.state == "running"
-    held = SlotLease(
+        return queue_deletion(state, instance, "was already released")
+    is_joined = lease.state == "joined"
+    is_running = instance.state == "running"
+    slot_lease = SlotLease(
         lease.token,
         lease.name,
         lease.provider,
-        # An earlier call's waiting does not count against a machine that runs now.
-        now if running or kept else lease.created_at or lease.intent_at,
-        chosen.price_usd_per_hour if chosen.price_usd_per_hour is not None else lease.price_usd_per_hour,
+        # What an earlier call waited does not count against the boot limit of a machine that runs now.
+        now if is_running or is_joined else lease.created_at or lease.intent_at,
+        instance.price_usd_per_hour if instance.price_usd_per_hour is not None else lease.price_usd_per_hour,
         lease.id,
         lease.region,
         now,
-        chosen,
-        kept=kept,
+        instance,
+        protected=is_joined,
     )
-    slot = dataclasses.replace(slot, phase="ready" if kept and running else "booting", held=held)
-    return _replace_slot(state, slot)
+    slot = dataclasses.replace(slot, phase="ready" if is_joined and is_running else "booting", lease=slot_lease)
+    return state.with_slot(slot)
 
 
 def _restore_absent(state: PoolState, lease: Lease, now: float) -> PoolState:
     traits = state.traits.get(lease.provider)
     if not lease.open or traits is None:
-        return dataclasses.replace(state, watched=state.watched | {lease.token})
+        return state.with_abandoned(lease.token)
     slot = _free_slot(state, lease.name)
-    held = SlotLease(lease.token, lease.name, lease.provider, lease.intent_at, lease.price_usd_per_hour, lease.id)
+    slot_lease = SlotLease(lease.token, lease.name, lease.provider, lease.intent_at, lease.price_usd_per_hour, lease.id)
     if slot is not None and not lease.settled and now < lease.intent_at + traits.settle_s:
         until = lease.intent_at + traits.settle_s
-        return _replace_slot(state, dataclasses.replace(slot, phase="unsettled", held=held, until=until))
-    recent = now - lease.changed_at <= traits.list_lag_s
-    if slot is not None and lease.state in ("created", "adopted", "joined") and recent:
-        return _replace_slot(
-            state, dataclasses.replace(slot, phase="booting", held=dataclasses.replace(held, since=now))
-        )
+        return state.with_slot(dataclasses.replace(slot, phase="unsettled", lease=slot_lease, until=until))
+    is_recent = now - lease.changed_at <= traits.list_lag_s
+    if slot is not None and lease.state in ("created", "adopted", "joined") and is_recent:
+        slot_lease = dataclasses.replace(slot_lease, since=now)
+        return state.with_slot(dataclasses.replace(slot, phase="booting", lease=slot_lease))
     if lease.id is not None and lease.state not in ("deleted", "failed"):
-        rental = Instance(lease.provider, lease.id, lease.name, lease.token, "unknown")
-        state = queue_deletion(state, rental, "is not listed any more")
-    return dataclasses.replace(state, watched=state.watched | {lease.token})
-
-
-def _replace_slot(state: PoolState, slot: MachineSlot) -> PoolState:
-    return dataclasses.replace(state, slots=tuple(slot if item.index == slot.index else item for item in state.slots))
+        instance = Instance(lease.provider, lease.id, lease.name, lease.token, "unknown")
+        state = queue_deletion(state, instance, "is no longer listed")
+    return state.with_abandoned(lease.token)

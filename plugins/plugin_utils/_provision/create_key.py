@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Making a key under the same rules as a machine: an intent first, a token in its name, no blind repeat.
+"""Create a key under the same rules as a machine: an intent first, a token in its name, no blind repeat.
 
-A key whose answer was lost is of no use, for it is shown only once. It stays an open lease, so that giving back finds
-and ends it, and another one is made under another token.
+A key whose answer was lost is useless, because it is shown only once. Its lease stays open, so that a deletion finds
+it, and another key is created under another token.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -28,7 +28,7 @@ _THROTTLE_CAP_S = 60.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeyRequest:
-    """What kind of thing to make for which cluster; ``pool`` is the word in its name."""
+    """Which resource to create for which cluster; ``pool`` is the word in its name."""
 
     cluster: str
     pool: str
@@ -39,44 +39,44 @@ class KeyRequest:
 
 def create_key[T](
     request: KeyRequest,
-    keeper: AccountApi,
-    make: t.Callable[[str], tuple[OrderResult, T | None]],
-    book: LedgerSession,
-    stage: Scheduler,
+    account: AccountApi,
+    create: t.Callable[[str], tuple[OrderResult, T | None]],
+    session: LedgerSession,
+    scheduler: Scheduler,
     tokens: t.Callable[[t.Collection[str]], str],
 ) -> T:
-    """Return what ``make`` made under a name that it is given.
+    """Return what ``create`` created under the name that it is called with.
 
     Raises ProviderError when the provider refuses, or gives no usable answer three times.
     """
     reason = ""
     for _attempt in range(ATTEMPTS):
-        token = tokens(book.tokens)
+        token = tokens(session.tokens)
         name = str(InstanceName(request.cluster, request.pool, 0, token))
         intent = LedgerEvent(
-            at=format_time(stage.now()),
+            at=format_time(scheduler.now()),
             cluster=request.cluster,
             token=token,
             event="intent",
             resource=request.resource,
-            provider=keeper.name,
-            account=keeper.account,
+            provider=account.name,
+            account=account.account,
             pool=request.pool,
             name=name,
             run_id=request.run_id,
             deadline=request.deadline,
         )
-        book.intend(intent)
-        answer, made = make(name)
-        at = format_time(stage.now())
+        session.record_intent(intent)
+        answer, key = create(name)
+        at = format_time(scheduler.now())
         if isinstance(answer, OrderAccepted):
-            book.note(dataclasses.replace(intent, at=at, event="created", id=answer.id))
-            if made is not None:
-                return made
+            session.record(dataclasses.replace(intent, at=at, event="created", id=answer.id))
+            if key is not None:
+                return key
         if isinstance(answer, OrderRefused):
-            book.note(dataclasses.replace(intent, at=at, event="failed", reason=answer.reason, settled=True))
+            session.record(dataclasses.replace(intent, at=at, event="failed", reason=answer.reason, settled=True))
             if answer.why != "throttled":
-                raise ProviderError(f"{keeper.name} refused: {answer.reason}")
-            stage.wait((), stage.now() + min(answer.retry_after_s or _THROTTLE_S, _THROTTLE_CAP_S))
+                raise ProviderError(f"{account.name} refused: {answer.reason}")
+            scheduler.wait((), scheduler.now() + min(answer.retry_after_s or _THROTTLE_S, _THROTTLE_CAP_S))
         reason = answer.reason
-    raise ProviderError(f"{keeper.name} gave no usable answer {ATTEMPTS} times ({reason})", "Try again later")
+    raise ProviderError(f"{account.name} gave no usable answer {ATTEMPTS} times ({reason})", "Try again later")

@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What to do next for a pool: a pure function from state and time to actions.
 
-The order of things: delete what was given up, list where something is awaited, probe what runs, place missing
-orders in the user's order of candidates and within the price caps, end when all are ready or nothing can be done.
+In this order: delete the machines that left their slot, list accounts where a machine is awaited, probe running
+machines, place missing orders in the user's order of candidates and within the price caps, finish when all machines
+are ready or nothing more can be done.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -32,31 +33,37 @@ from .create_state import (
 PROBE_INTERVAL_S = 5.0
 
 
-def decide(state: PoolState, now: float) -> tuple[CreateAction, ...]:
-    """Return what is to be started now, or one ``Rest`` or ``End``."""
+def decide(state: PoolState, now: float) -> tuple[CreateAction, ...] | WaitUntil | Finish:
+    """Return what to start now, or until when to wait, or the end."""
     if state.failure:
-        # What was taken is given back by the one engine that proves it; here only open calls are awaited.
-        return (WaitUntil(now + 60.0),) if state.busy else (Finish(state.failure),)
-    due = [*_due_deletions(state, now), *_due_listings(state, now), *_due_probes(state, now), *_due_orders(state, now)]
-    due = [action for action in due if _action_key(action) not in state.busy]
+        # The machines are deleted, with proof, by ``delete``; here only calls in flight are awaited.
+        return WaitUntil(now + 60.0) if state.in_flight else Finish(state.failure)
+    actions: tuple[CreateAction, ...] = (
+        *_due_deletions(state, now),
+        *_due_listings(state, now),
+        *_due_probes(state, now),
+        *_due_orders(state, now),
+    )
+    due = tuple(action for action in actions if action.key not in state.in_flight)
     if due:
-        return tuple(due)
-    if state.ready and not state.discards and not state.busy:
-        return (Finish(),)
-    return (WaitUntil(min(_wake_times(state, now), default=now + 60.0)),)
+        return due
+    if state.is_ready and not state.deletions and not state.in_flight:
+        return Finish()
+    return WaitUntil(min(_wake_times(state, now), default=now + 60.0))
 
 
 def failure_reason(state: PoolState, now: float) -> str:
-    """Return why the pool cannot be completed any more, or nothing."""
+    """Return why the pool can no longer be completed, empty while it can."""
     request = state.request
-    if state.failure or state.ready:
+    if state.failure or state.is_ready:
         return state.failure
     if now >= request.timeout_at:
         return f"not complete in time: {_describe_missing(state)}"
-    if state.rerolls > request.max_rerolls * request.slots:
-        return f"{state.rerolls} machines were unusable; {request.max_rerolls} replacements per machine are allowed"
-    wanted = [slot for slot in state.slots if slot.phase == "wanted"]
-    if wanted and not available_choices(state, now) and not _may_get_an_offer(state, now):
+    if state.replacements > request.max_replacements * request.slot_count:
+        limit = f"max_replacements allows {request.max_replacements} per machine"
+        return f"{state.replacements} machines were unusable and {limit}"
+    has_wanted = any(slot.phase == "wanted" for slot in state.slots)
+    if has_wanted and not available_choices(state, now) and not _may_get_an_offer(state, now):
         return _explain_no_offer(state)
     return ""
 
@@ -68,7 +75,7 @@ def available_choices(state: PoolState, now: float) -> tuple[Choice, ...]:
         choice
         for choice in state.choices
         if (state.request.mixed or choice.tier == state.tier)
-        and state.closed.get(choice.key, 0.0) <= now
+        and state.closed_until.get(choice.key, 0.0) <= now
         and not _is_sold_out(state, choice)
         and _bad_host_key(choice) not in state.bad_hosts
         and budget.allows(choice)
@@ -78,21 +85,21 @@ def available_choices(state: PoolState, now: float) -> tuple[Choice, ...]:
 def first_orders(state: PoolState, now: float) -> tuple[Choice, ...]:
     """Return the orders that would be placed first, whatever the pace of the APIs: what check mode shows."""
     traits = {name: dataclasses.replace(item, create_interval_s=0.0) for name, item in state.traits.items()}
-    at_once = dataclasses.replace(state, traits=traits, next_create={})
+    at_once = dataclasses.replace(state, traits=traits, next_order_at={})
     return tuple(action.choice for action in _due_orders(at_once, now))
 
 
 def next_candidate(state: PoolState, now: float) -> int | None:
     """Return the next candidate, in turn, that has an offer for the whole gang; None when there is none.
 
-    A gang that holds machines of an earlier, complete one is bound to its candidate.
+    A gang that includes machines of an earlier, complete one keeps its candidate.
     """
-    if state.request.mixed or any(held.kept for _slot, held in leased_slots(state)):
+    if state.request.mixed or any(lease.protected for _slot, lease in leased_slots(state)):
         return None
     tiers = sorted({choice.tier for choice in state.choices})
     for tier in [item for item in tiers if item > state.tier] + [item for item in tiers if item < state.tier]:
-        alone = dataclasses.replace(state, tier=tier, slots=tuple(MachineSlot(slot.index) for slot in state.slots))
-        if available_choices(alone, now):
+        trial = dataclasses.replace(state, tier=tier, slots=tuple(MachineSlot(slot.index) for slot in state.slots))
+        if available_choices(trial, now):
             return tier
     return None
 
@@ -100,39 +107,37 @@ def next_candidate(state: PoolState, now: float) -> int | None:
 def leased_slots(state: PoolState) -> t.Iterator[tuple[MachineSlot, SlotLease]]:
     """Yield the slots that hold a lease, with it."""
     for slot in state.slots:
-        if slot.held:
-            yield slot, slot.held
+        if slot.lease:
+            yield slot, slot.lease
 
 
-def _action_key(action: CreateAction) -> str:
-    return "" if isinstance(action, (WaitUntil, Finish)) else action.key
-
-
-def _due_deletions(state: PoolState, now: float) -> t.Iterator[CreateAction]:
-    return (DeleteInstance(item) for item in state.discards if item.retry_at <= now)
+def _due_deletions(state: PoolState, now: float) -> t.Iterator[DeleteInstance]:
+    return (DeleteInstance(item) for item in state.deletions if item.retry_at <= now)
 
 
 def _awaited_providers(state: PoolState) -> set[str]:
-    return {held.provider for slot, held in leased_slots(state) if slot.phase in ("unsettled", "booting")}
+    return {lease.provider for slot, lease in leased_slots(state) if slot.phase in ("unsettled", "booting")}
 
 
-def _due_listings(state: PoolState, now: float) -> t.Iterator[CreateAction]:
-    return (ListAccount(name) for name in sorted(_awaited_providers(state)) if state.next_list.get(name, 0.0) <= now)
+def _due_listings(state: PoolState, now: float) -> t.Iterator[ListAccount]:
+    return (
+        ListAccount(name) for name in sorted(_awaited_providers(state)) if state.next_listing_at.get(name, 0.0) <= now
+    )
 
 
-def _due_probes(state: PoolState, now: float) -> t.Iterator[CreateAction]:
-    for slot, held in leased_slots(state):
-        if slot.phase != "booting" or held.probe_at > now or held.rental is None or not state.request.gate:
+def _due_probes(state: PoolState, now: float) -> t.Iterator[ProbeMachine]:
+    for slot, lease in leased_slots(state):
+        if slot.phase != "booting" or lease.probe_at > now or lease.instance is None or not state.request.gate:
             continue
-        for machine in held.rental.machines:
-            if machine.state == "running" and machine.ssh and machine.id not in held.passed:
-                yield ProbeMachine(slot.index, held.token, machine)
+        for machine in lease.instance.machines:
+            if machine.state == "running" and machine.ssh and machine.id not in lease.passed_members:
+                yield ProbeMachine(slot.index, lease.token, machine)
 
 
 def _due_orders(state: PoolState, now: float) -> t.Iterator[PlaceOrder]:
     choices = available_choices(state, now)
-    next_create = dict(state.next_create)
-    used = dict(state.used)
+    next_create = dict(state.next_order_at)
+    used = dict(state.order_counts)
     budget = _Budget.of(state)
     # One that is on its way at a paced API holds the others back.
     flying = {slot.choice.offer.provider for slot in state.slots if slot.phase == "creating" and slot.choice}
@@ -165,7 +170,7 @@ class _Budget:
 
     @classmethod
     def of(cls, state: PoolState) -> _Budget:
-        spent = sum(held.price or 0.0 for slot, held in leased_slots(state) if slot.phase != "wanted")
+        spent = sum(lease.price or 0.0 for slot, lease in leased_slots(state) if slot.phase != "wanted")
         cheapest: dict[int, float] = {}
         for choice in state.choices:
             tier = 0 if state.request.mixed else choice.tier
@@ -176,7 +181,7 @@ class _Budget:
     def allows(self, choice: Choice) -> bool:
         """Return whether the gang can still be completed within both caps after this order."""
         request, price = self.request, choice.offer.price_usd_per_hour
-        machines = request.count if request.whole else 1
+        machines = request.count if request.is_cluster else 1
         if request.max_price_usd_per_hour is not None and price / machines > request.max_price_usd_per_hour + 1e-9:
             return False
         if request.max_total_usd_per_hour is None:
@@ -190,7 +195,7 @@ class _Budget:
 
 
 def _is_sold_out(state: PoolState, choice: Choice) -> bool:
-    return choice.offer.stock is not None and state.used.get(choice.key, 0) >= choice.offer.stock
+    return choice.offer.stock is not None and state.order_counts.get(choice.key, 0) >= choice.offer.stock
 
 
 def _bad_host_key(choice: Choice) -> str:
@@ -202,7 +207,7 @@ def _may_get_an_offer(state: PoolState, now: float) -> bool:
     if any(slot.phase == "creating" for slot in state.slots) or next_candidate(state, now) is not None:
         return True
     return now < state.started_at + state.request.capacity_wait_s and any(
-        until < float("inf") for until in state.closed.values()
+        until < float("inf") for until in state.closed_until.values()
     )
 
 
@@ -210,8 +215,8 @@ def _describe_missing(state: PoolState) -> str:
     words = []
     for slot in state.slots:
         if slot.phase != "ready":
-            name = slot.held.name if slot.held else f"machine {slot.index}"
-            detail = "; ".join(slot.held.problems) if slot.held and slot.held.problems else slot.phase
+            name = slot.lease.name if slot.lease else f"machine {slot.index}"
+            detail = "; ".join(slot.lease.problems) if slot.lease and slot.lease.problems else slot.phase
             words.append(f"{name} ({detail})")
     return ", ".join(words)
 
@@ -228,13 +233,19 @@ def _explain_no_offer(state: PoolState) -> str:
 
 def _wake_times(state: PoolState, now: float) -> t.Iterator[float]:
     yield state.request.timeout_at
-    yield from (item.retry_at for item in state.discards)
+    yield from (item.retry_at for item in state.deletions)
     yield from (
-        state.next_list.get(name, now) for name in _awaited_providers(state) if f"list:{name}" not in state.busy
+        state.next_listing_at.get(name, now)
+        for name in _awaited_providers(state)
+        if f"list:{name}" not in state.in_flight
     )
-    for slot, held in leased_slots(state):
-        if slot.phase == "booting" and held.rental and held.probe_at > now:
-            yield held.probe_at
+    for slot, lease in leased_slots(state):
+        if slot.phase == "booting" and lease.instance and lease.probe_at > now:
+            yield lease.probe_at
     if any(slot.phase == "wanted" for slot in state.slots):
-        later = [*state.next_create.values(), *state.closed.values(), *(slot.not_before for slot in state.slots)]
+        later = [
+            *state.next_order_at.values(),
+            *state.closed_until.values(),
+            *(slot.not_before for slot in state.slots),
+        ]
         yield from (moment for moment in later if now < moment < float("inf"))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How an event changes a pool: a pure function from state and event to state.
+"""How an event changes the state of a pool: a pure function from state and event to state.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -9,7 +9,6 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import typing as t
 
 from ...module_utils._model.lease import Instance, OrderAccepted, OrderRefused, OrderUnsettled
 from .create_plan import PROBE_INTERVAL_S, available_choices, failure_reason, next_candidate
@@ -35,7 +34,7 @@ _FOREVER = float("inf")
 
 
 def reduce(state: PoolState, event: CreateEvent) -> PoolState:
-    """Return the state after ``event``, with the consequences for the whole gang drawn."""
+    """Return the state after ``event``, with its consequences for the whole gang."""
     if isinstance(event, OrderSent):
         return _apply_order(state, event)
     if isinstance(event, OrderAnswered):
@@ -45,20 +44,20 @@ def reduce(state: PoolState, event: CreateEvent) -> PoolState:
     elif isinstance(event, MachineProbed):
         state = _apply_probe(_finish_action(state, f"probe:{event.token}:{event.member}"), event)
     else:
-        rental = event.discard.rental
-        state = _apply_deletion(_finish_action(state, f"delete:{rental.provider}:{rental.id}"), event)
+        instance = event.deletion.instance
+        state = _apply_deletion(_finish_action(state, f"delete:{instance.provider}:{instance.id}"), event)
     return advance(state, event.at)
 
 
 def advance(state: PoolState, now: float) -> PoolState:
-    """Return the state after the rules for the whole gang: boot limits, the next candidate, giving up."""
+    """Return the state after the rules for the whole gang: boot limits, the next candidate, the failure."""
     for slot in state.slots:
-        held = slot.held
-        if slot.phase == "booting" and held and now - held.since > state.traits[held.provider].boot_limit_s:
-            state = replace_machine(state, slot, f"not usable {now - held.since:.0f} s after it was ordered")
-    wanted = any(slot.phase == "wanted" for slot in state.slots)
-    flying = any(slot.phase == "creating" for slot in state.slots)
-    if wanted and not flying and not available_choices(state, now):
+        lease = slot.lease
+        if slot.phase == "booting" and lease and now - lease.since > state.traits[lease.provider].boot_limit_s:
+            state = replace_machine(state, slot, f"not usable {now - lease.since:.0f} s after it was ordered")
+    has_wanted = any(slot.phase == "wanted" for slot in state.slots)
+    is_ordering = any(slot.phase == "creating" for slot in state.slots)
+    if has_wanted and not is_ordering and not available_choices(state, now):
         tier = next_candidate(state, now)
         if tier is not None:
             state = _switch_candidate(state, tier)
@@ -66,221 +65,205 @@ def advance(state: PoolState, now: float) -> PoolState:
 
 
 def replace_machine(state: PoolState, slot: MachineSlot, reason: str) -> PoolState:
-    """Give up the machine in a slot: delete it, avoid its host for the rest of this run, order another one."""
-    rental = slot.held.rental if slot.held else None
-    if rental and rental.host:
-        state = dataclasses.replace(state, bad_hosts=state.bad_hosts | {f"{rental.provider}:{rental.host}"})
-    return dataclasses.replace(_release_slot(state, slot, reason), rerolls=state.rerolls + 1)
-
-
-def _log(state: PoolState, line: str) -> PoolState:
-    return dataclasses.replace(state, history=(*state.history, line))
+    """Replace the machine in a slot: delete it, avoid its host for the rest of this call, order another one."""
+    instance = slot.lease.instance if slot.lease else None
+    if instance and instance.host:
+        state = dataclasses.replace(state, bad_hosts=state.bad_hosts | {f"{instance.provider}:{instance.host}"})
+    return dataclasses.replace(_release_slot(state, slot, reason), replacements=state.replacements + 1)
 
 
 def _finish_action(state: PoolState, key: str) -> PoolState:
-    return dataclasses.replace(state, busy=state.busy - {key})
-
-
-def _set_slot(state: PoolState, slot: MachineSlot) -> PoolState:
-    slots = tuple(slot if item.index == slot.index else item for item in state.slots)
-    return dataclasses.replace(state, slots=slots)
+    return dataclasses.replace(state, in_flight=state.in_flight - {key})
 
 
 def _apply_order(state: PoolState, event: OrderSent) -> PoolState:
     offer = event.choice.offer
-    held = SlotLease(event.token, event.name, offer.provider, event.at, offer.price_usd_per_hour, region=offer.region)
-    used = {**state.used, event.choice.key: state.used.get(event.choice.key, 0) + 1}
+    lease = SlotLease(event.token, event.name, offer.provider, event.at, offer.price_usd_per_hour, region=offer.region)
+    counts = {**state.order_counts, event.choice.key: state.order_counts.get(event.choice.key, 0) + 1}
     pace = state.traits[offer.provider].create_interval_s
-    paced = {**state.next_create, offer.provider: event.at + pace} if pace else state.next_create
-    state = dataclasses.replace(state, used=used, next_create=paced)
-    return _set_slot(
-        state, dataclasses.replace(state.slots[event.slot], phase="creating", held=held, choice=event.choice)
-    )
+    next_order_at = {**state.next_order_at, offer.provider: event.at + pace} if pace else state.next_order_at
+    state = dataclasses.replace(state, order_counts=counts, next_order_at=next_order_at)
+    slot = dataclasses.replace(state.slots[event.slot], phase="creating", lease=lease, choice=event.choice)
+    return state.with_slot(slot)
 
 
 def _apply_answer(state: PoolState, event: OrderAnswered) -> PoolState:
     slot = state.slots[event.slot]
-    held, answer = slot.held, event.answer
-    if held is None:
+    lease, answer = slot.lease, event.answer
+    if lease is None:
         return state
     if isinstance(answer, OrderAccepted):
-        held = dataclasses.replace(held, id=answer.id, since=event.at)
-        state = _set_slot(state, dataclasses.replace(slot, phase="booting", held=held))
+        lease = dataclasses.replace(lease, id=answer.id, since=event.at)
+        state = state.with_slot(dataclasses.replace(slot, phase="booting", lease=lease))
         if answer.usable:
-            return _log(state, f"{held.name}: {held.provider} made {answer.id}")
-        return replace_machine(state, state.slots[slot.index], f"made with an error: {answer.reason}")
+            return state.with_history(f"{lease.name}: {lease.provider} created {answer.id}")
+        return replace_machine(state, state.slots[slot.index], f"created with an error: {answer.reason}")
     if isinstance(answer, OrderUnsettled):
-        until = event.at + state.traits[held.provider].settle_s
-        state = _log(state, f"{held.name}: no usable answer from {held.provider} ({answer.reason}); looking for it")
-        return _set_slot(state, dataclasses.replace(slot, phase="unsettled", until=until))
-    return _apply_refusal(state, slot, held, event.at, answer)
+        until = event.at + state.traits[lease.provider].settle_s
+        state = state.with_history(
+            f"{lease.name}: no usable answer from {lease.provider} ({answer.reason}); searching the listings for it"
+        )
+        return state.with_slot(dataclasses.replace(slot, phase="unsettled", until=until))
+    return _apply_refusal(state, slot, lease, event.at, answer)
 
 
-def _apply_refusal(state: PoolState, slot: MachineSlot, held: SlotLease, now: float, answer: OrderRefused) -> PoolState:
+def _apply_refusal(
+    state: PoolState, slot: MachineSlot, lease: SlotLease, now: float, answer: OrderRefused
+) -> PoolState:
     if slot.choice is None:
         return state
     key = slot.choice.key
-    used = {**state.used, key: state.used.get(key, 1) - 1}
-    state = dataclasses.replace(state, used=used)
+    counts = {**state.order_counts, key: state.order_counts.get(key, 1) - 1}
+    state = dataclasses.replace(state, order_counts=counts)
     if answer.why == "throttled":
-        wish = answer.retry_after_s if answer.retry_after_s is not None else THROTTLE_S
-        later = now + min(max(wish, 1.0), THROTTLE_CAP_S)
-        state = dataclasses.replace(state, next_create={**state.next_create, held.provider: later})
-        # A 429 says that nothing was made: the one refusal after which the same order goes out again.
-        return _set_slot(state, MachineSlot(slot.index, not_before=later))
-    state = _log(state, f"{held.name}: {held.provider} refused {slot.choice.offer.product}: {answer.reason}")
-    state = _set_slot(state, MachineSlot(slot.index))
+        delay = answer.retry_after_s if answer.retry_after_s is not None else THROTTLE_S
+        retry_at = now + min(max(delay, 1.0), THROTTLE_CAP_S)
+        state = dataclasses.replace(state, next_order_at={**state.next_order_at, lease.provider: retry_at})
+        # A 429 says that nothing was created: the one refusal after which the same order is sent again.
+        return state.with_slot(MachineSlot(slot.index, not_before=retry_at))
+    state = state.with_history(f"{lease.name}: {lease.provider} refused {slot.choice.offer.product}: {answer.reason}")
+    state = state.with_slot(MachineSlot(slot.index))
     if answer.why in ("quota", "credentials"):
-        closed = {item.key: _FOREVER for item in state.choices if item.offer.provider == held.provider}
+        closed = {item.key: _FOREVER for item in state.choices if item.offer.provider == lease.provider}
     else:
         closed = {key: now + CAPACITY_RETRY_S if answer.why == "capacity" else _FOREVER}
-    return dataclasses.replace(state, closed={**state.closed, **closed})
+    return dataclasses.replace(state, closed_until={**state.closed_until, **closed})
 
 
 def _apply_listing(state: PoolState, event: AccountListed) -> PoolState:
     interval = state.traits[event.provider].poll_interval_s
-    state = dataclasses.replace(state, next_list={**state.next_list, event.provider: event.at + interval})
+    state = dataclasses.replace(state, next_listing_at={**state.next_listing_at, event.provider: event.at + interval})
     if event.problem:
         return state
     for slot in state.slots:
-        held = slot.held
-        if held is None or held.provider != event.provider or slot.phase in ("wanted", "creating"):
+        lease = slot.lease
+        if lease is None or lease.provider != event.provider or slot.phase in ("wanted", "creating"):
             continue
-        # Members that outlive their cluster carry its token, too; they are no cluster.
-        resource = "cluster" if state.request.whole else "instance"
+        # Machines that outlive their cluster carry its token too, but are not a cluster.
+        resource = "cluster" if state.request.is_cluster else "instance"
         cluster = state.request.cluster
-        ours = [item for item in event.rentals if item.carries(cluster, held.token) or item.id == held.id]
-        found = [item for item in ours if item.resource == resource]
-        state = (
-            _update_listed_slot(state, slot, held, found, event)
-            if found
-            else _update_missing_slot(state, slot, held, event)
-        )
-    for item in event.rentals:
-        if item.token in state.watched and item.carries(state.request.cluster, item.token):
-            state = queue_deletion(state, item, "came to be after it had been given up")
+        matching = [item for item in event.instances if item.carries(cluster, lease.token) or item.id == lease.id]
+        listed = [item for item in matching if item.resource == resource]
+        if listed:
+            state = _update_listed_slot(state, slot, lease, listed, event)
+        else:
+            state = _update_missing_slot(state, slot, lease, event)
+    for item in event.instances:
+        if item.token in state.abandoned_tokens and item.carries(state.request.cluster, item.token):
+            state = queue_deletion(state, item, "was created after its order was abandoned")
     return state
 
 
 def _update_listed_slot(
-    state: PoolState, slot: MachineSlot, held: SlotLease, found: list[Instance], event: AccountListed
+    state: PoolState, slot: MachineSlot, lease: SlotLease, listed: list[Instance], event: AccountListed
 ) -> PoolState:
-    chosen = next((item for item in found if item.id == held.id), found[0])
-    for extra in found:
-        if extra.id != chosen.id:
+    instance = next((item for item in listed if item.id == lease.id), listed[0])
+    for extra in listed:
+        if extra.id != instance.id:
             state = queue_deletion(state, extra, "is a second machine of one order")
-    if held.id is None:
-        state = _log(state, f"{held.name}: found as {chosen.id}")
-    price = chosen.price_usd_per_hour if chosen.price_usd_per_hour is not None else held.price
-    held = dataclasses.replace(held, id=chosen.id, seen_at=event.at, rental=chosen, price=price)
+    if lease.id is None:
+        state = state.with_history(f"{lease.name}: found as {instance.id}")
+    price = instance.price_usd_per_hour if instance.price_usd_per_hour is not None else lease.price
+    lease = dataclasses.replace(lease, id=instance.id, listed_at=event.at, instance=instance, price=price)
     phase = "booting" if slot.phase == "unsettled" else slot.phase
-    slot = dataclasses.replace(slot, phase=phase, held=held)
-    state = _set_slot(state, slot)
-    if chosen.doomed:
-        return replace_machine(state, slot, f"{held.provider} says {chosen.detail or chosen.state}")
-    if chosen.host and f"{held.provider}:{chosen.host}" in state.bad_hosts:
-        return replace_machine(state, slot, f"is on host {chosen.host}, which gave a bad machine before")
+    slot = dataclasses.replace(slot, phase=phase, lease=lease)
+    state = state.with_slot(slot)
+    if instance.doomed:
+        return replace_machine(state, slot, f"{lease.provider} reports {instance.detail or instance.state}")
+    if instance.host and f"{lease.provider}:{instance.host}" in state.bad_hosts:
+        return replace_machine(state, slot, f"is on host {instance.host}, which had an unusable machine before")
     cap = state.request.max_price_usd_per_hour
-    machines = state.request.count if state.request.whole else 1
-    if cap is not None and price is not None and price / machines > cap * 1.001:
+    if cap is not None and price is not None and price / state.request.machines_per_order > cap * 1.001:
         return replace_machine(state, slot, f"costs {price:.3f} USD per hour, more than the cap")
-    if slot.phase == "booting" and not state.request.gate and _all_machines_run(state, chosen):
-        state = _set_slot(state, dataclasses.replace(slot, phase="ready"))
+    if slot.phase == "booting" and not state.request.gate and _all_machines_run(state, instance):
+        state = state.with_slot(dataclasses.replace(slot, phase="ready"))
     return state
 
 
-def _all_machines_run(state: PoolState, rental: Instance) -> bool:
-    wanted = state.request.count if state.request.whole else 1
-    return sum(item.state == "running" and item.ssh is not None for item in rental.machines) >= wanted
+def _all_machines_run(state: PoolState, instance: Instance) -> bool:
+    running = sum(item.state == "running" and item.ssh is not None for item in instance.machines)
+    return running >= state.request.machines_per_order
 
 
-def _update_missing_slot(state: PoolState, slot: MachineSlot, held: SlotLease, event: AccountListed) -> PoolState:
+def _update_missing_slot(state: PoolState, slot: MachineSlot, lease: SlotLease, event: AccountListed) -> PoolState:
     if slot.phase == "unsettled":
-        if event.asked_at < slot.until:
+        if event.requested_at < slot.until:
             return state
-        state = dataclasses.replace(state, watched=state.watched | {held.token})
-        return _set_slot(_log(state, f"{held.name}: did not come to be"), MachineSlot(slot.index))
-    # A listing may miss what exists: only a lasting absence counts, and the id is deleted all the same.
-    last = max(held.since, held.seen_at or 0.0)
-    if event.asked_at - last <= state.traits[held.provider].list_lag_s:
+        state = state.with_abandoned(lease.token)
+        return state.with_history(f"{lease.name}: was never created").with_slot(MachineSlot(slot.index))
+    # A listing may miss what exists: only a lasting absence counts, and the id is deleted nevertheless.
+    last = max(lease.since, lease.listed_at or 0.0)
+    if event.requested_at - last <= state.traits[lease.provider].list_lag_s:
         return state
-    return replace_machine(state, slot, f"is gone from the listing of {held.provider}")
+    return replace_machine(state, slot, f"is no longer listed by {lease.provider}")
 
 
 def _apply_probe(state: PoolState, event: MachineProbed) -> PoolState:
     slot = state.slots[event.slot]
-    held, report = slot.held, event.report
-    if held is None or held.token != event.token or slot.phase != "booting":
+    lease, report = slot.lease, event.report
+    if lease is None or lease.token != event.token or slot.phase != "booting":
         return state
     if report.state == "bad":
         return replace_machine(state, slot, "; ".join(report.problems))
     if report.state == "ready":
-        return _mark_passed(state, slot, held, event.member)
-    answered = dict(held.answered)
-    if report.answered:
-        answered.setdefault(event.member, event.at)
-    held = dataclasses.replace(held, answered=answered, problems=report.problems, probe_at=event.at + PROBE_INTERVAL_S)
-    slot = dataclasses.replace(slot, held=held)
-    state = _set_slot(state, slot)
-    since = answered.get(event.member)
+        return _mark_passed(state, slot, lease, event.member)
+    first_answers = dict(lease.first_answers)
+    if report.has_answered:
+        first_answers.setdefault(event.member, event.at)
+    lease = dataclasses.replace(
+        lease, first_answers=first_answers, problems=report.problems, probe_at=event.at + PROBE_INTERVAL_S
+    )
+    slot = dataclasses.replace(slot, lease=lease)
+    state = state.with_slot(slot)
+    since = first_answers.get(event.member)
     if since is not None and event.at - since > state.request.patience_s:
         return replace_machine(state, slot, "; ".join(report.problems))
     return state
 
 
-def _mark_passed(state: PoolState, slot: MachineSlot, held: SlotLease, member: str) -> PoolState:
-    passed = held.passed | {member}
-    wanted = state.request.count if state.request.whole else 1
-    machines = held.rental.machines if held.rental else ()
-    complete = sum(item.id in passed for item in machines) >= wanted
-    held = dataclasses.replace(held, passed=passed, problems=())
-    return _set_slot(state, dataclasses.replace(slot, phase="ready" if complete else "booting", held=held))
+def _mark_passed(state: PoolState, slot: MachineSlot, lease: SlotLease, member: str) -> PoolState:
+    passed = lease.passed_members | {member}
+    machines = lease.instance.machines if lease.instance else ()
+    is_complete = sum(item.id in passed for item in machines) >= state.request.machines_per_order
+    lease = dataclasses.replace(lease, passed_members=passed, problems=())
+    return state.with_slot(dataclasses.replace(slot, phase="ready" if is_complete else "booting", lease=lease))
 
 
 def _apply_deletion(state: PoolState, event: DeletionAnswered) -> PoolState:
-    rest = tuple(item for item in state.discards if item.rental.id != event.discard.rental.id)
+    deletions = tuple(item for item in state.deletions if item.instance.id != event.deletion.instance.id)
     if event.problem:
-        again = dataclasses.replace(
-            event.discard, retry_at=event.at + DELETE_RETRY_S, attempts=event.discard.attempts + 1
-        )
-        if again.attempts < DELETE_ATTEMPTS:
-            rest = (*rest, again)
+        attempts = event.deletion.attempts + 1
+        if attempts < DELETE_ATTEMPTS:
+            retry_at = event.at + DELETE_RETRY_S
+            deletions = (*deletions, dataclasses.replace(event.deletion, retry_at=retry_at, attempts=attempts))
         else:
-            state = _log(state, f"{again.rental.name}: cannot be deleted ({event.problem})")
-    return dataclasses.replace(state, discards=rest)
+            state = state.with_history(f"{event.deletion.instance.name}: cannot be deleted ({event.problem})")
+    return dataclasses.replace(state, deletions=deletions)
 
 
-def queue_deletion(state: PoolState, rental: Instance, reason: str) -> PoolState:
-    """Queue one listed thing for deletion, once."""
-    if any(item.rental.id == rental.id and item.rental.provider == rental.provider for item in state.discards):
+def queue_deletion(state: PoolState, instance: Instance, reason: str) -> PoolState:
+    """Queue one instance for deletion, once."""
+    if any(item.instance.id == instance.id and item.instance.provider == instance.provider for item in state.deletions):
         return state
-    state = _log(state, f"{rental.name}: {reason}")
-    return dataclasses.replace(state, discards=(*state.discards, QueuedDeletion(rental, reason)))
+    state = state.with_history(f"{instance.name}: {reason}")
+    return dataclasses.replace(state, deletions=(*state.deletions, QueuedDeletion(instance, reason)))
 
 
 def _release_slot(state: PoolState, slot: MachineSlot, reason: str) -> PoolState:
-    held = slot.held
-    if held is None:
+    lease = slot.lease
+    if lease is None:
         return state
-    state = _set_slot(state, MachineSlot(slot.index))
-    state = dataclasses.replace(state, watched=state.watched | {held.token})
-    rental = held.rental or (
-        Instance(held.provider, held.id, held.name, held.token, "unknown") if held.id is not None else None
+    state = state.with_slot(MachineSlot(slot.index)).with_abandoned(lease.token)
+    instance = lease.instance or (
+        Instance(lease.provider, lease.id, lease.name, lease.token, "unknown") if lease.id is not None else None
     )
-    if rental is None:
-        return _log(state, f"{held.name}: {reason}")
-    return queue_deletion(state, rental, reason)
+    if instance is None:
+        return state.with_history(f"{lease.name}: {reason}")
+    return queue_deletion(state, instance, reason)
 
 
 def _switch_candidate(state: PoolState, tier: int) -> PoolState:
     for slot in state.slots:
-        if slot.held is not None:
+        if slot.lease is not None:
             state = _release_slot(state, slot, "belongs to a candidate that cannot complete the gang")
-    return _log(dataclasses.replace(state, tier=tier), f"trying candidate {tier + 1} for the whole gang")
-
-
-def held_machines(state: PoolState) -> t.Iterator[tuple[SlotLease, Instance]]:
-    """Yield what the ready slots hold."""
-    for slot in state.slots:
-        if slot.held and slot.held.rental:
-            yield slot.held, slot.held.rental
+    return dataclasses.replace(state, tier=tier).with_history(f"trying candidate {tier + 1} for the whole gang")

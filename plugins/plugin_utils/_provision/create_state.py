@@ -1,10 +1,11 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The state of a pool that is being rented, the events that change it and the actions it asks for. All values.
+"""The state of a pool that is being created, the events that change it and the actions it asks for. All values.
 
-Times are Unix seconds. A pool has one slot for each machine (one for the whole pool where a cluster is rented); a
-slot holds at most one lease. Leases that are given up move to ``discards`` until their deletion is acknowledged.
+Times are Unix seconds. A pool has one slot for each machine, or one for the whole pool where a provider's
+cluster is ordered; a slot holds at most one lease. The machine of a lease that has left its slot is in ``deletions``
+until its deletion is acknowledged.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -23,7 +24,7 @@ Phase = t.Literal["wanted", "creating", "unsettled", "booting", "ready"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PoolRequest:
-    """What is to be rented. Prices are dollars per hour; ``timeout_at`` ends the waiting, ``deadline`` the leases."""
+    """A pool to create. Prices are dollars per hour; ``timeout_at`` ends the waiting, ``deadline`` the leases."""
 
     cluster: str
     pool: str
@@ -37,38 +38,52 @@ class PoolRequest:
     release: str | None = None
     max_cost_usd: float | None = None
     mixed: bool = False
-    max_rerolls: int = 3
+    max_replacements: int = 3
     capacity_wait_s: float = 0.0
     patience_s: float = 240.0
     gate: bool = True
 
     @property
-    def whole(self) -> bool:
-        """Return whether one order yields the whole pool."""
+    def is_cluster(self) -> bool:
+        """Return whether one order creates the whole pool."""
         return self.candidates[0].unit == "cluster"
 
     @property
-    def slots(self) -> int:
-        """Return how many orders make the pool."""
-        return 1 if self.whole else self.count
+    def slot_count(self) -> int:
+        """Return the number of orders that make the pool."""
+        return 1 if self.is_cluster else self.count
+
+    @property
+    def machines_per_order(self) -> int:
+        """Return the number of machines that one order creates."""
+        return self.count if self.is_cluster else 1
+
+    @property
+    def label(self) -> str:
+        """Return the pool's name in messages."""
+        return f"{self.cluster}/{self.pool}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Choice:
-    """An offer with the candidate (by its place in the request) that it answers."""
+    """An offer, and the index (``tier``) of the candidate of the request that it fits."""
 
     tier: int
     offer: Offer
 
     @property
     def key(self) -> str:
-        """Return what tells this choice from others."""
+        """Return the offer's key, unique among the choices."""
         return self.offer.key
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SlotLease:
-    """A lease in play. ``kept`` marks one of an earlier, complete gang: a failure now must not take it away."""
+    """The lease in a slot. ``protected`` marks one of an earlier, complete gang: a failure now must not delete it.
+
+    ``since`` is when its boot time began, ``listed_at`` when a listing last had it. ``first_answers`` holds when each
+    machine first answered over SSH, ``passed_members`` the machines that passed the readiness gate.
+    """
 
     token: str
     name: str
@@ -77,22 +92,22 @@ class SlotLease:
     price: float | None = None
     id: str | None = None
     region: str | None = None
-    seen_at: float | None = None
-    rental: Instance | None = None
-    answered: t.Mapping[str, float] = dataclasses.field(default_factory=dict)
-    passed: frozenset[str] = frozenset()
+    listed_at: float | None = None
+    instance: Instance | None = None
+    first_answers: t.Mapping[str, float] = dataclasses.field(default_factory=dict)
+    passed_members: frozenset[str] = frozenset()
     probe_at: float = 0.0
     problems: tuple[str, ...] = ()
-    kept: bool = False
+    protected: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MachineSlot:
-    """One place in the pool; ``until`` is when an unsettled order counts as not taken."""
+    """One machine of the pool to be; ``until`` is when an order without an answer counts as not taken."""
 
     index: int
     phase: Phase = "wanted"
-    held: SlotLease | None = None
+    lease: SlotLease | None = None
     choice: Choice | None = None
     not_before: float = 0.0
     until: float = 0.0
@@ -100,9 +115,9 @@ class MachineSlot:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class QueuedDeletion:
-    """A thing to delete now; ``retry_at`` is when the next attempt is due."""
+    """An instance to delete; ``retry_at`` is when the next attempt is due."""
 
-    rental: Instance
+    instance: Instance
     reason: str
     retry_at: float = 0.0
     attempts: int = 0
@@ -110,33 +125,56 @@ class QueuedDeletion:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PoolState:
-    """Everything the planner knows. ``busy`` names the actions that are on their way."""
+    """Everything the planner knows.
+
+    ``tier`` is the candidate that is being ordered, ``closed_until`` until when a choice may not be ordered,
+    ``order_counts`` how often each was. ``abandoned_tokens`` are of orders that no slot waits for: what appears under
+    them is deleted. ``in_flight`` holds the keys of the actions that have no answer yet.
+    """
 
     request: PoolRequest
     slots: tuple[MachineSlot, ...]
     traits: t.Mapping[str, ProviderTraits]
     choices: tuple[Choice, ...] = ()
     tier: int = 0
-    closed: t.Mapping[str, float] = dataclasses.field(default_factory=dict)
-    used: t.Mapping[str, int] = dataclasses.field(default_factory=dict)
+    closed_until: t.Mapping[str, float] = dataclasses.field(default_factory=dict)
+    order_counts: t.Mapping[str, int] = dataclasses.field(default_factory=dict)
     bad_hosts: frozenset[str] = frozenset()
-    next_create: t.Mapping[str, float] = dataclasses.field(default_factory=dict)
-    next_list: t.Mapping[str, float] = dataclasses.field(default_factory=dict)
-    discards: tuple[QueuedDeletion, ...] = ()
-    watched: frozenset[str] = frozenset()
-    rerolls: int = 0
+    next_order_at: t.Mapping[str, float] = dataclasses.field(default_factory=dict)
+    next_listing_at: t.Mapping[str, float] = dataclasses.field(default_factory=dict)
+    deletions: tuple[QueuedDeletion, ...] = ()
+    abandoned_tokens: frozenset[str] = frozenset()
+    replacements: int = 0
     started_at: float = 0.0
-    busy: frozenset[str] = frozenset()
+    in_flight: frozenset[str] = frozenset()
     failure: str = ""
     history: tuple[str, ...] = ()
 
     @property
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """Return whether every slot holds a usable machine."""
-        return all(slot.phase == "ready" for slot in self.slots)
+        return self.ready_count == len(self.slots)
+
+    @property
+    def ready_count(self) -> int:
+        """Return how many slots hold a usable machine."""
+        return sum(slot.phase == "ready" for slot in self.slots)
+
+    def with_slot(self, slot: MachineSlot) -> PoolState:
+        """Return the state with ``slot`` in the place of its index."""
+        slots = tuple(slot if item.index == slot.index else item for item in self.slots)
+        return dataclasses.replace(self, slots=slots)
+
+    def with_abandoned(self, token: str) -> PoolState:
+        """Return the state in which no slot waits for the order of ``token``."""
+        return dataclasses.replace(self, abandoned_tokens=self.abandoned_tokens | {token})
+
+    def with_history(self, line: str) -> PoolState:
+        """Return the state with one more line for the user."""
+        return dataclasses.replace(self, history=(*self.history, line))
 
 
-# Actions: what the driver is asked to do now.
+# Actions: what to do now.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -164,7 +202,7 @@ class ListAccount:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProbeMachine:
-    """Look at one machine over SSH."""
+    """Run the readiness probe on one machine over SSH."""
 
     slot: int
     token: str
@@ -177,13 +215,13 @@ class ProbeMachine:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeleteInstance:
-    """Delete one thing."""
+    """Delete one instance."""
 
-    discard: QueuedDeletion
+    deletion: QueuedDeletion
 
     @property
     def key(self) -> str:
-        return f"delete:{self.discard.rental.provider}:{self.discard.rental.id}"
+        return f"delete:{self.deletion.instance.provider}:{self.deletion.instance.id}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -200,7 +238,7 @@ class Finish:
     reason: str = ""
 
 
-CreateAction = PlaceOrder | ListAccount | ProbeMachine | DeleteInstance | WaitUntil | Finish
+CreateAction = PlaceOrder | ListAccount | ProbeMachine | DeleteInstance
 
 
 # Events: what happened, with its time.
@@ -208,7 +246,7 @@ CreateAction = PlaceOrder | ListAccount | ProbeMachine | DeleteInstance | WaitUn
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OrderSent:
-    """An order is about to leave: its intent is on disk."""
+    """An order is about to be sent: its intent is on disk."""
 
     at: float
     slot: int
@@ -219,7 +257,7 @@ class OrderSent:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OrderAnswered:
-    """A create call came back."""
+    """A create call was answered."""
 
     at: float
     slot: int
@@ -228,18 +266,18 @@ class OrderAnswered:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AccountListed:
-    """A listing arrived; ``asked_at`` is when it was asked for, ``problem`` why it failed."""
+    """A listing was answered; ``requested_at`` is when the call began, ``problem`` why it failed."""
 
     at: float
-    asked_at: float
+    requested_at: float
     provider: str
-    rentals: tuple[Instance, ...] = ()
+    instances: tuple[Instance, ...] = ()
     problem: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MachineProbed:
-    """A look at a machine ended."""
+    """A readiness probe of a machine ended."""
 
     at: float
     slot: int
@@ -250,10 +288,10 @@ class MachineProbed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeletionAnswered:
-    """A delete call came back; ``problem`` says why it failed."""
+    """A delete call was answered; ``problem`` says why it failed."""
 
     at: float
-    discard: QueuedDeletion
+    deletion: QueuedDeletion
     problem: str = ""
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Giving back, carried out: deletes and listings at the providers, ledger lines, and the proof at the end.
+"""Delete leases and prove it: the account calls, the ledger lines and the proof of what a deletion did.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -18,8 +18,16 @@ from ...module_utils._model.ledger import Lease
 from ...module_utils._model.timestamps import format_time
 from . import delete_plan
 from .api import AccountApi, Scheduler
-from .create_state import AccountListed, DeleteInstance, ListAccount, QueuedDeletion
-from .delete_state import DeleteAnswered, DeleteEvent, DeleteListing, DeleteRequest, DeleteState, Termination
+from .create_state import AccountListed, Finish, ListAccount, QueuedDeletion, WaitUntil
+from .delete_state import (
+    DeleteAction,
+    DeleteAnswered,
+    DeleteEvent,
+    DeleteListing,
+    DeleteRequest,
+    DeleteState,
+    Termination,
+)
 from .ledger.ledger_events import delete_events, termination_event
 from .ledger.ledger_session import LedgerSession
 from .reconcile import reconcile
@@ -29,128 +37,134 @@ _HOLDING = ("created", "adopted", "joined")
 
 
 def is_credential_error(error: TransportError) -> bool:
-    """Return whether an error is about the credentials, so that only a person can mend it."""
+    """Return whether an error is about the credentials, so that no retry helps."""
     return isinstance(error, ApiError) and error.status in (401, 403)
 
 
 class _DeleteEffects:
-    """The effects of giving back."""
+    """Calls to accounts and ledger lines while leases are deleted."""
 
-    def __init__(self, keepers: AccountApis, book: LedgerSession, stage: Scheduler) -> None:
-        self._keepers = keepers
-        self._book = book
-        self._stage = stage
+    def __init__(self, accounts: AccountApis, session: LedgerSession, scheduler: Scheduler) -> None:
+        self._accounts = accounts
+        self._session = session
+        self._scheduler = scheduler
 
-    def decide(self, state: DeleteState, now: float) -> t.Sequence[t.Any]:
+    def decide(self, state: DeleteState, now: float) -> tuple[DeleteAction, ...] | WaitUntil | Finish:
         return delete_plan.decide(state, now)
 
-    def start(
-        self, state: DeleteState, action: ListAccount | DeleteInstance
-    ) -> tuple[DeleteState, t.Callable[[], t.Any]]:
-        state = dataclasses.replace(state, busy=state.busy | {action.key})
+    def start(self, state: DeleteState, action: DeleteAction) -> tuple[DeleteState, t.Callable[[], DeleteEvent]]:
+        state = dataclasses.replace(state, in_flight=state.in_flight | {action.key})
         if isinstance(action, ListAccount):
-            return state, lambda: list_account(self._keepers[action.provider], self._stage)
-        return state, lambda: self._delete(action.discard)
+            return state, lambda: list_account(self._accounts[action.provider], self._scheduler)
+        return state, lambda: self._delete(action.deletion)
 
-    def take(self, state: DeleteState, event: DeleteEvent) -> DeleteState:
+    def apply(self, state: DeleteState, event: DeleteEvent) -> DeleteState:
         after = delete_plan.reduce(state, event)
-        for line in delete_events(state, event, after, self._stage.now()):
-            self._book.note(line)
+        for line in delete_events(state, event, after, self._scheduler.now()):
+            self._session.record(line)
         return after
 
     def tick(self, state: DeleteState, now: float) -> DeleteState:
         return delete_plan.tick(state, now)
 
-    def _delete(self, discard: QueuedDeletion) -> DeleteAnswered:
+    def _delete(self, deletion: QueuedDeletion) -> DeleteAnswered:
         try:
-            taken = self._keepers[discard.rental.provider].delete(discard.rental)
+            existed = self._accounts[deletion.instance.provider].delete(deletion.instance)
         except TransportError as error:
-            return DeleteAnswered(self._stage.now(), discard, problem=str(error), final=is_credential_error(error))
-        return DeleteAnswered(self._stage.now(), discard, taken)
+            return DeleteAnswered(
+                self._scheduler.now(), deletion, problem=str(error), is_permanent=is_credential_error(error)
+            )
+        return DeleteAnswered(self._scheduler.now(), deletion, existed)
 
 
-def list_account(keeper: AccountApi, stage: Scheduler) -> DeleteListing:
-    """List one account; an error becomes part of the answer."""
-    asked = stage.now()
+def list_account(account: AccountApi, scheduler: Scheduler) -> DeleteListing:
+    """List one account; an error becomes part of the result."""
+    requested_at = scheduler.now()
     try:
-        rentals = keeper.rentals()
+        instances = account.list_instances()
     except TransportError as error:
         return DeleteListing(
-            AccountListed(stage.now(), asked, keeper.name, problem=str(error)), is_credential_error(error)
+            AccountListed(scheduler.now(), requested_at, account.name, problem=str(error)), is_credential_error(error)
         )
-    return DeleteListing(AccountListed(stage.now(), asked, keeper.name, rentals))
+    return DeleteListing(AccountListed(scheduler.now(), requested_at, account.name, instances))
 
 
 def delete_leases(
     request: DeleteRequest,
     scope: t.Callable[[Lease], bool],
-    keepers: AccountApis,
-    book: LedgerSession,
-    stage: Scheduler,
+    accounts: AccountApis,
+    session: LedgerSession,
+    scheduler: Scheduler,
 ) -> TeardownProof:
-    """End every lease that ``scope`` picks and prove it; return the proof, clean or not.
+    """Delete every lease that ``scope`` selects and prove it; return the proof, clean or not.
 
-    Never raises for a provider that fails: what is not proved gone is in the proof's ``billing``.
+    Never raises for a provider that fails: what is not proved absent is in the proof's ``billing``.
     """
-    state = _initial_state(request, scope, keepers, book)
-    for claim in state.claims.values():
-        if claim.lease.state in _HOLDING and not claim.final:
-            book.note(termination_event(claim, stage.now(), "draining", claim.lease.id))
-    state, _end = reconcile(_DeleteEffects(keepers, book, stage), state, stage)
-    return build_proof(state, _list_leftovers(state, keepers))
+    state = _initial_state(request, scope, accounts, session)
+    for termination in state.terminations.values():
+        if termination.lease.state in _HOLDING and not termination.is_permanent:
+            session.record(termination_event(termination, scheduler.now(), "draining", termination.lease.id))
+    state, _end = reconcile(_DeleteEffects(accounts, session, scheduler), state, scheduler)
+    return build_proof(state, _list_leftovers(state, accounts))
 
 
 def preview_deletion(
     request: DeleteRequest,
     scope: t.Callable[[Lease], bool],
-    keepers: AccountApis,
-    book: LedgerSession,
-    stage: Scheduler,
+    accounts: AccountApis,
+    session: LedgerSession,
+    scheduler: Scheduler,
 ) -> DeleteState:
-    """Return what giving back would find, from one listing of each account; nothing is written or deleted."""
-    state = _initial_state(request, scope, keepers, book)
-    looks = [stage.submit(functools.partial(list_account, item, stage)) for item in keepers.values()]
-    for work in looks:
-        stage.wait([work], stage.now() + 600.0)
+    """Return what a deletion would find, from one listing of each account; nothing is written or deleted."""
+    state = _initial_state(request, scope, accounts, session)
+    works = [scheduler.submit(functools.partial(list_account, item, scheduler)) for item in accounts.values()]
+    for work in works:
+        scheduler.wait([work], scheduler.now() + 600.0)
         state = delete_plan.reduce(state, work.result())
     return state
 
 
 def _initial_state(
-    request: DeleteRequest, scope: t.Callable[[Lease], bool], keepers: AccountApis, book: LedgerSession
+    request: DeleteRequest, scope: t.Callable[[Lease], bool], accounts: AccountApis, session: LedgerSession
 ) -> DeleteState:
-    accounts = {name: item.account for name, item in keepers.items()}
-    traits = {name: item.traits for name, item in keepers.items()}
-    return delete_plan.initial_state(request, tuple(book.leases.values()), scope, accounts, traits)
+    fingerprints = {name: item.account for name, item in accounts.items()}
+    traits = {name: item.traits for name, item in accounts.items()}
+    return delete_plan.initial_state(request, tuple(session.leases.values()), scope, fingerprints, traits)
 
 
-def _list_leftovers(state: DeleteState, keepers: AccountApis) -> tuple[Leftover, ...]:
-    found: list[Leftover] = []
-    for name in sorted(state.listed):
+def _list_leftovers(state: DeleteState, accounts: AccountApis) -> tuple[Leftover, ...]:
+    leftovers: list[Leftover] = []
+    for name in sorted(state.listed_accounts):
         try:
-            found += keepers[name].leftovers({state.request.cluster})
+            leftovers += accounts[name].leftovers({state.request.cluster})
         except TransportError as error:
-            found.append(Leftover("listing", name, "unknown", str(error)))
-    return tuple(found)
+            leftovers.append(Leftover("listing", name, "unknown", str(error)))
+    return tuple(leftovers)
 
 
 def build_proof(state: DeleteState, leftovers: tuple[Leftover, ...]) -> TeardownProof:
-    """Return the proof that a final state of giving back amounts to."""
-    claims = state.claims.values()
-    billing = [_billing_entry(claim, state) for claim in claims if not claim.verified]
-    silent = sorted(_unlisted_accounts(state).items())
-    billing += [{"provider": name, "problem": problem, "usd_per_hour": None} for name, problem in silent]
+    """Return the proof that a final state amounts to."""
+    terminations = state.terminations.values()
+    billing = [_billing_entry(termination, state) for termination in terminations if not termination.is_verified]
+    unlisted = sorted(_unlisted_accounts(state).items())
+    billing += [{"provider": name, "problem": problem, "usd_per_hour": None} for name, problem in unlisted]
     orphans = [_orphan_entry(item) for item in state.orphans.values()]
     prices = [item.get("usd_per_hour") for item in (*billing, *orphans)] + [item.usd_per_hour for item in leftovers]
-    known = [price for price in prices if price is not None]
+    known_prices = [price for price in prices if isinstance(price, (int, float))]
     return TeardownProof(
         leases=tuple(
-            LeaseProof(claim.lease.token, claim.lease.name, claim.lease.id, claim.lease.account, _absence_times(claim))
-            for claim in claims
-            if claim.verified
+            LeaseProof(
+                termination.lease.token,
+                termination.lease.name,
+                termination.lease.id,
+                termination.lease.account,
+                _absence_times(termination),
+            )
+            for termination in terminations
+            if termination.is_verified
         ),
         leftovers=leftovers,
-        residual_usd_per_hour=round(sum(known), 6) if len(known) == len(prices) else None,
+        residual_usd_per_hour=round(sum(known_prices), 6) if len(known_prices) == len(prices) else None,
         unknown=tuple((item.id, item.name) for item in state.unknown.values()),
         billing=tuple(billing),
         orphans=tuple(orphans),
@@ -158,39 +172,39 @@ def build_proof(state: DeleteState, leftovers: tuple[Leftover, ...]) -> Teardown
 
 
 def _unlisted_accounts(state: DeleteState) -> dict[str, str]:
-    """Return the providers whose account could not be looked at, so that nothing is known about orphans there."""
-    silent = {
-        name: f"could not be listed in time ({state.trouble.get(name, 'no answer')})"
+    """Return the providers whose account could not be listed, so that orphans there are unknown."""
+    unlisted = {
+        name: f"could not be listed in time ({state.listing_problems.get(name, 'no answer')})"
         for name in state.traits
-        if name not in state.listed
+        if name not in state.listed_accounts
     }
-    return {**silent, **state.unlisted}
+    return {**unlisted, **state.unlistable}
 
 
-def _absence_times(claim: Termination) -> tuple[str, str]:
-    first, second = claim.absent_at[:2]
+def _absence_times(termination: Termination) -> tuple[str, str]:
+    first, second = termination.absent_at[:2]
     return format_time(first), format_time(second)
 
 
-def _billing_entry(claim: Termination, state: DeleteState) -> dict[str, t.Any]:
-    lease = claim.lease
-    seen = claim.live[0] if claim.live else None
-    price = seen.price_usd_per_hour if seen and seen.price_usd_per_hour is not None else lease.price_usd_per_hour
-    trouble = f" ({state.trouble[lease.provider]})" if lease.provider in state.trouble else ""
-    plain = f"still listed ({seen.detail or seen.state})" if seen else f"not proved gone in time{trouble}"
+def _billing_entry(termination: Termination, state: DeleteState) -> dict[str, object]:
+    lease = termination.lease
+    listed = termination.listed_instances[0] if termination.listed_instances else None
+    price = listed.price_usd_per_hour if listed and listed.price_usd_per_hour is not None else lease.price_usd_per_hour
+    cause = f" ({state.listing_problems[lease.provider]})" if lease.provider in state.listing_problems else ""
+    problem = f"still listed ({listed.detail or listed.state})" if listed else f"not proved gone in time{cause}"
     return {
         "token": lease.token,
         "resource": lease.resource,
         "provider": lease.provider,
-        "ids": list(claim.ids),
+        "ids": list(termination.ids),
         "name": lease.name,
         "usd_per_hour": price,
-        "problem": claim.problem or plain,
-        "delete_failed": bool(claim.problem and claim.live),
+        "problem": termination.problem or problem,
+        "delete_failed": bool(termination.problem and termination.listed_instances),
     }
 
 
-def _orphan_entry(item: Instance) -> dict[str, t.Any]:
+def _orphan_entry(item: Instance) -> dict[str, object]:
     return {
         "provider": item.provider,
         "resource": item.resource,

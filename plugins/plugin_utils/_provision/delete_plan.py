@@ -1,11 +1,11 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Giving back with proof, as pure functions: what to do next, and what an answer changes.
+"""Deletion with proof, as pure functions: what to do next, and what an answer changes.
 
-A lease is verified when every id it ever had was deleted with an answer, and two listings of its own account, asked
-for at least five seconds apart after that (and after every delay the provider is known for), show neither its token
-nor its ids. A sighting in between starts the proof again.
+A lease is verified when every id it ever had was deleted with an answer, and two listings of its own account, at
+least five seconds apart after that (and after every delay that the provider is known for), show neither its token nor
+its ids. A listing in between that shows it starts the proof again.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -36,54 +36,54 @@ def initial_state(
     request: DeleteRequest,
     leases: t.Collection[Lease],
     scope: t.Callable[[Lease], bool],
-    accounts: t.Mapping[str, str],
+    fingerprints: t.Mapping[str, str],
     traits: t.Mapping[str, ProviderTraits],
 ) -> DeleteState:
     """Return the state before anything was done.
 
-    :param leases: all leases of the ledger; those that ``scope`` picks are given back.
-    :param accounts: the account fingerprint behind each provider that is configured.
+    :param leases: all leases of the ledger; those that ``scope`` selects are deleted.
+    :param fingerprints: the account fingerprint behind each provider that is configured.
     """
-    chosen = [lease for lease in leases if scope(lease)]
-    claims = {}
-    for lease in chosen:
+    selected = [lease for lease in leases if scope(lease)]
+    terminations = {}
+    for lease in selected:
         if lease.open:
-            claim = _start_termination(lease, accounts.get(lease.provider), traits.get(lease.provider))
-            claims[claim.key] = claim
+            termination = _start_termination(lease, fingerprints.get(lease.provider), traits.get(lease.provider))
+            terminations[termination.key] = termination
     return DeleteState(
         request,
-        claims,
+        terminations,
         traits,
-        accounts,
+        fingerprints,
         frozenset(lease.token for lease in leases),
-        frozenset(lease.token for lease in chosen),
+        frozenset(lease.token for lease in selected),
     )
 
 
 def _start_termination(lease: Lease, account: str | None, traits: ProviderTraits | None) -> Termination:
     if account is None or traits is None:
-        return Termination(lease, lease.ids, problem=f"no credentials for {lease.provider} are given", final=True)
+        return Termination(lease, lease.ids, problem=f"no credentials for {lease.provider}", is_permanent=True)
     if account != lease.account:
-        words = f"was rented in account {lease.account} of {lease.provider}, the credentials are of {account}"
-        return Termination(lease, lease.ids, problem=words, final=True)
-    quiet = 0.0 if lease.settled else lease.intent_at + traits.settle_s
+        problem = f"was created in account {lease.account} of {lease.provider}, the credentials are of {account}"
+        return Termination(lease, lease.ids, problem=problem, is_permanent=True)
+    absent_from = 0.0 if lease.settled else lease.intent_at + traits.settle_s
     acknowledged = dict.fromkeys(lease.ids, lease.changed_at) if lease.state == "deleted" else {}
-    return Termination(lease, lease.ids, acknowledged=acknowledged, quiet_from=quiet)
+    return Termination(lease, lease.ids, acknowledged_at=acknowledged, absent_from=absent_from)
 
 
-def decide(state: DeleteState, now: float) -> tuple[DeleteAction, ...]:
-    """Return what is to be started now, or one ``Rest`` or ``End``."""
-    if _is_finished(state) or state.over_time:
-        return (WaitUntil(now + 60.0),) if state.busy else (Finish(_end_reason(state)),)
-    due: list[ListAccount | DeleteInstance] = [*_due_listings(state, now), *_due_deletions(state, now)]
-    due = [action for action in due if action.key not in state.busy]
-    return tuple(due) or (WaitUntil(min(_wake_times(state, now))),)
+def decide(state: DeleteState, now: float) -> tuple[DeleteAction, ...] | WaitUntil | Finish:
+    """Return what to start now, or until when to wait, or the end."""
+    if _is_finished(state) or state.timed_out:
+        return WaitUntil(now + 60.0) if state.in_flight else Finish(_end_reason(state))
+    actions: tuple[DeleteAction, ...] = (*_due_listings(state, now), *_due_deletions(state, now))
+    due = tuple(action for action in actions if action.key not in state.in_flight)
+    return due or WaitUntil(min(_wake_times(state, now)))
 
 
 def reduce(state: DeleteState, event: DeleteEvent) -> DeleteState:
     """Return the state after ``event``."""
     if isinstance(event, DeleteListing):
-        at = event.listed.at
+        at = event.listing.at
         state = _apply_listing(state, event)
     else:
         at = event.at
@@ -93,119 +93,133 @@ def reduce(state: DeleteState, event: DeleteEvent) -> DeleteState:
 
 def tick(state: DeleteState, now: float) -> DeleteState:
     """Return the state at ``now``: past its time, what is not proved stays unproved."""
-    return dataclasses.replace(state, over_time=now >= state.request.timeout_at)
+    return dataclasses.replace(state, timed_out=now >= state.request.timeout_at)
 
 
 def _is_finished(state: DeleteState) -> bool:
-    answered = state.listed | state.unlisted.keys()
-    return all(name in answered for name in state.traits) and all(claim.over for claim in state.claims.values())
+    done = state.listed_accounts | state.unlistable.keys()
+    return all(name in done for name in state.traits) and all(
+        termination.is_finished for termination in state.terminations.values()
+    )
 
 
 def _end_reason(state: DeleteState) -> str:
-    return "" if all(claim.verified for claim in state.claims.values()) and not state.unlisted else "not proved gone"
+    return (
+        ""
+        if all(termination.is_verified for termination in state.terminations.values()) and not state.unlistable
+        else "not proved gone"
+    )
 
 
 def _providers_to_list(state: DeleteState) -> set[str]:
-    """Return the providers to list: those with open claims, and each one once for orphans."""
-    waiting = {claim.lease.provider for claim in state.claims.values() if not claim.over}
-    wanted = waiting | (state.traits.keys() - state.listed)
-    return {name for name in wanted if name in state.traits and name not in state.unlisted}
+    """Return the providers to list: those with open terminations, and each one once for orphans."""
+    open_providers = {
+        termination.lease.provider for termination in state.terminations.values() if not termination.is_finished
+    }
+    names = open_providers | (state.traits.keys() - state.listed_accounts)
+    return {name for name in names if name in state.traits and name not in state.unlistable}
 
 
 def _due_listings(state: DeleteState, now: float) -> t.Iterator[ListAccount]:
-    return (ListAccount(name) for name in sorted(_providers_to_list(state)) if state.next_list.get(name, 0.0) <= now)
+    return (
+        ListAccount(name) for name in sorted(_providers_to_list(state)) if state.next_listing_at.get(name, 0.0) <= now
+    )
 
 
-def _undeleted_instances(claim: Termination) -> dict[str, Instance]:
-    """Return what of a claim still needs a delete: ids without an answer, and whatever is listed."""
-    lease = claim.lease
-    waiting = {
+def _undeleted_instances(termination: Termination) -> dict[str, Instance]:
+    """Return what of a lease still needs a delete call: ids without an answer, and everything that is listed."""
+    lease = termination.lease
+    unanswered = {
         key: Instance(lease.provider, key, lease.name, lease.token, "unknown", lease.resource)
-        for key in claim.ids
-        if key not in claim.acknowledged
+        for key in termination.ids
+        if key not in termination.acknowledged_at
     }
-    return {**waiting, **{item.id: item for item in claim.live}}
+    return {**unanswered, **{item.id: item for item in termination.listed_instances}}
 
 
 def _due_deletions(state: DeleteState, now: float) -> t.Iterator[DeleteInstance]:
-    for claim in state.claims.values():
-        if not claim.over:
-            for key, rental in _undeleted_instances(claim).items():
-                if claim.retry_at.get(key, 0.0) <= now:
-                    yield DeleteInstance(QueuedDeletion(rental, "given back"))
+    for termination in state.terminations.values():
+        if not termination.is_finished:
+            for key, instance in _undeleted_instances(termination).items():
+                if termination.retry_at.get(key, 0.0) <= now:
+                    yield DeleteInstance(QueuedDeletion(instance, "deleted"))
 
 
 def _wake_times(state: DeleteState, now: float) -> t.Iterator[float]:
     yield state.request.timeout_at
     yield from (
-        state.next_list.get(name, now) for name in _providers_to_list(state) if f"list:{name}" not in state.busy
+        state.next_listing_at.get(name, now)
+        for name in _providers_to_list(state)
+        if f"list:{name}" not in state.in_flight
     )
-    for claim in state.claims.values():
-        if not claim.over:
-            keys = _undeleted_instances(claim)
-            yield from (moment for key, moment in claim.retry_at.items() if key in keys and moment > now)
+    for termination in state.terminations.values():
+        if not termination.is_finished:
+            keys = _undeleted_instances(termination)
+            yield from (moment for key, moment in termination.retry_at.items() if key in keys and moment > now)
 
 
-def _set_termination(state: DeleteState, claim: Termination) -> DeleteState:
-    return dataclasses.replace(state, claims={**state.claims, claim.key: claim})
+def _set_termination(state: DeleteState, termination: Termination) -> DeleteState:
+    return dataclasses.replace(state, terminations={**state.terminations, termination.key: termination})
 
 
 def _apply_listing(state: DeleteState, event: DeleteListing) -> DeleteState:
-    listing = event.listed
+    listing = event.listing
     name = listing.provider
-    state = dataclasses.replace(state, busy=state.busy - {f"list:{name}"})
+    state = dataclasses.replace(state, in_flight=state.in_flight - {f"list:{name}"})
     if listing.problem:
         return _apply_listing_failure(state, event)
-    state = dataclasses.replace(state, listed=state.listed | {name})
-    state = _classify_instances(state, name, listing.rentals)
-    for claim in list(state.claims.values()):
-        if claim.lease.provider == name and not claim.over:
-            state = _set_termination(state, _match_listing(claim, listing.rentals, listing.asked_at))
+    state = dataclasses.replace(state, listed_accounts=state.listed_accounts | {name})
+    state = _classify_instances(state, name, listing.instances)
+    for termination in list(state.terminations.values()):
+        if termination.lease.provider == name and not termination.is_finished:
+            state = _set_termination(state, _match_listing(termination, listing.instances, listing.requested_at))
     pause = max(state.traits[name].poll_interval_s, ABSENCE_GAP_S)
-    return dataclasses.replace(state, next_list={**state.next_list, name: listing.asked_at + pause})
+    return dataclasses.replace(state, next_listing_at={**state.next_listing_at, name: listing.requested_at + pause})
 
 
 def _apply_listing_failure(state: DeleteState, event: DeleteListing) -> DeleteState:
-    listing = event.listed
-    later = {**state.next_list, listing.provider: listing.at + RETRY_S}
-    trouble = {**state.trouble, listing.provider: listing.problem}
-    state = dataclasses.replace(state, next_list=later, trouble=trouble)
-    if not event.final:
+    listing = event.listing
+    next_listing_at = {**state.next_listing_at, listing.provider: listing.at + RETRY_S}
+    problems = {**state.listing_problems, listing.provider: listing.problem}
+    state = dataclasses.replace(state, next_listing_at=next_listing_at, listing_problems=problems)
+    if not event.is_permanent:
         return state
-    for claim in state.claims.values():
-        if claim.lease.provider == listing.provider and not claim.over:
-            state = _set_termination(state, dataclasses.replace(claim, problem=listing.problem, final=True))
-    return dataclasses.replace(state, unlisted={**state.unlisted, listing.provider: listing.problem})
+    for termination in state.terminations.values():
+        if termination.lease.provider == listing.provider and not termination.is_finished:
+            state = _set_termination(
+                state, dataclasses.replace(termination, problem=listing.problem, is_permanent=True)
+            )
+    return dataclasses.replace(state, unlistable={**state.unlistable, listing.provider: listing.problem})
 
 
-def _match_listing(claim: Termination, rentals: tuple[Instance, ...], asked_at: float) -> Termination:
-    found = tuple(item for item in rentals if _is_same_instance(claim, item))
-    if found:
-        ids = tuple(dict.fromkeys((*claim.ids, *(item.id for item in found))))
-        return dataclasses.replace(claim, ids=ids, live=found, absent_at=())
-    claim = dataclasses.replace(claim, live=())
-    if any(key not in claim.acknowledged for key in claim.ids) or asked_at < claim.quiet_from:
-        return claim
-    if claim.absent_at and asked_at - claim.absent_at[0] < ABSENCE_GAP_S:
-        return claim
-    return dataclasses.replace(claim, absent_at=(*claim.absent_at, asked_at)[:2], problem="")
+def _match_listing(termination: Termination, instances: tuple[Instance, ...], asked_at: float) -> Termination:
+    listed = tuple(item for item in instances if _is_same_instance(termination, item))
+    if listed:
+        ids = tuple(dict.fromkeys((*termination.ids, *(item.id for item in listed))))
+        return dataclasses.replace(termination, ids=ids, listed_instances=listed, absent_at=())
+    termination = dataclasses.replace(termination, listed_instances=())
+    if any(key not in termination.acknowledged_at for key in termination.ids) or asked_at < termination.absent_from:
+        return termination
+    if termination.absent_at and asked_at - termination.absent_at[0] < ABSENCE_GAP_S:
+        return termination
+    return dataclasses.replace(termination, absent_at=(*termination.absent_at, asked_at)[:2], problem="")
 
 
-def _is_same_instance(claim: Termination, rental: Instance) -> bool:
-    if rental.provider != claim.lease.provider or not rental.resource_fits(claim.lease.resource):
+def _is_same_instance(termination: Termination, instance: Instance) -> bool:
+    if instance.provider != termination.lease.provider or not instance.resource_fits(termination.lease.resource):
         return False
-    return rental.id in claim.ids or rental.carries(claim.lease.cluster, claim.lease.token)
+    return instance.id in termination.ids or instance.carries(termination.lease.cluster, termination.lease.token)
 
 
-def _classify_instances(state: DeleteState, provider: str, rentals: tuple[Instance, ...]) -> DeleteState:
-    """Sort what a listing shows into companions of our leases, orphans, and things that are not ours."""
+def _classify_instances(state: DeleteState, provider: str, instances: tuple[Instance, ...]) -> DeleteState:
+    """Sort a listing's instances into those of leases (recorded or not), orphans, and those that are not ours."""
     orphans = {key: item for key, item in state.orphans.items() if key[0] != provider}
     unknown = {key: item for key, item in state.unknown.items() if key[0] != provider}
-    for item in rentals:
-        if any(_is_same_instance(claim, item) for claim in state.claims.values()):
+    for item in instances:
+        if any(_is_same_instance(termination, item) for termination in state.terminations.values()):
             continue
-        ours = item.token is not None and item.carries(state.request.cluster, item.token)
-        if not ours or not (item.token in state.tokens or _cluster_of(item) == state.request.cluster):
+        is_ours = item.token is not None and item.carries(state.request.cluster, item.token)
+        if not is_ours or not (item.token in state.tokens or _cluster_of(item) == state.request.cluster):
             unknown[(provider, item.id)] = item
         elif item.token in state.scope or (item.token not in state.tokens and state.request.delete_orphans):
             state = _set_termination(state, Termination(_lease_for_unrecorded(item, state)))
@@ -214,55 +228,60 @@ def _classify_instances(state: DeleteState, provider: str, rentals: tuple[Instan
     return dataclasses.replace(state, orphans=orphans, unknown=unknown)
 
 
-def _cluster_of(rental: Instance) -> str | None:
-    parts = parse_instance_name(rental.name)
+def _cluster_of(instance: Instance) -> str | None:
+    parts = parse_instance_name(instance.name)
     return parts.cluster if parts else None
 
 
-def _lease_for_unrecorded(rental: Instance, state: DeleteState) -> Lease:
-    """Return a lease for something that carries a token of ours without a line of its own."""
-    parts = parse_instance_name(rental.name)
-    known = next((claim.lease for claim in state.claims.values() if claim.lease.token == rental.token), None)
+def _lease_for_unrecorded(instance: Instance, state: DeleteState) -> Lease:
+    """Return a lease for an instance that carries a token of ours but has no line in the ledger."""
+    parts = parse_instance_name(instance.name)
+    recorded = next(
+        (termination.lease for termination in state.terminations.values() if termination.lease.token == instance.token),
+        None,
+    )
     return Lease(
-        token=rental.token or "",
-        resource=rental.resource,
+        token=instance.token or "",
+        resource=instance.resource,
         cluster=state.request.cluster,
-        pool=known.pool if known else parts.pool if parts else "unknown",
-        name=rental.name,
-        provider=rental.provider,
-        account=state.accounts[rental.provider],
-        state="adopted" if rental.token in state.tokens else "orphan",
+        pool=recorded.pool if recorded else parts.pool if parts else "unknown",
+        name=instance.name,
+        provider=instance.provider,
+        account=state.fingerprints[instance.provider],
+        state="adopted" if instance.token in state.tokens else "orphan",
         settled=True,
         intent_at=0.0,
         changed_at=0.0,
-        ids=(rental.id,),
-        region=rental.region,
-        price_usd_per_hour=rental.price_usd_per_hour,
+        ids=(instance.id,),
+        region=instance.region,
+        price_usd_per_hour=instance.price_usd_per_hour,
     )
 
 
 def _apply_deletion(state: DeleteState, event: DeleteAnswered) -> DeleteState:
-    rental = event.discard.rental
-    state = dataclasses.replace(state, busy=state.busy - {DeleteInstance(event.discard).key})
-    for claim in list(state.claims.values()):
-        if _is_same_instance(claim, rental):
-            state = _set_termination(state, _update_after_delete(claim, event, state.traits[rental.provider]))
+    instance = event.deletion.instance
+    state = dataclasses.replace(state, in_flight=state.in_flight - {DeleteInstance(event.deletion).key})
+    for termination in list(state.terminations.values()):
+        if _is_same_instance(termination, instance):
+            state = _set_termination(state, _update_after_delete(termination, event, state.traits[instance.provider]))
     return state
 
 
-def _update_after_delete(claim: Termination, event: DeleteAnswered, traits: ProviderTraits) -> Termination:
-    key = event.discard.rental.id
+def _update_after_delete(termination: Termination, event: DeleteAnswered, traits: ProviderTraits) -> Termination:
+    key = event.deletion.instance.id
     if event.problem:
-        retry = {**claim.retry_at, key: event.at + RETRY_S}
-        return dataclasses.replace(claim, problem=event.problem, final=event.final, retry_at=retry)
-    # "No such id" is no proof: a new machine may not be known everywhere yet.
-    since = claim.lease.created_at or claim.lease.intent_at
-    quiet = event.at if event.taken else since + traits.list_lag_s
+        retry_at = {**termination.retry_at, key: event.at + RETRY_S}
+        return dataclasses.replace(
+            termination, problem=event.problem, is_permanent=event.is_permanent, retry_at=retry_at
+        )
+    # "No such id" proves nothing: a new machine may not be known everywhere yet.
+    since = termination.lease.created_at or termination.lease.intent_at
+    absent_from = event.at if event.existed else since + traits.list_lag_s
     return dataclasses.replace(
-        claim,
-        acknowledged={**claim.acknowledged, key: event.at},
-        retry_at={**claim.retry_at, key: event.at + DELETE_AGAIN_S},
-        quiet_from=max(claim.quiet_from, quiet),
+        termination,
+        acknowledged_at={**termination.acknowledged_at, key: event.at},
+        retry_at={**termination.retry_at, key: event.at + DELETE_AGAIN_S},
+        absent_from=max(termination.absent_from, absent_from),
         absent_at=(),
         problem="",
     )

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The readiness probe over the system's ``ssh``, with one pinned host key per machine.
+"""Run the readiness probe over the system's ``ssh``, with one pinned host key per machine.
 
 The first key a machine shows is kept under the provider's id for it, not under its address: addresses are handed to
 other tenants, and a later machine at the same address must not inherit trust.
@@ -36,7 +36,7 @@ def ssh_options(folder: pathlib.Path, provider: str, ident: str) -> tuple[str, .
 
 
 def checked_endpoint(machine: Instance) -> SshEndpoint | None:
-    """Return where a machine's SSH server answers, None where its address or its id is not one (it is no option)."""
+    """Return a machine's SSH endpoint, None where its address, user or id is invalid (and could be an ssh option)."""
     endpoint = machine.ssh
     if endpoint is None or not (_HOST.match(endpoint.host) and _USER.match(endpoint.user) and _IDENT.match(machine.id)):
         return None
@@ -45,7 +45,7 @@ def checked_endpoint(machine: Instance) -> SshEndpoint | None:
 
 def ssh_argv(folder: pathlib.Path, machine: Instance, endpoint: SshEndpoint, identity: str | None) -> list[str]:
     """Return the command line that runs the shell script on its standard input on a machine, with its pinned key."""
-    named = ["-o", "IdentitiesOnly=yes", "-i", identity] if identity else []
+    identity_options = ["-o", "IdentitiesOnly=yes", "-i", identity] if identity else []
     return [
         "ssh",
         "-T",
@@ -58,7 +58,7 @@ def ssh_argv(folder: pathlib.Path, machine: Instance, endpoint: SshEndpoint, ide
         "-o",
         "StrictHostKeyChecking=accept-new",
         *ssh_options(folder, machine.provider, machine.id),
-        *named,
+        *identity_options,
         "-p",
         str(endpoint.port),
         "-l",
@@ -73,35 +73,35 @@ class SshProber:
     """Probes machines by SSH.
 
     :param folder: where host keys are kept, one file a machine.
-    :param wanted: what is asked of every machine, but for the number of GPUs.
+    :param requirements: of every machine, except for the number of GPUs.
     :param identity: a private key file; None leaves the choice to ssh and its agent.
     """
 
     def __init__(
         self,
         folder: pathlib.Path,
-        wanted: MachineRequirements,
+        requirements: MachineRequirements,
         identity: str | None = None,
         execute: RunCommand = subprocess.run,
     ) -> None:
         self._folder = folder
-        self._wanted = wanted
+        self._requirements = requirements
         self._identity = identity
         self._execute = execute
 
     def probe(self, machine: Instance) -> ProbeReport:
-        """Return what one look at a machine gave; a machine that does not answer is ``not_yet``.
+        """Return one probe's report; a machine that does not answer is ``not_yet``.
 
-        As many GPUs are asked of it as its provider says that it has.
+        It must show as many GPUs as its provider lists for it.
         """
         endpoint = machine.ssh
         if endpoint is None:
             return ProbeReport("not_yet", problems=("it has no SSH address",))
         if checked_endpoint(machine) is None:
-            return ProbeReport("bad", problems=("its SSH address or id is not one",))
+            return ProbeReport("bad", problems=("its SSH address or id is not valid",))
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            done = self._execute(
+            process = self._execute(
                 ssh_argv(self._folder, machine, endpoint, self._identity),
                 input=PROBE_SCRIPT,
                 capture_output=True,
@@ -115,10 +115,10 @@ class SshProber:
             return ProbeReport("not_yet", problems=(f"the probe took longer than {_LIMIT_S:g} s",))
         except OSError as error:
             return ProbeReport("not_yet", problems=(f"ssh cannot be started ({error.strerror})",))
-        if done.returncode == 255:
-            return _explain_no_connection(done.stderr)
-        sold = machine.record.get("gpu", {}).get("count") or 0
-        return judge_probe(done.stdout, dataclasses.replace(self._wanted, gpu_count=sold))
+        if process.returncode == 255:
+            return _explain_no_connection(process.stderr)
+        gpu_count = machine.record.get("gpu", {}).get("count") or 0
+        return judge_probe(process.stdout, dataclasses.replace(self._requirements, gpu_count=gpu_count))
 
 
 def _explain_no_connection(stderr: str) -> ProbeReport:
@@ -126,5 +126,5 @@ def _explain_no_connection(stderr: str) -> ProbeReport:
         return ProbeReport("bad", True, ("its host key changed",))
     lines = [line.strip() for line in stderr.splitlines() if line.strip() and not line.startswith("Warning:")]
     reason = "".join(char for char in lines[-1] if char.isprintable())[:160] if lines else "no answer"
-    # A refused key is an answer of the machine: no wait beyond the gate's patience heals it.
+    # A refused key is an answer of the machine: waiting longer than the gate's patience does not help.
     return ProbeReport("not_yet", "Permission denied" in stderr, (f"ssh: {reason}",))

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The readiness gate: what a machine must show over SSH before it counts, as a script, a parser and a rule.
+"""The readiness gate: a script for a new machine, the parser of its output and the rule whether it is usable.
 
 "Active" at a provider is not "usable": field reports have machines with an SSH server and a GPU on which CUDA does
-not initialise (error 802), and containers sold where a kernel of one's own is needed. So the gate looks.
+not initialise (error 802), and containers sold where a kernel of one's own is needed. So the gate measures.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -65,7 +65,7 @@ say done 1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MachineRequirements:
-    """What the gate asks of a machine. ``gpu_count`` 0 asks for no GPU; ``cuda`` false leaves the driver out."""
+    """What a machine must have. ``gpu_count`` 0 requires no GPU; ``cuda`` false leaves out the driver."""
 
     gpu_count: int = 0
     cuda: bool = True
@@ -76,18 +76,18 @@ class MachineRequirements:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProbeReport:
-    """What one look at a machine gave. ``answered`` is true when the machine itself replied."""
+    """The result of one probe. ``has_answered`` is true when the machine itself replied."""
 
     state: ProbeState
-    answered: bool = False
+    has_answered: bool = False
     problems: tuple[str, ...] = ()
-    facts: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
+    facts: t.Mapping[str, object] = dataclasses.field(default_factory=dict)
 
 
 def parse_probe(output: str) -> dict[str, str]:
-    """Return the facts of a probe's output; a banner around them or a cut line does no harm."""
-    found = (_LINE.match(line.strip("\r")) for line in output.split("\n"))
-    return {match[1]: match[2].strip() for match in found if match}
+    """Return the facts of a probe's output; a banner around them or a truncated line is ignored."""
+    matches = (_LINE.match(line.strip("\r")) for line in output.split("\n"))
+    return {match[1]: match[2].strip() for match in matches if match}
 
 
 def _number(text: str | None) -> int | None:
@@ -99,7 +99,7 @@ def k3s_reasons(facts: t.Mapping[str, str]) -> tuple[str, ...]:
     mask = int(facts["cap_eff"], 16) if re.fullmatch(r"[0-9a-fA-F]{1,16}", facts.get("cap_eff", "")) else 0
     checks = (
         (facts.get("container", "") in ("", "none"), f"is a {facts.get('container')} container"),
-        (facts.get("systemd") == "1", "systemd does not run"),
+        (facts.get("systemd") == "1", "systemd is not running"),
         (bool(mask >> _SYS_ADMIN & 1 and mask >> _NET_ADMIN & 1), "lacks CAP_SYS_ADMIN or CAP_NET_ADMIN"),
         (facts.get("kmsg") == "1", "has no /dev/kmsg"),
         (facts.get("tun") == "1", "has no /dev/net/tun"),
@@ -108,53 +108,53 @@ def k3s_reasons(facts: t.Mapping[str, str]) -> tuple[str, ...]:
     return tuple(reason for holds, reason in checks if not holds)
 
 
-def _gpu_problems(facts: t.Mapping[str, str], wanted: MachineRequirements) -> list[str]:
-    if not wanted.gpu_count or not wanted.cuda:
+def _gpu_problems(facts: t.Mapping[str, str], required: MachineRequirements) -> list[str]:
+    if not required.gpu_count or not required.cuda:
         return []
-    seen = _number(facts.get("gpu_count"))
-    if seen is None:
+    visible = _number(facts.get("gpu_count"))
+    if visible is None:
         return ["nvidia-smi is missing"]
-    if seen < wanted.gpu_count:
-        return [f"nvidia-smi shows {seen} of {wanted.gpu_count} GPUs"]
+    if visible < required.gpu_count:
+        return [f"nvidia-smi shows {visible} of {required.gpu_count} GPUs"]
     code, _space, count = facts.get("cuda", "").partition(" ")
     if code != "0":
         return [f"CUDA does not initialise ({'error ' + code if code.isdecimal() else 'libcuda ' + (code or 'hangs')})"]
-    if (_number(count) or 0) < wanted.gpu_count:
-        return [f"CUDA sees {count} of {wanted.gpu_count} GPUs"]
+    if (_number(count) or 0) < required.gpu_count:
+        return [f"CUDA sees {count} of {required.gpu_count} GPUs"]
     return []
 
 
-def _capacity_problems(facts: t.Mapping[str, str], wanted: MachineRequirements) -> list[str]:
-    rooms = (
-        ("disk_free_kib", wanted.disk_free_gib_min, "GiB of free disk"),
-        ("memory_kib", wanted.memory_gib_min, "GiB of memory"),
+def _capacity_problems(facts: t.Mapping[str, str], required: MachineRequirements) -> list[str]:
+    capacities = (
+        ("disk_free_kib", required.disk_free_gib_min, "GiB of free disk"),
+        ("memory_kib", required.memory_gib_min, "GiB of memory"),
     )
     problems = []
-    for key, minimum, words in rooms:
+    for key, minimum, unit in capacities:
         size = _number(facts.get(key))
         if size is not None and size / 2**20 < minimum:
-            problems.append(f"has {size / 2**20:.1f} {words}, {minimum:g} are asked")
+            problems.append(f"has {size / 2**20:.1f} {unit}, {minimum:g} are required")
     return problems
 
 
-def judge_probe(output: str, wanted: MachineRequirements) -> ProbeReport:
+def judge_probe(output: str, required: MachineRequirements) -> ProbeReport:
     """Return the verdict on one probe's output.
 
-    What a first boot still works on is ``not_yet`` (the caller's patience ends it); what no wait heals is ``bad``.
+    What the first boot has not finished is ``not_yet`` (the caller's patience limits it); what stays so is ``bad``.
     """
     facts = parse_probe(output)
     if facts.get("muster_probe") != "1" or facts.get("done") != "1":
-        return ProbeReport("not_yet", problems=("the probe did not end",))
+        return ProbeReport("not_yet", problems=("the probe did not finish",))
     reasons = k3s_reasons(facts)
-    never = _capacity_problems(facts, wanted)
-    if wanted.k3s and reasons:
-        never.append(f"cannot run K3s: {', '.join(reasons)}")
+    fatal = _capacity_problems(facts, required)
+    if required.k3s and reasons:
+        fatal.append(f"cannot run K3s: {', '.join(reasons)}")
     waiting = [] if facts.get("python") else ["python3 is missing"]
     if facts.get("cloud_init", "done") in ("running", "not started", "not run"):
-        waiting.append("cloud-init still runs")
+        waiting.append("cloud-init is still running")
     if facts.get("apt_busy") == "1":
         waiting.append("apt is busy")
-    waiting += _gpu_problems(facts, wanted)
-    public = {"k3s": {"capable": not reasons, "reasons": list(reasons)}, "cuda": facts.get("cuda")}
-    state: ProbeState = "bad" if never else "not_yet" if waiting else "ready"
-    return ProbeReport(state, True, tuple(never + waiting), public)
+    waiting += _gpu_problems(facts, required)
+    report = {"k3s": {"capable": not reasons, "reasons": list(reasons)}, "cuda": facts.get("cuda")}
+    state: ProbeState = "bad" if fatal else "not_yet" if waiting else "ready"
+    return ProbeReport(state, True, tuple(fatal + waiting), report)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The offers of all configured providers, filtered and sorted by price per GPU-hour.
+"""List the offers of all configured providers, filtered and sorted by price per GPU-hour.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -9,7 +9,6 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import concurrent.futures
-import typing as t
 from collections.abc import Mapping
 
 from ...module_utils._model import validators
@@ -17,48 +16,50 @@ from ...module_utils._model.errors import InputError, ProviderError, TransportEr
 from ...module_utils._model.offer import Offer, OfferQuery, matches, sort_by_price
 from ...module_utils._secrets.scrubber import scrub
 from .._providers.base import MachineProvider
-from .node_pool.accounts import Externals, open_providers
+from .node_pool.accounts import Externals, ModuleResult, Options, open_providers
 
-Dict = dict[str, t.Any]
 QUERY = (
     "product", "regions", "kind", "unit", "gpu_model", "gpu_count", "gpu_memory_gib_min", "memory_gib_min",
     "max_price_usd_per_hour", "k3s_capable", "network_types",
 )  # fmt: skip
 
 
-def find_offers(options: Mapping[str, t.Any], outside: Externals | None = None) -> Dict:
+def find_offers(options: Options, externals: Externals | None = None) -> ModuleResult:
     """Return the result of ``node_offer_info``.
 
-    A provider that cannot be asked is named in ``problems``; it is an error only when no other answered.
+    A provider that does not answer is named in ``problems``; it is an error only when no other answered.
     """
-    found = open_providers(options["providers"], outside or Externals())
-    if not found:
-        raise InputError("providers", "names no provider of machines", "Add one, or set its environment variable")
-    given = {key: options[key] for key in QUERY if options.get(key) not in (None, [])}
-    query = validators.section(OfferQuery)(given, "query")
+    providers = open_providers(options["providers"], externals or Externals())
+    if not providers:
+        raise InputError(
+            "providers", "does not name a provider of machines", "Add one, or set its environment variable"
+        )
+    values = {key: options[key] for key in QUERY if options.get(key) not in (None, [])}
+    query = validators.section(OfferQuery)(values, "query")
     count = validators.integer(1, 250)(options["count"], "count")
-    listed, problems = _list_offers(found, query, count)
+    listed, problems = _list_offers(providers, query, count)
     if problems and not listed:
         raise ProviderError(f"no offers could be read: {'; '.join(problems.values())}")
     fitting = sort_by_price(item for item in listed if matches(query, item))
+    limit = validators.integer(0)(options["limit"], "limit")
     if options["available_only"]:
         fitting = tuple(item for item in fitting if item.available is not False)
     return {
         "changed": False,
-        "offers": [item.to_dict() for item in fitting[: options["limit"]]],
+        "offers": [item.to_dict() for item in fitting[:limit]],
         "found": len(fitting),
         "problems": [{"provider": name, "problem": text} for name, text in sorted(problems.items())],
     }
 
 
 def _list_offers(
-    found: Mapping[str, MachineProvider], query: OfferQuery, count: int
+    providers: Mapping[str, MachineProvider], query: OfferQuery, count: int
 ) -> tuple[list[Offer], dict[str, str]]:
-    """Return all offers, and a problem for each provider that did not answer; all are asked at the same time."""
+    """Return all offers, and a problem for each provider that did not answer; all calls run at the same time."""
     listed: list[Offer] = []
     problems: dict[str, str] = {}
-    with concurrent.futures.ThreadPoolExecutor(len(found)) as pool:
-        works = {name: pool.submit(item.offers, query, count) for name, item in found.items()}
+    with concurrent.futures.ThreadPoolExecutor(len(providers)) as pool:
+        works = {name: pool.submit(item.offers, query, count) for name, item in providers.items()}
         for name, work in works.items():
             try:
                 listed += work.result()

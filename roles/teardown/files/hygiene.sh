@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
-# Removes what is private from a rented machine that is about to be given back, as far as it lets us. The last line of
+# Removes what is private from a rented machine that is about to be deleted, as far as permissions allow. The last line of
 # the output is a JSON list of {step, ok, problem, removed}. A rented machine is root for its owner, so this is no
 # proof of anything: keys that live longer than the machine do not belong on it.
 set -u
@@ -17,7 +17,7 @@ note() {
 }
 
 forget() {
-  # forget STEP PATH...: what does not exist is no problem.
+  # forget STEP PATH...: what does not exist is not an error.
   step=$1
   shift
   removed=false

@@ -47,8 +47,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_po
 )
 from ansible_collections.muster.training.tests.fakes.api import Fault, FaultKind
 from ansible_collections.muster.training.tests.fakes.cycle import NODES, PRODUCTS, Cycle, Server
-from ansible_collections.muster.training.tests.fakes.landlord import SimProvider, h100
 from ansible_collections.muster.training.tests.fakes.pool_world import World
+from ansible_collections.muster.training.tests.fakes.sim_provider import SimProvider, h100
 from ansible_collections.muster.training.tests.fakes.vastai import FakeVast
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
 from ansible_collections.muster.training.tests.fakes.wire import access
@@ -59,7 +59,7 @@ from ansible_collections.muster.training.tests.unit.plugins.module_utils._http.t
     make_certificate,
     over_tls,
 )
-from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._providers.test_rent_calls import launch, order
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._providers.orders import launch, order
 
 TOKEN = "tok-canary-51ab93c2"
 URL = "https://api.example.com/v1"
@@ -122,23 +122,23 @@ def test_15_a_rejected_token_is_tried_once_and_not_shown() -> None:
 
 def test_16_a_forbidden_delete_is_loud_and_names_what_bills() -> None:
     world = World()
-    world.rent(2)
+    world.create(2)
     world.lambda_.delete_faults = [ApiError("POST", "/terminate", 403)] * 99
-    proof = world.give_back()
+    proof = world.delete()
     assert not proof.clean
     assert sorted(item["ids"][0] for item in proof.billing) == ["lambda-1", "lambda-2"]
     assert all("403" in item["problem"] for item in proof.billing)
     listing = World()
-    listing.rent(1)
+    listing.create(1)
     listing.lambda_.list_faults = [ApiError("GET", "/instances", 403)] * 99
-    assert not listing.give_back().clean
+    assert not listing.delete().clean
 
 
 def test_17_no_such_id_is_no_proof() -> None:
     world = World()
-    world.rent(1)
+    world.create(1)
     world.lambda_.delete_faults = ["404"]
-    assert world.give_back().clean
+    assert world.delete().clean
     # The machine was there all the same, and was ended when the listing still showed it.
     assert world.lambda_.deleted == ["lambda-1"] and world.alive() == 0
 
@@ -147,7 +147,7 @@ def test_18_a_conflict_on_create_is_looked_into(served: tuple[Server, str]) -> N
     assert isinstance(launch(Call("POST", LAUNCH, status=409, answer={})), OrderUnsettled)
     world = World()
     world.lambda_.answers = [OrderUnsettled("status 409")]
-    outcome = world.rent(1)
+    outcome = world.create(1)
     # It was not there, so another was ordered; had it been ours it would have been adopted (item 23).
     assert outcome.failure == "" and world.alive() == 1
 
@@ -355,7 +355,7 @@ def test_32_an_offer_that_is_gone_gives_way_to_one_within_the_cap() -> None:
     offers = [h100(price=2.0), h100(price=2.5, region="us-west-1"), h100(price=9.0, region="us-west-2")]
     world = World(SimProvider(clock, offers=offers), clock=clock)
     world.lambda_.answers = [OrderRefused("capacity", "gone"), OrderRefused("capacity", "gone")]
-    outcome = world.rent(1, max_price_usd_per_hour=3.0)
+    outcome = world.create(1, max_price_usd_per_hour=3.0)
     assert [order.offer.price_usd_per_hour for order in world.lambda_.orders] == [2.0, 2.5]
     assert "refused" in outcome.failure and world.alive() == 0
 
@@ -363,7 +363,7 @@ def test_32_an_offer_that_is_gone_gives_way_to_one_within_the_cap() -> None:
 def test_33_a_quota_in_the_middle_of_a_gang_gives_it_back() -> None:
     world = World()
     world.lambda_.answers = [None, None, OrderRefused("quota", "spend limit of 80 USD per hour"), None]
-    outcome = world.rent(4)
+    outcome = world.create(4)
     assert "spend limit" in outcome.failure + " ".join(outcome.state.history)
     assert world.alive() == 0 and not any(lease.open for lease in world.leases.values())
     assert outcome.proof.clean

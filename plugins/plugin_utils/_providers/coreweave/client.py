@@ -46,7 +46,7 @@ class CoreweaveClient:
         listed = unique_items(read_items(self.http.get("/cks/clusters"), "items", NAME), "id", NAME)
         return [pick(item, FIELDS) for item in listed]
 
-    def listing(self, *, node_pools: bool = False) -> list[JsonObject]:
+    def list_clusters(self, *, node_pools: bool = False) -> list[JsonObject]:
         """Return every cluster; with ``node_pools`` running ones carry their pools as ``nodePools``.
 
         A private API server that this machine cannot reach leaves its cluster without pools, not the listing without

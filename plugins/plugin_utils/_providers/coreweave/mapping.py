@@ -12,8 +12,8 @@ import re
 import typing as t
 
 from ....module_utils._model.node import NodeState
-from ..node_record import ProviderHost, Record, build_record
-from ..parsing import JsonObject, as_mapping, flag, text, whole
+from ..node_record import HostVariables, ProviderHost, build_record
+from ..parsing import JsonObject, as_mapping, flag, objects, text, whole
 
 STATES: t.Final[dict[str, NodeState]] = {
     "STATUS_CREATING": "creating",
@@ -24,10 +24,10 @@ STATES: t.Final[dict[str, NodeState]] = {
     "STATUS_DELETED": "gone",
     "STATUS_FAILED": "failed",
 }
-REASON = "managed Kubernetes: there is nothing to install; bind it as a cluster"
+REASON = "managed Kubernetes: nothing to install; bind it as a cluster"
 
 
-def build_pool_variables(pool: JsonObject) -> Record:
+def build_pool_variables(pool: t.Mapping[str, object]) -> HostVariables:
     """Return one node pool with variable-like keys."""
     named = {re.sub(r"(?=[A-Z])", "_", key).lower(): pool.get(key) for key in ("name", "instanceType", "computeClass")}
     counts = {f"{key}_nodes": whole(pool.get(f"{key}Nodes")) for key in ("target", "min", "max")}
@@ -38,7 +38,7 @@ def to_host(raw: JsonObject, account: str) -> ProviderHost:
     """Return the record of one cluster; ``coreweave_node_pools`` is None where pools were not read."""
     ident, endpoint = str(raw["id"]), text(raw.get("apiServerEndpoint"))
     name = text(raw.get("name")) or ident
-    pools = raw.get("nodePools")
+    pools = None if raw.get("nodePools") is None else objects(raw.get("nodePools"))
     return ProviderHost(
         id=ident,
         name=name,

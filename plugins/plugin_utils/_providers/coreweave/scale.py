@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Scaling a CoreWeave node pool: the shapes of the object, and what a change sends.
+"""Create, scale and delete a CoreWeave node pool: the shapes of the object, and the patch of a change.
 
 Node pools are objects in the cluster (``compute.coreweave.com/v1alpha1``); neither the CKS API nor another one makes
 them. Source: CoreWeave's Node Pool reference. Fields that only other places name are left alone.
@@ -39,14 +39,14 @@ class NodePool:
     max_nodes: int | None = None
     nodes: int | None = None
 
-    def to_dict(self) -> dict[str, t.Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the pool as plain data."""
         return dataclasses.asdict(self)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DesiredPool:
-    """What is asked of a node pool; None leaves a value as it is. ``instance_type`` cannot be changed later."""
+    """A node pool as it should be; None leaves a value as it is. ``instance_type`` cannot be changed later."""
 
     name: str
     target_nodes: int
@@ -55,12 +55,12 @@ class DesiredPool:
     max_nodes: int | None = None
     labels: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    def spec(self) -> dict[str, t.Any]:
-        """Return the fields of the object's ``spec`` that are asked for, without the type of instance."""
-        given = {"targetNodes": self.target_nodes, "minNodes": self.min_nodes, "maxNodes": self.max_nodes}
-        return {key: value for key, value in given.items() if value is not None}
+    def spec(self) -> dict[str, object]:
+        """Return the fields of the object's ``spec`` to set, without the type of instance."""
+        values = {"targetNodes": self.target_nodes, "minNodes": self.min_nodes, "maxNodes": self.max_nodes}
+        return {key: value for key, value in values.items() if value is not None}
 
-    def manifest(self) -> dict[str, t.Any]:
+    def manifest(self) -> dict[str, object]:
         """Return the object that creates the pool. Raises InputError without a type of instance."""
         if self.instance_type is None:
             raise InputError("instance_type", "is required to create a node pool")
@@ -70,7 +70,7 @@ class DesiredPool:
         return {"apiVersion": API_VERSION, "kind": "NodePool", "metadata": {"name": self.name}, "spec": spec}
 
 
-def parse_pool(raw: t.Any) -> NodePool:
+def parse_pool(raw: object) -> NodePool:
     """Return a node pool from the object; what it does not say is None."""
     spec, status = as_mapping(as_mapping(raw).get("spec")), as_mapping(as_mapping(raw).get("status"))
     return NodePool(
@@ -83,21 +83,21 @@ def parse_pool(raw: t.Any) -> NodePool:
     )
 
 
-def build_patch(found: NodePool, wish: DesiredPool) -> dict[str, t.Any]:
-    """Return the merge patch that brings ``found`` to ``wish``, empty when there is nothing to do.
+def build_patch(live: NodePool, desired: DesiredPool) -> dict[str, object]:
+    """Return the merge patch that brings ``live`` to ``desired``, empty when there is nothing to do.
 
     Raises RefusedError for another type of instance, or a target outside the pool's own limits.
     """
-    if wish.instance_type is not None and found.instance_type not in (None, wish.instance_type):
+    if desired.instance_type is not None and live.instance_type not in (None, desired.instance_type):
         raise RefusedError(
-            f"node pool {found.name} has {found.instance_type}: its type cannot be changed", "Make another pool"
+            f"node pool {live.name} has the type {live.instance_type}, which cannot be changed", "Create another pool"
         )
-    low = wish.min_nodes if wish.min_nodes is not None else found.min_nodes
-    high = wish.max_nodes if wish.max_nodes is not None else found.max_nodes
-    if (low is not None and wish.target_nodes < low) or (high is not None and wish.target_nodes > high):
-        raise RefusedError(f"{wish.target_nodes} nodes are outside {low} to {high} of node pool {found.name}")
-    now = {"targetNodes": found.target_nodes, "minNodes": found.min_nodes, "maxNodes": found.max_nodes}
-    return {key: value for key, value in wish.spec().items() if now[key] != value}
+    low = desired.min_nodes if desired.min_nodes is not None else live.min_nodes
+    high = desired.max_nodes if desired.max_nodes is not None else live.max_nodes
+    if (low is not None and desired.target_nodes < low) or (high is not None and desired.target_nodes > high):
+        raise RefusedError(f"{desired.target_nodes} nodes are outside {low} to {high} of node pool {live.name}")
+    present = {"targetNodes": live.target_nodes, "minNodes": live.min_nodes, "maxNodes": live.max_nodes}
+    return {key: value for key, value in desired.spec().items() if present[key] != value}
 
 
 class NodePoolApi:
@@ -114,11 +114,11 @@ class NodePoolApi:
         answer = self._http.call(json_request("GET", self._path(name)), allow=(404,))
         return None if answer.status == 404 else parse_pool(answer.data)
 
-    def create(self, wish: DesiredPool) -> NodePool:
-        """Create the pool. The name is unique in the cluster, so a lost answer is settled by reading it."""
-        return parse_pool(self._http.call(json_request("POST", NODE_POOLS, body=wish.manifest())).data)
+    def create(self, desired: DesiredPool) -> NodePool:
+        """Create the pool. The name is unique in the cluster, so a lost answer is resolved by reading the pool."""
+        return parse_pool(self._http.call(json_request("POST", NODE_POOLS, body=desired.manifest())).data)
 
-    def scale(self, name: str, change: dict[str, t.Any]) -> NodePool:
+    def scale(self, name: str, change: dict[str, object]) -> NodePool:
         """Apply a merge patch to the pool's spec."""
         request = json_request(
             "PATCH", self._path(name), body={"spec": change}, headers={"Content-Type": _MERGE_PATCH}, idempotent=True

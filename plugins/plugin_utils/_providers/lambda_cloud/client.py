@@ -26,8 +26,8 @@ FIELDS = (
 
 def error_detail(body: object) -> str:
     """Return code and message of ``{"error": {...}}``; the suggestion repeats the message."""
-    found = as_mapping(as_mapping(body).get("error"))
-    return join_texts(found.get("code"), found.get("message"))
+    error = as_mapping(as_mapping(body).get("error"))
+    return join_texts(error.get("code"), error.get("message"))
 
 
 class LambdaClient:

@@ -29,8 +29,8 @@ USER = "ubuntu"
 
 def gpu_memory_gib(description: str | None) -> float | None:
     """Return the memory of one GPU from ``H100 (80 GB SXM5)``; NVIDIA's GB of memory are GiB."""
-    found = re.search(r"\((\d+) GB\b", description or "")
-    return float(found.group(1)) if found else None
+    match = re.search(r"\((\d+) GB\b", description or "")
+    return float(match.group(1)) if match else None
 
 
 def cpu_arch(product: JsonObject) -> str | None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Renting at Lambda Cloud (API 1.8 to 1.10): one instance a call, five launches a minute, capacity told by refusal.
+"""Create and delete instances at Lambda Cloud (API 1.8 to 1.10): one instance a call, five launches a minute.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -27,6 +27,7 @@ from ....module_utils._model.offer import Offer, OfferQuery, Order
 from ..base import (
     Capabilities,
     MachineProvider,
+    ProviderDeclaration,
     build_instance,
     classify_preparation_error,
     post_request,
@@ -93,28 +94,28 @@ class LambdaProvider(MachineProvider):
             **data,
         }
         return send_order(
-            self._http, post_request("/instance-operations/launch", body), self._launched, error_detail, self.clock
+            self._http, post_request("/instance-operations/launch", body), self._read_launch, error_detail, self.clock
         )
 
-    def rentals(self) -> tuple[Instance, ...]:
-        found = (_parse_instance(raw, self.account) for raw in self._client.instances())
-        return tuple(item for item in found if item.state != "gone")
+    def list_instances(self) -> tuple[Instance, ...]:
+        instances = (_parse_instance(raw, self.account) for raw in self._client.instances())
+        return tuple(item for item in instances if item.state != "gone")
 
-    def delete(self, rental: Instance) -> bool:
+    def delete(self, instance: Instance) -> bool:
         """Terminate one instance; an id that is gone is ``object-does-not-exist``, with 400 or 404."""
-        request = post_request("/instance-operations/terminate", {"instance_ids": [rental.id]})
+        request = post_request("/instance-operations/terminate", {"instance_ids": [instance.id]})
         return send_delete(self._http, request, lambda response: b"object-does-not-exist" in response.body)
 
     def leftovers(self, clusters: t.Collection[str]) -> tuple[Leftover, ...]:
         """Return file systems with a name of ours; their price is not in the API."""
-        found = read_items(self._http.get("/file-systems"), "data", NAME)
+        systems = read_items(self._http.get("/file-systems"), "data", NAME)
         return tuple(
             Leftover("file_system", self.name, str(item.get("id")), str(item.get("name")))
-            for item in found
+            for item in systems
             if (parts := parse_instance_name(text(item.get("name")))) and parts.cluster in clusters
         )
 
-    def _launched(self, answer: JsonResponse) -> OrderResult | None:
+    def _read_launch(self, answer: JsonResponse) -> OrderResult | None:
         if answer.status < 400:
             (key,) = texts(answer.data["data"]["instance_ids"])
             return OrderAccepted(key)
@@ -130,10 +131,10 @@ class LambdaProvider(MachineProvider):
             self._http.call(post_request("/ssh-keys", {"name": name, "public_key": key}))
         except ApiError as error:
             # Another controller may have added it a moment ago.
-            found = self._find_key(blob(key)) if error.status in (400, 409) else None
-            if found is None:
+            name_of_key = self._find_key(blob(key)) if error.status in (400, 409) else None
+            if name_of_key is None:
                 raise
-            return found
+            return name_of_key
         return name
 
 
@@ -180,3 +181,6 @@ def _parse_offers(entry: t.Mapping[str, t.Any], query: OfferQuery) -> t.Iterator
             k3s_capable=True,
             network_types=("lan", "public"),
         )
+
+
+PROVIDER = ProviderDeclaration("lambda", LambdaProvider, "LAMBDA_API_KEY")

@@ -43,8 +43,8 @@ _ADVICE = {
 
 def error_detail(body: object) -> str:
     """Return title and detail of a problem document (RFC 9457)."""
-    found = as_mapping(body)
-    return join_texts(found.get("title"), found.get("detail"))
+    error = as_mapping(body)
+    return join_texts(error.get("title"), error.get("detail"))
 
 
 def next_cursor(data: Mapping[str, object]) -> str | None:
@@ -78,7 +78,7 @@ class RunpodClient:
         listed = self._list(route("/clusters/{id}/pods", id=cluster_id), "pods", [])
         return [_pod(item) for item in listed]
 
-    def listing(self) -> list[JsonObject]:
+    def list_pods(self) -> list[JsonObject]:
         """Return every pod; members of clusters carry their cluster's network as ``clusterNetwork``."""
         pods = self.pods()
         if any(as_mapping(pod.get("cluster")) for pod in pods):
@@ -97,7 +97,8 @@ class RunpodClient:
 
 def _pod(raw: JsonObject) -> JsonObject:
     pod = pick(raw, POD_FIELDS)
-    # The ports of a running pod are of use; its utilisation changes with every call and would spoil a cache's diff.
-    if isinstance(raw.get("runtime"), Mapping):
-        pod["runtime"] = pick(raw["runtime"], ("ports",))
+    # Only the ports of a running pod are kept: its utilisation changes with every call and would spoil a cache's diff.
+    runtime = raw.get("runtime")
+    if isinstance(runtime, Mapping):
+        pod["runtime"] = pick(runtime, ("ports",))
     return pod

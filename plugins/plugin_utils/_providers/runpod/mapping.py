@@ -28,8 +28,8 @@ _MAX_PORT = 65535
 
 def gpu_memory_gib(gpu_id: str | None) -> float | None:
     """Return the memory of one GPU from an id such as ``NVIDIA H100 80GB HBM3``, None where it is not named."""
-    found = re.search(r"\b(\d+)GB\b", gpu_id or "")
-    return float(found.group(1)) if found else None
+    match = re.search(r"\b(\d+)GB\b", gpu_id or "")
+    return float(match.group(1)) if match else None
 
 
 def direct_ssh(raw: JsonObject) -> tuple[str, int, str | None] | None:

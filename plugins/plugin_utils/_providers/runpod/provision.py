@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Renting at RunPod (REST v2): pods, and Instant Clusters whose pods share a fast network.
+"""Create and delete pods and clusters at RunPod (REST v2): pods, and Instant Clusters whose pods share a fast network.
 
 A name is not unique there and there are no tags: the token in the name is all there is. ``env`` comes back in every
 answer, so bodies are never kept.
@@ -25,7 +25,15 @@ from ....module_utils._model.lease import (
     parse_instance_name,
 )
 from ....module_utils._model.offer import Offer, OfferQuery, Order
-from ..base import Capabilities, MachineProvider, build_instance, post_request, send_delete, send_order
+from ..base import (
+    Capabilities,
+    MachineProvider,
+    ProviderDeclaration,
+    build_instance,
+    post_request,
+    send_delete,
+    send_order,
+)
 from ..connection import ProviderConnection
 from ..parsing import JsonObject, as_mapping, number, objects, read_items, text, whole
 from .client import NAME, RunpodClient, error_detail
@@ -53,9 +61,9 @@ class RunpodProvider(MachineProvider):
         """Return every GPU in both clouds, at the price of the whole order; CPU pods are not offered."""
         gpus = query.gpu_count or 1
         product = "CLUSTER" if query.unit == "cluster" else "POD"
-        asked = [("include", "AVAILABILITY"), ("product", product), ("count", str(gpus))]
-        found = read_items(self._http.get("/catalog/gpus", asked), "gpus", NAME)
-        return tuple(offer for item in found for offer in _parse_offers(item, query, gpus, count))
+        parameters = [("include", "AVAILABILITY"), ("product", product), ("count", str(gpus))]
+        gpu_types = read_items(self._http.get("/catalog/gpus", parameters), "gpus", NAME)
+        return tuple(offer for item in gpu_types for offer in _parse_offers(item, query, gpus, count))
 
     def create(self, order: Order) -> OrderResult:
         """Create one pod or one cluster; the key goes into its environment, the account's keys are left alone."""
@@ -76,7 +84,7 @@ class RunpodProvider(MachineProvider):
         body |= {"cloud": offer.ref["cloud"], "gpu": {"id": offer.product, "count": offer.gpu_count}}
         return send_order(self._http, post_request("/pods", body), _read_answer, error_detail, self.clock)
 
-    def rentals(self) -> tuple[Instance, ...]:
+    def list_instances(self) -> tuple[Instance, ...]:
         """Return clusters with their members, and all other pods, among them members that outlived their cluster."""
         # Pods first: a cluster that comes to be in between then lacks members for one listing, instead of its pods
         # looking like strays.
@@ -91,16 +99,16 @@ class RunpodProvider(MachineProvider):
                 members.get(str(cluster.get("id")), alone).append(pod)
         return (*(_build_cluster(raw, members[key]) for key, raw in clusters.items()), *alone)
 
-    def delete(self, rental: Instance) -> bool:
-        path = "/clusters/{id}" if rental.resource == "cluster" else "/pods/{id}"
-        return send_delete(self._http, json_request("DELETE", route(path, id=rental.id)))
+    def delete(self, instance: Instance) -> bool:
+        path = "/clusters/{id}" if instance.resource == "cluster" else "/pods/{id}"
+        return send_delete(self._http, json_request("DELETE", route(path, id=instance.id)))
 
     def leftovers(self, clusters: t.Collection[str]) -> tuple[Leftover, ...]:
         """Return network volumes with a name of ours; their price is not in the API."""
-        found = read_items(self._http.get("/network-volumes"), "networkVolumes", NAME)
+        volumes = read_items(self._http.get("/network-volumes"), "networkVolumes", NAME)
         return tuple(
             Leftover("volume", self.name, str(item.get("id")), str(item.get("name")))
-            for item in found
+            for item in volumes
             if (parts := parse_instance_name(text(item.get("name")))) and parts.cluster in clusters
         )
 
@@ -113,14 +121,14 @@ class RunpodProvider(MachineProvider):
 def _read_answer(answer: JsonResponse) -> OrderResult | None:
     if answer.status < 400:
         return OrderAccepted(str(answer.data["id"]))
-    told = str(as_mapping(answer.data).get("detail")).lower()
-    if answer.status == 400 and any(word in told for word in _CAPACITY_WORDS):
+    detail = str(as_mapping(answer.data).get("detail")).lower()
+    if answer.status == 400 and any(word in detail for word in _CAPACITY_WORDS):
         return OrderRefused("capacity", error_detail(answer.data))
     return None
 
 
 def _build_cluster(raw: JsonObject, members: list[Instance]) -> Instance:
-    """Return a cluster as one rental; a member that is doomed dooms it, for its shape cannot be changed."""
+    """Return a cluster as one instance; it is terminal when a member is, because its shape cannot be changed."""
     name = text(raw.get("name")) or str(raw["id"])
     parts = parse_instance_name(name)
     ranked = tuple(sorted(members, key=lambda item: item.name))
@@ -168,3 +176,6 @@ def _parse_offers(item: JsonObject, query: OfferQuery, gpus: int, count: int) ->
                 host=None,
                 ref={"cloud": cloud.upper()},
             )
+
+
+PROVIDER = ProviderDeclaration("runpod", RunpodProvider, "RUNPOD_API_KEY")

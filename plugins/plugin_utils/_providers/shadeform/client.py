@@ -25,8 +25,8 @@ FIELDS = (
 
 def error_detail(body: object) -> str:
     """Return the message of an error answer."""
-    found = as_mapping(body)
-    return join_texts(found.get("error_code"), found.get("error") or found.get("message"))
+    error = as_mapping(body)
+    return join_texts(error.get("error_code"), error.get("error") or error.get("message"))
 
 
 class ShadeformClient:
@@ -38,8 +38,8 @@ class ShadeformClient:
 
     def instances(self) -> list[JsonObject]:
         """Return every instance, whitelisted; members of clusters carry ``cluster_id``. The API has no pages."""
-        found = [pick(item, FIELDS) for item in read_items(self.http.get("/instances"), "instances", NAME)]
+        instances = [pick(item, FIELDS) for item in read_items(self.http.get("/instances"), "instances", NAME)]
         for cluster in read_items(self.http.get("/clusters"), "clusters", NAME):
             members = read_items(cluster, "instances", NAME)
-            found += [{**pick(item, FIELDS), "cluster_id": cluster.get("id")} for item in members]
-        return unique_items(found, "id", NAME)
+            instances += [{**pick(item, FIELDS), "cluster_id": cluster.get("id")} for item in members]
+        return unique_items(instances, "id", NAME)

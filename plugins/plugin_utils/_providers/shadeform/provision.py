@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Renting through Shadeform (API 1.0): one API over many clouds, with a deadline that the server itself keeps.
+"""Create and delete instances through Shadeform (API 1.0), whose server deletes them at their deadline.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -27,6 +27,7 @@ from ....module_utils._model.offer import Offer, OfferKind, OfferQuery, Order
 from ..base import (
     Capabilities,
     MachineProvider,
+    ProviderDeclaration,
     build_instance,
     classify_preparation_error,
     post_request,
@@ -59,11 +60,11 @@ class ShadeformProvider(MachineProvider):
 
     def offers(self, query: OfferQuery, count: int = 1) -> tuple[Offer, ...]:
         """Return every type in every region of every cloud that has it now."""
-        asked = [("available", "true"), ("sort", "price")]
+        parameters = [("available", "true"), ("sort", "price")]
         if query.gpu_count:
-            asked.append(("num_gpus", str(query.gpu_count)))
-        found = read_items(self._http.get("/instances/types", asked), "instance_types", NAME)
-        return tuple(offer for item in found for offer in _parse_offers(item))
+            parameters.append(("num_gpus", str(query.gpu_count)))
+        types = read_items(self._http.get("/instances/types", parameters), "instance_types", NAME)
+        return tuple(offer for item in types for offer in _parse_offers(item))
 
     def create(self, order: Order) -> OrderResult:
         """Create one instance; its token is in the name and a tag, its deadline in ``auto_delete``."""
@@ -90,19 +91,19 @@ class ShadeformProvider(MachineProvider):
             body["launch_configuration"] = {"type": "script", "script_configuration": {"base64_script": script}}
         return send_order(self._http, post_request("/instances/create", body), _read_answer, error_detail, self.clock)
 
-    def rentals(self) -> tuple[Instance, ...]:
-        found = (_parse_instance(raw, self.account) for raw in self._client.instances())
-        return tuple(item for item in found if item.state != "gone")
+    def list_instances(self) -> tuple[Instance, ...]:
+        instances = (_parse_instance(raw, self.account) for raw in self._client.instances())
+        return tuple(item for item in instances if item.state != "gone")
 
-    def delete(self, rental: Instance) -> bool:
-        return send_delete(self._http, post_request(route("/instances/{id}/delete", id=rental.id)))
+    def delete(self, instance: Instance) -> bool:
+        return send_delete(self._http, post_request(route("/instances/{id}/delete", id=instance.id)))
 
     def leftovers(self, clusters: t.Collection[str]) -> tuple[Leftover, ...]:
         """Return volumes with a name of ours; their hourly price is not in the API."""
-        found = read_items(self._http.get("/volumes"), "volumes", NAME)
+        volumes = read_items(self._http.get("/volumes"), "volumes", NAME)
         return tuple(
             Leftover("volume", self.name, str(item.get("id")), str(item.get("name")))
-            for item in found
+            for item in volumes
             if (parts := parse_instance_name(text(item.get("name")))) and parts.cluster in clusters
         )
 
@@ -112,18 +113,18 @@ class ShadeformProvider(MachineProvider):
 
     def _add_key(self, name: str, key: str) -> str:
         answer = as_mapping(self._http.call(post_request("/sshkeys/add", {"name": name, "public_key": key})).data)
-        found = text(answer.get("id"))
-        if found is None:
+        ident = text(answer.get("id"))
+        if ident is None:
             raise unexpected_answer(NAME, "a key without id")
-        return found
+        return ident
 
 
 def _read_answer(answer: JsonResponse) -> OrderResult | None:
     if answer.status < 400:
         return OrderAccepted(str(answer.data["id"]))
-    told = error_detail(answer.data)
-    if answer.status < 500 and any(word in told.lower() for word in _CAPACITY_WORDS):
-        return OrderRefused("capacity", told)
+    detail = error_detail(answer.data)
+    if answer.status < 500 and any(word in detail.lower() for word in _CAPACITY_WORDS):
+        return OrderRefused("capacity", detail)
     return None
 
 
@@ -160,3 +161,6 @@ def _parse_offers(raw: JsonObject) -> t.Iterator[Offer]:
             host=None,
             ref={"cloud": cloud},
         )
+
+
+PROVIDER = ProviderDeclaration("shadeform", ShadeformProvider, "SHADEFORM_API_KEY")

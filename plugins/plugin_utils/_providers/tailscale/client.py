@@ -47,14 +47,14 @@ _ADVICE = {
 
 def error_detail(body: object) -> str:
     """Return the message of an error answer (Tailscale ``message``, OAuth ``error_description``, others ``detail``)."""
-    found = as_mapping(body)
+    error = as_mapping(body)
     return join_texts(
-        found.get("message") or found.get("error_description") or found.get("detail") or found.get("error")
+        error.get("message") or error.get("error_description") or error.get("detail") or error.get("error")
     )
 
 
 class OAuthToken:
-    """An access token bought with a client id and secret, renewed a minute before it ends or when it is refused."""
+    """An access token fetched with a client id and secret, renewed a minute before it ends or when it is refused."""
 
     def __init__(self, http: HttpClient, client_id: str, secret: Secret, clock: Clock, scope: str = "") -> None:
         self._http = http
@@ -76,7 +76,7 @@ class OAuthToken:
 
     def _fetch(self) -> Secret:
         form = {**self._form, "client_secret": self._secret.reveal()}
-        # Buying a token twice harms nobody: tokens are many and end by themselves.
+        # A second token is harmless: an account may have many, and they expire.
         answer = as_mapping(self._http.call(json_request("POST", "/oauth/token", form=form, idempotent=True)).data)
         token = text(answer.get("access_token"))
         if token is None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Changing devices of a tailnet: tags, enabled routes, approval; deleting one by id.
+"""Change devices of a tailnet: tags, enabled routes, approval; delete one by id.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -9,7 +9,6 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import typing as t
 
 from ....module_utils._http.messages import json_request
 from ....module_utils._http.urls import route
@@ -31,15 +30,15 @@ class Device:
     routes: tuple[str, ...]
     advertised_routes: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, t.Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the device as plain data."""
-        found = dataclasses.asdict(self)
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in found.items()}
+        values = dataclasses.asdict(self)
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Changes:
-    """What differs; None leaves a thing as it is. Lists are whole: the API replaces them."""
+    """The values to set; None leaves one as it is. Lists are complete: the API replaces them."""
 
     tags: tuple[str, ...] | None = None
     routes: tuple[str, ...] | None = None
@@ -54,7 +53,7 @@ class Changes:
         routes: tuple[str, ...] | None,
         authorized: bool | None,
     ) -> Changes:
-        """Return what of the wishes the device does not have yet; order does not count."""
+        """Return the requested values that the device does not have yet; order does not count."""
         return cls(
             tags=tags if tags is not None and set(tags) != set(device.tags) else None,
             routes=routes if routes is not None and set(routes) != set(device.routes) else None,
@@ -66,10 +65,10 @@ class Changes:
         """Return whether there is anything to do."""
         return self != Changes()
 
-    def applied(self, device: Device) -> Device:
+    def apply_to(self, device: Device) -> Device:
         """Return the device as it is after the changes."""
-        wanted = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
-        return dataclasses.replace(device, **{key: value for key, value in wanted.items() if value is not None})
+        values = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+        return dataclasses.replace(device, **{key: value for key, value in values.items() if value is not None})
 
 
 class DeviceApi:
@@ -84,13 +83,13 @@ class DeviceApi:
         return [_parse_device(raw) for raw in self._client.devices() if raw.get("isExternal") is not True]
 
     def apply(self, ident: str, changes: Changes) -> None:
-        """Make the changes. Each call sets a whole value, so that repeating it is harmless."""
-        wishes = (
+        """Apply the changes. Each call sets a complete value, so that it may be repeated."""
+        calls = (
             ("authorized", {"authorized": changes.authorized}),
             ("tags", {"tags": changes.tags}),
             ("routes", {"routes": changes.routes}),
         )
-        for word, body in wishes:
+        for word, body in calls:
             if body[word] is not None:
                 request = post_request(route("/device/{id}/", id=ident) + word, body)
                 self._http.call(request._replace(idempotent=True))

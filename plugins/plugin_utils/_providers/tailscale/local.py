@@ -37,9 +37,9 @@ _COPIED = {
 
 
 def run_status(binary: str) -> bytes:
-    """Return what ``tailscale status --json`` prints; raise :class:`TransportError` when it cannot be had."""
+    """Return what ``tailscale status --json`` prints; raise :class:`TransportError` when it fails."""
     try:
-        done = subprocess.run([binary, "status", "--json"], capture_output=True, timeout=_TIMEOUT_S, check=False)
+        process = subprocess.run([binary, "status", "--json"], capture_output=True, timeout=_TIMEOUT_S, check=False)
     except FileNotFoundError:
         raise TransportError(
             f"{NAME}: no program '{binary}'", "Install Tailscale here or set tailscale_binary"
@@ -48,9 +48,9 @@ def run_status(binary: str) -> bytes:
         problem = f"no answer in {_TIMEOUT_S} s" if isinstance(exc, subprocess.TimeoutExpired) else "cannot be run"
         raise TransportError(f"{NAME}: {problem}", "Check that tailscaled runs") from None
     # A stopped client exits with 1 and still prints its state.
-    if done.returncode and not done.stdout.strip():
-        raise TransportError(f"{NAME}: failed with exit code {done.returncode}", "Check that tailscaled runs")
-    return done.stdout
+    if process.returncode and not process.stdout.strip():
+        raise TransportError(f"{NAME}: failed with exit code {process.returncode}", "Check that tailscaled runs")
+    return process.stdout
 
 
 def list_devices(binary: str = "tailscale", run: Callable[[str], bytes] = run_status) -> list[JsonObject]:
@@ -73,9 +73,9 @@ def parse_status(status: object) -> list[JsonObject]:
     if not isinstance(status.get("Self"), Mapping) or not isinstance(peers, (Mapping, type(None))):
         raise unexpected_answer(NAME, "no Self or Peer")
     users = as_mapping(status.get("User"))
-    found = [{**_parse_peer(as_mapping(status["Self"]), users), "isSelf": True}]
-    found += [_parse_peer(as_mapping(peer), users) for peer in (peers or {}).values()]
-    return unique_items(found, "nodeId", NAME)
+    devices = [{**_parse_peer(as_mapping(status["Self"]), users), "isSelf": True}]
+    devices += [_parse_peer(as_mapping(peer), users) for peer in (peers or {}).values()]
+    return unique_items(devices, "nodeId", NAME)
 
 
 def _parse_peer(peer: Mapping[str, object], users: Mapping[str, object]) -> JsonObject:

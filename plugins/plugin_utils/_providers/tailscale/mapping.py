@@ -32,18 +32,18 @@ _NAMES = tuple(PREFIX + re.sub(r"(?=[A-Z])", "_", key).lower() for key in _KEYS)
 
 def parse_time(value: object) -> datetime.datetime | None:
     """Return an ISO 8601 time with its zone, None for an unset or unreadable one."""
-    found = moment(value)
-    if found is None:
+    time = moment(value)
+    if time is None:
         return None
     try:
-        parsed = datetime.datetime.fromisoformat(found)
+        parsed = datetime.datetime.fromisoformat(time)
     except ValueError:
         return None
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=datetime.UTC)
 
 
 def is_online(device: JsonObject, now: datetime.datetime) -> bool | None:
-    """Return whether the device is connected to its coordination server; None when nothing tells."""
+    """Return whether the device is connected to its coordination server; None when it is unknown."""
     connected = device.get("connectedToControl")
     if isinstance(connected, bool):
         return connected
@@ -52,7 +52,7 @@ def is_online(device: JsonObject, now: datetime.datetime) -> bool | None:
 
 
 def is_expired(device: JsonObject, now: datetime.datetime) -> bool:
-    """Return whether the device's key has ended, so that nobody can reach it over the mesh."""
+    """Return whether the device's key has ended, so that it cannot be reached over the mesh."""
     if isinstance(device.get("expired"), bool):
         return bool(device["expired"])
     if device.get("keyExpiryDisabled") is True:
@@ -67,25 +67,26 @@ def short_name(device: JsonObject) -> str:
     The machine that joined again under its name is ``node-1`` for MagicDNS while the dead one keeps ``node``.
     """
     hostname = text(device.get("hostname")) or ""
-    label = (text(device.get("name")) or hostname or device["nodeId"]).partition(".")[0] or device["nodeId"]
+    ident = str(device["nodeId"])
+    label = (text(device.get("name")) or hostname or ident).partition(".")[0] or ident
     if label == hostname or (hostname and _SECOND.match(label.removeprefix(hostname.lower()))):
         return hostname
     return label
 
 
 def to_host(device: JsonObject, account: str, now: datetime.datetime) -> ProviderHost:
-    """Return the record of one device. Of GPUs, memory and kind a tailnet knows nothing."""
+    """Return the record of one device. A tailnet does not list GPUs, memory or kind."""
     name = short_name(device)
     connected = is_online(device, now)
-    ended = is_expired(device, now)
-    shut = ended or device.get("authorized") is False
+    has_expired = is_expired(device, now)
+    is_blocked = has_expired or device.get("authorized") is False
     data = dict(zip(_NAMES, map(device.get, _KEYS), strict=True))
     data["tailscale_online"] = connected
-    data["tailscale_expired"] = ended
-    data["tailscale_reachable"] = bool(connected) and not shut
+    data["tailscale_expired"] = has_expired
+    data["tailscale_reachable"] = bool(connected) and not is_blocked
     dns = (text(device.get("name")) or "").rstrip(".")
-    state: NodeState = "offline" if shut or connected is False else "running" if connected else "unknown"
+    state: NodeState = "offline" if is_blocked or connected is False else "running" if connected else "unknown"
     mesh, created = clean_addresses(device.get("addresses")), moment(device.get("created"))
-    ident = device["nodeId"]
-    found = build_record(ident, name, "tailscale", account, None, None, state, mesh=mesh, created_at=created)
-    return ProviderHost(ident, name, found, data, dns if "." in dns else None)
+    ident = str(device["nodeId"])
+    record = build_record(ident, name, "tailscale", account, None, None, state, mesh=mesh, created_at=created)
+    return ProviderHost(ident, name, record, data, dns if "." in dns else None)

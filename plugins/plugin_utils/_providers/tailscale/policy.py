@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The tailnet's policy as its author wrote it (HuJSON, with comments): read, validated, replaced if unchanged.
+"""Read, validate and replace the tailnet's policy in its author's own format (HuJSON, with comments).
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -37,7 +37,7 @@ class PolicyApi:
         return text, etag
 
     def validate(self, text: str) -> None:
-        """Raise RefusedError with the server's words when it would not take the policy."""
+        """Raise RefusedError with the server's message when it does not accept the policy."""
         headers = {"Accept": "application/json", "Content-Type": _HUJSON}
         request = HttpRequest("POST", f"{self._path}/validate", headers=headers, body=text.encode(), idempotent=True)
         answer = as_mapping(self._http.call(request).data)
@@ -53,6 +53,6 @@ class PolicyApi:
         except ApiError as error:
             if error.status == _CHANGED:
                 raise RefusedError(
-                    "the policy was changed by somebody else just now", "Look at it, then run again"
+                    "the policy was changed while this task was running", "Review the new policy, then run again"
                 ) from None
             raise

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a rented node leaves in a tailnet: its device and the key it joined with, listed and ended like machines.
+"""List and delete what a rented node leaves in a tailnet: its device and the key it joined with.
 
 Works with Tailscale and with headscale from 0.30 on (its API v2). A key's description carries the token, a device
 has it in its name, because a node joins under the name it was rented by.
@@ -32,7 +32,7 @@ _TAG = re.compile(r"tag:[A-Za-z][A-Za-z0-9-]{0,60}\Z")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeyOrder:
-    """An auth key to mint. ``name`` becomes its description; ``expiry_s`` is how long it may be used to join."""
+    """An auth key to create. ``name`` becomes its description; ``expiry_s`` is how long it may be used to join."""
 
     name: str
     tags: tuple[str, ...]
@@ -44,7 +44,7 @@ class KeyOrder:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CreatedKey:
-    """A key that was made. ``key`` is shown by the API once and never again."""
+    """A key that was created. The API shows ``key`` only once."""
 
     id: str
     key: Secret
@@ -73,23 +73,23 @@ class TailscaleAccount(ProviderAccount):
         self._http = self.client.http
         self._keys = f"/tailnet/{self.client.tailnet}/keys"
 
-    def rentals(self) -> tuple[Instance, ...]:
-        """Return every own device and every auth key that still works; shared-in devices are somebody else's."""
+    def list_instances(self) -> tuple[Instance, ...]:
+        """Return every own device and every auth key that still works; shared-in devices belong to others."""
         devices = [
             _parse_device(raw) for raw in self.client.devices(all_fields=False) if raw.get("isExternal") is not True
         ]
         listed = read_items(self._http.get(self._keys, [("all", "true")]), "keys", NAME)
         return (*devices, *(_parse_key(raw) for raw in listed if _is_usable(raw)))
 
-    def delete(self, rental: Instance) -> bool:
-        if rental.resource == "auth_key":
-            path = f"{self._keys}/{route('{id}', id=rental.id)}"
+    def delete(self, instance: Instance) -> bool:
+        if instance.resource == "auth_key":
+            path = f"{self._keys}/{route('{id}', id=instance.id)}"
         else:
-            path = route("/device/{id}", id=rental.id)
+            path = route("/device/{id}", id=instance.id)
         return send_delete(self._http, json_request("DELETE", path))
 
-    def mint(self, order: KeyOrder) -> tuple[OrderResult, CreatedKey | None]:
-        """Make one auth key, in one call that is never repeated; the key itself comes with a success only."""
+    def create_key(self, order: KeyOrder) -> tuple[OrderResult, CreatedKey | None]:
+        """Create one auth key, in one call that is never repeated; the key itself comes with a success only."""
         if not _DESCRIPTION.match(order.name):
             raise InputError("name", "must be at most 50 letters, digits, spaces and hyphens")
         device = {
@@ -103,18 +103,18 @@ class TailscaleAccount(ProviderAccount):
             "expirySeconds": order.expiry_s,
             "description": order.name,
         }
-        minted: list[CreatedKey] = []
+        created: list[CreatedKey] = []
 
         def read(answer: JsonResponse) -> OrderResult | None:
             if answer.status >= 400:
                 return None
             data = answer.data
             key = Secret(data["key"], "the new auth key", token=True)
-            minted.append(CreatedKey(str(data["id"]), key, moment(data.get("expires"))))
-            return OrderAccepted(minted[0].id)
+            created.append(CreatedKey(str(data["id"]), key, moment(data.get("expires"))))
+            return OrderAccepted(created[0].id)
 
-        found = send_order(self._http, post_request(self._keys, body), read, error_detail, self.clock)
-        return found, minted[0] if minted and isinstance(found, OrderAccepted) else None
+        answer = send_order(self._http, post_request(self._keys, body), read, error_detail, self.clock)
+        return answer, created[0] if created and isinstance(answer, OrderAccepted) else None
 
 
 def _is_usable(raw: JsonObject) -> bool:
@@ -131,7 +131,7 @@ def _parse_key(raw: JsonObject) -> Instance:
 
 
 def _parse_device(raw: JsonObject) -> Instance:
-    # The host name is what the node was told to be; the MagicDNS name may carry a number behind it.
+    # The host name is the one the node was configured with; the MagicDNS name may have a number behind it.
     parts = parse_instance_name(text(raw.get("hostname"))) or parse_instance_name(text(raw.get("name")))
     name = str(parts) if parts else short_name(raw)
     online = as_mapping(raw).get("connectedToControl")

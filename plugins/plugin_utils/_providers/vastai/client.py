@@ -34,8 +34,8 @@ FIELDS = (
 
 def error_detail(body: object) -> str:
     """Return the error's code and message; a 429 has ``detail`` instead."""
-    found = as_mapping(body)
-    return join_texts(found.get("error"), found.get("msg") or found.get("message") or found.get("detail"))
+    error = as_mapping(body)
+    return join_texts(error.get("error"), error.get("msg") or error.get("message") or error.get("detail"))
 
 
 def may_retry(response: HttpResponse) -> bool:

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Renting at Vast.ai: an order takes one offer of one host, a container or a virtual machine; on demand only.
+"""Create and delete instances at Vast.ai: an order takes one offer of one host, a container or a VM, on demand.
 
-The create call is a PUT that rents each time it is sent. Its answer holds a key for the instance, which is dropped.
+The create call is a PUT that creates an instance each time it is sent. The key in its answer is dropped.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -20,6 +20,7 @@ from ....module_utils._model.offer import Offer, OfferQuery, Order
 from ..base import (
     Capabilities,
     MachineProvider,
+    ProviderDeclaration,
     build_instance,
     classify_preparation_error,
     post_request,
@@ -27,7 +28,7 @@ from ..base import (
     send_order,
 )
 from ..connection import ProviderConnection
-from ..parsing import JsonObject, as_mapping, flag, number, read_items, text, whole
+from ..parsing import JsonObject, as_mapping, flag, number, objects, read_items, text, whole
 from ..sshkeys import KeyRing, blob
 from .client import NAME, VastClient, error_detail
 from .mapping import memory_gib, to_host
@@ -110,28 +111,30 @@ class VastProvider(MachineProvider):
             return self._attach(answer, order.ssh_public_key or "")
         return answer
 
-    def rentals(self) -> tuple[Instance, ...]:
+    def list_instances(self) -> tuple[Instance, ...]:
         return tuple(_parse_instance(raw, self.account) for raw in self._client.instances())
 
-    def delete(self, rental: Instance) -> bool:
-        return send_delete(self._http, json_request("DELETE", route("/instances/{id}/", id=rental.id)))
+    def delete(self, instance: Instance) -> bool:
+        return send_delete(self._http, json_request("DELETE", route("/instances/{id}/", id=instance.id)))
 
-    def _attach(self, made: OrderAccepted, key: str) -> OrderResult:
+    def _attach(self, created: OrderAccepted, key: str) -> OrderResult:
         """Give a team's instance its key; without one it cannot be used, but it exists."""
         try:
             self._http.call(
-                json_request("POST", route("/instances/{id}/ssh/", id=made.id), body={"ssh_key": key}, idempotent=True)
+                json_request(
+                    "POST", route("/instances/{id}/ssh/", id=created.id), body={"ssh_key": key}, idempotent=True
+                )
             )
         except TransportError as error:
-            return OrderAccepted(made.id, usable=False, reason=error.message)
-        return made
+            return OrderAccepted(created.id, usable=False, reason=error.message)
+        return created
 
     def _find_key(self, want: str) -> str | None:
         data = self._http.get("/ssh/")
         # The API answers a bare list; newer versions wrap it.
-        listed = data if isinstance(data, list) else as_mapping(data).get("ssh_keys") or []
-        found = (item for item in listed if isinstance(item, t.Mapping) and not item.get("deleted_at"))
-        keys = {blob(str(item.get("key") or item.get("public_key"))): text(item.get("id")) for item in found}
+        listed = objects(data if isinstance(data, list) else as_mapping(data).get("ssh_keys"))
+        active = (item for item in listed if not item.get("deleted_at"))
+        keys = {blob(str(item.get("key") or item.get("public_key"))): text(item.get("id")) for item in active}
         return keys.get(want)
 
     def _add_key(self, _name: str, key: str) -> str:
@@ -150,11 +153,11 @@ def _names(model: str) -> tuple[str, ...]:
 
 def _read_answer(answer: JsonResponse) -> OrderResult | None:
     data = as_mapping(answer.data)
-    made, error = text(data.get("new_contract")), text(data.get("error"))
-    if made is not None:
+    ident, error = text(data.get("new_contract")), text(data.get("error"))
+    if ident is not None:
         # An order may be refused and leave a stopped instance all the same.
         usable = answer.status < 400 and data.get("success") is not False and error is None
-        return OrderAccepted(made, usable, "" if usable else error_detail(data) or f"status {answer.status}")
+        return OrderAccepted(ident, usable, "" if usable else error_detail(data) or f"status {answer.status}")
     if 400 <= answer.status < 500 and error in ("no_such_ask", "insufficient_resources"):
         return OrderRefused("capacity", error_detail(data))
     if answer.status < 400 and data.get("success") is False:
@@ -195,3 +198,6 @@ def _parse_offers(raw: JsonObject, vm: bool) -> t.Iterator[Offer]:
         host=text(raw.get("machine_id")),
         ref={"ask": ask},
     )
+
+
+PROVIDER = ProviderDeclaration("vastai", VastProvider, "VAST_API_KEY")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which ledger lines an event of renting or giving back makes: pure, so that none is forgotten and all are tested.
+"""Build the ledger events of creating and deleting: pure, so that none is forgotten and all are tested.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -28,23 +28,25 @@ from ..delete_state import DeleteAnswered, DeleteEvent, DeleteState, Termination
 Accounts = t.Mapping[str, str]
 
 
-def lease_event(request: PoolRequest, accounts: Accounts, held: SlotLease, at: float, event: EventKind) -> LedgerEvent:
-    """Return the ledger line of one lease of a pool; what is not known stays None."""
-    resource: Resource = "cluster" if request.whole else "instance"
+def lease_event(
+    request: PoolRequest, fingerprints: Accounts, lease: SlotLease, at: float, event: EventKind
+) -> LedgerEvent:
+    """Return an event of one lease of a pool; what is unknown stays None."""
+    resource: Resource = "cluster" if request.is_cluster else "instance"
     return LedgerEvent(
         at=format_time(at),
         cluster=request.cluster,
-        token=held.token,
+        token=lease.token,
         event=event,
         resource=resource,
-        provider=held.provider,
-        account=accounts[held.provider],
+        provider=lease.provider,
+        account=fingerprints[lease.provider],
         pool=request.pool,
-        name=held.name,
-        region=held.region,
-        id=held.id,
+        name=lease.name,
+        region=lease.region,
+        id=lease.id,
         run_id=request.run_id,
-        price_usd_per_hour=held.price,
+        price_usd_per_hour=lease.price,
         deadline=request.deadline,
         release=request.release,
         max_cost_usd=request.max_cost_usd,
@@ -52,66 +54,70 @@ def lease_event(request: PoolRequest, accounts: Accounts, held: SlotLease, at: f
 
 
 def pending_event(
-    request: PoolRequest, accounts: Accounts, held: SlotLease, at: float, event: EventKind
+    request: PoolRequest, fingerprints: Accounts, lease: SlotLease, at: float, event: EventKind
 ) -> LedgerEvent:
-    """Return the line of a lease that is waited for, with the time until which somebody may be waiting."""
+    """Return the event of a lease that is awaited, with the time until which its controller may wait."""
     return dataclasses.replace(
-        lease_event(request, accounts, held, at, event), evidence={"until": format_time(request.timeout_at)}
+        lease_event(request, fingerprints, lease, at, event), evidence={"until": format_time(request.timeout_at)}
     )
 
 
-def create_events(old: PoolState, event: CreateEvent, new: PoolState, accounts: Accounts) -> tuple[LedgerEvent, ...]:
-    """Return the lines for what changed from ``old`` to ``new`` by ``event``, apart from the intent itself."""
+def create_events(
+    old: PoolState, event: CreateEvent, new: PoolState, fingerprints: Accounts
+) -> tuple[LedgerEvent, ...]:
+    """Return the events for what changed from ``old`` to ``new`` by ``event``, except the intent itself."""
     request = old.request
     if isinstance(event, OrderAnswered):
-        return _answer_events(old, event, accounts)
+        return _answer_events(old, event, fingerprints)
     if isinstance(event, AccountListed) and not event.problem:
-        return _listing_events(old, event, new, accounts)
+        return _listing_events(old, event, new, fingerprints)
     if isinstance(event, DeletionAnswered) and not event.problem:
-        rental = event.discard.rental
-        held = SlotLease(
-            rental.token or "", rental.name, rental.provider, event.at, rental.price_usd_per_hour, rental.id
+        instance = event.deletion.instance
+        lease = SlotLease(
+            instance.token or "", instance.name, instance.provider, event.at, instance.price_usd_per_hour, instance.id
         )
-        entry = lease_event(request, accounts, held, event.at, "deleted")
-        return (dataclasses.replace(entry, reason=_shorten(event.discard.reason)),) if rental.token else ()
+        entry = lease_event(request, fingerprints, lease, event.at, "deleted")
+        return (dataclasses.replace(entry, reason=_shorten(event.deletion.reason)),) if instance.token else ()
     return ()
 
 
-def _answer_events(old: PoolState, event: OrderAnswered, accounts: Accounts) -> tuple[LedgerEvent, ...]:
-    held, answer = old.slots[event.slot].held, event.answer
-    if held is None:
+def _answer_events(old: PoolState, event: OrderAnswered, fingerprints: Accounts) -> tuple[LedgerEvent, ...]:
+    lease, answer = old.slots[event.slot].lease, event.answer
+    if lease is None:
         return ()
     if isinstance(answer, OrderAccepted):
-        entry = lease_event(old.request, accounts, dataclasses.replace(held, id=answer.id), event.at, "created")
+        entry = lease_event(old.request, fingerprints, dataclasses.replace(lease, id=answer.id), event.at, "created")
         return (dataclasses.replace(entry, reason=_shorten(answer.reason) or None),)
     if isinstance(answer, OrderRefused):
-        entry = lease_event(old.request, accounts, held, event.at, "failed")
+        entry = lease_event(old.request, fingerprints, lease, event.at, "failed")
         return (dataclasses.replace(entry, reason=_shorten(answer.reason), settled=True),)
     return ()
 
 
 def _listing_events(
-    old: PoolState, event: AccountListed, new: PoolState, accounts: Accounts
+    old: PoolState, event: AccountListed, new: PoolState, fingerprints: Accounts
 ) -> tuple[LedgerEvent, ...]:
-    found = []
-    seen = {item.token: item for item in event.rentals if item.token}
+    events = []
+    listed = {item.token: item for item in event.instances if item.token}
     for slot in old.slots:
-        held = slot.held
-        if held is None or held.provider != event.provider or slot.phase in ("wanted", "creating"):
+        lease = slot.lease
+        if lease is None or lease.provider != event.provider or slot.phase in ("wanted", "creating"):
             continue
-        rental = seen.get(held.token)
-        if rental is not None and held.id is None:
-            entry = lease_event(old.request, accounts, dataclasses.replace(held, id=rental.id), event.at, "adopted")
-            found.append(dataclasses.replace(entry, evidence={"found_by": "listing"}))
-        elif rental is None and _is_abandoned(new, held):
-            kind: EventKind = "failed" if held.id is None else "lost"
-            entry = lease_event(old.request, accounts, held, event.at, kind)
-            found.append(dataclasses.replace(entry, settled=True, reason=f"not listed by {held.provider}"))
-    return tuple(found)
+        instance = listed.get(lease.token)
+        if instance is not None and lease.id is None:
+            entry = lease_event(
+                old.request, fingerprints, dataclasses.replace(lease, id=instance.id), event.at, "adopted"
+            )
+            events.append(dataclasses.replace(entry, evidence={"found_by": "listing"}))
+        elif instance is None and _is_abandoned(new, lease):
+            kind: EventKind = "failed" if lease.id is None else "lost"
+            entry = lease_event(old.request, fingerprints, lease, event.at, kind)
+            events.append(dataclasses.replace(entry, settled=True, reason=f"not listed by {lease.provider}"))
+    return tuple(events)
 
 
-def _is_abandoned(state: PoolState, held: SlotLease) -> bool:
-    return all(slot.held is None or slot.held.token != held.token for slot in state.slots)
+def _is_abandoned(state: PoolState, lease: SlotLease) -> bool:
+    return all(slot.lease is None or slot.lease.token != lease.token for slot in state.slots)
 
 
 def _shorten(reason: str) -> str:
@@ -119,34 +125,36 @@ def _shorten(reason: str) -> str:
 
 
 def delete_events(old: DeleteState, event: DeleteEvent, new: DeleteState, at: float) -> tuple[LedgerEvent, ...]:
-    """Return the lines of giving back: what was found, what was deleted, what is proved gone."""
-    found: list[LedgerEvent] = []
-    for key, claim in new.claims.items():
-        before = old.claims.get(key)
+    """Return the events of a deletion: what was found, what was deleted, whose absence is proved."""
+    events: list[LedgerEvent] = []
+    for key, termination in new.terminations.items():
+        before = old.terminations.get(key)
         if before is None:
-            found.append(
-                termination_event(claim, at, "orphan" if claim.lease.state == "orphan" else "adopted", claim.ids[0])
+            events.append(
+                termination_event(
+                    termination, at, "orphan" if termination.lease.state == "orphan" else "adopted", termination.ids[0]
+                )
             )
         else:
-            fresh = [item for item in claim.ids if item not in before.ids]
-            found += [termination_event(claim, at, "adopted", item) for item in fresh]
-        if claim.verified and not (before and before.verified):
-            times = [format_time(moment) for moment in claim.absent_at]
-            entry = termination_event(claim, at, "verified", claim.ids[-1] if claim.ids else None)
-            found.append(dataclasses.replace(entry, evidence={"absent_at": times}))
+            new_ids = [item for item in termination.ids if item not in before.ids]
+            events += [termination_event(termination, at, "adopted", item) for item in new_ids]
+        if termination.is_verified and not (before and before.is_verified):
+            times = [format_time(moment) for moment in termination.absent_at]
+            entry = termination_event(termination, at, "verified", termination.ids[-1] if termination.ids else None)
+            events.append(dataclasses.replace(entry, evidence={"absent_at": times}))
     if isinstance(event, DeleteAnswered) and not event.problem:
-        rental = event.discard.rental
-        for claim in new.claims.values():
-            if rental.id in claim.ids and rental.provider == claim.lease.provider:
-                entry = termination_event(claim, event.at, "deleted", rental.id)
-                reason = None if event.taken else "the provider knows no such id"
-                found.append(dataclasses.replace(entry, reason=reason))
-    return tuple(found)
+        instance = event.deletion.instance
+        for termination in new.terminations.values():
+            if instance.id in termination.ids and instance.provider == termination.lease.provider:
+                entry = termination_event(termination, event.at, "deleted", instance.id)
+                reason = None if event.existed else "the provider does not know the id"
+                events.append(dataclasses.replace(entry, reason=reason))
+    return tuple(events)
 
 
-def termination_event(claim: Termination, at: float, event: EventKind, thing: str | None) -> LedgerEvent:
-    """Return the ledger line of something that is given back; ``thing`` is the provider's id, if one is known."""
-    lease: Lease = claim.lease
+def termination_event(termination: Termination, at: float, event: EventKind, ident: str | None) -> LedgerEvent:
+    """Return an event of a lease that is being deleted; ``ident`` is the provider's id, if one is known."""
+    lease: Lease = termination.lease
     return LedgerEvent(
         at=format_time(at),
         cluster=lease.cluster,
@@ -158,7 +166,7 @@ def termination_event(claim: Termination, at: float, event: EventKind, thing: st
         pool=lease.pool,
         name=lease.name,
         region=lease.region,
-        id=thing,
+        id=ident,
         run_id=lease.run_id,
         price_usd_per_hour=lease.price_usd_per_hour,
     )

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Two copies of one ledger made into one: the union of their lines in the order of time.
+"""Merge two copies of one ledger: the union of their lines in the order of time.
 
 A reaper has a copy of a controller's ledger and adds lines of its own; what the controller sends later must neither
-take those away nor be lost.
+remove those nor be lost.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -23,14 +23,14 @@ INCOMING = "incoming"
 _LIMIT = 256 * 1024 * 1024
 
 
-def merge_events(ours: t.Iterable[LedgerEvent], theirs: t.Iterable[LedgerEvent]) -> tuple[LedgerEvent, ...]:
+def merge_events(local: t.Iterable[LedgerEvent], received: t.Iterable[LedgerEvent]) -> tuple[LedgerEvent, ...]:
     """Return every event of both once, by time; events of one time keep the order that they had."""
-    found = {event.line(): event for event in (*ours, *theirs)}
-    return tuple(sorted(found.values(), key=lambda event: parse_time(event.at)))
+    events = {event.line(): event for event in (*local, *received)}
+    return tuple(sorted(events.values(), key=lambda event: parse_time(event.at)))
 
 
 def import_incoming(folder: pathlib.Path) -> list[str]:
-    """Take the ledgers that were put into ``incoming`` of a cluster's folder; return a warning for each problem.
+    """Merge the ledgers in ``incoming`` of a cluster's folder into its own; return a warning for each problem.
 
     A file is removed when its lines are on disk here. Raises RefusedError while another process writes the ledger.
     """
@@ -38,22 +38,22 @@ def import_incoming(folder: pathlib.Path) -> list[str]:
     if not files:
         return []
     warnings: list[str] = []
-    taken: list[pathlib.Path] = []
+    merged: list[pathlib.Path] = []
     with LedgerWriter(folder):
-        known = read_ledger(folder).events
-        events = known
+        stored = read_ledger(folder).events
+        events = stored
         for path in files:
             try:
                 text = _read_incoming(path)
             except (MusterError, OSError) as error:
-                warnings.append(f"{path.name} is left alone: {error}")
+                warnings.append(f"{path.name} was not imported: {error}")
                 continue
-            taken.append(path)
+            merged.append(path)
             warnings += text.warnings
             events = merge_events(events, text.events)
-        if events != known:
+        if events != stored:
             replace_ledger(folder, events)
-    for path in taken:
+    for path in merged:
         path.unlink(missing_ok=True)
     return warnings
 

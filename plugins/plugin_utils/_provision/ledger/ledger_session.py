@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The ledger of one run: what was on disk, what this run added, and what could not be written.
+"""The ledger during one call: what was on disk, what this call added, and what could not be written.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -16,51 +16,53 @@ from ....module_utils._model.ledger import Lease, LedgerEvent, fold_events
 from ....module_utils._secrets.scrubber import scrub
 from .ledger_store import Appender
 
-# Brings a copy of the whole ledger to another machine; raises MusterError when it did not arrive there.
+# Copies the whole ledger to another machine; raises MusterError when the copy did not arrive there.
 SendReplica = t.Callable[[t.Sequence[LedgerEvent]], None]
 
 
 class LedgerSession:
-    """Events of a ledger with a way to add to them. ``problem`` is the first line that did not reach the disk.
+    """The events of a ledger, to read and to add to. ``problem`` is why the first lost line did not reach the disk.
 
-    With a ``mirror``, an intent must have reached the other machine too; what follows it may come there later, for a
-    reaper that knows the intent finds the rest by listing. ``mirror_problem`` is why the last copy is not there.
+    With a ``replica``, an intent must have reached the other machine too; later events may arrive later, because a
+    reaper that has the intent finds the rest by listing. ``replica_problem`` is why the last copy did not arrive.
     """
 
-    def __init__(self, events: t.Iterable[LedgerEvent], appender: Appender, mirror: SendReplica | None = None) -> None:
+    def __init__(self, events: t.Iterable[LedgerEvent], appender: Appender, replica: SendReplica | None = None) -> None:
         self._events = list(events)
         self._appender = appender
-        self._mirror = mirror
+        self._replica = replica
         self.problem = ""
-        self.mirror_problem = ""
+        self.replica_problem = ""
 
     @staticmethod
     def _clean(event: LedgerEvent) -> LedgerEvent:
-        """Return the event without a secret that a provider's words may have quoted."""
+        """Return the event without a secret that a provider's message may have quoted."""
         return dataclasses.replace(event, reason=scrub(event.reason)) if event.reason else event
 
-    def intend(self, event: LedgerEvent) -> None:
-        """Bring an intent to disk; raise MusterError when that fails, so that no create call follows."""
+    def record_intent(self, event: LedgerEvent) -> None:
+        """Write an intent to disk; raise MusterError when that fails, so that no create call follows."""
         self._appender.append(event)
         self._events.append(event)
-        if self._mirror is not None:
+        if self._replica is not None:
             try:
-                self._mirror(self._events)
+                self._replica(self._events)
             except MusterError:
-                # Nothing was ordered: the line must not be waited for as if something had been.
-                self.note(dataclasses.replace(event, event="failed", settled=True, reason="not mirrored, not ordered"))
+                # Nothing was ordered: the intent must not be awaited as if something had been.
+                self.record(
+                    dataclasses.replace(event, event="failed", settled=True, reason="not replicated, not ordered")
+                )
                 raise
 
-    def tell_mirror(self) -> None:
-        """Bring the present state to the other machine, where there is one; a failure is kept as a warning."""
+    def update_replica(self) -> None:
+        """Copy the present state to the other machine, where there is one; a failure is stored as a warning."""
         try:
-            if self._mirror is not None:
-                self._mirror(self._events)
+            if self._replica is not None:
+                self._replica(self._events)
         except MusterError as error:
-            self.mirror_problem = str(error)
+            self.replica_problem = str(error)
 
-    def note(self, event: LedgerEvent) -> None:
-        """Add what has happened. It counts in memory even when the disk refuses it: deleting must go on."""
+    def record(self, event: LedgerEvent) -> None:
+        """Add an event. It counts in memory even when the disk refuses it: deleting must continue."""
         event = self._clean(event)
         self._events.append(event)
         try:
@@ -70,12 +72,12 @@ class LedgerSession:
 
     @property
     def events(self) -> tuple[LedgerEvent, ...]:
-        """Return every event, those of before and those of this run."""
+        """Return every event, earlier ones and those of this call."""
         return tuple(self._events)
 
     @property
     def leases(self) -> dict[tuple[str, str], Lease]:
-        """Return the leases as this run knows them."""
+        """Return the leases as of now."""
         return fold_events(self._events)
 
     @property

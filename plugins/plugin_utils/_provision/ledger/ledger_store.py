@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The ledger on disk: append-only, one writer, every line on stable storage before the caller goes on.
+"""The ledger on disk: append-only, one writer, every line on stable storage before the caller continues.
 
 A line is one ``write`` and one ``fsync``. A writer that died in the middle of a line leaves a torn tail: it is
-closed with a newline by the next writer, skipped with a warning by every reader, and never read as an empty ledger.
+ended with a newline by the next writer, skipped with a warning by every reader, and never read as an empty ledger.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -30,7 +30,7 @@ LOCK = "ledger.lock"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LedgerContent:
-    """What a ledger file says: its events in order and one warning for each line that could not be read."""
+    """The content of a ledger file: its events in order and one warning for each line that could not be read."""
 
     events: tuple[LedgerEvent, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -57,14 +57,14 @@ def parse_ledger(data: bytes, name: str = LEDGER) -> LedgerContent:
             value = json.loads(line)
         except (ValueError, RecursionError):
             kind = "torn" if number >= len(lines) - 1 else "unreadable"
-            warnings.append(f"{where}: {kind} line of {len(line)} bytes is left out")
+            warnings.append(f"{where}: {kind} line of {len(line)} bytes is ignored")
             continue
         if isinstance(value, dict) and value.get("schema") not in (None, 1):
             LedgerEvent.from_dict(value, where)
         try:
             events.append(LedgerEvent.from_dict(value, where))
         except InputError as error:
-            warnings.append(f"{error.message}; the line is left out")
+            warnings.append(f"{error.message}; the line is ignored")
     if warnings and not events:
         raise InputError(name, "has lines, but none can be read", "Restore it from a copy; do not delete it")
     return LedgerContent(tuple(events), tuple(warnings))
@@ -90,7 +90,7 @@ def _sync_folder(folder: pathlib.Path) -> None:
 
 
 def replace_ledger(folder: pathlib.Path, events: t.Iterable[LedgerEvent]) -> None:
-    """Put other events in the place of a ledger's, whole or not at all. The caller holds the ledger (LedgerWriter)."""
+    """Replace all events of a ledger, atomically. The caller holds its lock (LedgerWriter)."""
     temporary = folder / f".{LEDGER}.new"
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -106,7 +106,7 @@ def replace_ledger(folder: pathlib.Path, events: t.Iterable[LedgerEvent]) -> Non
 
 
 class LedgerWriter:
-    """The one writer of a ledger, for as long as the context lasts.
+    """The only writer of a ledger while the context lasts.
 
     Raises RefusedError on entry when another process holds it; the message names that process.
     """
@@ -121,7 +121,7 @@ class LedgerWriter:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = os.open(self._folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            self._take()
+            self._acquire_lock()
             self._file = os.open(self._folder / LEDGER, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             self._close_torn_tail()
             _sync_folder(self._folder)
@@ -141,13 +141,14 @@ class LedgerWriter:
                 os.close(descriptor)
         self._file = self._lock = -1
 
-    def _take(self) -> None:
+    def _acquire_lock(self) -> None:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.pread(self._lock, 200, 0).decode("utf-8", "replace").strip() or "another process"
             raise RefusedError(
-                f"the ledger of {self._folder.name} is in use by {holder}", "Wait for it to end, or end it"
+                f"the ledger of {self._folder.name} is in use by {holder}",
+                "Wait until that process has ended, or stop it",
             ) from None
         os.ftruncate(self._lock, 0)
         since = format_whole_seconds(time.time())
@@ -159,7 +160,7 @@ class LedgerWriter:
             os.write(self._file, b"\n")
 
     def append(self, event: LedgerEvent) -> None:
-        """Bring one event to disk, or raise MusterError (disk full, read-only, gone): no create call may follow."""
+        """Write one event to disk, or raise MusterError (disk full, read-only, missing): no create call may follow."""
         data = event.line().encode()
         try:
             self._close_torn_tail()
@@ -174,7 +175,7 @@ class LedgerWriter:
 
 
 class Appender(t.Protocol):
-    """What takes events in order: a :class:`LedgerWriter`, or a stand-in of a test."""
+    """Stores events in order: a :class:`LedgerWriter`, or its replacement in a test."""
 
     def append(self, event: LedgerEvent) -> None:
-        """Keep one event."""
+        """Store one event."""

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The parts of an acceptance: each starts what it needs through the runners that users' jobs take, and judges it.
+"""The tests of an acceptance: each runs what it needs through the workflows of users' jobs, and judges it.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -32,12 +32,16 @@ from ..shared.request import Dict, RunRequest
 from ..shared.state_dir import StateHome, read_record
 from ..training_job import run as training_job
 from ..training_job.hosts import plan as hosts_plan
+<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
+=======
+from ..training_job.hosts.state import Request
+>>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
 
 ROOT = pathlib.Path(__file__).parents[4]
 FILES = ROOT / "roles" / "fleet_acceptance" / "files"
-# The runs of acceptances, kept as their evidence, beside the cluster's own.
+# The cluster name under which the runs of acceptances are stored as evidence.
 CLUSTER = "acceptance"
-# What the tests take over from the user's job: the image and the place that will be used.
+# What the tests take from the user's job: its image, placement and resources.
 _SHARED_KEYS = (
     "image",
     "placement",
@@ -59,13 +63,13 @@ _NO_RESTART = {"max_crashes": 0, "max_lost_nodes": 0, "on_lost_node": "fail"}
 
 @dataclasses.dataclass
 class FleetUnderTest:
-    """What is accepted: the request, the job's keys that all tests share, the hosts, and what was measured so far."""
+    """The fleet to accept: the request, the shared keys of the job, the hosts, the measurements so far."""
 
     request: RunRequest
     home: StateHome
     identity: str
     backend: str
-    job: Dict
+    job: dict[str, t.Any]
     hosts: list[str]
     nodes: int
     loopback: bool = False
@@ -83,8 +87,13 @@ class FleetUnderTest:
         return self.backend == "kubernetes"
 
 
+<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
 def build_fleet(request: RunRequest, home: StateHome, identity: str) -> FleetUnderTest:
     """Return the fleet that the options describe.
+=======
+def build_fleet(request: Request, home: StateHome, identity: str) -> FleetUnderTest:
+    """Return the fleet of the options.
+>>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
 
     :raises InputError: when a cluster's number of nodes is not given.
     """
@@ -103,38 +112,38 @@ def build_fleet(request: RunRequest, home: StateHome, identity: str) -> FleetUnd
         nodes = nodes or given.get("nodes")
         if not nodes:
             raise InputError("nodes", "is required on Kubernetes", "Say how many nodes the fleet has")
-        # What the fabric's part found is told there, and keeps nobody from measuring.
+        # The verdict on the network is the fabric test's; a slow network must not prevent the other tests.
         job["placement"] = {**placement, "allow_slow_network": True}
         if placement.get("engine") in _ENGINES_WITHOUT_TORCHRUN:
-            # The tests run torchrun and plain commands, whatever the user's job runs.
+            # The tests run torchrun and plain commands, whichever launcher the user's job has.
             del job["placement"]["engine"]
         return FleetUnderTest(request, home, identity, "kubernetes", job, [], int(nodes))
     names = list(request.hosts)[: request.options.get("nodes") or None]
     if not names:
-        raise RefusedError("there is no host to accept", "Name an inventory with -i, or other hosts")
-    found = hosts_plan.select_hosts(names, request.hostvars, Job(name="acceptance", nodes=len(names)))
-    loopback = len(names) > 1 and hosts_plan.network_lane(found) == "loopback"
+        raise RefusedError("the play has no hosts to accept", "Name an inventory with -i, or other hosts")
+    hosts = hosts_plan.select_hosts(names, request.hostvars, Job(name="acceptance", nodes=len(names)))
+    loopback = len(names) > 1 and hosts_plan.network_lane(hosts) == "loopback"
     job["placement"] = {**placement, "allow_slow_network": True}
     job.setdefault("gpus_per_node", 0 if request.check else _count_gpus(request, names))
     return FleetUnderTest(request, home, identity, "hosts", job, names, len(names), loopback)
 
 
-def _validate_job(given: Dict, resuming: Dict, nodes: int) -> None:
-    """Refuse keys that no job has, and values that none may have: the fleet would be accepted for another job.
+def _validate_job(user_job: dict[str, t.Any], resume_job: dict[str, t.Any], nodes: int) -> None:
+    """Refuse unknown keys and invalid values of a job: the fleet would be accepted for another job.
 
     :raises InputError: naming them.
     """
-    told = {key: value for key, value in given.items() if key != "template" or value in PRESETS}
-    if not any(told.get(key) for key in ("script", "module", "command", "template")):
-        # What the job runs is not run here; which launcher it has decides what else it may have.
-        told |= {"command": ["true"]} if told.get("launcher") == "command" else {"script": "/train.py"}
-        engine = (told.get("placement") or {}).get("engine")
+    job = {key: value for key, value in user_job.items() if key != "template" or value in PRESETS}
+    if not any(job.get(key) for key in ("script", "module", "command", "template")):
+        # The user's program is not run here, but the launcher decides which other keys are valid.
+        job |= {"command": ["true"]} if job.get("launcher") == "command" else {"script": "/train.py"}
+        engine = (job.get("placement") or {}).get("engine")
         if engine in _ENGINES_WITHOUT_TORCHRUN:
-            told.setdefault("launcher", ENGINE_LAUNCHERS[engine][0])
-    parse_job({"name": "acceptance", "nodes": nodes, **told}, PRESETS)
-    if resuming:
-        shared = {key: value for key, value in given.items() if key in _SHARED_KEYS}
-        parse_job({"nodes": nodes, **shared, **resuming, "name": "acceptance"}, PRESETS)
+            job.setdefault("launcher", ENGINE_LAUNCHERS[engine][0])
+    parse_job({"name": "acceptance", "nodes": nodes, **job}, PRESETS)
+    if resume_job:
+        shared = {key: value for key, value in user_job.items() if key in _SHARED_KEYS}
+        parse_job({"nodes": nodes, **shared, **resume_job, "name": "acceptance"}, PRESETS)
 
 
 def verify_fabric(fleet: FleetUnderTest) -> AcceptancePart:
@@ -156,7 +165,7 @@ def verify_fabric(fleet: FleetUnderTest) -> AcceptancePart:
     islands = [item for item in result["fabric"]["islands"] if _belongs_to(item, fleet)]
     outcomes = [item["outcome"] for item in islands if item.get("outcome") in OUTCOMES]
     _choose_island(fleet, islands)
-    # On a cluster its verdicts become labels of the nodes.
+    # On a cluster the verdicts become labels of the nodes.
     fleet.changed = bool(result.get("changed"))
     lines = [str(line) for line in result["table"]]
     values = {"islands": islands, "file": result.get("file")}
@@ -184,34 +193,41 @@ def measure_scaling(fleet: FleetUnderTest) -> AcceptancePart:
     problems, shared = [], []
     for nodes in fleet.sizes:
         try:
-            found = _measure_size(fleet, nodes)
+            point = _measure_size(fleet, nodes)
         except MusterError as exc:
             problems.append(f"{nodes} nodes: {exc}")
             continue
-        fleet.points.append(found)
-        if found.nodes != nodes:
-            shared.append(f"{nodes} pods ran on {found.nodes} nodes: ask for so much that a node takes one pod")
-        milliseconds = found.step_s * 1e3
+        fleet.points.append(point)
+        if point.nodes != nodes:
+            shared.append(f"{nodes} pods ran on {point.nodes} nodes: request so much that only one pod fits on a node")
+        milliseconds = point.step_s * 1e3
         fleet.request.progress.say(
-            f"  {nodes} nodes: {found.samples_per_s:.4g} samples/s, {milliseconds:.3g} ms a step"
+            f"  {nodes} nodes: {point.samples_per_s:.4g} samples/s, {milliseconds:.3g} ms a step"
         )
     options = fleet.request.options
+<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
     judged = judge_scaling(fleet.points, options["efficiency_pass"], options["efficiency_fail"])
     values = {"points": list(judged.rows), "device": fleet.points[0].device if fleet.points else None}
+=======
+    judgement = rules.judge_scaling(fleet.points, options["efficiency_pass"], options["efficiency_fail"])
+    values = {"points": list(judgement.rows), "device": fleet.points[0].device if fleet.points else None}
+>>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
     if problems:
-        return AcceptancePart("scaling", "fail", "a size could not be measured", (*problems, *judged.reasons), values)
+        return AcceptancePart(
+            "scaling", "fail", "a size could not be measured", (*problems, *judgement.reasons), values
+        )
     if shared:
-        said = "pods shared nodes: the network between nodes was not measured"
-        return AcceptancePart("scaling", "unproven", said, (*shared, *judged.reasons), values)
+        summary = "pods shared nodes: the network between nodes was not measured"
+        return AcceptancePart("scaling", "unproven", summary, (*shared, *judgement.reasons), values)
     if fleet.loopback:
-        # What several "nodes" on one machine show of a network is nothing, good or bad.
-        said = "all nodes are on the loopback of one machine: no network was measured"
-        return AcceptancePart("scaling", "unproven", judged.summary, (said, *judged.reasons), values)
-    return AcceptancePart("scaling", judged.outcome, judged.summary, judged.reasons, values)
+        # Several "nodes" on one machine show nothing about a network.
+        reason = "all nodes are on the loopback of one machine: no network was measured"
+        return AcceptancePart("scaling", "unproven", judgement.summary, (reason, *judgement.reasons), values)
+    return AcceptancePart("scaling", judgement.outcome, judgement.summary, judgement.reasons, values)
 
 
 def _measure_size(
-    fleet: FleetUnderTest, nodes: int, placement: Dict | None = None, **options: t.Any
+    fleet: FleetUnderTest, nodes: int, placement: dict[str, t.Any] | None = None, **options: t.Any
 ) -> rules.ScalingPoint:
     seconds = float(fleet.request.options["seconds"])
     job = {
@@ -232,11 +248,13 @@ def _measure_size(
     for line in log_follow.parse_json_lines((folder / "metrics.jsonl").read_text(errors="replace")):
         document = line.get("acceptance") or document
     if document is None:
-        raise MusterError("the bench wrote no result", f"Look at the logs in {folder}")
+        raise MusterError("the benchmark did not write a result", f"See the logs in {folder}")
     return rules.read_point(document)
 
 
-def _run_job(fleet: FleetUnderTest, job: Dict, suffix: str, **options: t.Any) -> tuple[pathlib.Path, Dict]:
+def _run_job(
+    fleet: FleetUnderTest, job: dict[str, t.Any], suffix: str, **options: t.Any
+) -> tuple[pathlib.Path, dict[str, t.Any]]:
     """Run a job to its end and return its folder and record.
 
     :raises MusterError: when it did not succeed.
@@ -255,11 +273,11 @@ def _run_job(fleet: FleetUnderTest, job: Dict, suffix: str, **options: t.Any) ->
         "template_paths": [],
         **options,
     }
-    wanted = dataclasses.replace(request, options=inner, hosts=fleet.hosts, progress=SilentProgress())
+    run_request = dataclasses.replace(request, options=inner, hosts=fleet.hosts, progress=SilentProgress())
     try:
-        result = training_job.run(wanted)
+        result = training_job.run(run_request)
     except KeyboardInterrupt:
-        training_job.run(dataclasses.replace(wanted, options={**inner, "state": "cancelled"}))
+        training_job.run(dataclasses.replace(run_request, options={**inner, "state": "cancelled"}))
         raise
     folder = StateHome(request.options["state_home"], CLUSTER).run_folder(identity)
     if result.get("failed"):
@@ -271,7 +289,7 @@ def check_queue(fleet: FleetUnderTest) -> AcceptancePart:
     """Submit two gangs where one fits (Kueue)."""
     if not fleet.on_kubernetes:
         return AcceptancePart(
-            "queue", "not_applicable", "plain hosts have no queue: a gang takes its hosts or is refused"
+            "queue", "not_applicable", "plain hosts have no queue: a run gets its hosts or is refused"
         )
     nodes = int(fleet.request.options.get("queue_nodes") or fleet.nodes)
     sleep = ["sh", "-c", f"sleep {_GANG_S}"]
@@ -288,23 +306,23 @@ def check_user_rights(fleet: FleetUnderTest) -> AcceptancePart:
     if not fleet.on_kubernetes:
         points = fleet.points or [_measure_size(fleet, 1)]
         return acceptance.judge_user_ids((rank.node, rank.uid) for item in points for rank in item.per_rank)
-    given = fleet.request.options.get("user_kubeconfig")
-    if not given:
-        fix = "Name it with user_kubeconfig; the role team makes one"
-        return AcceptancePart("user", "unproven", "no kubeconfig of a plain user was given", (fix,))
-    own = {"kubeconfig": given, "context": None}
+    kubeconfig = fleet.request.options.get("user_kubeconfig")
+    if not kubeconfig:
+        fix = "Set user_kubeconfig; the role team creates one"
+        return AcceptancePart("user", "unproven", "user_kubeconfig is not set", (fix,))
+    own = {"kubeconfig": kubeconfig, "context": None}
     rights = find_excess_rights(kube_connection.open_client(own, fleet.request.base))
     if rights:
-        said = f"it may {', '.join(rights)}"
-        return AcceptancePart("user", "fail", "the kubeconfig is not that of a plain user", (said,))
-    # The context is that of the plain user's kubeconfig, which knows no other.
+        reason = f"it may {', '.join(rights)}"
+        return AcceptancePart("user", "fail", "user_kubeconfig has more rights than a plain user", (reason,))
+    # The context is the one of the plain user's kubeconfig.
     placement = {key: value for key, value in fleet.job["placement"].items() if key != "cluster"}
-    found = _measure_size(fleet, 1, placement, **own)
-    return AcceptancePart("user", "pass", f"a job of {found.ranks} ranks ran with the rights of a plain user")
+    point = _measure_size(fleet, 1, placement, **own)
+    return AcceptancePart("user", "pass", f"a job of {point.ranks} ranks ran with the rights of a plain user")
 
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-# What no plain user may do, whatever the cluster: (verb, group, resource), in all namespaces.
+# What a plain user may not do on any cluster: (verb, group, resource), in all namespaces.
 _NOT_PLAIN = (
     ("*", "*", "*"),
     ("list", "", "secrets"),
@@ -314,24 +332,24 @@ _NOT_PLAIN = (
 
 
 def find_excess_rights(client: Client) -> list[str]:
-    """Return what the client may do that a plain user may not, as the API server says."""
-    found = []
+    """Return what the client may do that a plain user may not, by the API server's answer."""
+    excess = []
     for verb, group, resource in _NOT_PLAIN:
-        asked = {"verb": verb, "group": group, "resource": resource}
+        attributes = {"verb": verb, "group": group, "resource": resource}
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
         answer = kube_connection.post_review(
-            client, "rights of the plain user", _REVIEWS, {**review, "spec": {"resourceAttributes": asked}}
+            client, "rights of the plain user", _REVIEWS, {**review, "spec": {"resourceAttributes": attributes}}
         )
         if (answer.get("status") or {}).get("allowed"):
-            found.append(f"{verb} {resource} everywhere")
-    return found
+            excess.append(f"{verb} {resource} everywhere")
+    return excess
 
 
 def check_resume(fleet: FleetUnderTest) -> AcceptancePart:
     """Kill an agent with its ranks in a training run and see it resume."""
     options = fleet.request.options
-    given = options.get("resume_job") or {}
-    own: Dict = {
+    user_job = options.get("resume_job") or {}
+    own: dict[str, t.Any] = {
         "template": "pytorch_ddp",
         "code": {"from": "path", "ref": str(ROOT / "examples" / "char_lm")},
         "script": "train.py",
@@ -343,19 +361,24 @@ def check_resume(fleet: FleetUnderTest) -> AcceptancePart:
         "checkpoints": {"interval_steps": _INTERVAL, "grace_s": 10, **_checkpoint_path(options)},
         "nodes": fleet.nodes,
     }
-    job = {**fleet.job, **(given or own), "name": "accept-resume"}
+    job = {**fleet.job, **(user_job or own), "name": "accept-resume"}
     drill = {"target": "agent", "at_step": int(options["kill_at_step"] or _KILL_AT)}
-    _unused, found = _run_job(fleet, job, "resume", drill=drill)
-    return acceptance.judge_resume(found)
+    _unused, record = _run_job(fleet, job, "resume", drill=drill)
+    return acceptance.judge_resume(record)
 
 
-def _checkpoint_path(options: t.Mapping[str, t.Any]) -> Dict:
-    given = (options.get("job") or {}).get("checkpoints") or {}
-    return {"path": given["path"]} if given.get("path") else {}
+def _checkpoint_path(options: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    checkpoints = (options.get("job") or {}).get("checkpoints") or {}
+    return {"path": checkpoints["path"]} if checkpoints.get("path") else {}
 
 
+<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
 def _count_gpus(request: RunRequest, names: t.Sequence[str]) -> int:
     """Return how many GPUs every host has at least."""
+=======
+def _count_gpus(request: Request, names: t.Sequence[str]) -> int:
+    """Return the smallest number of GPUs of a host."""
+>>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
     remotes = request.connect(names)
     answers, errors = on_each_node(remotes, lambda remote: remote.call("info", facts=True)["facts"])
     if errors:

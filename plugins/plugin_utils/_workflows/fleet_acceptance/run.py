@@ -1,9 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The runner of ``fleet_acceptance``: one part after another through the runners of fabric and training.
+"""Accept a fleet (``fleet_acceptance``): one test after another through the workflows of fabric and training.
 
-A part that fails says why and the others still run: who accepts a fleet wants to know all of it.
+A test that fails gives its reason and the others still run, so that one report has all results.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -24,6 +24,10 @@ from ..._report.pages.files import as_json, write_text
 from ..shared import run_record
 from ..shared.request import Dict, RunRequest
 from ..shared.state_dir import StateHome
+<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
+=======
+from ..training_job.hosts.state import Request
+>>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
 from . import parts as fleet_acceptance_parts
 from .parts import FleetUnderTest
 
@@ -37,22 +41,31 @@ _TESTS: t.Mapping[str, t.Callable[[FleetUnderTest], AcceptancePart]] = {
 }
 
 
+<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
 def accept_fleet(request: RunRequest) -> Dict:
     """Accept the fleet, or say why not; return the module's result."""
+=======
+def accept_fleet(request: Request) -> dict[str, t.Any]:
+    """Accept the fleet or give the reasons against it; return the module's result."""
+>>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
     home = StateHome(request.options["state_home"], request.options["cluster"])
-    wanted = [name for name in ORDER if name in request.options["tests"]]
-    if not wanted:
-        raise InputError("tests", "names none", f"Known are: {', '.join(ORDER)}")
+    names = [name for name in ORDER if name in request.options["tests"]]
+    if not names:
+        raise InputError("tests", "does not name a test", f"Known are: {', '.join(ORDER)}")
     fleet = fleet_acceptance_parts.build_fleet(request, home, f"accept-{secrets.token_hex(3)}")
-    place = pathlib.Path(request.options["dest"]).expanduser() if request.options.get("dest") else home.folder
-    result: Dict = {"changed": False, "file": str(place / "accept.json"), "html": str(place / "accept.html")}
+    folder = pathlib.Path(request.options["dest"]).expanduser() if request.options.get("dest") else home.folder
+    result: dict[str, t.Any] = {
+        "changed": False,
+        "file": str(folder / "accept.json"),
+        "html": str(folder / "accept.html"),
+    }
     if request.check:
-        return {**result, "nodes": fleet.nodes, "sizes": fleet.sizes, "tests": wanted}
+        return {**result, "nodes": fleet.nodes, "sizes": fleet.sizes, "tests": names}
     home.owner(create=True)
-    files.private_dir(place)
-    began, clock = time.time(), time.monotonic()
+    files.private_dir(folder)
+    started_at, clock = time.time(), time.monotonic()
     parts: list[AcceptancePart] = []
-    for name in wanted:
+    for name in names:
         request.progress.say(f"acceptance of {fleet.nodes} nodes: {name}")
         parts.append(_run_part(name, fleet))
         request.progress.say(f"  {parts[-1].outcome.upper()}: {parts[-1].summary}")
@@ -63,11 +76,11 @@ def accept_fleet(request: RunRequest) -> Dict:
         backend=fleet.backend,
         nodes=fleet.nodes,
         loopback=fleet.loopback,
-        started_at=run_record.format_time(began),
+        started_at=run_record.format_time(started_at),
         duration_s=round(time.monotonic() - clock, 3),
     )
-    write_text(place / "accept.json", as_json(document))
-    write_text(place / "accept.html", render(document))
+    write_text(folder / "accept.json", as_json(document))
+    write_text(folder / "accept.html", render(document))
     return {**result, "changed": fleet.changed, **_build_result(request, document, parts)}
 
 
@@ -78,12 +91,17 @@ def _run_part(name: str, fleet: FleetUnderTest) -> AcceptancePart:
         return AcceptancePart(name, "fail", "the test could not run", (str(exc),))
 
 
+<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
 def _build_result(request: RunRequest, document: Dict, parts: t.Sequence[AcceptancePart]) -> Dict:
     result: Dict = {"acceptance": document, "exit_code": document["exit_code"]}
+=======
+def _build_result(request: Request, document: dict[str, t.Any], parts: t.Sequence[AcceptancePart]) -> dict[str, t.Any]:
+    result: dict[str, t.Any] = {"acceptance": document, "exit_code": document["exit_code"]}
+>>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
     result["table"] = [f"{part.name}: {part.outcome.upper()} · {part.summary}" for part in parts]
-    waved = document["outcome"] == "unproven" and request.options["allow_unproven"]
-    if document["exit_code"] and not waved:
-        short = [f"{part.name} {part.outcome}: {' '.join((part.summary, *part.reasons[:1]))}" for part in parts]
-        open_ = [line for line, part in zip(short, parts, strict=True) if part.outcome in ("fail", "unproven")]
-        result.update(failed=True, acceptance=None, msg=f"not accepted: {'; '.join(open_)}")
+    is_allowed = document["outcome"] == "unproven" and request.options["allow_unproven"]
+    if document["exit_code"] and not is_allowed:
+        lines = [f"{part.name} {part.outcome}: {': '.join((part.summary, *part.reasons[:1]))}" for part in parts]
+        failures = [line for line, part in zip(lines, parts, strict=True) if part.outcome in ("fail", "unproven")]
+        result.update(failed=True, acceptance=None, msg=f"not accepted: {'; '.join(failures)}")
     return result

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What ``fleet_heal`` knows before it decides: nodes, what their provider lists, the ledger, the run.
+"""Collect the facts for ``fleet_heal``: nodes, what their provider lists, the ledger, the run.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -32,122 +32,163 @@ from ..node_pool.accounts import open_providers
 from ..shared import cluster_identity, kube_connection
 from ..shared.request import Dict, RunRequest
 from ..shared.state_dir import StateHome, read_record
+<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
+=======
+from ..training_job.hosts.state import Request
+>>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
 from ..training_job.kubernetes.lease_guard import find_lease
 
-# Of the cluster's folder: since when a node does not answer, as far as heal has seen.
+# In the cluster's folder: since when nodes do not answer, by the earlier calls of heal.
 SILENT = "silent.json"
-# A host that did not answer at looks further apart than this may have answered between them.
+# A host that did not answer in two calls further apart than this may have answered between them.
 _SAME_SILENCE_S = 2 * 3600
-# Whether a node answers or is Ready, for how many seconds the cluster did not hear of it, whether it is out of service,
-# and what tells this silence of a Node from another one.
-NodeCondition = tuple[bool, float | None, bool, str]
-# What keeps jobs off a control plane; one without these takes them (K3s and single nodes are made so).
+# The taints that keep jobs off a control plane; without them it runs jobs (K3s, single nodes).
 _CONTROL_PLANES = {f"node-role.kubernetes.io/{name}" for name in ("control-plane", "master")}
 _HOLDING = ("created", "adopted", "joined", "lost")
 _USABLE_STATES = ("creating", "running", "unknown")
 
 
+class NodeCondition(t.NamedTuple):
+    """How a node answers now.
+
+    ``silent_s`` is how long its cluster has not heard from it, None for a host of an inventory. ``mark`` differs
+    between two silences of one Node.
+    """
+
+    is_ready: bool
+    silent_s: float | None = None
+    is_out_of_service: bool = False
+    mark: str = ""
+
+
+class Silence(t.NamedTuple):
+    """Since when a node does not answer, and when heal saw that last; Unix seconds."""
+
+    since: float
+    seen: float
+    mark: str
+
+
 @dataclasses.dataclass
 class HealFacts:
-    """Facts for the plan, and what carrying it out needs: leases and tokens by node, the job, the client."""
+    """Facts for the plan, and what its actions need: leases and tokens by node, the job, the client."""
 
     facts: FleetFacts
     leases: dict[str, Lease]
-    job: Dict
+    job: dict[str, t.Any]
     client: Client | None
-    providers: list[Dict]
-    silent: dict[str, Dict]
-    told: t.Mapping[str, str]
+    providers: list[object]
+    silent: dict[str, Silence]
+    reported: t.Mapping[str, str]
 
     @property
     def tokens(self) -> dict[str, str | None]:
-        """Return the tokens by node, None for what is not rented."""
+        """Return the tokens by node, None for a node that is not rented."""
         return {node.name: node.token for node in self.facts.nodes}
 
     def may_return(self, name: str) -> bool:
-        """Return whether a node that nobody rented may come back under its name."""
-        return name in self.told
+        """Return whether a node without a lease may return under its name."""
+        return name in self.reported
 
 
+<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
 def read_facts(request: RunRequest, home: StateHome, context: node_pool_present.Context) -> HealFacts:
     """Ask everybody; nothing is changed."""
+=======
+def read_facts(request: Request, home: StateHome, context: node_pool_present.Context) -> HealFacts:
+    """Read the state of nodes, accounts, ledger and run; nothing is changed."""
+>>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
     options = request.options
-    found = _find_record(home, options.get("run_id"))
-    job = dict((found or {}).get("job") or {})
-    on_kubernetes = (found or {}).get("backend") == "kubernetes" or bool(options.get("kubeconfig"))
-    client = _open_client(request, found) if on_kubernetes else None
-    if client is not None and (found or {}).get("backend") == "kubernetes" and not options.get("cluster_id"):
-        # Nodes of another cluster would all seem gone, and be replaced.
-        cluster_identity.require_same_cluster(client, found, ended=True)
-    run = _build_run(found, job, on_kubernetes, options.get("on_lost_node"))
-    told = {str(name): "it was named as lost" for name in options.get("lost_nodes") or []}
-    told |= {str(name): "its provider gave notice" for name in options.get("preempted_nodes") or []}
+    record = _find_record(home, options.get("run_id")) or {}
+    job = dict(record.get("job") or {})
+    on_kubernetes = record.get("backend") == "kubernetes" or bool(options.get("kubeconfig"))
+    client = _open_client(request, record) if on_kubernetes else None
+    if client is not None and record.get("backend") == "kubernetes" and not options.get("cluster_id"):
+        # All nodes of the run would be missing from another cluster, and be replaced.
+        cluster_identity.require_same_cluster(client, record, ended=True)
+    run = _build_run(record, job, on_kubernetes, options.get("on_lost_node"))
+    reported = {str(name): "named in lost_nodes" for name in options.get("lost_nodes") or []}
+    reported |= {str(name): "its provider gave notice" for name in options.get("preempted_nodes") or []}
     names = list(dict.fromkeys([*([] if client else request.hosts), *(run.names if run else ())]))
     live = client.list("v1/Node").items if client else []
     clock = client.transport.stats.server_time() if client else None
     states = _read_cluster_nodes(live, clock, names) if client else _contact_hosts(request, names)
     if client is not None and not options.get("cluster_id"):
-        # Nodes of the same names on another cluster are somebody else's, whatever run there is or none.
+        # Nodes of the same names on another cluster belong to others, with or without a run.
         cluster_identity.require_node_cluster(client, home, states)
-        cluster_identity.require_run_cluster(client, home, states.keys() & told.keys())
-    # What the cluster dates is measured by its own clock, which the controller's may be minutes ahead of.
+        cluster_identity.require_run_cluster(client, home, states.keys() & reported.keys())
+    # The cluster's times are compared with its own clock; the controller's may be minutes ahead.
     now = time.time() if clock is None else clock
     unfit = _find_unfit(client, live, run, job) if client else {}
-    names = list(dict.fromkeys([*names, *states, *told]))
+    names = list(dict.fromkeys([*names, *states, *reported]))
     providers = list(options.get("providers") or [])
     leases, listed = _read_leases(request, home, names, providers, context)
-    for name in told.keys() - {*states, *leases, *request.hosts, *(run.names if run else ())}:
-        # It may be gone for good; whoever misspelt it would believe that all is well.
-        request.progress.say(f"warning: {name}: {told[name]}, and no node is called so")
+    for name in reported.keys() - {*states, *leases, *request.hosts, *(run.names if run else ())}:
+        # The node may have been removed for good; a misspelt name must be visible.
+        option = "lost_nodes" if name in (options.get("lost_nodes") or []) else "preempted_nodes"
+        request.progress.say(f"warning: {option} names {name}, which is not a node of this fleet")
     names = list(dict.fromkeys([*names, *leases]))
     silent = _update_silence(home, states, now)
-    known = [_build_node(name, states, leases, listed, told, silent, now) for name in names]
-    nodes = tuple(dataclasses.replace(node, unfit=unfit.get(node.name, "")) for node in known)
-    terms, joins = bool(options.get("rentable")), bool(options.get("joinable"))
-    facts = FleetFacts(nodes, run, client is not None, terms, joins, float(options["patience_s"]))
-    return HealFacts(facts, leases, job, client, providers, silent, told)
+    all_nodes = [_build_node(name, states, leases, listed, reported, silent, now) for name in names]
+    nodes = tuple(dataclasses.replace(node, unfit=unfit.get(node.name, "")) for node in all_nodes)
+    may_rent, may_join = bool(options.get("rentable")), bool(options.get("joinable"))
+    facts = FleetFacts(nodes, run, client is not None, may_rent, may_join, float(options["patience_s"]))
+    return HealFacts(facts, leases, job, client, providers, silent, reported)
 
 
-def _find_record(home: StateHome, run_id: str | None) -> Dict | None:
-    """Return the record of the run to heal: the one that was named, else the newest that did not end well."""
+def _find_record(home: StateHome, run_id: str | None) -> dict[str, t.Any] | None:
+    """Return the record of the run to heal: the one of the option, else the newest that was not ended."""
     if run_id:
         value = read_record(home.run_folder(str(run_id)))
         if value is None:
-            raise RefusedError(f"there is no run {run_id} in {home.folder}", "List the runs with the status playbook")
+            raise RefusedError(
+                f"run {run_id} does not exist in {home.folder}", "List the runs with the status playbook"
+            )
         return value
     newest = home.runs()[:1]
     value = read_record(newest[0]) if newest else None
     return None if value is None or value.get("outcome") in ("succeeded", "cancelled", "failed") else value
 
 
-def _build_run(found: Dict | None, job: Dict, on_kubernetes: bool, wanted: str | None) -> FleetRun | None:
-    if found is None or found.get("outcome") in ("succeeded", "cancelled"):
+def _build_run(
+    record: dict[str, t.Any], job: dict[str, t.Any], on_kubernetes: bool, policy_option: str | None
+) -> FleetRun | None:
+    if not record or record.get("outcome") in ("succeeded", "cancelled"):
         return None
     restart, elastic = job.get("restart") or {}, job.get("elastic") or {}
-    policy = wanted or str(restart.get("on_lost_node") or "wait")
-    least = elastic.get("min")
-    if least is None and not on_kubernetes and policy == "shrink":
-        # The hosts of a run are chosen anew at each start: whatever is left can be a gang.
-        least = 1
-    names = tuple(str(name) for name in found.get("hosts") or ())
-    return FleetRun(str(found["run_id"]), int(job.get("nodes") or 1), policy, least, found["state"] == "ended", names)
+    policy = policy_option or str(restart.get("on_lost_node") or "wait")
+    min_nodes = elastic.get("min")
+    if min_nodes is None and not on_kubernetes and policy == "shrink":
+        # The hosts of a run are chosen again at each start: any number of them can be a gang.
+        min_nodes = 1
+    names = tuple(str(name) for name in record.get("hosts") or ())
+    return FleetRun(
+        str(record["run_id"]), int(job.get("nodes") or 1), policy, min_nodes, record["state"] == "ended", names
+    )
 
 
+<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
 def _open_client(request: RunRequest, found: Dict | None) -> Client:
     # The patience with nodes is none with the API server.
+=======
+def _open_client(request: Request, record: t.Mapping[str, t.Any]) -> Client:
+    # The option patience_s is for nodes, not for the API server.
+>>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
     options = {key: value for key, value in request.options.items() if key != "patience_s"}
-    context = ((found or {}).get("backend_ref") or {}).get("context")
+    context = (record.get("backend_ref") or {}).get("context")
     return kube_connection.open_client(options, request.base, request.progress.say, context=context)
 
 
-def _find_unfit(client: Client, live: t.Sequence[KubeObject], run: FleetRun | None, job: Dict) -> dict[str, str]:
-    """Return why nodes cannot take the run's gang; who may not read all pods does not know what others hold."""
+def _find_unfit(
+    client: Client, live: t.Sequence[KubeObject], run: FleetRun | None, job: dict[str, t.Any]
+) -> dict[str, str]:
+    """Return why nodes cannot run the gang; without permission to read all pods, what others use is unknown."""
     if run is None:
         return {}
     try:
-        wanted = parse_job(job)
+        parsed = parse_job(job)
     except InputError:
-        # The record of another version: all nodes that are ready count.
+        # The record of another version: all ready nodes count.
         return {}
     try:
         pods = client.list("v1/Pod").items
@@ -155,7 +196,7 @@ def _find_unfit(client: Client, live: t.Sequence[KubeObject], run: FleetRun | No
         if error.status != 403:
             raise
         pods = []
-    return free_nodes.find_unavailable(wanted, live, pods, run.run_id)
+    return free_nodes.find_unavailable(parsed, live, pods, run.run_id)
 
 
 def _read_cluster_nodes(
@@ -165,44 +206,50 @@ def _read_cluster_nodes(
 
     :param used: the nodes that the run is on, whatever they are.
     """
-    found = {}
+    conditions = {}
     for item in live:
         name, taints = str(item["metadata"]["name"]), (item.get("spec") or {}).get("taints") or ()
         keys = {taint["key"] for taint in taints if taint["effect"] != "PreferNoSchedule"}
         if name in used or not keys & _CONTROL_PLANES:
             ready, seconds = out_of_service.readiness(item, clock)
-            found[name] = (ready, seconds, out_of_service.has_taint(item), out_of_service.ready_since(item))
-    return found
+            conditions[name] = NodeCondition(
+                ready, seconds, out_of_service.has_taint(item), out_of_service.ready_since(item)
+            )
+    return conditions
 
 
 def _contact_hosts(request: RunRequest, names: t.Sequence[str]) -> dict[str, NodeCondition]:
     """Return which hosts of the inventory answer."""
-    known = [name for name in names if name in request.hostvars]
-    remotes = request.connect(known)
+    hosts = [name for name in names if name in request.hostvars]
+    remotes = request.connect(hosts)
     _unused, errors = on_each_node(remotes, lambda remote: remote.call("info"))
-    return {name: (not isinstance(errors.get(name), UnreachableError), None, False, "") for name in known}
+    return {name: NodeCondition(not isinstance(errors.get(name), UnreachableError)) for name in hosts}
 
 
-def _update_silence(home: StateHome, states: t.Mapping[str, NodeCondition], now: float) -> dict[str, Dict]:
-    """Return since when nodes are silent: as the cluster dates it, otherwise since they were first seen so.
+def _update_silence(home: StateHome, states: t.Mapping[str, NodeCondition], now: float) -> dict[str, Silence]:
+    """Return since when nodes are silent: by the cluster's own times, else since an earlier call saw it first.
 
-    What was seen long ago, or before the node was ready once more, was another silence.
+    What was seen long ago, or before the node became ready again, was another silence.
     """
-    before = files.read_json(home.folder / SILENT)
-    told = before if isinstance(before, dict) else {}
-    found = {}
-    for name, (ready, seconds, _unused, mark) in states.items():
-        if ready:
+    stored = files.read_json(home.folder / SILENT)
+    before = stored if isinstance(stored, dict) else {}
+    silent = {}
+    for name, condition in states.items():
+        if condition.is_ready:
             continue
-        kept = value if isinstance(value := told.get(name), dict) else {}
-        same = bool(kept) and kept.get("mark") == mark and (mark or now - _read_number(kept, "seen") < _SAME_SILENCE_S)
-        since = min(_read_number(kept, "since"), now) if same else now
-        found[name] = {"since": since if seconds is None else now - seconds, "seen": now, "mark": mark}
-    return found
+        entry = before.get(name)
+        earlier: t.Mapping[str, object] = entry if isinstance(entry, dict) else {}
+        is_same_mark = bool(earlier) and earlier.get("mark") == condition.mark
+        is_same = is_same_mark and (condition.mark or now - _read_number(earlier, "seen") < _SAME_SILENCE_S)
+        since = min(_read_number(earlier, "since"), now) if is_same else now
+        if condition.silent_s is not None:
+            since = now - condition.silent_s
+        silent[name] = Silence(since, now, condition.mark)
+    return silent
 
 
-def _read_number(kept: Dict, key: str) -> float:
-    value = kept.get(key)
+def _read_number(entry: t.Mapping[str, object], key: str) -> float:
+    value = entry.get(key)
     return float(value) if isinstance(value, (int, float)) else 0.0
 
 
@@ -211,67 +258,80 @@ def _build_node(
     states: t.Mapping[str, NodeCondition],
     leases: t.Mapping[str, Lease],
     listed: t.Mapping[str, bool | None],
-    told: t.Mapping[str, str],
-    silent: t.Mapping[str, Dict],
+    reported: t.Mapping[str, str],
+    silent: t.Mapping[str, Silence],
     now: float,
 ) -> FleetNode:
-    lease, state = leases.get(name), states.get(name)
-    word = told.get(name, "")
-    if not word and lease is None and state is None:
-        word = "no inventory, no cluster and no open lease knows it any more"
+    lease, condition = leases.get(name), states.get(name)
+    reason = reported.get(name, "")
+    if not reason and lease is None and condition is None:
+        reason = "missing from the inventory, the cluster and the open leases"
     return FleetNode(
         name=name,
         token=lease.token if lease else None,
         listed=listed.get(name),
+<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
         ready=state[0] if state else None,
         silent_s=now - silent[name]["since"] if name in silent else 0.0,
         reported_lost=word,
         marked_lost=lease is not None and lease.state == "lost",
+=======
+        ready=condition.is_ready if condition else None,
+        silent_s=now - silent[name].since if name in silent else 0.0,
+        told=reason,
+        marked=lease is not None and lease.state == "lost",
+>>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
         joined=name in states,
-        tainted=state is not None and state[2],
+        tainted=condition is not None and condition.is_out_of_service,
     )
 
 
 def _read_leases(
+<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
     request: RunRequest,
     home: StateHome,
     names: t.Sequence[str],
     providers: list[Dict],
+=======
+    request: Request,
+    home: StateHome,
+    names: t.Sequence[str],
+    providers: list[object],
+>>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
     context: node_pool_present.Context,
 ) -> tuple[dict[str, Lease], dict[str, bool | None]]:
     """Return the open lease of each node that has one, and what its account lists of it."""
     ledger = [lease for lease in read_ledger(home.folder).leases.values() if lease.machine and lease.open]
     leases = {name: lease for name in names if (lease := find_lease(name, request.hostvars, ledger)) is not None}
-    known = {lease.token for lease in leases.values()}
-    # A machine that vanished may have vanished from the inventory too.
-    leases |= {lease.name: lease for lease in ledger if lease.token not in known and lease.state in _HOLDING}
+    tokens = {lease.token for lease in leases.values()}
+    # A machine that was lost may be missing from the inventory too.
+    leases |= {lease.name: lease for lease in ledger if lease.token not in tokens and lease.state in _HOLDING}
     if not leases:
         return {}, {}
-    found = open_providers(providers, context.outside)
+    accounts = open_providers(providers, context.externals)
     listed: dict[str, bool | None] = {}
     with ThreadScheduler() as real:
-        stage = context.stage or real
+        scheduler = context.scheduler or real
         for provider in sorted({lease.provider for lease in leases.values()}):
-            keeper = found.get(provider)
-            answer = list_account(keeper, stage).listed if keeper else None
+            account = accounts.get(provider)
+            listing = list_account(account, scheduler).listing if account else None
+            instances = None if listing is None or listing.problem else listing.instances
+            traits = account.traits if account else ProviderTraits()
             for name, lease in leases.items():
                 if lease.provider == provider:
-                    usable = answer is not None and keeper is not None and not answer.problem
-                    rentals = answer.rentals if answer and usable else None
-                    traits = keeper.traits if keeper else ProviderTraits()
-                    listed[name] = _is_usable(lease, rentals, traits, stage.now())
-            if answer is not None and answer.problem:
-                request.progress.say(f"warning: {provider} cannot be asked: {answer.problem}")
+                    listed[name] = _is_usable(lease, instances, traits, scheduler.now())
+            if listing is not None and listing.problem:
+                request.progress.say(f"warning: {provider} cannot be listed: {listing.problem}")
     return leases, listed
 
 
-def _is_usable(lease: Lease, rentals: tuple[Instance, ...] | None, traits: ProviderTraits, now: float) -> bool | None:
-    """Return whether an account lists a machine as usable; None where its listing cannot tell yet."""
-    if rentals is None:
+def _is_usable(lease: Lease, instances: tuple[Instance, ...] | None, traits: ProviderTraits, now: float) -> bool | None:
+    """Return whether an account lists a machine as usable; None where its listing proves nothing (yet)."""
+    if instances is None:
         return None
-    for item in rentals:
+    for item in instances:
         if item.carries(lease.cluster, lease.token) or item.id in lease.ids:
             return item.state in _USABLE_STATES and not item.doomed
-    # A machine that was made just now may not be listed yet.
-    made = lease.created_at or lease.intent_at
-    return None if now - made <= traits.list_lag_s else False
+    # A new machine may not be listed yet.
+    created_at = lease.created_at or lease.intent_at
+    return None if now - created_at <= traits.list_lag_s else False

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The runner of ``fleet_heal``: look at nodes, provider, ledger and run -> plan -> mark, give back, release, stop.
+"""Heal a fleet (``fleet_heal``): read the facts, plan, then mark losses, delete machines, release nodes, stop gangs.
 
-Renting, joining and resuming are the playbook's: they are other modules' work and may be replaced by a user's own.
+Renting, joining and resuming are left to the playbook: they are other modules' work and a user may replace them.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -28,135 +28,143 @@ from ..._provision.ledger.ledger_store import LedgerWriter, read_ledger
 from ..node_pool import absent as node_pool_absent
 from ..node_pool import present as node_pool_present
 from ..shared import run_record
+<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
 from ..shared.request import Dict, RunRequest
 from ..shared.state_dir import StateHome, load_record
+=======
+from ..shared.state_dir import StateHome, read_record
+from ..training_job.hosts.state import Request
+>>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
 from . import facts
 from .facts import SILENT, HealFacts
 
 
+<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
 def heal_fleet(request: RunRequest, context: node_pool_present.Context) -> Dict:
+=======
+def heal_fleet(request: Request, context: node_pool_present.Context) -> dict[str, t.Any]:
+>>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
     """Heal what can be healed from here; return the plan, with what the playbook has to do."""
     home = StateHome(request.options["state_home"], request.options["cluster"])
-    seen = facts.read_facts(request, home, context)
-    actions = heal_plan.build_heal_plan(seen.facts)
+    state = facts.read_facts(request, home, context)
+    actions = heal_plan.build_heal_plan(state.facts)
     for action in actions:
         names = f" {', '.join(action.nodes)}" if action.nodes else ""
         request.progress.say(f"{action.kind.replace('_', ' ')}{names}: {action.reason}")
-    result = _build_result(seen, actions)
+    result = _build_result(state, actions)
     if not request.check:
-        _store_silence(home, seen)
-        result["done"] = _apply_actions(request, home, seen, actions, context)
+        _store_silence(home, state)
+        result["done"] = _apply_actions(request, home, state, actions, context)
         result["changed"] = bool(result["done"] or result["rent"] or result["resume"])
     stopped = [action for action in actions if action.kind in ("fail", "refuse")]
     if stopped:
-        said = "; ".join(f"{', '.join(action.nodes)}: {action.reason}".lstrip(": ") for action in stopped)
-        result.update(failed=True, msg=f"not healed: {said}")
+        reasons = "; ".join(f"{', '.join(action.nodes)}: {action.reason}".lstrip(": ") for action in stopped)
+        result.update(failed=True, msg=f"not healed: {reasons}")
     return result
 
 
-def _build_result(seen: HealFacts, actions: t.Sequence[HealAction]) -> Dict:
-    """Return the module's result; ``resume`` is what the run goes on with."""
+def _build_result(state: HealFacts, actions: t.Sequence[HealAction]) -> dict[str, t.Any]:
+    """Return the module's result; ``resume`` is what the run continues with."""
     kinds = {action.kind for action in actions}
-    found = next((action for action in actions if action.kind == "resume"), None)
-    run = seen.facts.run
-    resume: Dict | None = None
-    if found and run:
-        shrunk = {**_plain_job(seen.job), "nodes": found.count} if found.count < run.nodes else None
-        hosts = [] if seen.facts.kubernetes else list(found.nodes)
-        resume = {"run_id": run.run_id, "nodes": found.count, "hosts": hosts, "job": shrunk}
+    resuming = next((action for action in actions if action.kind == "resume"), None)
+    run = state.facts.run
+    resume: dict[str, object] | None = None
+    if resuming and run:
+        shrunk = {**_plain_job(state.job), "nodes": resuming.count} if resuming.count < run.nodes else None
+        hosts = [] if state.facts.kubernetes else list(resuming.nodes)
+        resume = {"run_id": run.run_id, "nodes": resuming.count, "hosts": hosts, "job": shrunk}
     return {
         "changed": bool(kinds & set(heal_plan.CHANGING_KINDS)),
         "actions": [action.to_dict() for action in actions],
         "lost": sorted(
             {name for action in actions if action.kind in ("mark_lost", "release") for name in action.nodes}
         ),
-        "backend": "kubernetes" if seen.facts.kubernetes else "hosts",
+        "backend": "kubernetes" if state.facts.kubernetes else "hosts",
         "rent": next((action.count for action in actions if action.kind == "rent"), 0),
         "join": "join" in kinds,
         "resume": resume,
-        # The machines of the pool that are none of the replacements.
-        "known_tokens": sorted(lease.token for lease in seen.leases.values()),
+        # The machines of the pool that are not replacements.
+        "known_tokens": sorted(lease.token for lease in state.leases.values()),
         "done": [],
     }
 
 
-def _plain_job(job: Dict) -> Dict:
+def _plain_job(job: t.Mapping[str, object]) -> dict[str, object]:
     return {key: value for key, value in job.items() if value is not None and key != "template"}
 
 
-def _store_silence(home: StateHome, seen: HealFacts) -> None:
-    """Keep since when nodes are silent, for the next call."""
-    place = home.folder / SILENT
-    if seen.silent or place.exists():
+def _store_silence(home: StateHome, state: HealFacts) -> None:
+    """Store since when nodes are silent, for the next call."""
+    path = home.folder / SILENT
+    if state.silent or path.exists():
         files.private_dir(home.folder)
-        files.write_json(place, seen.silent)
+        files.write_json(path, {name: silence._asdict() for name, silence in state.silent.items()})
 
 
 def _apply_actions(
     request: RunRequest,
     home: StateHome,
-    seen: HealFacts,
+    state: HealFacts,
     actions: t.Sequence[HealAction],
     context: node_pool_present.Context,
 ) -> list[str]:
     done: list[str] = []
-    # The plan's order, but for losses and ends of leases, which are one transaction each.
+    # In the plan's order, except losses and deletions, which are one transaction each.
     marks = [action for action in actions if action.kind == "mark_lost"]
     if marks:
-        _mark_lost(home, seen, marks)
+        _mark_lost(home, state, marks)
         done += [f"{action.nodes[0]} is lost in the ledger" for action in marks]
     for action in actions:
         if action.kind == "stop":
-            _stop_gang(request, home, seen, action.nodes)
-            done.append(f"what was left of the run was stopped on {', '.join(action.nodes)}")
+            _stop_gang(request, home, state, action.nodes)
+            done.append(f"the rest of the run was stopped on {', '.join(action.nodes)}")
         elif action.kind == "drain":
             (name,) = action.nodes
-            left = drain.remove_node(_client(seen), name, _grace_s(seen) + 20, request.progress.say)
-            done.append(
-                f"{name} left the cluster: {len(left.evicted)} pods were evicted, {len(left.forced)} forced off"
-            )
+            drained = drain.remove_node(_client(state), name, _grace_s(state) + 20, request.progress.say)
+            pods = f"{len(drained.evicted)} pods were evicted, {len(drained.forced)} deleted by force"
+            done.append(f"{name} left the cluster: {pods}")
     ending = [name for action in actions if action.kind == "give_back" for name in action.nodes]
     if ending:
-        done += _delete_machines(request, seen, ending, context)
+        done += _delete_machines(request, state, ending, context)
     for action in actions:
         if action.kind == "release":
             (name,) = action.nodes
-            gone = seen.tokens.get(name) is not None or not seen.may_return(name)
-            done += out_of_service.release_pods(_client(seen), name, gone)
+            is_removed = state.tokens.get(name) is not None or not state.may_return(name)
+            done += out_of_service.release_pods(_client(state), name, is_removed)
         elif action.kind == "admit":
             done += [
                 f"Node {name} takes pods again"
                 for name in action.nodes
-                if out_of_service.remove_taint(_client(seen), name)
+                if out_of_service.remove_taint(_client(state), name)
             ]
     for line in done:
         request.progress.say(f"  {line}")
     return done
 
 
-def _client(seen: HealFacts) -> Client:
-    return t.cast(Client, seen.client)
+def _client(state: HealFacts) -> Client:
+    return t.cast(Client, state.client)
 
 
-def _grace_s(seen: HealFacts) -> int:
-    return int((seen.job.get("checkpoints") or {}).get("grace_s") or 30)
+def _grace_s(state: HealFacts) -> int:
+    return int((state.job.get("checkpoints") or {}).get("grace_s") or 30)
 
 
-def _mark_lost(home: StateHome, seen: HealFacts, marks: t.Sequence[HealAction]) -> None:
-    """Write the losses into the ledger, whose state may have changed since it was read."""
+def _mark_lost(home: StateHome, state: HealFacts, marks: t.Sequence[HealAction]) -> None:
+    """Record the losses in the ledger, whose state may have changed since it was read."""
     with LedgerWriter(home.folder) as writer:
-        book = LedgerSession(read_ledger(home.folder).events, writer)
+        session = LedgerSession(read_ledger(home.folder).events, writer)
         for action in marks:
             (name,) = action.nodes
-            lease = book.leases[(seen.leases[name].token, seen.leases[name].resource)]
+            lease = session.leases[(state.leases[name].token, state.leases[name].resource)]
             if lease.open and lease.state != "lost":
-                book.note(lost_event(lease, time.time(), action.reason))
-        if book.problem:
-            raise MusterError(book.problem)
+                session.record(lost_event(lease, time.time(), action.reason))
+        if session.problem:
+            raise MusterError(session.problem)
 
 
 def lost_event(lease: Lease, at: float, reason: str) -> LedgerEvent:
-    """Return the ledger's line that a machine is lost."""
+    """Return the ledger event of a lost machine."""
     return LedgerEvent(
         at=format_time(at),
         cluster=lease.cluster,
@@ -176,13 +184,17 @@ def lost_event(lease: Lease, at: float, reason: str) -> LedgerEvent:
 
 
 def _delete_machines(
+<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
     request: RunRequest, seen: HealFacts, names: t.Sequence[str], context: node_pool_present.Context
+=======
+    request: Request, state: HealFacts, names: t.Sequence[str], context: node_pool_present.Context
+>>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
 ) -> list[str]:
-    """End machines that may still run, and prove it: their pods must not write beside the new gang's."""
-    tokens = [str(seen.tokens[name]) for name in names]
+    """Delete machines that may still run, and prove it: their pods must not write beside the new gang's."""
+    tokens = [str(state.tokens[name]) for name in names]
     options = {
         **request.options,
-        "providers": seen.providers,
+        "providers": state.providers,
         "pool": None,
         "nodes": tokens,
         "due_only": False,
@@ -191,10 +203,11 @@ def _delete_machines(
         "release_timeout_s": 900,
     }
     result = node_pool_absent.ensure_absent(options, dataclasses.replace(context, check=False))
-    mine = [item for item in result["billing"] if item.get("token") in tokens]
-    if mine:
-        raise RefusedError(f"{', '.join(names)} could not be given back: {mine[0].get('problem')}", "Run heal again")
-    return [f"{name} was given back, with proof" for name in names]
+    remaining = [item for item in t.cast(list[dict[str, object]], result["billing"]) if item.get("token") in tokens]
+    if remaining:
+        problem = remaining[0].get("problem")
+        raise RefusedError(f"{', '.join(names)} could not be deleted: {problem}", "Run heal again")
+    return [f"{name} was deleted, with proof" for name in names]
 
 
 def _record_end(home: StateHome, run: heal_plan.FleetRun, lost: t.Sequence[str]) -> None:
@@ -204,19 +217,25 @@ def _record_end(home: StateHome, run: heal_plan.FleetRun, lost: t.Sequence[str])
         return
     for name in lost:
         files.append_json(folder / "events.jsonl", {"at": now, "kind": "node_lost", "node": name})
-    detail = f"{', '.join(lost)} was lost; heal stopped what was left of the gang"
+    detail = f"{', '.join(lost)} was lost; heal stopped the rest of the gang"
     ended = run_record.end_record(before, now, outcome="lost", cause="node_lost", detail=detail, exit_code=1)
     run_record.write_record(folder, ended)
 
 
+<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
 def _stop_gang(request: RunRequest, home: StateHome, seen: HealFacts, names: t.Sequence[str]) -> None:
     """Stop what is left of a gang; its program saves first. The record says then that this start of it is over."""
     run = t.cast(heal_plan.FleetRun, seen.facts.run)
+=======
+def _stop_gang(request: Request, home: StateHome, state: HealFacts, names: t.Sequence[str]) -> None:
+    """Stop the rest of a gang; its program saves a checkpoint first. The record gets this attempt's end."""
+    run = t.cast(heal_plan.FleetRun, state.facts.run)
+>>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
     remotes = request.connect([name for name in names if name in request.hostvars])
     for remote in remotes:
         remote.owner = home.owner(create=False)["owner"]
     with home.lock(run.run_id):
-        _unused, errors = gang.stop_gang(remotes, run.run_id, _grace_s(seen) + 20)
-        _record_end(home, run, [node.name for node in seen.facts.nodes if heal_plan.loss_reason(node, seen.facts)])
+        _unused, errors = gang.stop_gang(remotes, run.run_id, _grace_s(state) + 20)
+        _record_end(home, run, [node.name for node in state.facts.nodes if heal_plan.loss_reason(node, state.facts)])
     for name, error in errors.items():
         request.progress.say(f"  warning: {name}: {error}")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Giving back nodes, keys and devices: which leases, the engine's proof, and a failure while anything of ours bills.
+"""Delete nodes, keys and devices with proof (``node_pool`` with state absent); fails while anything of ours may bill.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import typing as t
-from collections.abc import Mapping
 
 from ....module_utils._model import validators
 from ....module_utils._model.errors import InputError, MusterError
@@ -20,175 +19,176 @@ from ....module_utils._node.files import write_json
 from ....module_utils._secrets.scrubber import scrub_value
 from ..._provision.api import AccountApi, Scheduler, ThreadScheduler
 from ..._provision.delete import delete_leases, preview_deletion
-from ..._provision.delete_state import DeleteRequest, DeleteState
+from ..._provision.delete_state import DeleteRequest, DeleteState, LeaseKey
 from ..._provision.due_rules import find_due_leases
 from ..._provision.ledger.ledger_session import LedgerSession
 from ..._provision.ledger.ledger_store import LedgerWriter, read_ledger
 from ..._provision.run_exit_ssh import SshRunReader
 from ..shared.state_dir import StateHome
 from . import run_states
-from .accounts import open_accounts
-from .present import KNOWN_HOSTS, Context, Dict, ReadOnlyLedger
+from .accounts import ModuleResult, Options, open_accounts
+from .present import KNOWN_HOSTS, Context, ReadOnlyLedger
 
 PROOF = "teardown.json"
 _CLUSTER = ("kubeconfig", "context")
 _CLUSTER_S = 30
 Scope = t.Callable[[Lease], bool]
-Key = tuple[str, str]
 
 
-def ensure_absent(options: Mapping[str, t.Any], context: Context) -> Dict:
-    """Return the result of ``node_pool`` with state absent; failed while anything of ours is there or unproved."""
-    stage = context.stage
-    if stage is None:
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Deletion:
+    """One call of the module: its options, the cluster's state, and the accounts that are configured."""
+
+    options: Options
+    home: StateHome
+    accounts: t.Mapping[str, AccountApi]
+    context: Context
+    scheduler: Scheduler
+
+
+def ensure_absent(options: Options, context: Context) -> ModuleResult:
+    """Return the result of ``node_pool`` with state absent; failed while anything of ours exists or is unproved."""
+    scheduler = context.scheduler
+    if scheduler is None:
         with ThreadScheduler() as real:
-            return ensure_absent(options, dataclasses.replace(context, stage=real))
+            return ensure_absent(options, dataclasses.replace(context, scheduler=real))
     home = StateHome(options["state_home"], parse_cluster_name(options["cluster"]))
-    found = open_accounts(options["providers"], context.outside)
+    accounts = open_accounts(options["providers"], context.externals)
     timeout_s = validators.integer(10, 86400)(options["release_timeout_s"], "release_timeout_s")
-    request = DeleteRequest(options["cluster"], stage.now() + timeout_s, options["orphans"] == "delete")
+    request = DeleteRequest(str(options["cluster"]), scheduler.now() + timeout_s, options["orphans"] == "delete")
+    deletion = _Deletion(options, home, accounts, context, scheduler)
     if context.check:
-        return _preview(options, home, request, found, context, stage)
-    if not home.folder.exists() and not found:
-        return _build_result(TeardownProof(), False, [])
+        return _preview(deletion, request)
+    if not home.folder.exists() and not accounts:
+        return _build_result(TeardownProof(), False, ())
     with LedgerWriter(home.folder) as writer:
-        text = read_ledger(home.folder)
-        book = LedgerSession(text.events, writer)
-        scope, reasons = _select_leases(options, home, book, _due_reasons(options, home, book, found, context, stage))
-        proof = delete_leases(request, scope, found, book, stage)
-        lines = len(book.events) - len(text.events)
-    proof = dataclasses.replace(proof, hygiene=tuple(options.get("hygiene") or ()))
-    whole = options.get("pool") is None and options.get("nodes") is None and not options["due_only"]
-    if whole or proof.leases:
+        content = read_ledger(home.folder)
+        session = LedgerSession(content.events, writer)
+        scope, reasons = _select_leases(deletion, session)
+        proof = delete_leases(request, scope, accounts, session, scheduler)
+        added = len(session.events) - len(content.events)
+    hygiene = validators.list_of(validators.dictionary)(options.get("hygiene") or [], "hygiene")
+    proof = dataclasses.replace(proof, hygiene=hygiene)
+    everything = options.get("pool") is None and options.get("nodes") is None and not options["due_only"]
+    if everything or proof.leases:
         write_json(home.folder / PROOF, scrub_value(proof.to_dict()))
-    result = _build_result(proof, lines > 0, list(text.warnings), book.problem)
-    return t.cast(Dict, scrub_value({**result, "reasons": reasons}))
+    result = _build_result(proof, added > 0, content.warnings, session.problem)
+    return t.cast(ModuleResult, scrub_value({**result, "reasons": reasons}))
 
 
-def _due_reasons(
-    options: Mapping[str, t.Any],
-    home: StateHome,
-    book: LedgerSession,
-    found: Mapping[str, AccountApi],
-    context: Context,
-    stage: Scheduler,
-) -> dict[Key, str]:
-    """Return why leases are due, when only those are meant; machines are asked about runs that nobody follows."""
+def _due_reasons(deletion: _Deletion, session: LedgerSession) -> dict[LeaseKey, str]:
+    """Return why leases are due, when only those are meant; the machines of runs without a follower are asked."""
+    options, context = deletion.options, deletion.context
     if not options["due_only"]:
         return {}
-    look = context.look or SshRunReader(home.folder / KNOWN_HOSTS, options.get("ssh_private_key_file"))
+    identity = options.get("ssh_private_key_file")
+    read_end = context.read_run_end or SshRunReader(deletion.home.folder / KNOWN_HOSTS, str(identity or "") or None)
+    leases = session.leases.values()
     runs = run_states.read_run_states(
-        home.folder, book.leases.values(), found, look, stage, _run_reader(options, context)
+        deletion.home.folder, leases, deletion.accounts, read_end, deletion.scheduler, _run_reader(options, context)
     )
-    return find_due_leases(book.leases.values(), runs, stage.now())
+    return find_due_leases(leases, runs, deletion.scheduler.now())
 
 
-def _run_reader(options: Mapping[str, t.Any], context: Context) -> run_states.ReadClusterRun | None:
-    """Return what asks the cluster about runs in pods, None where no cluster is given."""
+def _run_reader(options: Options, context: Context) -> run_states.ReadClusterRun | None:
+    """Return what reads the state of runs in pods from their cluster, None where no cluster is given."""
     if not options.get("kubeconfig"):
         return None
-    # A cluster that cannot be asked says nothing of its runs: their machines are due by their other rules only.
+    # Without an answer of the cluster the machines of its runs are due by their other rules only.
     try:
         from ..shared.kube_connection import open_client
         from .run_status_kubernetes import read_run_end
 
         client = open_client({"patience_s": _CLUSTER_S, **{key: options.get(key) for key in _CLUSTER}}, context.base)
     except (MusterError, ImportError) as error:
-        context.tell(f"warning: the cluster is not asked about its runs: {error}")
+        context.report(f"warning: the runs of the cluster cannot be read: {error}")
         return None
-    return lambda place: read_run_end(client, place)
+    return lambda ref: read_run_end(client, ref)
 
 
-def _select_leases(
-    options: Mapping[str, t.Any], home: StateHome, book: LedgerSession, reasons: Mapping[Key, str]
-) -> tuple[Scope, list[Dict]]:
+def _select_leases(deletion: _Deletion, session: LedgerSession) -> tuple[Scope, list[ModuleResult]]:
     """Return which leases are meant, and for those that are due, why."""
-    leases = book.leases
+    options, leases = deletion.options, session.leases
+    reasons = _due_reasons(deletion, session)
     pool = parse_pool_name(options["pool"]) if options.get("pool") is not None else None
     nodes = options.get("nodes")
-    names = _find_tokens(nodes or [], leases.values())
+    names = validators.list_of(validators.argument)(nodes or [], "nodes")
+    tokens = _find_tokens(names, leases.values())
 
-    def scope(lease: Lease) -> bool:
+    def is_selected(lease: Lease) -> bool:
         if options["due_only"] and (lease.token, lease.resource) not in reasons:
             return False
-        # An empty list of nodes is a list: a play whose hosts came to nothing must not end everything.
-        return (pool is None or lease.pool == pool) and (nodes is None or lease.token in names)
+        # An empty list of nodes selects none: a play without hosts must not delete everything.
+        return (pool is None or lease.pool == pool) and (nodes is None or lease.token in tokens)
 
-    told = [{"name": leases[key].name, "token": key[0], "reason": reason} for key, reason in reasons.items()]
-    return scope, told
+    entries: list[ModuleResult] = [
+        {"name": leases[key].name, "token": key[0], "reason": reason} for key, reason in reasons.items()
+    ]
+    return is_selected, entries
 
 
 def _find_tokens(nodes: t.Sequence[str], leases: t.Collection[Lease]) -> set[str]:
-    """Return the tokens of the leases that are named by name, id or token. A name that means nothing is refused."""
+    """Return the tokens of the leases that are named by name, id or token. An unknown name is refused."""
     tokens: set[str] = set()
     for index, name in enumerate(nodes):
-        # A machine of a cluster has a number of its own behind the cluster's name.
-        meant = {
+        # The name of a cluster's machine is the cluster's name with a number behind it.
+        matching = {
             lease.token
             for lease in leases
             if name in (lease.token, lease.name, *lease.ids) or name.startswith(f"{lease.name}-")
         }
-        if not meant:
+        if not matching:
             raise InputError(f"nodes[{index}]", "is in no lease of this cluster", "Name nodes that were rented here")
-        tokens |= meant
+        tokens |= matching
     return tokens
 
 
-def _preview(
-    options: Mapping[str, t.Any],
-    home: StateHome,
-    request: DeleteRequest,
-    found: Mapping[str, AccountApi],
-    context: Context,
-    stage: Scheduler,
-) -> Dict:
-    text = read_ledger(home.folder)
-    book = LedgerSession(text.events, ReadOnlyLedger())
-    scope, reasons = _select_leases(options, home, book, _due_reasons(options, home, book, found, context, stage))
-    state = preview_deletion(request, scope, found, book, stage)
-    names = sorted(claim.lease.name for claim in state.claims.values())
-    problems = [claim.problem for claim in state.claims.values() if claim.problem]
-    result: Dict = {
+def _preview(deletion: _Deletion, request: DeleteRequest) -> ModuleResult:
+    content = read_ledger(deletion.home.folder)
+    session = LedgerSession(content.events, ReadOnlyLedger())
+    scope, reasons = _select_leases(deletion, session)
+    state = preview_deletion(request, scope, deletion.accounts, session, deletion.scheduler)
+    names = sorted(item.lease.name for item in state.terminations.values())
+    problems = {item.problem for item in state.terminations.values() if item.problem}
+    result: ModuleResult = {
         "changed": bool(names),
         "leases": [],
         "orphans": _orphan_entries(state),
         "reasons": reasons,
-        "problem": "; ".join(sorted(set(problems))),
+        "problem": "; ".join(sorted(problems)),
         "diff": {"before": {"leases": names}, "after": {"leases": []}},
-        "ledger_warnings": list(text.warnings),
+        "ledger_warnings": list(content.warnings),
     }
-    return t.cast(Dict, scrub_value(result))
+    return t.cast(ModuleResult, scrub_value(result))
 
 
-def _orphan_entries(state: DeleteState) -> list[Dict]:
-    items = state.orphans.values()
-    return [{"provider": item.provider, "id": item.id, "name": item.name} for item in items]
+def _orphan_entries(state: DeleteState) -> list[ModuleResult]:
+    return [{"provider": item.provider, "id": item.id, "name": item.name} for item in state.orphans.values()]
 
 
-def _build_result(proof: TeardownProof, changed: bool, warnings: list[str], problem: str = "") -> Dict:
+def _build_result(proof: TeardownProof, changed: bool, warnings: t.Sequence[str], problem: str = "") -> ModuleResult:
     names = sorted(lease.token for lease in proof.leases)
-    result: Dict = {
+    result: ModuleResult = {
         **{key: value for key, value in proof.to_dict().items() if key != "schema"},
         "changed": changed,
         "clean": proof.clean and not problem,
-        "ledger_warnings": warnings,
+        "ledger_warnings": list(warnings),
         "diff": {"before": {"leases": names}, "after": {"leases": []}},
     }
-    words = _describe_remaining(proof)
-    if problem:
-        words.append(problem)
-    if words:
+    remaining = _describe_remaining(proof) + ([problem] if problem else [])
+    if remaining:
         price = proof.residual_usd_per_hour
         cost = "an unknown price" if price is None else f"{price:.2f} USD per hour"
-        result |= {"failed": True, "msg": f"not everything is given back (at {cost}): {'; '.join(words)}"}
+        msg = f"not everything is deleted, or proved to be (it may cost {cost}): {'; '.join(remaining)}"
+        result |= {"failed": True, "msg": msg}
     return result
 
 
 def _describe_remaining(proof: TeardownProof) -> list[str]:
-    words = []
+    lines = []
     for item in proof.billing:
         ids = ", ".join(item.get("ids") or []) or "no id known"
-        words.append(f"{item.get('name') or item['provider']} ({ids}): {item['problem']}")
-    words += [f"orphan {item['name']} ({item['id']} at {item['provider']})" for item in proof.orphans]
-    words += [f"left over: {item.resource} {item.name} ({item.id} at {item.provider})" for item in proof.leftovers]
-    return words
+        lines.append(f"{item.get('name') or item['provider']} ({ids}): {item['problem']}")
+    lines += [f"orphan {item['name']} ({item['id']} at {item['provider']})" for item in proof.orphans]
+    lines += [f"left over: {item.resource} {item.name} ({item.id} at {item.provider})" for item in proof.leftovers]
+    return lines

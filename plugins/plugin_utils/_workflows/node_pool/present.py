@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Renting a pool of nodes: options to a request, the engine to a result.
+"""Create a pool of nodes (``node_pool`` with state present): from options to a request, from its outcome to a result.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -13,7 +13,6 @@ import os
 import pathlib
 import shlex
 import typing as t
-from collections.abc import Mapping
 
 from ....module_utils._model import validators
 from ....module_utils._model.errors import InputError, RefusedError
@@ -22,6 +21,7 @@ from ....module_utils._model.offer import Candidate, parse_candidates
 from ....module_utils._model.timestamps import format_time
 from ....module_utils._secrets.scrubber import remember, scrub, scrub_value
 from ..._providers.base import MachineProvider
+from ..._providers.registry import find_providers
 from ..._providers.sshkeys import public_key
 from ..._provision.api import Prober, Scheduler, ThreadScheduler
 from ..._provision.create import CreateOutcome, Terms, create_pool, read_pool
@@ -33,9 +33,8 @@ from ..._provision.probe_ssh import SshProber, ssh_options
 from ..._provision.readiness import MachineRequirements
 from ..._provision.run_exit_ssh import ReadRunEnd
 from ..shared.state_dir import StateHome
-from .accounts import Externals, open_providers
+from .accounts import Externals, ModuleResult, Options, open_providers
 
-Dict = dict[str, t.Any]
 KNOWN_HOSTS = "known_hosts"
 _USER_DATA_LIMIT = 1_000_000
 # Shorter lines are such as "#cloud-config" or "packages:" and would only spoil the output.
@@ -45,7 +44,7 @@ _QUOTED_LINES = 500
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReadinessOptions:
-    """The user's wishes for the readiness gate (option ``readiness``)."""
+    """The option ``readiness``: what a machine must have, and how long the gate waits."""
 
     ssh: bool = validators.field(validators.boolean, True)
     cuda: bool = validators.field(validators.boolean, True)
@@ -57,64 +56,66 @@ class ReadinessOptions:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Context:
-    """Where a call of the module takes place; ``tell`` shows progress, ``mirror`` keeps a copy of the ledger elsewhere.
+    """The surroundings of a call; ``report`` shows progress, ``replica`` sends copies of the ledger to another machine.
 
-    ``stage``, ``prober`` and ``look`` are for tests.
+    ``scheduler``, ``prober`` and ``read_run_end`` are for tests.
     """
 
     base: pathlib.Path
     check: bool = False
-    outside: Externals = Externals()
-    stage: Scheduler | None = None
+    externals: Externals = Externals()
+    scheduler: Scheduler | None = None
     prober: Prober | None = None
-    look: ReadRunEnd | None = None
-    tell: t.Callable[[str], None] = lambda _line: None
-    mirror: SendReplica | None = None
+    read_run_end: ReadRunEnd | None = None
+    report: t.Callable[[str], None] = lambda _line: None
+    replica: SendReplica | None = None
 
 
-def ensure_present(options: Mapping[str, t.Any], context: Context) -> Dict:
-    """Return the result of ``node_pool`` with state present; a failed one names what is still there."""
-    if context.stage is None:
-        with ThreadScheduler() as stage:
-            return ensure_present(options, dataclasses.replace(context, stage=stage))
-    now = context.stage.now()
+def ensure_present(options: Options, context: Context) -> ModuleResult:
+    """Return the result of ``node_pool`` with state present; a failed one names what still exists."""
+    if context.scheduler is None:
+        with ThreadScheduler() as scheduler:
+            return ensure_present(options, dataclasses.replace(context, scheduler=scheduler))
+    now = context.scheduler.now()
     request = _parse_request(options, now)
     folder = StateHome(options["state_home"], request.cluster).folder
-    found = open_providers(options["providers"], context.outside)
+    providers = open_providers(options["providers"], context.externals)
     terms = _parse_terms(options, context.base)
-    _check_request(request, found, terms)
+    _check_request(request, providers, terms)
     if context.check:
-        text = read_ledger(folder)
-        state = read_pool(request, found, LedgerSession(text.events, ReadOnlyLedger()), context.stage)
-        return {**_build_plan(state, now), "ledger_warnings": list(text.warnings)}
+        content = read_ledger(folder)
+        session = LedgerSession(content.events, ReadOnlyLedger())
+        state = read_pool(request, providers, session, context.scheduler)
+        return {**_build_plan(state, now), "ledger_warnings": list(content.warnings)}
     readiness = validators.section(ReadinessOptions)(options["readiness"] or {}, "readiness")
     prober = context.prober or _build_prober(options, readiness, folder)
     with LedgerWriter(folder) as writer:
-        text = read_ledger(folder)
-        book = LedgerSession(text.events, writer, context.mirror)
+        content = read_ledger(folder)
+        session = LedgerSession(content.events, writer, context.replica)
         outcome = create_pool(
             request,
-            found,
-            book,
-            context.stage,
+            providers,
+            session,
+            context.scheduler,
             prober=prober,
             terms=terms,
-            tell=lambda line: context.tell(scrub(line)),
-            gone=parent_watch(),
+            report=lambda line: context.report(scrub(line)),
+            is_abandoned=parent_watch(),
         )
-        book.tell_mirror()
-    warnings = [*text.warnings, *([book.mirror_problem] if book.mirror_problem else [])]
+        session.update_replica()
+    warnings = [*content.warnings, *([session.replica_problem] if session.replica_problem else [])]
     result = _build_result(outcome, request, folder)
-    return t.cast(Dict, scrub_value({**result, "ledger_warnings": warnings}))
+    return t.cast(ModuleResult, scrub_value({**result, "ledger_warnings": warnings}))
 
 
-def require_persistent_state(options: Mapping[str, t.Any], variables: Mapping[str, t.Any]) -> None:
-    """Refuse to rent from a controller whose state goes with its job (AWX), unless the user says where it is kept."""
-    passing = any(name in variables for name in ("awx_job_id", "tower_job_id"))
-    if passing and not (options["state_home"] or {}).get("path"):
+def require_persistent_state(options: Options, variables: t.Container[str]) -> None:
+    """Refuse to create machines where the state directory is deleted with the job (AWX), unless the user set one."""
+    is_ephemeral = any(name in variables for name in ("awx_job_id", "tower_job_id"))
+    state_home = validators.dictionary(options["state_home"] or {}, "muster_state")
+    if is_ephemeral and not state_home.get("path"):
         raise RefusedError(
-            "this job's folder vanishes with it, and with the ledger the only trace of what was rented",
-            "Set muster_reaper_host, or muster_state.path to a folder that outlives the job",
+            "the state directory is ephemeral (AWX job): the ledger of rented machines would be lost",
+            "Set muster_reaper_host, or muster_state.path to a folder that remains after the job",
         )
 
 
@@ -125,33 +126,38 @@ def parent_watch() -> t.Callable[[], bool]:
 
 
 class ReadOnlyLedger:
-    """The ledger of check mode: whoever writes to it is wrong."""
+    """The ledger of check mode: writing to it is a defect."""
 
     def append(self, event: object) -> None:
         raise InputError("check_mode", "would write the ledger")
 
 
-def _parse_request(options: Mapping[str, t.Any], now: float) -> PoolRequest:
+def _parse_request(options: Options, now: float) -> PoolRequest:
     lease_s = options.get("lease_s")
     readiness = validators.section(ReadinessOptions)(options["readiness"] or {}, "readiness")
     return PoolRequest(
         cluster=parse_cluster_name(options["cluster"]),
         pool=parse_pool_name(options["pool"]),
         count=validators.integer(1, 1000)(options["count"], "count"),
-        candidates=parse_candidates(options["candidates"] or []),
+        candidates=parse_candidates(options["candidates"] or [], tuple(find_providers())),
         timeout_at=now + validators.integer(60, 86400)(options["wait_timeout_s"], "wait_timeout_s"),
-        max_price_usd_per_hour=options.get("max_price_usd_per_hour"),
-        max_total_usd_per_hour=options.get("max_total_usd_per_hour"),
+        max_price_usd_per_hour=_parse_usd(options, "max_price_usd_per_hour"),
+        max_total_usd_per_hour=_parse_usd(options, "max_total_usd_per_hour"),
         run_id=validators.name(63)(options["run_id"], "run_id") if options.get("run_id") else None,
         deadline=format_time(now + validators.integer(300, 10**8)(lease_s, "lease_s")) if lease_s is not None else None,
-        release=options.get("release"),
-        max_cost_usd=options.get("max_cost_usd"),
-        mixed=options["mixed"],
-        max_rerolls=validators.integer(0, 100)(options["max_replacements"], "max_replacements"),
+        release=str(options["release"]) if options.get("release") else None,
+        max_cost_usd=_parse_usd(options, "max_cost_usd"),
+        mixed=options["mixed"] is True,
+        max_replacements=validators.integer(0, 100)(options["max_replacements"], "max_replacements"),
         capacity_wait_s=validators.integer(0, 86400)(options["capacity_wait_s"], "capacity_wait_s"),
         patience_s=readiness.patience_s,
         gate=readiness.ssh,
     )
+
+
+def _parse_usd(options: Options, name: str) -> float | None:
+    value = options.get(name)
+    return None if value is None else validators.decimal(0)(value, name)
 
 
 def _read_text(base: pathlib.Path, name: str, option: str) -> str:
@@ -162,16 +168,17 @@ def _read_text(base: pathlib.Path, name: str, option: str) -> str:
         raise InputError(option, f"cannot be read ({reason})") from None
 
 
-def _parse_terms(options: Mapping[str, t.Any], base: pathlib.Path) -> Terms:
-    key, place = options.get("ssh_public_key") or "", options.get("ssh_public_key_file") or ""
-    if not key and not place:
+def _parse_terms(options: Options, base: pathlib.Path) -> Terms:
+    key, file = str(options.get("ssh_public_key") or ""), str(options.get("ssh_public_key_file") or "")
+    if not key and not file:
         raise InputError("ssh_public_key", "is missing", "Give it, or ssh_public_key_file")
-    line = public_key(key or _read_text(base, place, "ssh_public_key_file"))
-    data = options.get("user_data")
-    if data and len(data.encode()) > _USER_DATA_LIMIT:
+    line = public_key(key or _read_text(base, file, "ssh_public_key_file"))
+    data = str(options.get("user_data") or "")
+    if len(data.encode()) > _USER_DATA_LIMIT:
         raise InputError("user_data", "is larger than a megabyte")
-    _remember_script(data or "")
-    return Terms(line, data or None, float(options["release_timeout_s"]))
+    _remember_script(data)
+    timeout_s = validators.decimal(0)(options["release_timeout_s"], "release_timeout_s")
+    return Terms(line, data or None, timeout_s)
 
 
 def _remember_script(script: str) -> None:
@@ -182,91 +189,94 @@ def _remember_script(script: str) -> None:
             remember(text)
 
 
-def _check_request(request: PoolRequest, found: Mapping[str, MachineProvider], terms: Terms) -> None:
-    """Refuse what a provider cannot do before anything is sent."""
+def _check_request(request: PoolRequest, providers: t.Mapping[str, MachineProvider], terms: Terms) -> None:
+    """Refuse what a provider does not support before anything is sent."""
     for index, candidate in enumerate(request.candidates):
-        provider = found.get(str(candidate.provider))
+        provider = providers.get(str(candidate.provider))
         if provider is not None:
             _check_candidate(f"candidates[{index}]", candidate, provider, terms)
-    if request.whole and request.count < 2:
+    if request.is_cluster and request.count < 2:
         raise InputError("count", "must be at least 2 for a cluster")
 
 
 def _check_candidate(path: str, candidate: Candidate, provider: MachineProvider, terms: Terms) -> None:
-    able = provider.capabilities
-    if able.image_required and not candidate.image:
+    capabilities = provider.capabilities
+    if capabilities.image_required and not candidate.image:
         raise InputError(f"{path}.image", f"is required: {provider.name} starts containers or machines by image")
-    if candidate.unit == "cluster" and not able.clusters:
-        raise InputError(f"{path}.unit", f"{provider.name} sells no clusters")
-    if terms.user_data and able.user_data == "none":
-        raise InputError("user_data", f"{provider.name} runs nothing at first boot", "Leave it out")
+    if candidate.unit == "cluster" and not capabilities.clusters:
+        raise InputError(f"{path}.unit", f"{provider.name} does not offer clusters")
+    if terms.user_data and capabilities.user_data == "none":
+        raise InputError("user_data", f"{provider.name} does not run a script at first boot", "Leave it out")
 
 
-def _build_prober(options: Mapping[str, t.Any], readiness: ReadinessOptions, folder: pathlib.Path) -> Prober | None:
+def _build_prober(options: Options, readiness: ReadinessOptions, folder: pathlib.Path) -> Prober | None:
     if not readiness.ssh:
         return None
-    wanted = MachineRequirements(
+    requirements = MachineRequirements(
         cuda=readiness.cuda,
         disk_free_gib_min=readiness.disk_free_gib_min,
         memory_gib_min=readiness.memory_gib_min,
         k3s=readiness.k3s,
     )
-    return SshProber(folder / KNOWN_HOSTS, wanted, options.get("ssh_private_key_file"))
+    identity = str(options.get("ssh_private_key_file") or "") or None
+    return SshProber(folder / KNOWN_HOSTS, requirements, identity)
 
 
-def _build_plan(state: PoolState, now: float) -> Dict:
-    """Return what would be done: the first choice for every missing machine, and what would be given back."""
+def _build_plan(state: PoolState, now: float) -> ModuleResult:
+    """Return what would be done: the first choice for every missing machine, and what would be deleted."""
     orders = first_orders(state, now)
-    before = sorted(slot.held.name for slot in state.slots if slot.held)
-    given_up = sorted(item.rental.name for item in state.discards)
-    wishes = [
+    before = sorted(slot.lease.name for slot in state.slots if slot.lease)
+    surplus = sorted(item.instance.name for item in state.deletions)
+    ordered = [
         f"new: {choice.offer.product} in {choice.offer.region or 'any region'} of {choice.offer.provider} "
         f"at {choice.offer.price_usd_per_hour:.2f} USD per hour"
         for choice in orders
     ]
-    missing = sum(1 for slot in state.slots if slot.held is None)
+    missing = sum(1 for slot in state.slots if slot.lease is None)
     reason = failure_reason(state, now)
     if not reason and len(orders) < missing:
         reason = f"offers for {len(orders)} of {missing} missing machines are known"
     return {
-        "changed": bool(orders or given_up or missing),
+        "changed": bool(orders or surplus or missing),
         "nodes": [],
         "history": list(state.history),
         "planned": [choice.offer.to_dict() for choice in orders],
         "problem": reason,
-        "diff": {"before": {"nodes": sorted(before + given_up)}, "after": {"nodes": before + wishes}},
+        "diff": {"before": {"nodes": sorted(before + surplus)}, "after": {"nodes": before + ordered}},
     }
 
 
-def _build_result(outcome: CreateOutcome, request: PoolRequest, folder: pathlib.Path) -> Dict:
+def _build_result(outcome: CreateOutcome, request: PoolRequest, folder: pathlib.Path) -> ModuleResult:
     proof, state = outcome.proof, outcome.state
-    nodes = [] if outcome.failure else [_node_entry(item, folder) for item in _list_machines(state)]
-    result: Dict = {
-        "changed": bool(outcome.placed or proof.leases or state.history),
-        "nodes": nodes,
+    before = sorted(slot.lease.name for slot in state.slots if slot.lease and slot.lease.protected)
+    after = before if outcome.failure else sorted(slot.lease.name for slot in state.slots if slot.lease)
+    return {
+        "changed": bool(outcome.order_count or proof.leases or state.history),
+        "nodes": [] if outcome.failure else [_node_entry(item, folder) for item in _list_machines(state)],
         "history": list(state.history),
-        "placed": outcome.placed,
+        "placed": outcome.order_count,
         "price_usd_per_hour": _total_price(state),
         "deadline": request.deadline,
         "not_proved_gone": list(proof.billing),
-        "diff": {
-            "before": {"nodes": sorted(slot.held.name for slot in state.slots if slot.held and slot.held.kept)},
-            "after": {"nodes": sorted(slot.held.name for slot in state.slots if slot.held)},
-        },
+        "diff": {"before": {"nodes": before}, "after": {"nodes": after}},
+        **_build_failure(outcome, request),
     }
+
+
+def _build_failure(outcome: CreateOutcome, request: PoolRequest) -> ModuleResult:
+    """Return ``failed`` and ``msg`` for an incomplete pool, or for machines that cannot be deleted; else nothing."""
+    proof = outcome.proof
     if outcome.failure:
-        kept = "" if proof.clean else f"; may still be billing: {_describe_billing(proof.billing)}"
-        result |= {"failed": True, "msg": f"{request.cluster}/{request.pool}: {outcome.failure}{kept}"}
-        result["diff"]["after"] = result["diff"]["before"]
-    elif stuck_there := [item for item in proof.billing if item.get("delete_failed")]:
-        result |= {
-            "failed": True,
-            "msg": f"the pool is complete, but these cannot be deleted: {_describe_billing(stuck_there)}",
-        }
-    return result
+        remaining = "" if proof.clean else f"; may still be billing: {_describe_billing(proof.billing)}"
+        return {"failed": True, "msg": f"{request.label}: {outcome.failure}{remaining}"}
+    undeleted = [item for item in proof.billing if item.get("delete_failed")]
+    if undeleted:
+        msg = f"{request.label} is complete, but these machines cannot be deleted: {_describe_billing(undeleted)}"
+        return {"failed": True, "msg": msg}
+    return {}
 
 
-def _describe_billing(billing: t.Sequence[Mapping[str, t.Any]]) -> str:
+def _describe_billing(billing: t.Sequence[t.Mapping[str, t.Any]]) -> str:
     return ", ".join(
         f"{item.get('name') or item.get('provider')} ({', '.join(item.get('ids') or ['no id known'])})"
         for item in billing
@@ -274,15 +284,15 @@ def _describe_billing(billing: t.Sequence[Mapping[str, t.Any]]) -> str:
 
 
 def _list_machines(state: PoolState) -> list[Instance]:
-    return [item for slot in state.slots if slot.held and slot.held.rental for item in slot.held.rental.machines]
+    return [item for slot in state.slots if slot.lease and slot.lease.instance for item in slot.lease.instance.machines]
 
 
 def _total_price(state: PoolState) -> float | None:
-    prices = [slot.held.price for slot in state.slots if slot.held]
+    prices = [slot.lease.price for slot in state.slots if slot.lease]
     return None if None in prices else round(sum(price for price in prices if price is not None), 6)
 
 
-def _node_entry(item: Instance, folder: pathlib.Path) -> Dict:
+def _node_entry(item: Instance, folder: pathlib.Path) -> ModuleResult:
     """Return a node record with its SSH endpoint, and the arguments that pin its host key."""
     endpoint = dataclasses.asdict(item.ssh) if item.ssh else {"host": None, "port": None, "user": None}
     arguments = shlex.join(ssh_options(folder / KNOWN_HOSTS, item.provider, item.id))

@@ -4,9 +4,9 @@
 """The reaper: ``python -m …node_pool.reaper_main SETTINGS.json``, for a unit on a permanent machine, without Ansible.
 
 The settings are options of ``node_pool``: ``cluster``, ``state_home``, ``providers`` with ``api_token_file``. To ask
-about runs that nobody follows: ``ssh_private_key_file`` for machines, ``kubeconfig`` with ``context`` for a cluster. It
-takes the ledgers that controllers have sent, ends what is due and exits with 0 when nothing of the cluster bills that
-should not, 1 when something does, 2 when it cannot tell.
+about runs without a follower: ``ssh_private_key_file`` for machines, ``kubeconfig`` with ``context`` for a cluster. It
+imports the ledgers that controllers have sent, deletes what is due and exits with 0 when nothing that is due bills,
+1 when something does, 2 when that is unknown.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -26,7 +26,7 @@ from ....module_utils._secrets.scrubber import scrub
 from ..._provision.ledger.ledger_merge import import_incoming
 from ..shared.state_dir import StateHome
 from .absent import ensure_absent
-from .accounts import parse_providers
+from .accounts import ModuleResult, parse_providers
 from .present import Context
 
 _CLUSTER = ("kubeconfig", "context")
@@ -34,21 +34,21 @@ _KNOWN = ("cluster", "state_home", "providers", "orphans", "release_timeout_s", 
 _SHOWN = ("leases", "billing", "orphans", "residual_usd_per_hour", "reasons")
 
 
-def read_settings(path: pathlib.Path) -> dict[str, t.Any]:
+def read_settings(path: pathlib.Path) -> ModuleResult:
     """Return the options of one pass. Raises InputError for a file that cannot be read or has other keys."""
     try:
-        given = validators.dictionary(json.loads(path.read_bytes()), str(path))
+        settings = validators.dictionary(json.loads(path.read_bytes()), str(path))
     except (OSError, ValueError):
         raise InputError(str(path), "cannot be read as JSON") from None
-    for key in given:
+    for key in settings:
         if key not in _KNOWN:
             near = validators.find_nearest(key, _KNOWN)
             raise InputError(f"{path}: {key}", "is not a setting", f"Did you mean '{near}'?" if near else "")
-    if "cluster" not in given:
+    if "cluster" not in settings:
         raise InputError(f"{path}: cluster", "is required")
     defaults = {"state_home": {}, "orphans": "report", "release_timeout_s": 900}
-    fixed: dict[str, t.Any] = {"due_only": True, "pool": None, "nodes": None, "hygiene": []}
-    return {**defaults, **given, "providers": parse_providers(given.get("providers"), "providers"), **fixed}
+    fixed: ModuleResult = {"due_only": True, "pool": None, "nodes": None, "hygiene": []}
+    return {**defaults, **settings, "providers": parse_providers(settings.get("providers"), "providers"), **fixed}
 
 
 def _warn(line: str) -> None:
@@ -56,7 +56,7 @@ def _warn(line: str) -> None:
 
 
 def main(argv: t.Sequence[str], context: Context | None = None) -> int:
-    """Make one pass and print its outcome as one line of JSON; return the exit status."""
+    """Do one pass and print its outcome as one line of JSON; return the exit status."""
     if len(argv) != 1:
         print("usage: reap SETTINGS.json", file=sys.stderr)
         return 2
@@ -64,7 +64,7 @@ def main(argv: t.Sequence[str], context: Context | None = None) -> int:
         options = read_settings(pathlib.Path(argv[0]))
         for line in import_incoming(StateHome(options["state_home"], parse_cluster_name(options["cluster"])).folder):
             _warn(f"warning: {line}")
-        context = dataclasses.replace(context or Context(pathlib.Path.cwd()), tell=_warn)
+        context = dataclasses.replace(context or Context(pathlib.Path.cwd()), report=_warn)
         result = ensure_absent(options, context)
     except MusterError as error:
         print(scrub(str(error)), file=sys.stderr)

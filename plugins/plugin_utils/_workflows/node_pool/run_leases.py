@@ -1,11 +1,11 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A run on rented machines: its rules are in the ledger from its start, and its machines end by them.
+"""Bind the leases of rented machines to a run: its rules are in the ledger from its start, and delete its machines.
 
-``begin`` notes in the ledger which run has which lease, when the lease is to end (``release``, ``max_cost_usd``) and
-where on the machines the run is kept. From then on a reaper can do what the controller would do: with the run record,
-or, when nobody follows the run any more, by asking the machines.
+``bind_leases`` records in the ledger which run has which lease, when the lease is to end (``release``,
+``max_cost_usd``) and where on the machines the run is stored. A reaper can then do what the controller would do: with
+the run record, or, when no controller follows the run, by asking the machines.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -30,9 +30,13 @@ from ..._provision.ledger.ledger_store import LEDGER, LedgerWriter, read_ledger
 from ..shared.request import RunRequest
 from ..shared.state_dir import StateHome
 from . import ledger_replica
+<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
 from .accounts import Externals, open_accounts, parse_providers
+=======
+from .accounts import Externals, ModuleResult, open_accounts, parse_providers
+from .lease_renewal import LEASE_S, LeaseRenewal, select_rented
+>>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
 
-Dict = dict[str, t.Any]
 ReportLine = t.Callable[[str], None]
 _HOLDING = ("created", "adopted", "joined")
 _INTERVAL_S = 1.0
@@ -48,10 +52,12 @@ class RunHost:
     decides: bool = True
 
 
-def list_run_hosts(job: Job, run_id: str, hosts: t.Sequence[t.Any], infos: t.Mapping[str, Dict]) -> list[RunHost]:
-    """Return where a run is kept on its hosts (``planning.Host``, and the answers of ``info`` by name).
+def list_run_hosts(
+    job: Job, run_id: str, hosts: t.Sequence[t.Any], infos: t.Mapping[str, ModuleResult]
+) -> list[RunHost]:
+    """Return where a run is stored on its hosts; ``infos`` are the answers of ``info`` by name.
 
-    Under mpirun the first host's end is the run's; the other hosts only serve it.
+    Under mpirun the end on the first host is the run's end; the other hosts only serve it.
     """
     return [
         RunHost(
@@ -63,7 +69,7 @@ def list_run_hosts(job: Job, run_id: str, hosts: t.Sequence[t.Any], infos: t.Map
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunLeases:
-    """The leases of one run. Made by :func:`bind_leases`, or by :func:`find_run_leases` for a run that began before."""
+    """The leases of one run: from :func:`bind_leases`, or :func:`find_run_leases` for a run that began before."""
 
     home: StateHome
     run_id: str
@@ -71,16 +77,16 @@ class RunLeases:
     others: tuple[Lease, ...] = ()
 
     def over(self, now: float) -> str:
-        """Return why the run has to end now (its cost, the deadline of a lease), empty while it may go on.
+        """Return why the run has to end now (its cost, the deadline of a lease), empty while it may continue.
 
-        It only counts; ask as often as you like. ``now`` is in Unix seconds.
+        It makes no call, so that it may be asked often. ``now`` is in Unix seconds.
         """
         reasons = find_due_leases((*self.leases, *self.others), {self.run_id: RunView("running")}, now)
-        ours = {(lease.token, lease.resource) for lease in self.leases}
-        return next((reason for key, reason in reasons.items() if key in ours), "")
+        keys = {(lease.token, lease.resource) for lease in self.leases}
+        return next((reason for key, reason in reasons.items() if key in keys), "")
 
     def due(self, outcome: str, now: float) -> list[Lease]:
-        """Return the leases that end when the run ends with ``outcome``, as the ledger has them by now."""
+        """Return the leases that end when the run ends with ``outcome``, by the present ledger."""
         leases = read_ledger(self.home.folder).leases.values()
         reasons = self._due(leases, {self.run_id: RunView("ended", outcome)}, now)
         return [lease for lease in leases if (lease.token, lease.resource) in reasons]
@@ -89,62 +95,68 @@ class RunLeases:
         self,
         outcome: str,
         providers: t.Any,
-        tell: ReportLine,
+        report: ReportLine,
         *,
         timeout_s: float = 900.0,
-        outside: Externals | None = None,
-        stage: Scheduler | None = None,
+        externals: Externals | None = None,
+        scheduler: Scheduler | None = None,
         keep: frozenset[str] = frozenset(),
-    ) -> Dict:
-        """Give back what is due now that the run has ended with ``outcome``; nothing is due twice.
+    ) -> ModuleResult:
+        """Delete what is due after the run has ended with ``outcome``; nothing is due twice.
 
         Leases whose token is in ``keep`` are left alone. Returns nothing when nothing is due, else ``{released [names],
         not_proved_gone [...]}`` with ``failed`` and ``msg`` when something may still bill. Never raises for a provider
-        or a ledger that fails: the run has ended all the same, and a reaper or the teardown playbook does what is left.
+        or a ledger that fails: the run has ended nevertheless, and a reaper or the teardown playbook deletes the rest.
         """
-        if stage is None:
+        if scheduler is None:
             with ThreadScheduler() as real:
-                return self.end(outcome, providers, tell, timeout_s=timeout_s, outside=outside, stage=real, keep=keep)
+                return self.end(
+                    outcome, providers, report, timeout_s=timeout_s, externals=externals, scheduler=real, keep=keep
+                )
         try:
-            return self._end(outcome, providers, tell, timeout_s, outside or Externals(), stage, keep)
+            return self._end(outcome, providers, report, timeout_s, externals or Externals(), scheduler, keep)
         except MusterError as error:
             names = ", ".join(lease.name for lease in self.leases)
-            words = f"{names} could not be given back: {error}; run the reap playbook"
-            return {"released": [], "not_proved_gone": [], "failed": True, "msg": words}
+            msg = f"{names} could not be deleted: {error}. Run the reap playbook"
+            return {"released": [], "not_proved_gone": [], "failed": True, "msg": msg}
 
     def _end(
         self,
         outcome: str,
         providers: t.Any,
-        tell: ReportLine,
+        report: ReportLine,
         timeout_s: float,
-        outside: Externals,
-        stage: Scheduler,
+        externals: Externals,
+        scheduler: Scheduler,
         keep: frozenset[str],
-    ) -> Dict:
+    ) -> ModuleResult:
         runs = {self.run_id: RunView("ended", outcome)}
-        if not self._due(read_ledger(self.home.folder).leases.values(), runs, stage.now(), keep):
+        if not self._due(read_ledger(self.home.folder).leases.values(), runs, scheduler.now(), keep):
             return {}
-        found = open_accounts(parse_providers(providers, "muster_providers"), outside)
-        with _WaitingWriter(self.home, timeout_s, stage) as writer:
-            book = LedgerSession(read_ledger(self.home.folder).events, writer)
-            reasons = self._due(book.leases.values(), runs, stage.now(), keep)
+        accounts = open_accounts(parse_providers(providers, "muster_providers"), externals)
+        with _WaitingWriter(self.home, timeout_s, scheduler) as writer:
+            session = LedgerSession(read_ledger(self.home.folder).events, writer)
+            reasons = self._due(session.leases.values(), runs, scheduler.now(), keep)
             for key, reason in reasons.items():
-                tell(f"giving back {book.leases[key].name}: {reason}")
-            # Other accounts than those of the run are not looked at: the run's end is not the time for it.
-            used = {lease.provider for key, lease in book.leases.items() if key in reasons}
-            wanted: dict[str, AccountApi] = {name: keeper for name, keeper in found.items() if name in used}
-            request = DeleteRequest(self.home.folder.name, stage.now() + timeout_s)
-            proof = delete_leases(request, lambda lease: (lease.token, lease.resource) in reasons, wanted, book, stage)
-            names = {lease.token: lease.name for lease in book.leases.values()}
-        result: Dict = {
+                report(f"deleting {session.leases[key].name}: {reason}")
+            # Other accounts than those of the run are not listed: that is left to teardown.
+            used = {lease.provider for key, lease in session.leases.items() if key in reasons}
+            apis: dict[str, AccountApi] = {name: account for name, account in accounts.items() if name in used}
+            request = DeleteRequest(self.home.folder.name, scheduler.now() + timeout_s)
+            proof = delete_leases(
+                request, lambda lease: (lease.token, lease.resource) in reasons, apis, session, scheduler
+            )
+            names = {lease.token: lease.name for lease in session.leases.values()}
+        result: ModuleResult = {
             "released": sorted(names[item.token] for item in proof.leases),
             "not_proved_gone": list(proof.billing),
         }
         if proof.billing:
-            words = "; ".join(f"{item.get('name') or item['provider']}: {item['problem']}" for item in proof.billing)
-            result |= {"failed": True, "msg": f"not everything of run {self.run_id} is given back: {words}"}
-        return t.cast(Dict, scrub_value(result))
+            remaining = "; ".join(
+                f"{item.get('name') or item['provider']}: {item['problem']}" for item in proof.billing
+            )
+            result |= {"failed": True, "msg": f"not every machine of run {self.run_id} is deleted: {remaining}"}
+        return t.cast(ModuleResult, scrub_value(result))
 
     def _due(
         self,
@@ -153,118 +165,122 @@ class RunLeases:
         now: float,
         keep: frozenset[str] = frozenset(),
     ) -> dict[tuple[str, str], str]:
-        mine = [lease for lease in leases if lease.run_id == self.run_id and lease.token not in keep]
-        ours = {(lease.token, lease.resource) for lease in mine}
-        return {key: reason for key, reason in find_due_leases(leases, runs, now).items() if key in ours}
+        keys = {
+            (lease.token, lease.resource) for lease in leases if lease.run_id == self.run_id and lease.token not in keep
+        }
+        return {key: reason for key, reason in find_due_leases(leases, runs, now).items() if key in keys}
 
 
 def bind_leases(
     home: StateHome,
     job: Job,
     run_id: str,
-    places: t.Sequence[RunHost],
+    hosts: t.Sequence[RunHost],
     *,
     sender: SendReplica | None = None,
-    stage: Scheduler | None = None,
-    cluster: Dict | None = None,
+    scheduler: Scheduler | None = None,
+    cluster: ModuleResult | None = None,
 ) -> RunLeases | None:
-    """Note in the ledger that a run begins (or goes on) on rented machines; None when no host is rented by it.
+    """Record in the ledger that a run begins or continues on rented machines; None when the ledger has none of them.
 
-    :param cluster: the object that runs it on Kubernetes, where the machines themselves know nothing of the run.
+    :param cluster: the object that runs it on Kubernetes, where the machines themselves store nothing of the run.
     :raises InputError: ``release`` or ``max_cost_usd`` for machines that this ledger does not know.
-    :raises RefusedError: a machine is being given back, or another process holds the ledger for more than a minute.
+    :raises RefusedError: a machine is being deleted, or another process holds the ledger for more than a minute.
     """
-    if stage is None:
+    if scheduler is None:
         with ThreadScheduler(1) as real:
-            return bind_leases(home, job, run_id, places, sender=sender, stage=real, cluster=cluster)
-    text = read_ledger(home.folder)
-    tenants = _match_leases(text.leases.values(), places)
-    _check_leases(job, places, tenants)
-    if not tenants:
+            return bind_leases(home, job, run_id, hosts, sender=sender, scheduler=real, cluster=cluster)
+    bound = _match_leases(read_ledger(home.folder).leases.values(), hosts)
+    _check_leases(job, hosts, bound)
+    if not bound:
         return None
     changes = {
         lease.token: _binding_event(
-            lease, job, run_id, {"cluster": cluster} if cluster else _run_place(mine), stage.now()
+            lease, job, run_id, {"cluster": cluster} if cluster else _run_place(its_hosts), scheduler.now()
         )
-        for lease, mine in tenants
+        for lease, its_hosts in bound
     }
-    if any(_is_change(lease, changes[lease.token]) for lease, _mine in tenants):
-        with _WaitingWriter(home, 60.0, stage) as writer:
-            book = LedgerSession(read_ledger(home.folder).events, writer, sender)
-            for lease, _mine in tenants:
+    if any(_is_change(lease, changes[lease.token]) for lease, _hosts in bound):
+        with _WaitingWriter(home, 60.0, scheduler) as writer:
+            session = LedgerSession(read_ledger(home.folder).events, writer, sender)
+            for lease, _hosts in bound:
                 if _is_change(lease, changes[lease.token]):
-                    book.note(changes[lease.token])
-            book.tell_mirror()
-            if book.problem or (book.mirror_problem and (job.release != "never" or job.max_cost_usd)):
-                raise RefusedError(book.problem or book.mirror_problem, "Without it nobody else would end the machines")
+                    session.record(changes[lease.token])
+            session.update_replica()
+            if session.problem or (session.replica_problem and (job.release != "never" or job.max_cost_usd)):
+                raise RefusedError(
+                    session.problem or session.replica_problem,
+                    "Without it only this controller could delete the machines",
+                )
     return find_run_leases(home, run_id)
 
 
 def find_run_leases(home: StateHome, run_id: str) -> RunLeases | None:
-    """Return the leases of a run by the ledger alone; None when it has none that is open."""
+    """Return the leases of a run by the ledger alone; None when none is open."""
     if not (home.folder / LEDGER).exists():
         return None
     leases = read_ledger(home.folder).leases.values()
-    ours = tuple(lease for lease in leases if lease.run_id == run_id)
-    held = tuple(lease for lease in ours if lease.open)
-    return RunLeases(home, run_id, held, tuple(lease for lease in ours if not lease.open)) if held else None
+    of_run = tuple(lease for lease in leases if lease.run_id == run_id)
+    open_leases = tuple(lease for lease in of_run if lease.open)
+    closed = tuple(lease for lease in of_run if not lease.open)
+    return RunLeases(home, run_id, open_leases, closed) if open_leases else None
 
 
-def _match_leases(leases: t.Collection[Lease], places: t.Sequence[RunHost]) -> list[tuple[Lease, list[RunHost]]]:
+def _match_leases(leases: t.Collection[Lease], hosts: t.Sequence[RunHost]) -> list[tuple[Lease, list[RunHost]]]:
     """Return the leases that the hosts of a run belong to, each with its hosts."""
-    found: dict[str, tuple[Lease, list[RunHost]]] = {}
-    for place in places:
-        owner = place.node.get("owner") or {}
-        parts = parse_instance_name(place.node.get("name"))
+    bound: dict[str, tuple[Lease, list[RunHost]]] = {}
+    for host in hosts:
+        owner = host.node.get("owner") or {}
+        parts = parse_instance_name(host.node.get("name"))
         token = owner.get("token") or (parts.token if parts else None)
         for lease in leases:
-            fits = lease.token == token and lease.provider == place.node.get("provider")
+            fits = lease.token == token and lease.provider == host.node.get("provider")
             if fits and lease.open and lease.machine:
-                found.setdefault(lease.token, (lease, []))[1].append(place)
-    return list(found.values())
+                bound.setdefault(lease.token, (lease, []))[1].append(host)
+    return list(bound.values())
 
 
-def _check_leases(job: Job, places: t.Sequence[RunHost], tenants: t.Sequence[tuple[Lease, list[RunHost]]]) -> None:
-    known = {place.host for _lease, mine in tenants for place in mine}
-    strange = [item.host for item in places if item.node.get("ownership") == "rented" and item.host not in known]
+def _check_leases(job: Job, hosts: t.Sequence[RunHost], bound: t.Sequence[tuple[Lease, list[RunHost]]]) -> None:
+    recorded = {host.host for _lease, its_hosts in bound for host in its_hosts}
+    unknown = [item.host for item in hosts if item.node.get("ownership") == "rented" and item.host not in recorded]
     option = "job.release" if job.release != "never" else "job.max_cost_usd" if job.max_cost_usd else ""
-    if option and strange:
-        problem = f"{strange[0]} is rented, but not in the ledger of this cluster"
+    if option and unknown:
+        problem = f"{unknown[0]} is rented, but not in the ledger of this cluster"
         raise InputError(option, problem, "Rent it with the rent playbook, or leave the option out")
-    for lease, _mine in tenants:
+    for lease, _hosts in bound:
         if lease.state not in _HOLDING:
-            raise RefusedError(f"{lease.name} is being given back ({lease.state})", "Rent the pool again first")
+            raise RefusedError(f"{lease.name} is being deleted ({lease.state})", "Rent the pool again first")
 
 
-def reassign_lease(home: StateHome, lease: Lease, run_id: str, *, stage: Scheduler | None = None) -> None:
-    """Note that another run has a lease by now, with no rule of its own until its follower notes one.
+def reassign_lease(home: StateHome, lease: Lease, run_id: str, *, scheduler: Scheduler | None = None) -> None:
+    """Record that another run has a lease now, without a rule of its own until its follower records one.
 
     :raises RefusedError: another process holds the ledger for more than a minute.
     """
-    if stage is None:
+    if scheduler is None:
         with ThreadScheduler(1) as real:
-            return reassign_lease(home, lease, run_id, stage=real)
-    with _WaitingWriter(home, 60.0, stage) as writer:
-        book = LedgerSession(read_ledger(home.folder).events, writer)
-        now = book.leases[lease.token, lease.resource]
-        if now.run_id == lease.run_id:
-            book.note(dataclasses.replace(_lease_event(now, stage.now()), run_id=run_id))
+            return reassign_lease(home, lease, run_id, scheduler=real)
+    with _WaitingWriter(home, 60.0, scheduler) as writer:
+        session = LedgerSession(read_ledger(home.folder).events, writer)
+        present = session.leases[lease.token, lease.resource]
+        if present.run_id == lease.run_id:
+            session.record(dataclasses.replace(_lease_event(present, scheduler.now()), run_id=run_id))
     return None
 
 
-def _run_place(mine: t.Sequence[RunHost]) -> Dict:
+def _run_place(mine: t.Sequence[RunHost]) -> ModuleResult:
     nodes = [{"id": item.node.get("id"), "run_dir": item.run_dir, "decides": item.decides} for item in mine]
     return {"nodes": nodes}
 
 
-def _binding_event(lease: Lease, job: Job, run_id: str, place: Dict, now: float) -> LedgerEvent:
-    # The pool's own rule, set when it was rented for no run in particular, holds unless the job has one.
-    own = lease.run_id in (None, run_id)
+def _binding_event(lease: Lease, job: Job, run_id: str, place: ModuleResult, now: float) -> LedgerEvent:
+    # The pool's own rule, set when it was created for no particular run, holds unless the job has one.
+    keeps_rules = lease.run_id in (None, run_id)
     return dataclasses.replace(
         _lease_event(lease, now),
         run_id=run_id,
-        release=(lease.release if own else None) if job.release == "never" else job.release,
-        max_cost_usd=job.max_cost_usd or (lease.max_cost_usd if own else None),
+        release=(lease.release if keeps_rules else None) if job.release == "never" else job.release,
+        max_cost_usd=job.max_cost_usd or (lease.max_cost_usd if keeps_rules else None),
         evidence={"run_place": place},
     )
 
@@ -291,26 +307,27 @@ def _is_change(lease: Lease, event: LedgerEvent) -> bool:
 
 
 class _WaitingWriter:
-    """The ledger's one writer, waited for as long as ``patience_s``."""
+    """The ledger's only writer, awaited for up to ``patience_s``."""
 
-    def __init__(self, home: StateHome, patience_s: float, stage: Scheduler) -> None:
+    def __init__(self, home: StateHome, patience_s: float, scheduler: Scheduler) -> None:
         self._writer = LedgerWriter(home.folder)
-        self._until = stage.now() + patience_s
-        self._stage = stage
+        self._until = scheduler.now() + patience_s
+        self._scheduler = scheduler
 
     def __enter__(self) -> LedgerWriter:
         while True:
             try:
                 return self._writer.__enter__()
             except RefusedError:
-                if self._stage.now() >= self._until:
+                if self._scheduler.now() >= self._until:
                     raise
-                self._stage.wait((), self._stage.now() + _INTERVAL_S)
+                self._scheduler.wait((), self._scheduler.now() + _INTERVAL_S)
 
     def __exit__(self, *_failure: object) -> None:
         self._writer.__exit__(None, None, None)
 
 
+<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
 def open_replica(request: RunRequest, home: StateHome, variable: t.Callable[[str], t.Any]) -> SendReplica | None:
     """Return what copies the ledger to the reaper's machine, None where the variables name none."""
     keeper = variable("muster_reaper_host")
@@ -318,3 +335,71 @@ def open_replica(request: RunRequest, home: StateHome, variable: t.Callable[[str
         return None
     state = str(variable("muster_reaper_state") or ledger_replica.STATE)
     return ledger_replica.replica_sender(request.connect([str(keeper)])[0], home.folder.name, state)
+=======
+class HostsLeaseGuard:
+    """Guards the machines of a run that is followed: renews leases, counts costs, deletes machines at the end."""
+
+    def __init__(
+        self,
+        leases: RunLeases | None,
+        renewal: LeaseRenewal,
+        providers: t.Any = None,
+        report: ReportLine = lambda _line: None,
+        now: t.Callable[[], float] = time.time,
+    ) -> None:
+        self._leases = leases
+        self._renewal = renewal
+        self._providers = providers
+        self._report = report
+        self._now = now
+        self._next = 0.0
+
+    def over(self) -> str:
+        """Return why the run has to end now, empty while it may continue; it never waits for a machine."""
+        now = self._now()
+        if now < self._next:
+            return ""
+        self._next = now + _INTERVAL_S
+        self._renewal.tick()
+        return self._leases.over(now) if self._leases else ""
+
+    def end(self, result: ModuleResult, outcome: str) -> ModuleResult:
+        """Delete what is due after the run's end; return its result with that of the deletion (see RunLeases.end)."""
+        if self._leases is None:
+            return result
+        deletion = self._leases.end(outcome, self._providers, self._report)
+        messages = [str(item["msg"]) for item in (result, deletion) if item.get("failed")]
+        return {**result, **deletion, **({"msg": "; ".join(messages)} if messages else {})}
+
+
+def open_replica(request: Request, home: StateHome, variable: t.Callable[[str], t.Any]) -> SendReplica | None:
+    """Return what copies the ledger to the reaper's machine, None where the variables name no machine."""
+    host = variable("muster_reaper_host")
+    if not host:
+        return None
+    state = str(variable("muster_reaper_state") or ledger_replica.STATE)
+    return ledger_replica.replica_sender(request.connect([str(host)])[0], home.folder.name, state)
+
+
+def guard_run(request: Request, home: StateHome, plan: HostsPlan) -> HostsLeaseGuard:
+    """Record in the ledger that a planned run begins or continues; return its guard. Raises as :func:`bind_leases`."""
+    variables = request.hostvars[plan.hosts[0].name]
+    sender = open_replica(request, home, variables.get)
+    hosts = list_run_hosts(plan.job, plan.run_id, plan.hosts, plan.infos)
+    leases = bind_leases(home, plan.job, plan.run_id, hosts, sender=sender)
+    lease_s = int(variables.get("muster_lease_s") or LEASE_S)
+    renewal = LeaseRenewal(select_rented(plan.remotes, request.hostvars), request.progress.say, lease_s)
+    return HostsLeaseGuard(leases, renewal, variables.get("muster_providers"), request.progress.say)
+
+
+def delete_after_end(
+    request: Request, home: StateHome, run_id: str, result: ModuleResult, outcome: str
+) -> ModuleResult:
+    """Return the result of a run that had ended, or was cancelled, after deleting what is due by that."""
+    first = next((name for name in request.hosts if name in request.hostvars), None)
+    providers = request.hostvars[first].get("muster_providers") if first else None
+    no_renewal = LeaseRenewal([], request.progress.say)
+    return HostsLeaseGuard(find_run_leases(home, run_id), no_renewal, providers, request.progress.say).end(
+        result, outcome
+    )
+>>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is known about the runs that leases belong to: their records first, else what their machines say.
+"""Read the state of the runs that leases belong to: from their records first, else from their machines or cluster.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -20,31 +20,31 @@ from ..._provision.delete import list_account
 from ..._provision.due_rules import RunView
 from ..._provision.run_exit_ssh import ReadRunEnd, find_ended_runs, is_bound_to_open_run, run_nodes
 
-ReadClusterRun = t.Callable[[t.Mapping[str, t.Any]], RunView | None]
+ReadClusterRun = t.Callable[[t.Mapping[str, object]], RunView | None]
 
 
 def read_run_records(folder: pathlib.Path, leases: t.Collection[Lease]) -> dict[str, RunView]:
-    """Return what the run records in a cluster's folder say about the runs that leases belong to."""
-    found = {}
+    """Return the state of the runs that leases belong to, by the run records in a cluster's folder."""
+    views = {}
     for run_id in {lease.run_id for lease in leases if lease.run_id and lease.open}:
-        # A damaged record, or an id that is none, must not keep the deadline of a lease from being kept.
+        # A damaged record or an invalid id must not prevent that the deadline of a lease ends it.
         name = valid_run_id(run_id)
         record = read_json(folder / "runs" / name / "run.json") if name else None
         if isinstance(record, dict):
-            found[run_id] = RunView(str(record.get("state")), record.get("outcome"))
-    return found
+            views[run_id] = RunView(str(record.get("state")), record.get("outcome"))
+    return views
 
 
 def _read_cluster_runs(
-    leases: t.Collection[Lease], known: t.Mapping[str, RunView], ask: ReadClusterRun
+    leases: t.Collection[Lease], known: t.Mapping[str, RunView], read_run: ReadClusterRun
 ) -> dict[str, RunView]:
-    """Return how runs in pods ended whose record does not say so, each asked for once."""
-    places: dict[str, t.Mapping[str, t.Any]] = {}
+    """Return how runs in pods ended whose record has no end, each read once."""
+    refs: dict[str, t.Mapping[str, object]] = {}
     for lease in leases:
-        place = (lease.run_place or {}).get("cluster")
-        if isinstance(place, t.Mapping) and is_bound_to_open_run(lease, known):
-            places[str(lease.run_id)] = place
-    views = {run_id: ask(place) for run_id, place in places.items()}
+        ref = (lease.run_place or {}).get("cluster")
+        if isinstance(ref, t.Mapping) and is_bound_to_open_run(lease, known):
+            refs[str(lease.run_id)] = ref
+    views = {run_id: read_run(ref) for run_id, ref in refs.items()}
     return {run_id: view for run_id, view in views.items() if view is not None}
 
 
@@ -59,22 +59,22 @@ def valid_run_id(run_id: str) -> str | None:
 def read_run_states(
     folder: pathlib.Path,
     leases: t.Collection[Lease],
-    found: t.Mapping[str, AccountApi],
-    look: ReadRunEnd,
-    stage: Scheduler,
-    ask: ReadClusterRun | None = None,
+    accounts: t.Mapping[str, AccountApi],
+    read_end: ReadRunEnd,
+    scheduler: Scheduler,
+    read_cluster_run: ReadClusterRun | None = None,
 ) -> dict[str, RunView]:
-    """Return how every run stands; who runs those without an end is asked, where the run decides a lease.
+    """Return the state of every run; of a run without a recorded end the machines are asked, where it decides a lease.
 
-    :param ask: asks the cluster about a run in pods; None where no cluster can be asked.
+    :param read_cluster_run: reads a run in pods from its cluster; None without a cluster.
     """
     known = read_run_records(folder, leases)
-    if ask is not None:
-        known |= _read_cluster_runs(leases, known, ask)
+    if read_cluster_run is not None:
+        known |= _read_cluster_runs(leases, known, read_cluster_run)
     waiting = [lease for lease in leases if lease.open and run_nodes(lease)]
     listed = {}
-    for name in {lease.provider for lease in waiting} & set(found):
-        listing = list_account(found[name], stage).listed
+    for name in {lease.provider for lease in waiting} & set(accounts):
+        listing = list_account(accounts[name], scheduler).listing
         if not listing.problem:
-            listed[name] = listing.rentals
-    return {**known, **find_ended_runs(waiting, known, listed, look)}
+            listed[name] = listing.instances
+    return {**known, **find_ended_runs(waiting, known, listed, read_end)}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a run in pods stands, asked of its cluster: when the controller that followed it is gone, or for who wonders.
+"""Read the state of a run in pods from its cluster, for a reaper and for ``training_job_info``.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -17,26 +17,27 @@ from ..._provision.due_rules import RunView
 from ..shared import cluster_identity
 
 
-def describe_run(client: Client, run_id: str, ref: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Return ``phase`` (waiting, done, failed, gone, unknown) and ``detail``, one line for people."""
+def describe_run(client: Client, run_id: str, ref: t.Mapping[str, object]) -> dict[str, object]:
+    """Return ``phase`` (waiting, done, failed, gone, unknown) and ``detail``, one line for the user."""
     try:
-        what = f"{ref['kind']} {ref['namespace']}/{ref['name']}"
+        label = f"{ref['kind']} {ref['namespace']}/{ref['name']}"
         cluster_identity.require_same_cluster(client, {"run_id": run_id, "state": "running", "backend_ref": ref})
         live = client.get(f"{ref['api_version']}/{ref['kind']}", str(ref["name"]), str(ref["namespace"]))
     except (MusterError, LookupError) as error:
-        return {"phase": "unknown", "detail": f"the cluster cannot tell: {error}"}
+        return {"phase": "unknown", "detail": f"the cluster cannot report its state: {error}"}
     if live is None or (ref.get("uid") and live["metadata"].get("uid") != ref["uid"]):
-        return {"phase": "gone", "detail": f"{what} is not there any more"}
+        return {"phase": "gone", "detail": f"{label} no longer exists"}
     now = status.read_state(live)
-    end = f"; its end is not recorded yet: train with muster_run_id={run_id} reads it" * (now.phase != "waiting")
-    return {"phase": now.phase, "detail": f"{what}: {now.reason or now.phase}{end}"}
+    advice = f"; its end is not recorded yet: run train with muster_run_id={run_id} to record it"
+    end = "" if now.phase == "waiting" else advice
+    return {"phase": now.phase, "detail": f"{label}: {now.reason or now.phase}{end}"}
 
 
-def read_run_end(client: Client, ref: t.Mapping[str, t.Any]) -> RunView | None:
-    """Return how a run ended, asked of its cluster; None while it may go on, or where the cluster cannot tell.
+def read_run_end(client: Client, ref: t.Mapping[str, object]) -> RunView | None:
+    """Return how a run ended by its cluster's object; None while it may be running, or when that is unknown.
 
-    Only the object that was submitted counts: a run that was started again has another one. That it is not on some
-    other cluster says nothing.
+    Only the object that was submitted counts: a run that was started again has another one. Its absence from
+    another cluster proves nothing.
     """
     try:
         live = client.get(f"{ref['api_version']}/{ref['kind']}", str(ref["name"]), str(ref["namespace"]))

@@ -77,7 +77,7 @@ def test_kept_answers_bridge_an_outage(tmp_path: pathlib.Path) -> None:
     assert sorted(found["fresh"]["hosts"]) == sorted(found["stale"]["hosts"]) == sorted(found["asked"]["hosts"])
     assert "muster_inventory_age_s" not in found["flushed"]["hosts"]["demo-0"]
     assert found["stale"]["hosts"]["demo-0"]["muster_inventory_age_s"] >= 0
-    assert "using an answer" in found["stale"]["log"] and "500" in found["stale"]["log"]
+    assert "using a listing" in found["stale"]["log"] and "500" in found["stale"]["log"]
     assert found["revoked"]["error"] and not found["revoked"]["hosts"]
     kept = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert len(kept) == 1 and kept[0].stat().st_mode & 0o777 == 0o600

@@ -154,7 +154,7 @@ def test_devices_are_kept_apart_and_marked(results: dict[str, dict[str, t.Any]])
         False,
         False,
     ]
-    assert results["tailscale"]["log"].count("share a name") == 1
+    assert results["tailscale"]["log"].count("have the same name") == 1
 
 
 def test_groups_variables_and_filters(results: dict[str, dict[str, t.Any]]) -> None:
@@ -214,7 +214,7 @@ def test_headscale_and_local(results: dict[str, dict[str, t.Any]]) -> None:
 REFUSALS = {
     "misspelt": ("api_tokn: x\n", "api_tokn: is not an option of this plugin. Did you mean 'api_token'?"),
     "keyed": ("keyed_groups: [{key: a, prefx: b}]\n", "prefx: is not an option of this plugin. Did you mean 'prefix'?"),
-    "twice": ("strict: true\nstrict: false\n", "tailscale.yml:5: the key 'strict' is there twice"),
+    "twice": ("strict: true\nstrict: false\n", "tailscale.yml:5: the key 'strict' occurs twice"),
     "not yaml": ("strict: [\n", "is not valid YAML"),
     "type": ("timeout_s: soon\n", "timeout_s"),
     "choice": ("states: [runing]\n", "states"),

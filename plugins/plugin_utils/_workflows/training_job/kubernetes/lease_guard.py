@@ -134,8 +134,8 @@ class ClusterLeaseGuard:
             outcome,
             providers,
             self._request.progress.say,
-            outside=self._outside,
-            stage=self._stage,
+            externals=self._outside,
+            scheduler=self._stage,
             keep=frozenset(lease.token for lease in due if lease.name in kept),
         )
         unsure = [f"{name} is not given back: {why[1]}" for name, why in kept.items() if why[0] == "unsure"]
@@ -155,8 +155,13 @@ class ClusterLeaseGuard:
             RunHost(name, {"name": lease.name, "provider": lease.provider, "owner": {"token": lease.token}}, "")
             for name, lease in mine.items()
         ]
+<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
         cluster = {key: value for key, value in ref.to_dict().items() if key != "context"}
         more: Dict = {} if self._stage is None else {"stage": self._stage}
+=======
+        cluster = {key: ref.get(key) for key in ("api_version", "kind", "name", "namespace", "uid", "cluster_id")}
+        more: Dict = {} if self._stage is None else {"scheduler": self._stage}
+>>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
         self._tenancy = bind_leases(
             self._home,
             self._job,
@@ -195,7 +200,7 @@ class ClusterLeaseGuard:
             other = self._other_run(lease.name)
             if other:
                 drain.set_cordon(self._client, lease.name, False)
-                reassign_lease(self._home, lease, other, stage=self._stage)
+                reassign_lease(self._home, lease, other, scheduler=self._stage)
                 tell(f"{lease.name} is not given back: run {other} is on it by now")
                 return "used", f"run {other} is on it by now"
         except MusterError as error:

@@ -23,6 +23,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.offer impor
     sort_by_price,
 )
 
+PROVIDERS = ("lambda", "runpod")
 OFFER = Offer(
     provider="lambda",
     product="gpu_8x_h100_sxm5",
@@ -118,13 +119,13 @@ def test_user_data_is_not_part_of_an_orders_text() -> None:
 )
 def test_a_wrong_candidate_is_named(value: t.Any, word: str) -> None:
     with pytest.raises(InputError) as caught:
-        parse_candidates(value)
+        parse_candidates(value, PROVIDERS)
     assert caught.value.option == word
 
 
 def test_candidates_keep_their_order() -> None:
     found = parse_candidates(
-        [{"provider": "runpod", "gpu_count": "2"}, {"provider": "lambda", "image": "lambda-stack-24-04"}]
+        [{"provider": "runpod", "gpu_count": "2"}, {"provider": "lambda", "image": "lambda-stack-24-04"}], PROVIDERS
     )
     assert [(item.provider, item.gpu_count) for item in found] == [("runpod", 2), ("lambda", None)]
 
@@ -132,6 +133,6 @@ def test_candidates_keep_their_order() -> None:
 @given(st.recursive(st.none() | st.integers() | st.text(), lambda s: st.lists(s) | st.dictionaries(st.text(), s)))
 def test_anything_is_candidates_or_an_input_error(value: t.Any) -> None:
     try:
-        parse_candidates(value)
+        parse_candidates(value, PROVIDERS)
     except InputError as error:
         assert "\n" not in str(error)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Composed variables and groups: whatever is written, the outcome is that of Ansible's Constructable."""
+"""compose, groups and keyed_groups: the same outcome as Ansible's Constructable."""
 
 from __future__ import annotations
 
@@ -15,13 +15,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.plugin_utils._inventory import constructed
-from ansible_collections.muster.training.plugins.plugin_utils._inventory.jinja_paths import (
-    ASK,
-    MISSING,
-    parse_path,
-    plain,
-)
 from ansible_collections.muster.training.tests.support.constructed import Plugin, construct_theirs, trusted
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._inventory.constructed_cases import steps
 
 
 def build(options: dict[str, t.Any], hosts: list[dict[str, t.Any]], extra: dict[str, t.Any], ours: bool) -> t.Any:
@@ -62,8 +57,14 @@ def same(options: dict[str, t.Any], hosts: list[dict[str, t.Any]], extra: dict[s
 names = st.sampled_from(
     ["a", "b", "c", "node", "gone", "items", "range", "omit", "true", "inventory_hostname", "group_names"]
 )
+
+
 texts = st.sampled_from(["", "x", "y z", "{{ 1 + 1 }}", "{% x", "tag:gpu", "\u00e9", "yes", "0", "h100-\U0001f600"])
+
+
 scalars = st.one_of(texts, st.none(), st.booleans(), st.integers(-2, 9), st.sampled_from([0.5, 80.0]))
+
+
 values = st.recursive(
     scalars,
     lambda inner: (
@@ -71,17 +72,22 @@ values = st.recursive(
     ),
     max_leaves=5,
 )
-steps = st.sampled_from(
-    ["", ".a", ".b", ".items", ".gone", "[0]", "[1]", "['a']", '["k-1"]', "[-1]", ".a.b", "[0].a", ".keys", " "]
-)
+
+
 paths = st.builds(lambda name, step: name + step, names, steps)
+
+
 expressions = st.one_of(
     paths,
     paths,
     paths,
     st.sampled_from(["a | default('d')", "a == 'x'", "'text'", "a and b", "1 +", "b ~ 'x'", "not c", "(a)"]),
 )
+
+
 conditions = expressions | st.booleans() | st.sampled_from(["a is defined", "a == b"])
+
+
 entries = st.fixed_dictionaries(
     {"key": expressions},
     optional={
@@ -92,6 +98,8 @@ entries = st.fixed_dictionaries(
         "parent_group": st.sampled_from(["family", "all", "{{ a }}", ""]),
     },
 )
+
+
 options_strategy = st.fixed_dictionaries(
     {
         "compose": st.dictionaries(st.sampled_from(["a", "new", "made", "bad-name"]), expressions, max_size=3),
@@ -101,6 +109,8 @@ options_strategy = st.fixed_dictionaries(
         "leading_separator": st.booleans(),
     }
 )
+
+
 host_variables = st.dictionaries(st.sampled_from(["a", "b", "c", "node", "items"]), values, max_size=5)
 
 
@@ -220,35 +230,3 @@ def test_evaluate_reads_jinja_too() -> None:
     assert reader.evaluate(trust_as_template("e"), {"e": 1}) == 5
     with pytest.raises(AnsibleError):
         reader.evaluate(trust_as_template("gone"), {})
-
-
-@pytest.mark.parametrize(
-    ("text", "steps"),
-    [("a", ()), (" a.b ", ("b",)), ("a[0].b", (0, "b")), ("a['x y']", ("x y",)), ('a["k-1"][12]', ("k-1", 12))],
-)
-def test_paths(text: str, steps: tuple[str | int, ...]) -> None:
-    path = parse_path(text)
-    assert path is not None and (path.root, path.steps) == ("a", steps)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "1", "a b", "a.", "a..b", "a.items", "a['keys']", "a._x", "a[-1]", "a[1:2]", "a|b", "a.b()", "true", "not",
-     "loop", "_a", "a['\\x41']", "a['b\"]", "a.0", "{{ a }}", "a[ 0 ]", "a.\u00e9"],
-)  # fmt: skip
-def test_what_is_no_path(text: str) -> None:
-    assert parse_path(text) is None
-    assert parse_path(None) is None and parse_path(True) is None
-
-
-@given(st.text(max_size=20))
-def test_any_text_is_a_path_or_not(text: str) -> None:
-    path = parse_path(text)
-    if path is not None:
-        assert path.read({}) is MISSING
-
-
-def test_plain_copies_and_refuses() -> None:
-    assert plain({"a": [1, None]}) == {"a": [1, None]}
-    for odd in (trust_as_template("x"), {"a": trust_as_template("x")}, [object()], {1: 2}, (1,)):
-        assert plain(odd) is ASK

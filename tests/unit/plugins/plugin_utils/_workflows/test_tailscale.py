@@ -184,7 +184,7 @@ def test_the_live_one_of_two_names_is_meant(tailnet: Tailnet) -> None:
 def test_devices_of_others_and_unknown_names_are_refused(tailnet: Tailnet) -> None:
     tailnet.api.device("theirs", external=True)
     for name in ("theirs", "nobody"):
-        with pytest.raises(InputError, match="is no device"):
+        with pytest.raises(InputError, match="does not name a device"):
             tailnet.device(name=name, tags=["tag:x"])
 
 
@@ -214,7 +214,7 @@ def test_a_policy_keeps_its_comments_and_is_replaced_only_if_unchanged() -> None
 
 def test_a_policy_that_somebody_changed_is_left_alone() -> None:
     script, api = policy_calls(Call("POST", PATH, status=412, answer={"message": "precondition failed"}))
-    with script, pytest.raises(RefusedError, match="somebody else"):
+    with script, pytest.raises(RefusedError, match="changed while this task was running"):
         api.put("x", api.get()[1])
 
 

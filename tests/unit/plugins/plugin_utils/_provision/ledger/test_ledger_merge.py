@@ -100,7 +100,7 @@ def test_a_copy_that_cannot_be_read_is_told_and_left(tmp_path: pathlib.Path, tex
     bad.write_bytes(text)
     put(tmp_path, "b", event(0), event(3, "created"))
     found = import_incoming(tmp_path)
-    assert len(found) == 1 and found[0].startswith("a.jsonl is left alone")
+    assert len(found) == 1 and found[0].startswith("a.jsonl was not imported")
     assert bad.exists() and len(read_ledger(tmp_path).events) == 2
 
 
@@ -133,17 +133,17 @@ def test_an_intent_without_its_copy_is_taken_back_and_refused() -> None:
     disk = _Disk()
     book = LedgerSession((), disk, broken)
     with pytest.raises(MusterError, match="does not answer"):
-        book.intend(event(0))
+        book.record_intent(event(0))
     assert [(item.event, item.settled) for item in disk.lines] == [("intent", None), ("failed", True)]
-    book.tell_mirror()
-    assert "does not answer" in book.mirror_problem
+    book.update_replica()
+    assert "does not answer" in book.replica_problem
 
 
 def test_every_intent_is_copied_before_it_counts() -> None:
     copies: list[int] = []
     book = LedgerSession([event(0)], _Disk(), lambda events: copies.append(len(events)))
-    book.intend(event(1, token="00000002"))
-    book.note(event(2, "created", "00000002"))
+    book.record_intent(event(1, token="00000002"))
+    book.record(event(2, "created", "00000002"))
     assert copies == [2]
-    book.tell_mirror()
-    assert copies == [2, 3] and book.mirror_problem == ""
+    book.update_replica()
+    assert copies == [2, 3] and book.replica_problem == ""

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The ledger on disk: torn lines, one writer, modes, and what happens when the disk says no."""
+"""The ledger on disk: torn lines, one writer, modes, and what happens when the disk refuses a line."""
 
 from __future__ import annotations
 
@@ -15,34 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
+<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent
 from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_session import LedgerSession
+=======
+>>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import (
     LEDGER,
     LedgerWriter,
     parse_ledger,
     read_ledger,
 )
-
-
-def event(number: int, kind: str = "intent") -> LedgerEvent:
-    token = f"{number:08x}"
-    return LedgerEvent.from_dict(
-        {
-            "schema": 1,
-            "at": format_time(1_795_255_200 + number),
-            "cluster": "lab",
-            "token": token,
-            "event": kind,
-            "resource": "instance",
-            "provider": "lambda",
-            "account": "acc1",
-            "pool": "h100",
-            "name": f"lab-h100-0-{token}",
-        }
-    )
-
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._provision.ledger.stored_events import event
 
 LINES = b"".join(event(number).line().encode() for number in range(3))
 
@@ -168,18 +153,3 @@ def test_every_line_is_synced(tmp_path: pathlib.Path, monkeypatch: pytest.Monkey
         writer.append(event(1))
         writer.append(event(2))
         assert len(synced) == at_start + 2
-
-
-class _FullDisk:
-    def append(self, event: LedgerEvent) -> None:
-        raise MusterError("the disk is full")
-
-
-def test_a_book_takes_no_intent_that_is_not_on_disk_but_every_fact() -> None:
-    book = LedgerSession([event(1)], _FullDisk())
-    with pytest.raises(MusterError):
-        book.intend(event(2))
-    assert book.tokens == {event(1).token}
-    book.note(event(3, "created"))
-    assert event(3).token in book.tokens
-    assert book.problem == "the disk is full"

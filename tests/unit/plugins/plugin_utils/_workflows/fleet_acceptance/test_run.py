@@ -123,7 +123,9 @@ def test_a_good_fleet_of_hosts(world: World) -> None:
 def test_a_part_that_fails_does_not_hide_the_others(world: World) -> None:
     world.failed = "n2"
     result = subject.accept_fleet(world.request())
-    assert result["failed"] and "scaling fail: a size could not be measured 2 nodes: run x failed: why" in result["msg"]
+    assert (
+        result["failed"] and "scaling fail: a size could not be measured: 2 nodes: run x failed: why" in result["msg"]
+    )
     assert outcomes(result, world)["resume"] == "pass"
 
 
@@ -173,7 +175,7 @@ def test_a_cluster(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_cluster_without_a_users_kubeconfig_is_unproven(world: World) -> None:
     result = subject.accept_fleet(world.request(nodes=2, job=KUBE, tests=["user"]))
-    assert outcomes(result, world) == {"user": "unproven"} and "the role team makes one" in result["msg"]
+    assert outcomes(result, world) == {"user": "unproven"} and "the role team creates one" in result["msg"]
 
 
 def test_check_mode_starts_and_writes_nothing(world: World) -> None:
@@ -193,7 +195,7 @@ def test_an_interrupt_cancels_what_was_started(world: World) -> None:
 def test_a_test_that_cannot_run_is_a_failure_of_its_own(world: World) -> None:
     world.end = MusterError("no way", "Do this")
     result = subject.accept_fleet(world.request(tests=["resume"]))
-    assert result["failed"] and "resume fail: the test could not run no way. Do this" in result["msg"]
+    assert result["failed"] and "resume fail: the test could not run: no way. Do this" in result["msg"]
 
 
 @pytest.mark.parametrize(
@@ -201,7 +203,7 @@ def test_a_test_that_cannot_run_is_a_failure_of_its_own(world: World) -> None:
     [
         ({"job": KUBE}, "nodes: is required on Kubernetes"),
         ({"job": {"placement": 3}}, "job: must be a mapping"),
-        ({"tests": []}, "tests: names none"),
+        ({"tests": []}, "tests: does not name a test"),
     ],
 )
 def test_wrong_options(world: World, options: Dict, said: str) -> None:
@@ -212,7 +214,7 @@ def test_wrong_options(world: World, options: Dict, said: str) -> None:
 def test_no_host_at_all(world: World) -> None:
     request = world.request()
     t.cast("list[str]", request.hosts).clear()
-    with pytest.raises(RefusedError, match="no host to accept"):
+    with pytest.raises(RefusedError, match="no hosts to accept"):
         subject.accept_fleet(request)
 
 

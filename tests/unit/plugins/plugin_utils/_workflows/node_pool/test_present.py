@@ -1,7 +1,8 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The runners of node_offer_info and node_pool against fakes on loopback: options in, results and files out."""
+# ruff: noqa: F401, F811  # fixtures are imported
+"""node_pool with state present: options to machines, check mode, gangs, refusals, secrets."""
 
 from __future__ import annotations
 
@@ -32,82 +33,21 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_po
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.accounts import Externals
 from ansible_collections.muster.training.tests.fakes.cycle import KEY
 from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
-from ansible_collections.muster.training.tests.fakes.landlord import SimProber
 from ansible_collections.muster.training.tests.fakes.shadeform import FakeShadeform
+from ansible_collections.muster.training.tests.fakes.sim_provider import SimProber
 from ansible_collections.muster.training.tests.fakes.tailscale import FakeTailscale
 from ansible_collections.muster.training.tests.fakes.virtual import InlineScheduler, VirtualClock
 from ansible_collections.muster.training.tests.fakes.wire import TOKEN, FakeWire
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._workflows.node_pool.pool_accounts import (
+    SECRETS,
+    Place,
+    clock,
+    lambda_api,
+    place,
+    shade_api,
+)
 
 WRITES = ("create", "delete", "add_key", "create_cluster", "delete_cluster")
-SECRETS = (TOKEN, "canary")
-
-
-class Place:
-    """A controller with a state home, and the fakes of two providers."""
-
-    def __init__(self, folder: pathlib.Path, lambda_url: str, shade_url: str, clock: VirtualClock) -> None:
-        self.folder = folder
-        self.clock = clock
-        self.prober = SimProber()
-        self.urls = {"lambda": lambda_url, "shadeform": shade_url}
-        outside = Externals(clock, FakeWire(clock), {})
-        self.context = node_pool_present.Context(folder, False, outside, InlineScheduler(clock), self.prober)
-
-    def providers(self, *names: str) -> list[dict[str, t.Any]]:
-        return [{"name": name, "api_token": TOKEN, "api_url": self.urls[name]} for name in names]
-
-    def pool(self, check: bool = False, **options: t.Any) -> dict[str, t.Any]:
-        given: dict[str, t.Any] = {
-            "cluster": "lab",
-            "pool": "h100",
-            "count": 2,
-            "providers": self.providers("lambda"),
-            "candidates": [{"provider": "lambda", "gpu_model": "H100"}],
-            "ssh_public_key": KEY,
-            "state_home": {"path": str(self.folder / "state")},
-            **options,
-        }
-        checked = parse(PoolFace, given)
-        context = dataclasses.replace(self.context, check=check)
-        run = node_pool_absent.ensure_absent if given.get("state") == "absent" else node_pool_present.ensure_present
-        result = run(checked, context)
-        text = json.dumps(result)
-        assert not any(secret in text for secret in SECRETS)
-        return result
-
-    @property
-    def state(self) -> pathlib.Path:
-        return self.folder / "state" / "lab"
-
-
-def parse(face: t.Any, options: dict[str, t.Any]) -> dict[str, t.Any]:
-    found = ArgumentSpecValidator(face.OPTIONS, **face.RULES).validate(options)
-    assert not found.error_messages, found.error_messages
-    return dict(found.validated_parameters)
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-def lambda_api(clock: VirtualClock) -> FakeLambda:
-    return FakeLambda(clock)
-
-
-@pytest.fixture
-def shade_api(clock: VirtualClock) -> FakeShadeform:
-    return FakeShadeform(clock)
-
-
-@pytest.fixture
-def place(
-    tmp_path: pathlib.Path, clock: VirtualClock, lambda_api: FakeLambda, shade_api: FakeShadeform
-) -> Iterator[Place]:
-    with lambda_api.loopback() as first, shade_api.loopback() as second:
-        yield Place(tmp_path, first, second, clock)
-    assert lambda_api.violations == [] and shade_api.violations == []
 
 
 def writes(api: t.Any) -> list[str]:
@@ -178,111 +118,6 @@ def test_the_next_candidate_completes_the_gang(place: Place, lambda_api: FakeLam
     assert shade_api.alive() == []
 
 
-def test_only_named_nodes_end(place: Place, lambda_api: FakeLambda) -> None:
-    names = [item["name"] for item in place.pool()["nodes"]]
-    result = place.pool(state="absent", pool=None, nodes=[names[0]])
-    assert result["clean"] and [item.name for item in lambda_api.alive()] == [names[1]]
-    with pytest.raises(InputError, match="no lease"):
-        place.pool(state="absent", pool=None, nodes=["lab-h100-9-deadbeef"])
-    assert place.pool(state="absent", pool=None, nodes=[names[0]])["changed"] is False
-
-
-def test_an_empty_list_of_nodes_ends_nothing(place: Place, lambda_api: FakeLambda) -> None:
-    place.pool()
-    result = place.pool(state="absent", pool=None, nodes=[])
-    assert result["clean"] and not result["changed"] and len(lambda_api.alive()) == 2
-
-
-def test_another_pool_of_the_cluster_stays(place: Place, lambda_api: FakeLambda) -> None:
-    place.pool(count=1)
-    place.pool(count=1, pool="spare")
-    assert place.pool(state="absent", pool="spare")["clean"]
-    assert [item.name.split("-")[1] for item in lambda_api.alive()] == ["h100"]
-
-
-def test_what_is_due_ends_and_the_rest_stays(place: Place, lambda_api: FakeLambda) -> None:
-    place.pool(count=1, pool="short", lease_s=600)
-    place.pool(count=1, pool="long", lease_s=86400)
-    place.pool(count=1, pool="done", run_id="run-1", release="success")
-    place.clock.sleep(700)
-    folder = place.state / "runs" / "run-1"
-    folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps({"state": "ended", "outcome": "succeeded"}))
-    result = place.pool(state="absent", pool=None, due_only=True)
-    assert result["clean"] and len(result["reasons"]) == 2
-    assert [item.name.split("-")[1] for item in lambda_api.alive()] == ["long"]
-
-
-def test_a_damaged_run_record_does_not_keep_a_deadline_from_being_kept(place: Place, lambda_api: FakeLambda) -> None:
-    place.pool(count=1, run_id="run-1", lease_s=600)
-    folder = place.state / "runs" / "run-1"
-    folder.mkdir(parents=True)
-    (folder / "run.json").write_text("{")
-    place.clock.sleep(700)
-    assert place.pool(state="absent", pool=None, due_only=True)["clean"]
-    assert lambda_api.alive() == []
-
-
-def test_an_orphan_fails_the_module_until_somebody_consents(place: Place, lambda_api: FakeLambda) -> None:
-    stray = lambda_api.make("lab-h100-3-0badcafe", ssh_key_names=["k"], tags=[], end="active")
-    stranger = lambda_api.make("somebody", ssh_key_names=["k"], tags=[], end="active")
-    result = place.pool(state="absent", pool=None)
-    assert result["failed"] and stray.id in result["msg"] and "2.99 USD" in result["msg"]
-    assert [item["id"] for item in result["unknown"]] == [stranger.id]
-    assert len(lambda_api.alive()) == 2
-    assert place.pool(state="absent", pool=None, orphans="delete")["clean"]
-    assert lambda_api.alive() == [stranger]
-
-
-def test_leftovers_fail_the_module(place: Place, lambda_api: FakeLambda) -> None:
-    system = {
-        "id": "fs-1",
-        "name": "lab-h100-0-00000001",
-        "mount_point": "/lambda/nfs/x",
-        "created": "2026-11-21T10:00:00Z",
-        "created_by": {"id": "u", "email": "a@example.com", "status": "active"},
-        "is_in_use": False,
-        "region": {"name": "us-east-1", "description": "Virginia"},
-    }
-    lambda_api.file_systems = [system]
-    place.pool(count=1)
-    result = place.pool(state="absent", pool=None)
-    assert result["failed"] and "fs-1" in result["msg"] and lambda_api.alive() == []
-
-
-def test_teardown_with_other_credentials_is_refused_loudly(place: Place, lambda_api: FakeLambda) -> None:
-    place.pool(count=1)
-    other = [{"name": "lambda", "api_token": f"{TOKEN}-of-another-account", "api_url": place.urls["lambda"]}]
-    result = place.pool(state="absent", pool=None, providers=other)
-    assert result["failed"] and "account" in result["msg"]
-    assert len(lambda_api.alive()) == 1
-    renamed = [{**other[0], "account": "ours"}]
-    with pytest.raises(ProviderError, match="account"):
-        place.pool(count=1, providers=renamed)
-
-
-def test_an_account_with_a_name_survives_a_new_key(place: Place, lambda_api: FakeLambda) -> None:
-    old = [{**place.providers("lambda")[0], "account": "ours"}]
-    new = [{**old[0], "api_token": f"{TOKEN}-rotated"}]
-    place.pool(count=1, providers=old)
-    assert not place.pool(count=1, providers=new)["changed"]
-    assert place.pool(state="absent", pool=None, providers=new)["clean"]
-
-
-def test_devices_and_keys_of_rented_nodes_go_with_them(place: Place, clock: VirtualClock) -> None:
-    tailnet = FakeTailscale(clock)
-    with tailnet.loopback() as url:
-        (node,) = place.pool(count=1)["nodes"]
-        mine = tailnet.device(node["name"])
-        tailnet.device("spark-01")
-        providers = [*place.providers("lambda"), {"name": "tailscale", "api_token": TOKEN, "api_url": url}]
-        result = place.pool(state="absent", pool=None, providers=providers)
-        assert result["clean"]
-        assert [item.name for item in tailnet.alive()] == ["spark-01"]
-        assert {(lease["id"]) for lease in result["leases"]} == {node["id"], mine.id}
-    assert tailnet.violations == []
-
-
 def test_a_second_controller_waits_its_turn(place: Place, lambda_api: FakeLambda) -> None:
     place.state.mkdir(parents=True)
     with LedgerWriter(place.state, "process 1 on head"), pytest.raises(MusterError, match="process 1 on head"):
@@ -315,7 +150,7 @@ def test_no_secret_is_in_any_file(place: Place) -> None:
         ({"pool": "h-100"}, "pool"),
         ({"count": 0}, "count"),
         ({"candidates": [{"provider": "lambda", "gpu_modle": "H100"}]}, "gpu_modle"),
-        ({"candidates": [{"provider": "lambda", "unit": "cluster"}]}, "sells no clusters"),
+        ({"candidates": [{"provider": "lambda", "unit": "cluster"}]}, "does not offer clusters"),
         ({"candidates": [{"provider": "runpod"}], "providers": [{"name": "runpod", "api_token": TOKEN}]}, "image"),
         ({"ssh_public_key": None}, "ssh_public_key"),
         ({"ssh_public_key": "hello"}, "ssh_public_key"),
@@ -337,32 +172,3 @@ def test_wrong_options_are_refused_before_anything_is_asked(
     assert lambda_api.calls == []
     assert not any(secret in str(caught.value) for secret in (*SECRETS, "sh0rt!"))
     assert not (place.state / "ledger.jsonl").exists()
-
-
-def test_offers_of_all_providers_by_price(place: Place) -> None:
-    options = {"providers": place.providers("lambda", "shadeform"), "gpu_model": "H100", "k3s_capable": True}
-    result = node_offer_info.find_offers(parse(OfferFace, options), place.context.outside)
-    assert [(item["provider"], item["price_usd_per_hour"]) for item in result["offers"]] == [
-        ("shadeform", 2.4),
-        ("lambda", 2.99),
-    ]
-    assert result["found"] == 2 and result["problems"] == []
-    assert json.dumps(result)
-
-
-def test_a_provider_that_does_not_answer_is_named(place: Place) -> None:
-    broken = {"name": "shadeform", "api_token": TOKEN, "api_url": "http://127.0.0.1:1"}
-    options = parse(OfferFace, {"providers": [*place.providers("lambda"), broken]})
-    result = node_offer_info.find_offers(options, place.context.outside)
-    assert [item["provider"] for item in result["problems"]] == ["shadeform"]
-    assert len(result["offers"]) == 1
-    with pytest.raises(ProviderError):
-        node_offer_info.find_offers(parse(OfferFace, {"providers": [broken]}), place.context.outside)
-
-
-def test_an_environment_variable_is_enough(place: Place) -> None:
-    outside = place.context.outside._replace(environ={"LAMBDA_API_KEY": TOKEN})
-    options = parse(OfferFace, {"providers": [{**place.providers("lambda")[0], "api_token": None}]})
-    assert node_offer_info.find_offers(options, outside)["found"] == 1
-    with pytest.raises(InputError, match="names no provider"):
-        node_offer_info.find_offers(parse(OfferFace, {}), place.context.outside)

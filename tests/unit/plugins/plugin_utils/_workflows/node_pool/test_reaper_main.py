@@ -63,7 +63,7 @@ def test_a_lease_ends_at_its_deadline_without_a_controller(
         provider = {"name": "lambda", "account": "ours", "api_token_file": str(tmp_path / "key"), "api_url": url}
         place = tmp_path / "reaper.json"
         place.write_text(json.dumps({"cluster": "lab", "state_home": {"path": str(tmp_path)}, "providers": [provider]}))
-        context = Context(tmp_path, outside=Externals(clock, FakeWire(clock), {}), stage=InlineScheduler(clock))
+        context = Context(tmp_path, externals=Externals(clock, FakeWire(clock), {}), scheduler=InlineScheduler(clock))
         assert reaper_main.main([str(place)], context) == 0
         assert len(api.alive()) == 1
         clock.sleep(601)

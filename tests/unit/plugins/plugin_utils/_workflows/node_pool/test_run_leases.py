@@ -1,7 +1,8 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A run's rules end its machines: by the controller that follows it, and by a reaper when that is gone."""
+# ruff: noqa: F401, F811  # fixtures are imported
+"""Machines end with their run: rules in the ledger, costs, deadlines, a reaper that does the rest."""
 
 from __future__ import annotations
 
@@ -27,15 +28,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_po
 from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
 from ansible_collections.muster.training.tests.support.rented_runs import PRICE, World, job
-
-
-@pytest.fixture
-def world(tmp_path: pathlib.Path) -> Iterator[World]:
-    clock = VirtualClock()
-    api = FakeLambda(clock, boot_s=10.0)
-    with api.loopback() as url:
-        yield World(tmp_path, url, api, clock)
-    assert api.violations == []
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._workflows.node_pool.run_world import world
 
 
 @pytest.mark.parametrize(
@@ -54,7 +47,7 @@ def test_machines_end_with_their_run(world: World, rule: str, outcome: str, left
     result = world.end(tenancy, outcome)
     assert world.alive() == left
     assert len(result.get("released", [])) == 2 - left and not result.get("failed")
-    assert len([line for line in world.said if line.startswith("giving back lab-h100-")]) == 2 - left
+    assert len([line for line in world.said if line.startswith("deleting lab-h100-")]) == 2 - left
     assert world.end(tenancy, outcome) == {}
     states = {lease.state for lease in read_ledger(world.home.folder).leases.values()}
     assert states == ({"joined"} if left else {"verified"})
@@ -120,7 +113,7 @@ def test_a_machine_that_is_being_given_back_takes_no_run(world: World) -> None:
     event = next(item for item in read_ledger(world.home.folder).events if item.event == "joined")
     with LedgerWriter(world.home.folder) as writer:
         writer.append(dataclasses.replace(event, event="draining"))
-    with pytest.raises(RefusedError, match=f"{lease.name} is being given back"):
+    with pytest.raises(RefusedError, match=f"{lease.name} is being deleted"):
         world.begin(job(), places)
 
 
@@ -184,26 +177,6 @@ def test_a_rule_needs_its_copy_where_one_is_wanted(world: World) -> None:
 
     with pytest.raises(RefusedError, match="keeper-1: no answer"):
         world.begin(job(release="always"), world.rent(), sender=broken)
-
-
-def test_the_copy_arrives_whole_over_a_shell(world: World, tmp_path: pathlib.Path) -> None:
-    def shell(command: str, data: bytes) -> tuple[int, str, str]:
-        done = subprocess.run(["sh", "-c", command], input=data, capture_output=True, check=False)
-        return done.returncode, done.stdout.decode(), done.stderr.decode()
-
-    world.rent()
-    events = read_ledger(world.home.folder).events
-    state = tmp_path / "it's there"
-    push = ledger_replica.replica_sender(NodeClient("keeper-1", shell), "lab", str(state))
-    with pytest.raises(MusterError, match="keeper-1: the ledger could not be copied there .no reaper is installed"):
-        push(events)
-    (state / "lab").mkdir(parents=True)
-    push(events)
-    push(events)
-    found = sorted((state / "lab" / "incoming").iterdir())
-    assert [path.suffix for path in found] == [".jsonl", ".jsonl"]
-    assert found[0].read_bytes() == (world.home.folder / "ledger.jsonl").read_bytes()
-    assert found[0].stat().st_mode & 0o777 == 0o600
 
 
 def test_awx_must_say_where_the_ledger_is_kept() -> None:

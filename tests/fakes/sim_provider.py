@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A provider without HTTP, for tests of the renting engine alone: machines in a dict, answers by script."""
+"""A provider without HTTP, for tests of provisioning alone: machines in a dict, answers by script."""
 
 from __future__ import annotations
 
@@ -100,14 +100,14 @@ class SimProvider:
             return OrderAccepted(self.make(order.name), answer.usable, answer.reason)
         return answer
 
-    def rentals(self) -> tuple[Instance, ...]:
+    def list_instances(self) -> tuple[Instance, ...]:
         fault = _next(self.list_faults)
         if fault == "empty":
             return ()
         now = self.clock.time()
-        return tuple(self._rental(item, now) for item in self.machines.values() if item.visible_from <= now)
+        return tuple(self._instance(item, now) for item in self.machines.values() if item.visible_from <= now)
 
-    def _rental(self, item: SimMachine, now: float) -> Instance:
+    def _instance(self, item: SimMachine, now: float) -> Instance:
         running: InstanceState = "running" if now >= item.made_at + item.boot_s else "creating"
         state = item.state or running
         parts = parse_instance_name(item.name)
@@ -124,12 +124,12 @@ class SimProvider:
             host=item.host,
         )
 
-    def delete(self, rental: Instance) -> bool:
+    def delete(self, instance: Instance) -> bool:
         fault = _next(self.delete_faults)
         if fault == "404":
             return False
-        self.deleted.append(rental.id)
-        return self.machines.pop(rental.id, None) is not None
+        self.deleted.append(instance.id)
+        return self.machines.pop(instance.id, None) is not None
 
     def leftovers(self, clusters: t.Collection[str]) -> tuple[Leftover, ...]:
         return self.left

@@ -14,15 +14,15 @@ from ansible_collections.muster.training.plugins.plugin_utils._provision.api imp
 from ansible_collections.muster.training.plugins.plugin_utils._provision.create import Terms, create_pool
 from ansible_collections.muster.training.plugins.plugin_utils._provision.create_state import PoolRequest
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_session import LedgerSession
-from ansible_collections.muster.training.tests.fakes.landlord import SimProvider, h100
 from ansible_collections.muster.training.tests.fakes.pool_world import Lines
+from ansible_collections.muster.training.tests.fakes.sim_provider import SimProvider, h100
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
 
 NODES, BOOT_S, CALL_S = 16, 1.0, 0.2
 left_at: list[float] = []
 
 
-class SlowLandlord(SimProvider):
+class SlowProvider(SimProvider):
     """Every call takes a moment, as over a network; time is real."""
 
     lock = threading.Lock()
@@ -34,24 +34,24 @@ class SlowLandlord(SimProvider):
             self.clock._now = time.time()
             return super().create(order)
 
-    def rentals(self) -> tuple[Instance, ...]:
+    def list_instances(self) -> tuple[Instance, ...]:
         self.clock._now = time.time()
-        return super().rentals()
+        return super().list_instances()
 
 
 def test_a_gang_is_ordered_at_once_and_costs_one_boot() -> None:
     clock = VirtualClock(time.time())
     traits = ProviderTraits(poll_interval_s=0.05)
-    landlord = SlowLandlord(clock, offers=[h100()], boot_s=BOOT_S, traits=traits)
+    provider = SlowProvider(clock, offers=[h100()], boot_s=BOOT_S, traits=traits)
     request = PoolRequest("lab", "h100", NODES, (Candidate(provider="lambda"),), time.time() + 60, gate=False)
     lines = Lines()
     started = time.monotonic()
     with ThreadScheduler() as stage:
         outcome = create_pool(
-            request, {"lambda": landlord}, LedgerSession([], lines), stage, prober=None, terms=Terms()
+            request, {"lambda": provider}, LedgerSession([], lines), stage, prober=None, terms=Terms()
         )
     wall = time.monotonic() - started
-    assert outcome.failure == "" and len(landlord.machines) == NODES
+    assert outcome.failure == "" and len(provider.machines) == NODES
     assert len(left_at) == NODES and max(left_at) - min(left_at) < 1.0
     # One after the other, the calls alone would take 3.2 s.
     assert wall < NODES * CALL_S

@@ -1,0 +1,150 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The rules that all providers share: one call an order, answers classified, deletes, leftovers."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.module_utils._http.errors import ExchangeError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import ApiError, TransportError
+from ansible_collections.muster.training.plugins.module_utils._model.lease import (
+    Instance,
+    OrderAccepted,
+    OrderRefused,
+    OrderUnsettled,
+)
+from ansible_collections.muster.training.plugins.module_utils._model.offer import OfferQuery, is_same_model
+from ansible_collections.muster.training.plugins.plugin_utils._providers.lambda_cloud.provision import LambdaProvider
+from ansible_collections.muster.training.plugins.plugin_utils._providers.runpod.provision import RunpodProvider
+from ansible_collections.muster.training.plugins.plugin_utils._providers.shadeform.provision import ShadeformProvider
+from ansible_collections.muster.training.plugins.plugin_utils._providers.vastai.provision import VastProvider
+from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
+from ansible_collections.muster.training.tests.fakes.runpod import FakeRunpod
+from ansible_collections.muster.training.tests.fakes.shadeform import FakeShadeform
+from ansible_collections.muster.training.tests.fakes.vastai import FakeVast
+from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
+from ansible_collections.muster.training.tests.fakes.wire import access
+from ansible_collections.muster.training.tests.support.scripted_http import Call
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._providers.orders import (
+    LAUNCH,
+    NAME,
+    lambda_error,
+    launch,
+    order,
+    scripted,
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        (Call("POST", LAUNCH, raw=b"<html>"), OrderUnsettled),
+        (Call("POST", LAUNCH, raw=b'{"data": {"inst'), OrderUnsettled),
+        (Call("POST", LAUNCH, raw=b""), OrderUnsettled),
+        (Call("POST", LAUNCH, failure=ExchangeError("timed out", sent=True, transient=True)), OrderUnsettled),
+        (Call("POST", LAUNCH, failure=ExchangeError("refused", sent=False, transient=True)), OrderRefused),
+        (Call("POST", LAUNCH, status=302, answer_headers={"location": "https://elsewhere.example/"}), OrderRefused),
+    ],
+)
+def test_an_answer_that_is_none_is_never_sent_for_twice(call: Call, kind: type) -> None:
+    assert isinstance(launch(call), kind)
+
+
+def test_the_wait_that_a_provider_asks_for_is_kept() -> None:
+    found = launch(Call("POST", LAUNCH, status=429, answer={}, answer_headers={"Retry-After": "33"}))
+    assert found == OrderRefused("throttled", "status 429", 33.0)
+
+
+@given(
+    st.integers(200, 599),
+    st.recursive(st.none() | st.integers() | st.text(), lambda s: st.lists(s) | st.dictionaries(st.text(), s)),
+)
+def test_any_answer_is_classified(status: int, answer: t.Any) -> None:
+    found = launch(Call("POST", LAUNCH, status=status, answer=answer))
+    assert isinstance(found, OrderAccepted | OrderRefused | OrderUnsettled)
+    if isinstance(found, OrderRefused):
+        assert 300 <= status < 500
+
+
+@pytest.mark.parametrize(
+    ("make", "rental", "call"),
+    [
+        (LambdaProvider, "lambda", ("POST", "/api/v1/instance-operations/terminate")),
+        (RunpodProvider, "runpod", ("DELETE", "/v2/pods/i-1")),
+        (VastProvider, "vastai", ("DELETE", "/api/v0/instances/i-1/")),
+        (ShadeformProvider, "shadeform", ("POST", "/v1/instances/i-1/delete")),
+    ],
+)
+def test_ending(make: t.Any, rental: str, call: tuple[t.Any, str]) -> None:
+    thing = Instance(rental, "i-1", NAME, "1f2e3d4c", "running")
+    gone = lambda_error("global/object-does-not-exist") if rental == "lambda" else {"message": "no"}
+    for status, answer, taken in ((200, {}, True), (404, gone, False)):
+        script, provider = scripted(make, Call(*call, status=status, answer=answer))
+        with script:
+            assert provider.delete(thing) is taken
+    script, provider = scripted(make, Call(*call, status=503, answer={}), Call(*call, answer={}))
+    with script:
+        assert provider.delete(thing) is True
+    for status in (401, 403, 400):
+        script, provider = scripted(make, Call(*call, status=status, answer={}))
+        with script, pytest.raises(ApiError) as caught:
+            provider.delete(thing)
+        assert caught.value.status == status
+
+
+def test_a_listing_of_the_wrong_shape_is_an_error_not_an_empty_account() -> None:
+    for make, path in (
+        (LambdaProvider, "/api/v1/instances"),
+        (RunpodProvider, "/v2/pods"),
+        (VastProvider, "/api/v1/instances/"),
+        (ShadeformProvider, "/v1/instances"),
+    ):
+        script, provider = scripted(make, Call("GET", path, answer={"other": []}))
+        with script, pytest.raises(TransportError):
+            provider.list_instances()
+
+
+def test_every_providers_offers_have_what_an_order_needs() -> None:
+    makes: tuple[tuple[t.Any, t.Any], ...] = (
+        (FakeLambda, LambdaProvider),
+        (FakeRunpod, RunpodProvider),
+        (FakeVast, VastProvider),
+        (FakeShadeform, ShadeformProvider),
+    )
+    for fake, make in makes:
+        clock = VirtualClock()
+        api = fake(clock)
+        with api.loopback() as url:
+            provider = make(access(url, clock))
+            found = [
+                offer for offer in provider.offers(OfferQuery(gpu_model="H100", gpu_count=1)) if offer.gpu_count == 1
+            ]
+            assert found and all(is_same_model("H100", offer.gpu_model) for offer in found)
+            first = found[0]
+            assert first.price_usd_per_hour > 0 and first.gpu_memory_gib and first.provider == provider.name
+            made = provider.create(order(provider.name, offer=first))
+            assert isinstance(made, OrderAccepted), made
+            (rental,) = provider.list_instances()
+            assert (rental.name, rental.token) == (NAME, "1f2e3d4c")
+        assert api.violations == []
+
+
+def test_leftovers_are_those_with_a_name_of_the_cluster() -> None:
+    mine, other = {"id": "v1", "name": NAME}, {"id": "v2", "name": "somebody"}
+    calls: tuple[tuple[t.Any, str, t.Any], ...] = (
+        (RunpodProvider, "/v2/network-volumes", {"networkVolumes": [mine, other]}),
+        (ShadeformProvider, "/v1/volumes", {"volumes": [mine, other]}),
+        (LambdaProvider, "/api/v1/file-systems", {"data": [mine, other]}),
+    )
+    for make, path, answer in calls:
+        script, provider = scripted(make, Call("GET", path, answer=answer))
+        with script:
+            (found,) = provider.leftovers({"lab"})
+        assert (found.id, found.name, found.usd_per_hour) == ("v1", NAME, None)
+    assert scripted(VastProvider)[1].leftovers({"lab"}) == ()

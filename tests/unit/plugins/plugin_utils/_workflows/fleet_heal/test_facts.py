@@ -1,0 +1,96 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# ruff: noqa: F401, F811  # fixtures are imported
+"""The facts for healing: silence, names of no node, machines that no inventory has."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import time
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import (
+    NodeError,
+    RefusedError,
+    UnreachableError,
+)
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, fold_events, format_time
+from ansible_collections.muster.training.plugins.module_utils._node import files
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.fleet_heal import facts
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.fleet_heal import run as subject
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.present import Context
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
+from ansible_collections.muster.training.tests.support.run_world import Said
+from ansible_collections.muster.training.tests.unit.plugins.action.test_rent_faces import compare, documented
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._workflows.fleet_heal.heal_world import (
+    World,
+    silent,
+    world,
+)
+
+
+def test_silence_is_remembered_from_call_to_call(world: World) -> None:
+    """A host that answers with an error is there; check mode remembers nothing."""
+    world.record()
+    world.problems = {"a": NodeError("a", "a problem"), "b": silent("b")}
+    place = world.root / "lab" / facts.SILENT
+    assert world.run(check=True)["resume"] is None and not place.exists()
+    assert world.run()["resume"] is None
+    since = json.loads(place.read_text())
+    assert list(since) == ["b"] and time.time() - since["b"]["since"] < 60
+    assert world.run()["resume"] is None and json.loads(place.read_text())["b"]["since"] == since["b"]["since"]
+    long_ago = {"since": time.time() - 604800, "seen": time.time() - 604800, "mark": ""}
+    place.write_text(json.dumps({"b": long_ago}))
+    assert world.run()["resume"] is None, "it may have answered for days since"
+    place.write_text(json.dumps({"b": {"since": time.time() - 101, "seen": time.time() - 60, "mark": ""}}))
+    result = world.run()
+    shrunk = {"name": "x", "nodes": 1, "restart": {"on_lost_node": "shrink"}}
+    assert result["resume"] == {"run_id": "r", "nodes": 1, "hosts": ["a"], "job": shrunk}
+    del world.problems["b"]
+    assert world.run()["resume"]["nodes"] == 2 and json.loads(place.read_text()) == {}
+
+
+def test_a_machine_that_no_inventory_has_is_looked_at(world: World) -> None:
+    """Its run knows it, and the ledger: without an account nobody can say that it is gone."""
+    world.record("wait", hosts=["a", "lab-p-1-0123abcd"])
+    event = {"schema": 1, "cluster": "lab", "token": "0123abcd", "resource": "instance", "provider": "lambda"}
+    event |= {"account": "acc", "pool": "p", "name": "lab-p-1-0123abcd", "id": "i", "event": "joined"}
+    made = LedgerEvent.from_dict({**event, "at": format_time(time.time() - 7200)})
+    (world.root / "lab" / "ledger.jsonl").write_text(made.line())
+    assert [item["kind"] for item in world.run("a")["actions"]] == ["wait"]
+    told = world.run("a", check=True, lost_nodes=["lab-p-1-0123abcd"])
+    assert [item["kind"] for item in told["actions"]] == ["mark_lost", "give_back", "wait"]
+
+
+def test_a_name_that_no_node_has_is_said(world: World) -> None:
+    world.record("wait")
+    world.run(lost_nodes=["gpu-33"], preempted_nodes=["a"])
+    assert [line for line in world.said.lines if "not a node" in line] == [
+        "warning: lost_nodes names gpu-33, which is not a node of this fleet"
+    ]
+
+
+@pytest.mark.parametrize("memory", ["[]", "{", '{"b": "x"}', '{"b": 5.0}', '{"b": {"since": "x"}}'])
+def test_a_damaged_memory_is_no_memory(world: World, memory: str) -> None:
+    world.record()
+    world.problems = {"b": silent("b")}
+    (world.root / "lab" / facts.SILENT).write_text(memory)
+    assert world.run()["resume"] is None
+
+
+@pytest.mark.parametrize(("mark", "lost"), [("2026-11-01T00:00:00Z", True), ("2026-11-08T00:00:00Z", False)])
+def test_a_node_that_was_ready_once_more_is_newly_silent(tmp_path: pathlib.Path, mark: str, lost: bool) -> None:
+    """Its kubelet says so itself, and dates it: two short faults a week apart are no silence of a week."""
+    home = StateHome({"path": str(tmp_path)}, "lab")
+    home.folder.mkdir(parents=True)
+    week = 604800.0
+    kept = {"since": 1000.0, "seen": 1000.0, "mark": "2026-11-01T00:00:00Z"}
+    (home.folder / facts.SILENT).write_text(json.dumps({"gpu-1": kept}))
+    found = facts._update_silence(home, {"gpu-1": facts.NodeCondition(False, mark=mark)}, 1000.0 + week)
+    assert found["gpu-1"].since == (1000.0 if lost else 1000.0 + week)
