@@ -168,19 +168,10 @@ def parse_candidates(value: t.Any, providers: t.Collection[str], path: str = "ca
     candidates = f.list_of(f.section(Candidate))(value, path)
     if not candidates:
         raise InputError(path, "must name at least one provider")
-<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
     for index, candidate in enumerate(candidates):
         if candidate.provider is None:
-            raise InputError(f"{path}[{index}].provider", "is required", f"One of {', '.join(PROVIDERS)}")
+            raise InputError(f"{path}[{index}].provider", "is required", f"One of {', '.join(providers)}")
+        f.choice(*providers)(candidate.provider, f"{path}[{index}].provider")
     if len({candidate.unit for candidate in candidates}) > 1:
         raise InputError(path, "must all be machines or all be clusters", "Create two pools")
     return candidates
-=======
-    for index, item in enumerate(found):
-        if item.provider is None:
-            raise InputError(f"{path}[{index}].provider", "is required", f"One of {', '.join(providers)}")
-        f.choice(*providers)(item.provider, f"{path}[{index}].provider")
-    if len({item.unit for item in found}) > 1:
-        raise InputError(path, "must all be machines or all be clusters", "Make two pools")
-    return found
->>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88

@@ -11,11 +11,6 @@ This is a private utility of the collection; it may change without notice.
 # pylint: disable=unidiomatic-typecheck  # subclasses are meant to be refused
 from __future__ import annotations
 
-<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
-import typing as t
-=======
-import datetime
->>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
 from collections.abc import Callable, Iterable, Mapping
 
 from ...module_utils._model.errors import TransportError
@@ -98,17 +93,7 @@ def printable(value: str) -> str:
 
 def number(value: object) -> float | None:
     """Return a finite number not below zero, also from text such as ``"1.5"``; else None."""
-<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
     return parse_finite(value, minimum=0)
-=======
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
-    try:
-        result = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return result if 0 <= result < float("inf") else None
->>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
 
 
 def whole(value: object, limit: int = 2**31 - 1) -> int | None:

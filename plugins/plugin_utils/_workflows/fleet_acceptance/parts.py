@@ -28,14 +28,10 @@ from ..._kube.api.client import Client
 from ..fabric_verify import run as fabric_verify
 from ..fabric_verify.bench_group import SilentProgress
 from ..shared import kube_connection
-from ..shared.request import Dict, RunRequest
+from ..shared.request import RunRequest
 from ..shared.state_dir import StateHome, read_record
 from ..training_job import run as training_job
 from ..training_job.hosts import plan as hosts_plan
-<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
-=======
-from ..training_job.hosts.state import Request
->>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
 
 ROOT = pathlib.Path(__file__).parents[4]
 FILES = ROOT / "roles" / "fleet_acceptance" / "files"
@@ -87,13 +83,8 @@ class FleetUnderTest:
         return self.backend == "kubernetes"
 
 
-<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
 def build_fleet(request: RunRequest, home: StateHome, identity: str) -> FleetUnderTest:
-    """Return the fleet that the options describe.
-=======
-def build_fleet(request: Request, home: StateHome, identity: str) -> FleetUnderTest:
     """Return the fleet of the options.
->>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
 
     :raises InputError: when a cluster's number of nodes is not given.
     """
@@ -205,13 +196,8 @@ def measure_scaling(fleet: FleetUnderTest) -> AcceptancePart:
             f"  {nodes} nodes: {point.samples_per_s:.4g} samples/s, {milliseconds:.3g} ms a step"
         )
     options = fleet.request.options
-<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
-    judged = judge_scaling(fleet.points, options["efficiency_pass"], options["efficiency_fail"])
-    values = {"points": list(judged.rows), "device": fleet.points[0].device if fleet.points else None}
-=======
-    judgement = rules.judge_scaling(fleet.points, options["efficiency_pass"], options["efficiency_fail"])
+    judgement = judge_scaling(fleet.points, options["efficiency_pass"], options["efficiency_fail"])
     values = {"points": list(judgement.rows), "device": fleet.points[0].device if fleet.points else None}
->>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
     if problems:
         return AcceptancePart(
             "scaling", "fail", "a size could not be measured", (*problems, *judgement.reasons), values
@@ -372,13 +358,8 @@ def _checkpoint_path(options: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     return {"path": checkpoints["path"]} if checkpoints.get("path") else {}
 
 
-<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
 def _count_gpus(request: RunRequest, names: t.Sequence[str]) -> int:
-    """Return how many GPUs every host has at least."""
-=======
-def _count_gpus(request: Request, names: t.Sequence[str]) -> int:
     """Return the smallest number of GPUs of a host."""
->>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
     remotes = request.connect(names)
     answers, errors = on_each_node(remotes, lambda remote: remote.call("info", facts=True)["facts"])
     if errors:

@@ -22,12 +22,8 @@ from ....module_utils._node import files
 from ..._report.pages.acceptance import render
 from ..._report.pages.files import as_json, write_text
 from ..shared import run_record
-from ..shared.request import Dict, RunRequest
+from ..shared.request import RunRequest
 from ..shared.state_dir import StateHome
-<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
-=======
-from ..training_job.hosts.state import Request
->>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
 from . import parts as fleet_acceptance_parts
 from .parts import FleetUnderTest
 
@@ -41,13 +37,8 @@ _TESTS: t.Mapping[str, t.Callable[[FleetUnderTest], AcceptancePart]] = {
 }
 
 
-<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
-def accept_fleet(request: RunRequest) -> Dict:
-    """Accept the fleet, or say why not; return the module's result."""
-=======
-def accept_fleet(request: Request) -> dict[str, t.Any]:
+def accept_fleet(request: RunRequest) -> dict[str, t.Any]:
     """Accept the fleet or give the reasons against it; return the module's result."""
->>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
     home = StateHome(request.options["state_home"], request.options["cluster"])
     names = [name for name in ORDER if name in request.options["tests"]]
     if not names:
@@ -91,13 +82,10 @@ def _run_part(name: str, fleet: FleetUnderTest) -> AcceptancePart:
         return AcceptancePart(name, "fail", "the test could not run", (str(exc),))
 
 
-<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
-def _build_result(request: RunRequest, document: Dict, parts: t.Sequence[AcceptancePart]) -> Dict:
-    result: Dict = {"acceptance": document, "exit_code": document["exit_code"]}
-=======
-def _build_result(request: Request, document: dict[str, t.Any], parts: t.Sequence[AcceptancePart]) -> dict[str, t.Any]:
+def _build_result(
+    request: RunRequest, document: dict[str, t.Any], parts: t.Sequence[AcceptancePart]
+) -> dict[str, t.Any]:
     result: dict[str, t.Any] = {"acceptance": document, "exit_code": document["exit_code"]}
->>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
     result["table"] = [f"{part.name}: {part.outcome.upper()} · {part.summary}" for part in parts]
     is_allowed = document["outcome"] == "unproven" and request.options["allow_unproven"]
     if document["exit_code"] and not is_allowed:

@@ -30,12 +30,8 @@ from ..._provision.ledger.ledger_store import read_ledger
 from ..node_pool import present as node_pool_present
 from ..node_pool.accounts import open_providers
 from ..shared import cluster_identity, kube_connection
-from ..shared.request import Dict, RunRequest
+from ..shared.request import RunRequest
 from ..shared.state_dir import StateHome, read_record
-<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
-=======
-from ..training_job.hosts.state import Request
->>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
 from ..training_job.kubernetes.lease_guard import find_lease
 
 # In the cluster's folder: since when nodes do not answer, by the earlier calls of heal.
@@ -91,13 +87,8 @@ class HealFacts:
         return name in self.reported
 
 
-<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
 def read_facts(request: RunRequest, home: StateHome, context: node_pool_present.Context) -> HealFacts:
-    """Ask everybody; nothing is changed."""
-=======
-def read_facts(request: Request, home: StateHome, context: node_pool_present.Context) -> HealFacts:
     """Read the state of nodes, accounts, ledger and run; nothing is changed."""
->>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
     options = request.options
     record = _find_record(home, options.get("run_id")) or {}
     job = dict(record.get("job") or {})
@@ -167,13 +158,8 @@ def _build_run(
     )
 
 
-<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
-def _open_client(request: RunRequest, found: Dict | None) -> Client:
-    # The patience with nodes is none with the API server.
-=======
-def _open_client(request: Request, record: t.Mapping[str, t.Any]) -> Client:
+def _open_client(request: RunRequest, record: t.Mapping[str, t.Any]) -> Client:
     # The option patience_s is for nodes, not for the API server.
->>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
     options = {key: value for key, value in request.options.items() if key != "patience_s"}
     context = (record.get("backend_ref") or {}).get("context")
     return kube_connection.open_client(options, request.base, request.progress.say, context=context)
@@ -270,34 +256,20 @@ def _build_node(
         name=name,
         token=lease.token if lease else None,
         listed=listed.get(name),
-<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
-        ready=state[0] if state else None,
-        silent_s=now - silent[name]["since"] if name in silent else 0.0,
-        reported_lost=word,
-        marked_lost=lease is not None and lease.state == "lost",
-=======
         ready=condition.is_ready if condition else None,
         silent_s=now - silent[name].since if name in silent else 0.0,
-        told=reason,
-        marked=lease is not None and lease.state == "lost",
->>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
+        reported_lost=reason,
+        marked_lost=lease is not None and lease.state == "lost",
         joined=name in states,
         tainted=condition is not None and condition.is_out_of_service,
     )
 
 
 def _read_leases(
-<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
     request: RunRequest,
     home: StateHome,
     names: t.Sequence[str],
-    providers: list[Dict],
-=======
-    request: Request,
-    home: StateHome,
-    names: t.Sequence[str],
     providers: list[object],
->>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
     context: node_pool_present.Context,
 ) -> tuple[dict[str, Lease], dict[str, bool | None]]:
     """Return the open lease of each node that has one, and what its account lists of it."""

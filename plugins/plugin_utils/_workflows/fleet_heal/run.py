@@ -28,22 +28,13 @@ from ..._provision.ledger.ledger_store import LedgerWriter, read_ledger
 from ..node_pool import absent as node_pool_absent
 from ..node_pool import present as node_pool_present
 from ..shared import run_record
-<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
-from ..shared.request import Dict, RunRequest
+from ..shared.request import RunRequest
 from ..shared.state_dir import StateHome, load_record
-=======
-from ..shared.state_dir import StateHome, read_record
-from ..training_job.hosts.state import Request
->>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
 from . import facts
 from .facts import SILENT, HealFacts
 
 
-<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
-def heal_fleet(request: RunRequest, context: node_pool_present.Context) -> Dict:
-=======
-def heal_fleet(request: Request, context: node_pool_present.Context) -> dict[str, t.Any]:
->>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
+def heal_fleet(request: RunRequest, context: node_pool_present.Context) -> dict[str, t.Any]:
     """Heal what can be healed from here; return the plan, with what the playbook has to do."""
     home = StateHome(request.options["state_home"], request.options["cluster"])
     state = facts.read_facts(request, home, context)
@@ -184,11 +175,7 @@ def lost_event(lease: Lease, at: float, reason: str) -> LedgerEvent:
 
 
 def _delete_machines(
-<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
-    request: RunRequest, seen: HealFacts, names: t.Sequence[str], context: node_pool_present.Context
-=======
-    request: Request, state: HealFacts, names: t.Sequence[str], context: node_pool_present.Context
->>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
+    request: RunRequest, state: HealFacts, names: t.Sequence[str], context: node_pool_present.Context
 ) -> list[str]:
     """Delete machines that may still run, and prove it: their pods must not write beside the new gang's."""
     tokens = [str(state.tokens[name]) for name in names]
@@ -222,15 +209,9 @@ def _record_end(home: StateHome, run: heal_plan.FleetRun, lost: t.Sequence[str])
     run_record.write_record(folder, ended)
 
 
-<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
-def _stop_gang(request: RunRequest, home: StateHome, seen: HealFacts, names: t.Sequence[str]) -> None:
-    """Stop what is left of a gang; its program saves first. The record says then that this start of it is over."""
-    run = t.cast(heal_plan.FleetRun, seen.facts.run)
-=======
-def _stop_gang(request: Request, home: StateHome, state: HealFacts, names: t.Sequence[str]) -> None:
+def _stop_gang(request: RunRequest, home: StateHome, state: HealFacts, names: t.Sequence[str]) -> None:
     """Stop the rest of a gang; its program saves a checkpoint first. The record gets this attempt's end."""
     run = t.cast(heal_plan.FleetRun, state.facts.run)
->>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
     remotes = request.connect([name for name in names if name in request.hostvars])
     for remote in remotes:
         remote.owner = home.owner(create=False)["owner"]

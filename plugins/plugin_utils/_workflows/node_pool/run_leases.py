@@ -30,12 +30,7 @@ from ..._provision.ledger.ledger_store import LEDGER, LedgerWriter, read_ledger
 from ..shared.request import RunRequest
 from ..shared.state_dir import StateHome
 from . import ledger_replica
-<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
-from .accounts import Externals, open_accounts, parse_providers
-=======
 from .accounts import Externals, ModuleResult, open_accounts, parse_providers
-from .lease_renewal import LEASE_S, LeaseRenewal, select_rented
->>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
 
 ReportLine = t.Callable[[str], None]
 _HOLDING = ("created", "adopted", "joined")
@@ -327,7 +322,6 @@ class _WaitingWriter:
         self._writer.__exit__(None, None, None)
 
 
-<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
 def open_replica(request: RunRequest, home: StateHome, variable: t.Callable[[str], t.Any]) -> SendReplica | None:
     """Return what copies the ledger to the reaper's machine, None where the variables name none."""
     keeper = variable("muster_reaper_host")
@@ -335,71 +329,3 @@ def open_replica(request: RunRequest, home: StateHome, variable: t.Callable[[str
         return None
     state = str(variable("muster_reaper_state") or ledger_replica.STATE)
     return ledger_replica.replica_sender(request.connect([str(keeper)])[0], home.folder.name, state)
-=======
-class HostsLeaseGuard:
-    """Guards the machines of a run that is followed: renews leases, counts costs, deletes machines at the end."""
-
-    def __init__(
-        self,
-        leases: RunLeases | None,
-        renewal: LeaseRenewal,
-        providers: t.Any = None,
-        report: ReportLine = lambda _line: None,
-        now: t.Callable[[], float] = time.time,
-    ) -> None:
-        self._leases = leases
-        self._renewal = renewal
-        self._providers = providers
-        self._report = report
-        self._now = now
-        self._next = 0.0
-
-    def over(self) -> str:
-        """Return why the run has to end now, empty while it may continue; it never waits for a machine."""
-        now = self._now()
-        if now < self._next:
-            return ""
-        self._next = now + _INTERVAL_S
-        self._renewal.tick()
-        return self._leases.over(now) if self._leases else ""
-
-    def end(self, result: ModuleResult, outcome: str) -> ModuleResult:
-        """Delete what is due after the run's end; return its result with that of the deletion (see RunLeases.end)."""
-        if self._leases is None:
-            return result
-        deletion = self._leases.end(outcome, self._providers, self._report)
-        messages = [str(item["msg"]) for item in (result, deletion) if item.get("failed")]
-        return {**result, **deletion, **({"msg": "; ".join(messages)} if messages else {})}
-
-
-def open_replica(request: Request, home: StateHome, variable: t.Callable[[str], t.Any]) -> SendReplica | None:
-    """Return what copies the ledger to the reaper's machine, None where the variables name no machine."""
-    host = variable("muster_reaper_host")
-    if not host:
-        return None
-    state = str(variable("muster_reaper_state") or ledger_replica.STATE)
-    return ledger_replica.replica_sender(request.connect([str(host)])[0], home.folder.name, state)
-
-
-def guard_run(request: Request, home: StateHome, plan: HostsPlan) -> HostsLeaseGuard:
-    """Record in the ledger that a planned run begins or continues; return its guard. Raises as :func:`bind_leases`."""
-    variables = request.hostvars[plan.hosts[0].name]
-    sender = open_replica(request, home, variables.get)
-    hosts = list_run_hosts(plan.job, plan.run_id, plan.hosts, plan.infos)
-    leases = bind_leases(home, plan.job, plan.run_id, hosts, sender=sender)
-    lease_s = int(variables.get("muster_lease_s") or LEASE_S)
-    renewal = LeaseRenewal(select_rented(plan.remotes, request.hostvars), request.progress.say, lease_s)
-    return HostsLeaseGuard(leases, renewal, variables.get("muster_providers"), request.progress.say)
-
-
-def delete_after_end(
-    request: Request, home: StateHome, run_id: str, result: ModuleResult, outcome: str
-) -> ModuleResult:
-    """Return the result of a run that had ended, or was cancelled, after deleting what is due by that."""
-    first = next((name for name in request.hosts if name in request.hostvars), None)
-    providers = request.hostvars[first].get("muster_providers") if first else None
-    no_renewal = LeaseRenewal([], request.progress.say)
-    return HostsLeaseGuard(find_run_leases(home, run_id), no_renewal, providers, request.progress.say).end(
-        result, outcome
-    )
->>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88

@@ -155,13 +155,8 @@ class ClusterLeaseGuard:
             RunHost(name, {"name": lease.name, "provider": lease.provider, "owner": {"token": lease.token}}, "")
             for name, lease in mine.items()
         ]
-<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
         cluster = {key: value for key, value in ref.to_dict().items() if key != "context"}
-        more: Dict = {} if self._stage is None else {"stage": self._stage}
-=======
-        cluster = {key: ref.get(key) for key in ("api_version", "kind", "name", "namespace", "uid", "cluster_id")}
         more: Dict = {} if self._stage is None else {"scheduler": self._stage}
->>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
         self._tenancy = bind_leases(
             self._home,
             self._job,

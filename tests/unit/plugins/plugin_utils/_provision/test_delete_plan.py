@@ -7,15 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 
-<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
-from ansible_collections.muster.training.plugins.module_utils._model.errors import ApiError, MusterError, TransportError
-from ansible_collections.muster.training.plugins.module_utils._model.lease import Leftover, OrderUnsettled
-from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent
-from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time, parse_time
-=======
 from ansible_collections.muster.training.plugins.module_utils._model.lease import Instance, ProviderTraits
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease
->>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
 from ansible_collections.muster.training.plugins.plugin_utils._provision import delete_plan
 from ansible_collections.muster.training.plugins.plugin_utils._provision.create_state import (
     AccountListed,

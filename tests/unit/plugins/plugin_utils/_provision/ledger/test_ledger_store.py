@@ -15,12 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
-<<<<<<< 3a62f96df73b56aad966c226b5b86080ab8cc95a
-from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent
-from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time
-from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_session import LedgerSession
-=======
->>>>>>> 770c94ef8fa48f3f3c7f75e9f05c1196f6146e88
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import (
     LEDGER,
     LedgerWriter,
