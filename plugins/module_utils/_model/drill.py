@@ -13,7 +13,7 @@ import typing as t
 
 from . import validators as f
 from .errors import InputError
-from .run_history import Attempt, Story
+from .run_history import Attempt, RunHistory
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def parse_drill(value: t.Any, world_size: int, nodes: t.Sequence[str], nproc: in
     return dataclasses.replace(drill, node=node, rank=rank)
 
 
-def is_due(drill: Drill, story: Story, now: float) -> bool:
+def is_due(drill: Drill, story: RunHistory, now: float) -> bool:
     """Return whether the time to inject the fault has come."""
     if drill.at_step is not None:
         return story.last.get("step", -1) >= drill.at_step
@@ -58,7 +58,7 @@ def is_due(drill: Drill, story: Story, now: float) -> bool:
     return first is not None and now - first >= (drill.after_s or 0.0)
 
 
-def judge_drill(story: Story, fault_at: float, interval_steps: int | None, world_size: int) -> dict[str, t.Any]:
+def judge_drill(story: RunHistory, fault_at: float, interval_steps: int | None, world_size: int) -> dict[str, t.Any]:
     """Return what the drill proved about the attempt before and the attempt after ``fault_at``.
 
     ``resumed`` is proven only by the step counter: the first step after the fault continues a checkpoint that is at

@@ -56,7 +56,7 @@ class Attempt:
         return max((item[0] for item in self.exits.values()), default=None)
 
 
-class Story:
+class RunHistory:
     """Feed it lines in any order of nodes; ask it for the state so far."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Story:
 
     def event(self, line: Line) -> None:
         """Take in one line of events.jsonl."""
-        kind, at = line.get("kind"), moment(line.get("at"))
+        kind, at = line.get("kind"), parse_time(line.get("at"))
         if at is None:
             return
         if kind in ("worker_started", "worker_exit") and isinstance(line.get("rank"), int):
@@ -103,7 +103,7 @@ class Story:
 
     def metric(self, line: Line) -> None:
         """Take in one line of metrics.jsonl (or one parsed by the job's step pattern)."""
-        at = moment(line.get("at"))
+        at = parse_time(line.get("at"))
         if at is None:
             return
         attempt = self._at(at)
@@ -207,7 +207,7 @@ class Story:
         return steps, seconds
 
 
-def moment(value: t.Any) -> float | None:
+def parse_time(value: t.Any) -> float | None:
     """Return a time that a program or a node says, None for what is none: milliseconds, or a day ahead of our clock."""
     number = _number(value)
     return number if number is not None and 0 <= number <= time.time() + _AHEAD_S else None

@@ -13,8 +13,8 @@ import math
 import typing as t
 
 from ..data import parsing as v
-from ..data.attempts import Clock
-from ..data.load import Step, Usage
+from ..data.attempts import RunClock
+from ..data.load import StepRecord, Usage
 
 Point = tuple[float, float]
 LEVELS = 6
@@ -37,7 +37,7 @@ class Grid:
     cells: dict[tuple[int, int], float]
 
 
-def reduce(points: t.Sequence[Point], most: int) -> Curve:
+def downsample(points: t.Sequence[Point], most: int) -> Curve:
     """Return at most ``most`` points: buckets of equal width in x, each with its mean and its extremes.
 
     The extremes are kept as a band, so that a spike which lasted one step stays visible.
@@ -58,12 +58,12 @@ def reduce(points: t.Sequence[Point], most: int) -> Curve:
     return Curve(tuple(line), tuple(band))
 
 
-def losses(steps: t.Iterable[Step]) -> list[Point]:
+def losses(steps: t.Iterable[StepRecord]) -> list[Point]:
     """Return (step, loss) where the loss is known."""
     return [(float(item.step), item.loss) for item in steps if item.loss is not None]
 
 
-def settled(parts: t.Sequence[t.Sequence[Point]]) -> tuple[list[float], float | None]:
+def clip_start(parts: t.Sequence[t.Sequence[Point]]) -> tuple[list[float], float | None]:
     """Return the heights to show, and the highest when the picture leaves it out.
 
     A loss that starts far above the rest would flatten everything after it: when the first hundredth of a long series
@@ -80,7 +80,7 @@ def settled(parts: t.Sequence[t.Sequence[Point]]) -> tuple[list[float], float | 
     return later, max(heights)
 
 
-def rates(steps: t.Sequence[Step], zero: float, reported: bool) -> list[Point]:
+def rates(steps: t.Sequence[StepRecord], zero: float, reported: bool) -> list[Point]:
     """Return (elapsed seconds, throughput); from the steps' own times when the program reports none."""
     if reported:
         return [(s.at - zero, s.throughput) for s in steps if s.at is not None and s.throughput is not None]
@@ -94,7 +94,7 @@ def rates(steps: t.Sequence[Step], zero: float, reported: bool) -> list[Point]:
     return found
 
 
-def usage_grid(samples: t.Sequence[Usage], clock: Clock, columns: int, most: int) -> tuple[Grid, str]:
+def usage_grid(samples: t.Sequence[Usage], clock: RunClock, columns: int, most: int) -> tuple[Grid, str]:
     """Return mean utilisation (percent) by node and slice of time, and what was measured (``GPU`` or ``CPU``).
 
     With more than ``most`` nodes, the least used are kept: they are the ones to look at.
@@ -106,7 +106,7 @@ def usage_grid(samples: t.Sequence[Usage], clock: Clock, columns: int, most: int
     for node, _at, value in valued:
         by_node.setdefault(node, []).append(value)
     least_used = sorted(by_node, key=lambda name: (_mean(by_node[name]), name))[:most]
-    names = sorted(least_used, key=v.natural)
+    names = sorted(least_used, key=v.natural_key)
     times = [at for _node, at, _value in valued]
     low = clock.zero if clock.zero is not None else min(times, default=0.0)
     high = max([clock.end or low, *times]) if times else low
@@ -117,7 +117,7 @@ def usage_grid(samples: t.Sequence[Usage], clock: Clock, columns: int, most: int
         if node in place and at >= low:
             column = min(int((at - low) / width), columns - 1)
             sums.setdefault((place[node], column), []).append(min(max(value, 0.0), 100.0))
-    cells = _fill({key: _mean(found) for key, found in sums.items()}, len(names), columns)
+    cells = _fill_gaps({key: _mean(found) for key, found in sums.items()}, len(names), columns)
     return Grid(tuple(names), tuple(str(low + i * width) for i in range(columns)), cells), "GPU" if gpu else "CPU"
 
 
@@ -125,7 +125,7 @@ def _mean(found: t.Sequence[float]) -> float:
     return math.fsum(found) / len(found) if found else 0.0
 
 
-def _fill(cells: dict[tuple[int, int], float], rows: int, columns: int) -> dict[tuple[int, int], float]:
+def _fill_gaps(cells: dict[tuple[int, int], float], rows: int, columns: int) -> dict[tuple[int, int], float]:
     """Carry a sample over the usual distance to the next one, so that sparse sampling draws no false gaps."""
     result = dict(cells)
     for row in range(rows):
@@ -144,8 +144,12 @@ def pair_grid(verdict: dict[str, t.Any], most: int) -> Grid:
     With more than ``most`` nodes, those of the slowest pairs are kept.
     """
     known = {}
-    for item in v.rows(v.mapping(verdict.get("transport")).get("pairs")):
-        first, second, rate = v.text(item.get("a"), 40), v.text(item.get("b"), 40), v.number(item.get("busbw_gb_s"))
+    for item in v.read_rows(v.read_mapping(verdict.get("transport")).get("pairs")):
+        first, second, rate = (
+            v.read_text(item.get("a"), 40),
+            v.read_text(item.get("b"), 40),
+            v.read_number(item.get("busbw_gb_s")),
+        )
         if first and second and rate is not None and rate >= 0:
             known[first, second] = rate
     names: dict[str, None] = {}
@@ -153,7 +157,7 @@ def pair_grid(verdict: dict[str, t.Any], most: int) -> Grid:
         for name in pair:
             if len(names) < most:
                 names.setdefault(name)
-    ordered = sorted(names, key=v.natural)
+    ordered = sorted(names, key=v.natural_key)
     place = {name: index for index, name in enumerate(ordered)}
     cells: dict[tuple[int, int], float] = {}
     for (first, second), rate in known.items():
@@ -163,7 +167,7 @@ def pair_grid(verdict: dict[str, t.Any], most: int) -> Grid:
     return Grid(tuple(ordered), tuple(ordered), cells)
 
 
-def level(value: float, full: float) -> int:
+def shade_of(value: float, full: float) -> int:
     """Return 0 (nothing) to ``LEVELS`` (full) for a cell's shade."""
     return max(0, min(LEVELS, round(LEVELS * value / full))) if full > 0 else 0
 
@@ -173,7 +177,7 @@ def shaded_runs(grid: Grid, full: float) -> dict[int, list[tuple[int, int, int]]
     found: dict[int, list[tuple[int, int, int]]] = {}
     open_run: tuple[int, int, int, int] | None = None
     for row, column in sorted(grid.cells):
-        shade = level(grid.cells[row, column], full)
+        shade = shade_of(grid.cells[row, column], full)
         if open_run and open_run[:2] == (shade, row) and open_run[3] == column:
             found[shade][-1] = (row, open_run[2], column + 1)
             open_run = (shade, row, open_run[2], column + 1)
@@ -183,7 +187,7 @@ def shaded_runs(grid: Grid, full: float) -> dict[int, list[tuple[int, int, int]]
     return found
 
 
-def nice_times(span: float, most: int) -> list[float]:
+def time_ticks(span: float, most: int) -> list[float]:
     """Return ticks for an axis of ``span`` seconds: round numbers of seconds, minutes, hours or days."""
     steps = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
     step: float = next((item for item in steps if span / item <= most), 0)

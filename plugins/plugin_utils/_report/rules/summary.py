@@ -12,42 +12,42 @@ import dataclasses
 import typing as t
 
 from ..data import parsing as v
-from ..data.attempts import Attempt
+from ..data.attempts import AttemptView
 from ..data.faults import Fault
 from ..data.load import RunFolder
-from ..data.run_model import Case, understand
+from ..data.run_model import RunModel, build_run_model
 from .advice import advise
-from .checks import make_checks
-from .verdict import give_verdict
+from .checks import build_checks
+from .verdict import judge_run
 
 SCHEMA = 1
 
 
-def summarise(run: RunFolder) -> dict[str, t.Any]:
+def build_report(run: RunFolder) -> dict[str, t.Any]:
     """Return report.json as a value that JSON can carry.
 
     Keys: ``schema, run_id, name, outcome, verdict {word, tone, sentence}, measured_on_loopback, cpu_only, job, figures,
     attempts, faults, checks [{name, status, message}], fabric [verdict], cost, next [{text, command, path}],
     notes``.
     """
-    case = understand(run)
+    case = build_run_model(run)
     return t.cast(
         dict[str, t.Any],
-        v.jsonable(
+        v.to_json(
             {
                 "schema": SCHEMA,
                 "run_id": case.run_id,
                 "name": case.name,
                 "outcome": case.outcome,
-                "verdict": dataclasses.asdict(give_verdict(case)),
+                "verdict": dataclasses.asdict(judge_run(case)),
                 "measured_on_loopback": case.loopback,
                 "cpu_only": case.cpu_only,
-                "job": job_figures(case),
-                "figures": figures(case),
-                "attempts": [_attempt(item) for item in case.attempts],
-                "faults": [_fault(item) for item in case.faults],
-                "checks": [_check(item) for item in make_checks(case)],
-                "fabric": [_fabric(item) for item in case.verdicts],
+                "job": build_job_figures(case),
+                "figures": build_figures(case),
+                "attempts": [_attempt_values(item) for item in case.attempts],
+                "faults": [_fault_values(item) for item in case.faults],
+                "checks": [_check_values(item) for item in build_checks(case)],
+                "fabric": [_fabric_values(item) for item in case.verdicts],
                 "cost": {"usd": case.usd, "complete": case.usd_complete, "usd_per_hour": case.usd_per_hour},
                 "next": [dataclasses.asdict(item) for item in advise(case)],
                 "notes": list(run.notes),
@@ -56,34 +56,35 @@ def summarise(run: RunFolder) -> dict[str, t.Any]:
     )
 
 
-def job_figures(case: Case) -> dict[str, t.Any]:
+def build_job_figures(case: RunModel) -> dict[str, t.Any]:
     """Return the size and origin of the job."""
     record, job, derived = case.run.record, case.job, case.derived
     return {
-        "launcher": v.text(job.get("launcher")) or v.text(record.get("launcher")),
-        "backend": v.text(record.get("backend")),
-        "engine": v.text(record.get("engine")),
-        "nodes": v.whole(job.get("nodes")),
-        "gpus_per_node": v.whole(job.get("gpus_per_node")),
-        "processes_per_node": v.whole(derived.get("processes_per_node")),
-        "effective_batch": v.whole(derived.get("effective_batch")),
-        "connection": v.text(derived.get("connection")),
-        "code_sha256": v.text(record.get("code_sha256")),
-        "image_digest": v.text(record.get("image_digest")),
-        "submitted_by": v.text(record.get("submitted_by")),
+        "launcher": v.read_text(job.get("launcher")) or v.read_text(record.get("launcher")),
+        "backend": v.read_text(record.get("backend")),
+        "engine": v.read_text(record.get("engine")),
+        "nodes": v.read_integer(job.get("nodes")),
+        "gpus_per_node": v.read_integer(job.get("gpus_per_node")),
+        "processes_per_node": v.read_integer(derived.get("processes_per_node")),
+        "effective_batch": v.read_integer(derived.get("effective_batch")),
+        "connection": v.read_text(derived.get("connection")),
+        "code_sha256": v.read_text(record.get("code_sha256")),
+        "image_digest": v.read_text(record.get("image_digest")),
+        "submitted_by": v.read_text(record.get("submitted_by")),
         "versions": {
-            v.text(key, 60) or "": v.text(item, 60) for key, item in v.mapping(record.get("versions")).items()
+            v.read_text(key, 60) or "": v.read_text(item, 60)
+            for key, item in v.read_mapping(record.get("versions")).items()
         },
     }
 
 
-def figures(case: Case) -> dict[str, t.Any]:
+def build_figures(case: RunModel) -> dict[str, t.Any]:
     """Return the figures of a run; ``final_loss`` is the median of the last ten, ``steps_per_s`` counts faults in."""
     clock, reported = case.clock, case.throughput is not None
     first = clock.first_step - clock.zero if clock.first_step is not None and clock.zero is not None else None
     return {
         "submitted_at": clock.submitted,
-        "duration_s": v.number(case.run.record.get("duration_s")) or clock.elapsed,
+        "duration_s": v.read_number(case.run.record.get("duration_s")) or clock.elapsed,
         "start_to_first_step_s": first,
         "last_step": case.last_step,
         "first_loss": case.first_loss,
@@ -111,28 +112,28 @@ _OF_FAULT = (
 )
 
 
-def _attempt(item: Attempt) -> dict[str, t.Any]:
+def _attempt_values(item: AttemptView) -> dict[str, t.Any]:
     lists = {"nodes": [stay.name for stay in item.nodes], "logs": list(item.logs)}
     return {name: getattr(item, name) for name in _OF_ATTEMPT} | lists
 
 
-def _fault(item: Fault) -> dict[str, t.Any]:
+def _fault_values(item: Fault) -> dict[str, t.Any]:
     whose = {"attempt": item.attempt.label, "node": item.attempt.node, "rank": item.attempt.rank}
     return {name: getattr(item, name) for name in _OF_FAULT} | whose | {"reasons": list(item.reasons)}
 
 
-def _check(item: t.Any) -> dict[str, t.Any]:
+def _check_values(item: t.Any) -> dict[str, t.Any]:
     return {"name": item.name, "status": item.status, "message": item.message}
 
 
-def _fabric(verdict: dict[str, t.Any]) -> dict[str, t.Any]:
-    transport, bandwidth = v.mapping(verdict.get("transport")), v.mapping(verdict.get("bandwidth"))
+def _fabric_values(verdict: dict[str, t.Any]) -> dict[str, t.Any]:
+    transport, bandwidth = v.read_mapping(verdict.get("transport")), v.read_mapping(verdict.get("bandwidth"))
     return {
-        "island": v.text(verdict.get("island")),
-        "outcome": v.text(verdict.get("outcome")),
-        "lane": v.text(verdict.get("lane")),
-        "transport": v.text(transport.get("verdict")),
-        "busbw_gb_s": v.number(bandwidth.get("busbw_gb_s")),
-        "expected_gb_s": v.number(bandwidth.get("expected_gb_s")),
-        "causes": [v.text(cause.get("code")) for cause in v.rows(verdict.get("causes"))],
+        "island": v.read_text(verdict.get("island")),
+        "outcome": v.read_text(verdict.get("outcome")),
+        "lane": v.read_text(verdict.get("lane")),
+        "transport": v.read_text(transport.get("verdict")),
+        "busbw_gb_s": v.read_number(bandwidth.get("busbw_gb_s")),
+        "expected_gb_s": v.read_number(bandwidth.get("expected_gb_s")),
+        "causes": [v.read_text(cause.get("code")) for cause in v.read_rows(verdict.get("causes"))],
     }

@@ -19,8 +19,8 @@ from ....module_utils._model import acceptance
 from ....module_utils._model.acceptance import AcceptancePart
 from ....module_utils._model.errors import InputError, MusterError
 from ....module_utils._node import files
-from ..._report.pages.acceptance import render
-from ..._report.pages.files import as_json, write_text
+from ..._report.pages.acceptance import render_acceptance
+from ..._report.pages.files import to_json_text, write_text
 from ..shared import run_record
 from ..shared.request import RunRequest
 from ..shared.state_dir import StateHome
@@ -70,8 +70,8 @@ def accept_fleet(request: RunRequest) -> dict[str, t.Any]:
         started_at=run_record.format_time(started_at),
         duration_s=round(time.monotonic() - clock, 3),
     )
-    write_text(folder / "accept.json", as_json(document))
-    write_text(folder / "accept.html", render(document))
+    write_text(folder / "accept.json", to_json_text(document))
+    write_text(folder / "accept.html", render_acceptance(document))
     return {**result, "changed": fleet.changed, **_build_result(request, document, parts)}
 
 

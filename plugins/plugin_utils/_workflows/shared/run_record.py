@@ -14,7 +14,7 @@ import getpass
 import pathlib
 import typing as t
 
-from ....module_utils._model.run_history import Attempt, Story
+from ....module_utils._model.run_history import Attempt, RunHistory
 from ....module_utils._model.run_record import (
     SCHEMA,
     RunAttempt,
@@ -77,7 +77,7 @@ def job_world_size(job: t.Mapping[str, t.Any]) -> int:
     return int(job["nodes"]) * int(job.get("processes_per_node") or job.get("gpus_per_node") or 1)
 
 
-def update_record(record: RunRecord, story: Story, prices: Prices, now: float) -> RunRecord:
+def update_record(record: RunRecord, story: RunHistory, prices: Prices, now: float) -> RunRecord:
     """Return ``record`` with what the run's history says so far."""
     steps, seconds = story.losses()
     return dataclasses.replace(
@@ -124,13 +124,13 @@ def reopen_record(record: RunRecord, state: State) -> RunRecord:
     )
 
 
-def _running_state(story: Story) -> State:
+def _running_state(story: RunHistory) -> State:
     if not story.attempts:
         return "starting"
     return "restarting" if len(story.attempts) > 1 and story.attempts[-1].first_step is None else "running"
 
 
-def _build_attempt(attempt: Attempt, story: Story, prices: Prices) -> RunAttempt:
+def _build_attempt(attempt: Attempt, story: RunHistory, prices: Prices) -> RunAttempt:
     following = next((later for later in story.attempts if later.n > attempt.n), None)
     ended = format_time(attempt.ended_at or (attempt.last_step_at if following else None))
     failure = attempt.first_failure
@@ -154,7 +154,7 @@ def _build_attempt(attempt: Attempt, story: Story, prices: Prices) -> RunAttempt
     )
 
 
-def _sum_cost(record: RunRecord, story: Story, prices: Prices, now: float) -> RunCost:
+def _sum_cost(record: RunRecord, story: RunHistory, prices: Prices, now: float) -> RunCost:
     # What waits in a queue holds no node.
     started = _seconds(record.admitted_at or record.submitted_at)
     ended = _seconds(record.ended_at) if record.ended_at else now
@@ -170,7 +170,7 @@ def _seconds(stamp: str) -> float:
     return datetime.datetime.fromisoformat(stamp).timestamp()
 
 
-def _node_seconds(name: str, story: Story, started: float, ended: float) -> float:
+def _node_seconds(name: str, story: RunHistory, started: float, ended: float) -> float:
     """Return the seconds that a node counts for: from the first attempt with a rank on it to the one without.
 
     Before the first attempt and after the last one the run holds its nodes, too. A node without any rank, as under

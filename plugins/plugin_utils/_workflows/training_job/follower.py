@@ -19,7 +19,7 @@ from ....module_utils._model import drill as drills
 from ....module_utils._model.errors import MusterError
 from ....module_utils._model.job import Job
 from ....module_utils._model.quantity import parse_finite
-from ....module_utils._model.run_history import Story
+from ....module_utils._model.run_history import RunHistory
 from ....module_utils._model.run_record import RunEnd
 from ....module_utils._node import files
 from ....module_utils._secrets.scrubber import scrub
@@ -59,7 +59,7 @@ class Follower:
     ) -> None:
         self.job, self.run_id, self.folder = job, run_id, folder
         self.progress, self.save, self.drill, self.stop_reason = progress, save, drill, stop_reason
-        self.story = Story()
+        self.story = RunHistory()
         self.offsets: dict[str, dict[str, t.Any]] = files.read_json(folder / "offsets.json") or {}
         self.pattern = re.compile(job.metrics.step_pattern) if job.metrics.step_pattern else None
         self.drilled_at: float | None = None

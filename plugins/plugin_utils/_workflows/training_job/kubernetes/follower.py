@@ -20,7 +20,7 @@ import typing as t
 from .....module_utils._model import drill as drills
 from .....module_utils._model.errors import MusterError
 from .....module_utils._model.job import Job
-from .....module_utils._model.run_history import moment
+from .....module_utils._model.run_history import parse_time
 from .....module_utils._node import files
 from .....module_utils._secrets.scrubber import scrub
 from ...._hosts import log_follow
@@ -270,7 +270,7 @@ class ClusterFollower(Follower):
         detail = scrub(str(line.get("detail") or ""))
         code = line.get("exit_code")
         self.refusal = RunOutcome("failed", code if isinstance(code, int) else 1, "crash", f"{node}: {detail}")
-        self.refused_at = moment(line.get("at")) or log_follow.now()
+        self.refused_at = parse_time(line.get("at")) or log_follow.now()
         self.progress.say(f"{node}: the pod did not start its program: {detail}")
 
     def _take_failure(self, name: str, exc: Exception) -> None:

@@ -20,12 +20,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.data.load 
     load_run,
     parse_metrics,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import understand
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import build_run_model
 from ansible_collections.muster.training.plugins.plugin_utils._report.pages.junit import render_junit
 from ansible_collections.muster.training.plugins.plugin_utils._report.rules import advice
-from ansible_collections.muster.training.plugins.plugin_utils._report.rules.checks import make_checks
-from ansible_collections.muster.training.plugins.plugin_utils._report.rules.summary import summarise
-from ansible_collections.muster.training.plugins.plugin_utils._report.rules.verdict import cause_words, give_verdict
+from ansible_collections.muster.training.plugins.plugin_utils._report.rules.checks import build_checks
+from ansible_collections.muster.training.plugins.plugin_utils._report.rules.summary import build_report
+from ansible_collections.muster.training.plugins.plugin_utils._report.rules.verdict import describe_cause, judge_run
 
 FIXTURES = pathlib.Path(__file__).parents[5] / "fixtures" / "report"
 NAMES = ["resumed", "crash_loop", "cancelled", "running", "gpu64", "nulls"]
@@ -41,7 +41,7 @@ def run(name: str) -> RunFolder:
 
 
 def statuses(found: RunFolder) -> dict[str, str]:
-    return {check.name: check.status for check in make_checks(understand(found))}
+    return {check.name: check.status for check in build_checks(build_run_model(found))}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def statuses(found: RunFolder) -> dict[str, str]:
     ],
 )
 def test_verdicts(name: str, word: str, sentence: str) -> None:
-    verdict = give_verdict(understand(run(name)))
+    verdict = judge_run(build_run_model(run(name)))
     assert verdict.word == word
     assert sentence in verdict.sentence.replace("\N{NO-BREAK SPACE}", " ")
 
@@ -72,7 +72,7 @@ def test_verdicts(name: str, word: str, sentence: str) -> None:
 def test_a_success_with_open_claims_says_so() -> None:
     found = run("resumed")
     record = {**found.record, "world_size": {"asked": None, "seen": None}, "derived": {}}
-    verdict = give_verdict(understand(dataclasses.replace(found, record=record)))
+    verdict = judge_run(build_run_model(dataclasses.replace(found, record=record)))
     assert (verdict.word, verdict.tone) == ("Succeeded, not all proven", "warn")
     assert verdict.sentence.endswith("Not proven: all ranks took part.")
 
@@ -81,9 +81,11 @@ def test_missing_ranks_fail_a_success() -> None:
     found = run("resumed")
     record = {**found.record, "world_size": {"asked": 2, "seen": 1}}
     changed = dataclasses.replace(found, record=record)
-    assert give_verdict(understand(changed)).sentence.startswith("The job ended well by itself, but only 1 of 2 ranks")
+    assert judge_run(build_run_model(changed)).sentence.startswith(
+        "The job ended well by itself, but only 1 of 2 ranks"
+    )
     assert statuses(changed)["attendance"] == "failed"
-    assert any("never joined" in item["text"] for item in summarise(changed)["next"])
+    assert any("never joined" in item["text"] for item in build_report(changed)["next"])
 
 
 def test_the_checks_of_a_resumed_run() -> None:
@@ -105,7 +107,7 @@ def test_more_steps_lost_than_an_interval_fails() -> None:
     job = {**found.record["job"], "checkpoints": {"interval_steps": 10}}
     changed = dataclasses.replace(found, record={**found.record, "job": job})
     assert statuses(changed)["steps-lost-1"] == "failed"
-    assert any("more than the 10 between checkpoints" in item["text"] for item in summarise(changed)["next"])
+    assert any("more than the 10 between checkpoints" in item["text"] for item in build_report(changed)["next"])
 
 
 @pytest.mark.parametrize(
@@ -122,7 +124,7 @@ def test_a_fabric_file_with_one_bare_verdict_is_understood() -> None:
 
 
 def advised(found: RunFolder) -> list[tuple[str, str | None]]:
-    return [(item["text"], item["command"] or item["path"]) for item in summarise(found)["next"]]
+    return [(item["text"], item["command"] or item["path"]) for item in build_report(found)["next"]]
 
 
 def test_advice_after_a_crash_loop() -> None:
@@ -212,7 +214,7 @@ def test_junit_survives_hostile_names() -> None:
 @given(st.dictionaries(st.sampled_from(list(json.loads((FIXTURES / "nulls" / "run.json").read_text()))), ANYTHING))
 def test_any_record_can_be_summarised(record: dict[str, t.Any]) -> None:
     found = RunFolder("r", record, fabric=record)
-    json.dumps(summarise(found), allow_nan=False).encode()
+    json.dumps(build_report(found), allow_nan=False).encode()
     suite(found)
 
 
@@ -222,7 +224,9 @@ def test_any_damage_to_a_real_record_can_be_summarised(data: st.DataObject) -> N
     record, fabric = json.loads(json.dumps(found.record)), json.loads(json.dumps(found.fabric))
     for root in (record, fabric):
         damage(root, data)
-    json.dumps(summarise(dataclasses.replace(found, record=record, fabric=fabric, usage=())), allow_nan=False).encode()
+    json.dumps(
+        build_report(dataclasses.replace(found, record=record, fabric=fabric, usage=())), allow_nan=False
+    ).encode()
 
 
 def damage(value: t.Any, data: st.DataObject) -> None:
@@ -240,7 +244,7 @@ def damage(value: t.Any, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_summary_holds_its_keys(name: str) -> None:
-    found = summarise(run(name))
+    found = build_report(run(name))
     assert set(found) == {
         *("schema", "run_id", "name", "outcome", "verdict", "measured_on_loopback", "cpu_only", "job", "figures"),
         *("attempts", "faults", "checks", "fabric", "cost", "next", "notes"),
@@ -249,7 +253,7 @@ def test_the_summary_holds_its_keys(name: str) -> None:
 
 
 def test_the_figures_of_a_resumed_run() -> None:
-    figures = summarise(run("resumed"))["figures"]
+    figures = build_report(run("resumed"))["figures"]
     expected = {
         "last_step": 300,
         "steps_lost": 17,
@@ -268,7 +272,9 @@ def test_the_figures_of_a_resumed_run() -> None:
 def test_no_environment_value_reaches_the_summary() -> None:
     found = run("resumed")
     job = {**found.record["job"], "env": {"WANDB_API_KEY": "do-not-show"}}
-    assert "do-not-show" not in json.dumps(summarise(dataclasses.replace(found, record={**found.record, "job": job})))
+    assert "do-not-show" not in json.dumps(
+        build_report(dataclasses.replace(found, record={**found.record, "job": job}))
+    )
 
 
 @pytest.mark.parametrize(
@@ -282,12 +288,12 @@ def test_no_environment_value_reaches_the_summary() -> None:
     ],
 )
 def test_causes_as_phrases(cause: str | None, node: str | None, expected: str) -> None:
-    assert cause_words(cause, node) == expected
+    assert describe_cause(cause, node) == expected
 
 
 def test_the_recorded_cause_is_told() -> None:
     record = {"outcome": "lost", "detail": "node-2 was lost, restart.max_lost_nodes is spent"}
-    sentence = give_verdict(understand(RunFolder("r", record))).sentence
+    sentence = judge_run(build_run_model(RunFolder("r", record))).sentence
     assert (
         sentence
         == "The job ended before its first step. Recorded cause: node-2 was lost, restart.max_lost_nodes is spent."
@@ -297,4 +303,4 @@ def test_the_recorded_cause_is_told() -> None:
 def test_a_start_of_which_no_rank_was_seen_counts_as_a_restart() -> None:
     """A node can be lost before its pod's program starts; the next attempt's number tells of it."""
     second = RunFolder("r", {"submitted_at": 1795167000, "attempts": [{"n": 2, "started_at": 1795167001}]}, ())
-    assert summarise(second)["figures"]["restarts"] == 1
+    assert build_report(second)["figures"]["restarts"] == 1

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
-from ansible_collections.muster.training.plugins.module_utils._model.run_history import Story
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import RunHistory
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord, SavedCheckpoint
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
 
@@ -28,8 +28,8 @@ def new() -> RunRecord:
     return run_record.new_record("x-1", to_yaml_names(JOB), T0, launcher="torchrun")
 
 
-def story(*, resumed: bool = False, failed: bool = False) -> Story:
-    told = Story()
+def story(*, resumed: bool = False, failed: bool = False) -> RunHistory:
+    told = RunHistory()
     for rank in range(4):
         line = {
             "kind": "worker_started",
@@ -113,7 +113,7 @@ def test_between_two_attempts_a_run_is_restarting() -> None:
     told = story(resumed=False, failed=True)
     told.event({"kind": "worker_started", "attempt": 2, "rank": 0, "node": "a", "at": T0 + 30})
     assert run_record.update_record(new(), told, PRICES, T0 + 31).state == "restarting"
-    assert run_record.update_record(new(), Story(), PRICES, T0).state == "starting"
+    assert run_record.update_record(new(), RunHistory(), PRICES, T0).state == "starting"
 
 
 def test_an_ended_run_stays_ended_and_its_cost_is_complete() -> None:
@@ -133,7 +133,7 @@ def test_a_price_that_is_unknown_makes_no_sum() -> None:
 
 def test_what_was_known_before_is_kept_when_the_story_is_empty() -> None:
     before = run_record.update_record(new(), story(), PRICES, T0 + 50)
-    after = run_record.update_record(before, Story(), PRICES, T0 + 60)
+    after = run_record.update_record(before, RunHistory(), PRICES, T0 + 60)
     assert after.checkpoint == SavedCheckpoint(20, "/c/20") and after.first_step_at == before.first_step_at
 
 
